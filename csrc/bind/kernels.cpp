@@ -1,0 +1,107 @@
+// The kernel tables for Python, and one kernel run by itself on arrays: how the kernels are tested.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bind/register.h"
+#include "cpu/kernel.h"
+
+namespace py = pybind11;
+
+namespace hexane {
+namespace {
+
+std::string dtype_name(const py::dtype& dtype) {
+  const auto name = dtype.attr("name").cast<std::string>();
+  if (name == "float16") return "fp16";
+  if (name == "float32") return "fp32";
+  if (name == "float64") return "fp64";
+  if (name == "bfloat16") return "bf16";
+  return name;
+}
+
+using MaybeArray = std::optional<py::array>;
+
+std::vector<cpu::Tensor> tensors(std::vector<MaybeArray>& arrays, const std::vector<size_t>& constants) {
+  std::vector<cpu::Tensor> result;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (!arrays[i]) {
+      result.push_back({nullptr, DType::kBool, -1, false, 0, nullptr, nullptr});
+      continue;
+    }
+    py::array& a = *arrays[i];
+    const bool constant = std::find(constants.begin(), constants.end(), i) != constants.end();
+    result.push_back({static_cast<std::byte*>(const_cast<void*>(a.data())), dtype_from_name(dtype_name(a.dtype())),
+                      static_cast<int>(a.ndim()), constant, 0, reinterpret_cast<const int64_t*>(a.shape()),
+                      reinterpret_cast<const int64_t*>(a.strides())});
+  }
+  return result;
+}
+
+// Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that nothing can hang on their order.
+void run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::vector<MaybeArray> outputs,
+                const std::string& attrs, const std::string& strings, const std::vector<size_t>& constants,
+                int64_t pieces, int which, const std::string& numerics) {
+  const std::vector<cpu::Tensor> in = tensors(inputs, constants), out = tensors(outputs, {});
+  std::vector<int64_t> aligned((attrs.size() + 7) / 8);
+  std::copy(attrs.begin(), attrs.end(), reinterpret_cast<char*>(aligned.data()));
+  cpu::Call call{in, out, aligned.data(), strings.c_str(), nullptr};
+  const cpu::Kernel& kernel = cpu::find_kernel(name, numerics, call);
+  if (static_cast<int64_t>(attrs.size()) != kernel.attrs_bytes)
+    fail(name, "attributes: got ", attrs.size(), " bytes, need ", kernel.attrs_bytes);
+  cpu::Prepared prepared;
+  if (kernel.prepare) prepared = kernel.prepare(call);
+  call.prepared = prepared.get();
+
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> shared(kernel.shared_scratch ? kernel.shared_scratch(call) / 64 + 1 : 0);
+  std::vector<Line> scratch(kernel.scratch ? kernel.scratch(call) / 64 + 1 : 0);
+  auto* shared_bytes = reinterpret_cast<std::byte*>(shared.data());
+  auto* scratch_bytes = reinterpret_cast<std::byte*>(scratch.data());
+  if (kernel.begin) kernel.begin(call, shared_bytes);
+  cpu::Cuts cuts;
+  if (kernel.cuts) kernel.cuts(call, cuts);
+  if (which >= cuts.count) {
+    const bool whole = cuts.count > 0;
+    kernel.run(call, whole ? cuts.items[0].axis : -1, {0, whole ? cuts.items[0].extent : 0}, scratch_bytes,
+               shared_bytes);
+    return;
+  }
+  const cpu::Cut cut = cuts.items[which];
+  const int64_t grains = (cut.extent + cut.grain - 1) / cut.grain;
+  for (int64_t piece = pieces - 1; piece >= 0; --piece) {
+    const int64_t begin = std::min(grains * piece / pieces * cut.grain, cut.extent);
+    const int64_t end = std::min(grains * (piece + 1) / pieces * cut.grain, cut.extent);
+    if (begin < end) kernel.run(call, cut.axis, {begin, end}, scratch_bytes, shared_bytes);
+  }
+}
+
+}  // namespace
+
+void register_kernels(py::module_& m) {
+  m.def("kernels", [] {
+    py::list rows;
+    for (const auto table : cpu::kernel_tables())
+      for (const cpu::Kernel& k : table)
+        rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("numerics") = k.numerics,
+                             py::arg("attrs") = k.attrs, py::arg("attrs_bytes") = k.attrs_bytes,
+                             py::arg("accepts") = k.accepts));
+    return rows;
+  });
+  m.def("dtypes", [] {
+    py::dict sizes;
+    for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;
+    return sizes;
+  });
+  m.def("run_kernel", &run_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs") = py::bytes(), py::arg("strings") = py::bytes("\0", 1),
+        py::arg("constants") = std::vector<size_t>{}, py::arg("pieces") = 1, py::arg("which") = 99,
+        py::arg("numerics") = "ieee");
+}
+
+}  // namespace hexane

@@ -1,0 +1,142 @@
+// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and numerics.
+//
+// A kernel says along which axes its (first) output can be cut, in what granularity, and which range of an input a
+// range of the output needs. Threads, tiles and row streaming all go through that one interface: whoever calls run() on
+// ranges that cover the output gets the same bits as one run() on all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/dtype.h"
+
+namespace hexane::cpu {
+
+// One operand of a call. An optional input that is not there has data == nullptr and rank == -1.
+struct Tensor {
+  std::byte* data;
+  DType dtype;
+  int rank;
+  bool constant;           // lives in the weights: the same bytes in every call, readable in prepare()
+  int64_t ring;            // rows kept of axis 1 (0: all): row i lives at i % ring
+  const int64_t* shape;    // [rank]
+  const int64_t* strides;  // [rank], bytes; 0 where an axis is broadcast
+
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+  bool present() const { return rank >= 0; }
+  int64_t size() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= shape[i];
+    return n;
+  }
+};
+
+// What prepare() makes of a call when a plan is loaded: packed weights, coalesced strides, resolved activations.
+using Prepared = std::shared_ptr<const void>;
+
+// A step with its operands resolved.
+struct Call {
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  const void* attrs;     // the kernel's attribute struct
+  const char* strings;   // section "strings" of the plan: a string attribute is an offset into it
+  const void* prepared;  // what prepare() returned, or null
+
+  template <typename T>
+  const T& attributes() const {
+    return *static_cast<const T*>(attrs);
+  }
+  template <typename T>
+  const T& state() const {
+    return *static_cast<const T*>(prepared);
+  }
+  std::string_view string(uint64_t id) const { return strings + id; }
+};
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+  bool operator==(const Range&) const = default;
+};
+
+// An axis of the first output along which it may be computed piece by piece: [i * grain, j * grain) or up to extent.
+struct Cut {
+  int axis;
+  int64_t extent;
+  int64_t grain;
+};
+
+struct Cuts {
+  Cut items[8];
+  int count = 0;  // 0: the output is computed in one piece, run() gets axis -1
+  void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
+};
+
+// One row of a kernel table. Attribute structs have only 8-byte fields, described by a layout string that Python packs
+// by: "stride:2i alpha:f mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes;
+// Epilogue epilogue.
+struct Kernel {
+  const char* name;
+  const char*
+      dtypes;  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..."
+               // repeats the dtype before it for every further operand on its side; an absent input matches any token
+  const char* numerics;  // "ieee"
+  const char* attrs;     // layout string, "" if the kernel has no attributes
+  int64_t attrs_bytes;   // sizeof the attribute struct, 0 if none
+  const char*
+      accepts;  // what strides its operands may have: "strided" any, "rows" innermost axis dense, "dense" no gaps
+
+  // May be null where said. All are pure but run() and begin(), which write only their outputs and scratch.
+  Prepared (*prepare)(const Call&);  // null: nothing to prepare. Reads constant inputs only; throws Error
+                                     // (where = kernel name) if shapes, strides or attributes do not fit
+  void (*cuts)(const Call&, Cuts&);  // best axis for threads first; null: in one piece
+  Range (*needs)(const Call&, int input, int axis,
+                 Range out);               // range of the same axis of the input (or all of it where
+                                           // the axis does not carry over); null: all of every input
+  int64_t (*cost)(const Call&);            // about how many nanoseconds one core takes
+  int64_t (*scratch)(const Call&);         // bytes each thread needs beside the output; null: none
+  int64_t (*shared_scratch)(const Call&);  // bytes one call needs, filled by begin() before the first run(); null: none
+  void (*begin)(const Call&, std::byte* shared);  // e.g. packs a weight that is not constant; null: nothing
+  void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
+};
+
+// Every table of the library, for the best instruction set of this machine.
+std::span<const std::span<const Kernel>> kernel_tables();
+
+// The row for these operands; throws Error naming what there is if there is none.
+const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call);
+
+// Kernels whose output can be cut along every axis, one row at a time, best the outermost axis that is not 1.
+void cut_every_axis(const Call& call, Cuts& cuts);
+
+// ---- attribute fields of variable length ----
+
+struct IntList {  // layout "L"
+  int64_t count;
+  int64_t values[8];
+};
+
+// What is done to an accumulator before it is stored, in order: add the bias (an operand of its own), then each slot.
+struct EpilogueSlot {
+  uint64_t kind;  // string: "add" (adds the operand) or the name of a unary op with a row function
+  double alpha;   // first two numeric attributes of that op, in the order of its record; 0 where it has none
+  double beta;
+  int64_t operand;  // index in Call::inputs for "add", else -1
+};
+
+struct Epilogue {  // layout "E"
+  int64_t count;
+  EpilogueSlot slots[4];
+};
+
+// Applies the unary op to n floats in place: what activations are to an epilogue.
+using RowFunction = void (*)(float* x, int64_t n, float alpha, float beta);
+RowFunction find_row_function(std::string_view op);  // throws Error if the op has none
+
+}  // namespace hexane::cpu

@@ -1,0 +1,76 @@
+// Looks kernels up. The only place that knows every kernel table.
+#include <array>
+#include <string>
+
+#include "cpu/kernel.h"
+
+namespace hexane::cpu {
+
+std::span<const std::span<const Kernel>> kernel_tables() {
+  static const std::array<std::span<const Kernel>, 0> tables = {};
+  return tables;
+}
+
+namespace {
+
+bool token_matches(std::string_view token, DType dtype) {
+  if (token == "*") return true;
+  if (token == info(dtype).name) return true;
+  return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
+}
+
+// "fp32,fp32..." against operands; what follows "..." repeats the token before it.
+bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
+  std::string_view token;
+  bool repeats = false;
+  for (const Tensor& operand : operands) {
+    if (!repeats) {
+      if (tokens.empty()) return false;
+      const size_t comma = tokens.find(',');
+      token = tokens.substr(0, comma);
+      tokens = comma == std::string_view::npos ? std::string_view{} : tokens.substr(comma + 1);
+      if (token.ends_with("...")) {
+        repeats = true;
+        token.remove_suffix(3);
+      }
+    }
+    if (operand.present() && !token_matches(token, operand.dtype)) return false;
+  }
+  return true;
+}
+
+std::string signature(const Call& call) {
+  std::string text;
+  for (const auto side : {call.inputs, call.outputs}) {
+    if (side.data() == call.outputs.data()) text += "->";
+    for (size_t i = 0; i < side.size(); ++i)
+      text += std::string(i ? "," : "") + (side[i].present() ? std::string(info(side[i].dtype).name) : "none");
+  }
+  return text;
+}
+
+}  // namespace
+
+const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call) {
+  std::string candidates;
+  for (const auto table : kernel_tables())
+    for (const Kernel& kernel : table) {
+      if (kernel.name != name) continue;
+      const std::string_view dtypes = kernel.dtypes;
+      const size_t arrow = dtypes.find("->");
+      if (kernel.numerics == numerics && side_matches(dtypes.substr(0, arrow), call.inputs) &&
+          side_matches(dtypes.substr(arrow + 2), call.outputs))
+        return kernel;
+      candidates += std::string(candidates.empty() ? "" : "; ") + kernel.dtypes + " (" + kernel.numerics + ")";
+    }
+  if (candidates.empty()) fail("kernel", "no kernel is named '", name, "'");
+  fail("kernel", name, ": got ", signature(call), " (", numerics, "), need one of ", candidates);
+}
+
+void cut_every_axis(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  for (int axis = 0; axis < out.rank; ++axis)
+    if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis]);
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,93 @@
+/* The flat plan: the tables of a compiled program, in memory and in a .hxp file alike. Compiles as C99 and C++20.
+ *
+ *   PlanHeader | PlanSection[num_sections] | section | section | ...
+ *
+ * Little-endian; every section starts on a 64-byte boundary, gaps are zero. Names (of kernels, dtypes, devices, memory
+ * spaces) are strings, so no number has to be agreed on between the compiler and a runtime. A string is its byte
+ * offset in the section "strings", where it ends with a zero byte; offset 0 is the empty string.
+ *
+ *   section    rows           what
+ *   strings    bytes          zero-terminated UTF-8
+ *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", one "port" per distinct port buffer
+ *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
+ *   operands   uint32_t       rows of tensors, or kPlanAbsent for an optional operand that is not there
+ *   steps      PlanStep       what runs, in order
+ *   attrs      bytes          attribute structs of the kernels, 8-byte fields (see cpu/kernel.h)
+ *   inputs     PlanPort       in the order of the model's signature
+ *   outputs    PlanPort
+ *   weights    bytes          the contents of the space "weights"
+ *   state      bytes          the initial contents of the space "state"
+ *
+ * A reader refuses unknown versions, sections it does not know and rows of another size. */
+#ifndef HEXANE_PLAN_PLAN_H_
+#define HEXANE_PLAN_PLAN_H_
+
+#include <stdint.h>
+
+#define PLAN_MAGIC "HEXANE\x1a\n" /* 8 bytes, no terminator stored */
+#define PLAN_VERSION 1u
+#define PLAN_ALIGNMENT 64u
+#define PLAN_MAX_RANK 8u
+#define PLAN_ABSENT 0xffffffffu
+
+typedef struct PlanHeader {
+  uint8_t magic[8];
+  uint32_t version;
+  uint32_t num_sections;
+  uint64_t file_bytes; /* the whole file, header included */
+  uint64_t checksum;   /* XXH64, seed 0, of every byte after this field */
+} PlanHeader;
+
+typedef struct PlanSection {
+  char name[16];      /* zero-padded */
+  uint64_t offset;    /* from the start of the file, a multiple of PLAN_ALIGNMENT */
+  uint64_t bytes;     /* a multiple of row_bytes */
+  uint64_t row_bytes; /* size of one row; 1 for byte sections */
+} PlanSection;
+
+typedef struct PlanSpace {
+  uint32_t name;  /* "weights", "arena", "state", or the name of the port */
+  uint32_t kind;  /* "weights" | "arena" | "state" | "port" */
+  uint64_t bytes; /* what has to be there at run time */
+} PlanSpace;
+
+typedef struct PlanTensor {
+  uint32_t name;
+  uint32_t dtype;  /* "fp32", "int8", ... */
+  uint32_t layout; /* what the axes of shape mean: "" as the model has them, "nhwc" channels last */
+  uint32_t space;  /* row of spaces */
+  uint64_t offset; /* bytes from the start of the space */
+  uint32_t rank;
+  uint32_t ring; /* rows that are kept of the second outermost axis; 0: all of them */
+  int64_t shape[PLAN_MAX_RANK];
+  int64_t strides[PLAN_MAX_RANK]; /* bytes, never negative; 0 for an axis that is broadcast */
+} PlanTensor;
+
+typedef struct PlanStep {
+  uint32_t kernel;   /* looked up once, by name, operand dtypes and numerics, when the plan is loaded */
+  uint32_t numerics; /* "ieee" */
+  uint32_t device;   /* "cpu" */
+  uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
+  uint32_t operands; /* first row of operands: the inputs, then the outputs */
+  uint32_t num_inputs;
+  uint32_t num_outputs;
+  uint32_t attrs_bytes;
+  uint64_t attrs;   /* offset in attrs, a multiple of 8 */
+  int64_t cut_axis; /* axis of the first output along which [begin, end) is computed; -1: all of it */
+  int64_t begin;
+  int64_t end;
+} PlanStep;
+
+typedef struct PlanPort {
+  uint32_t name;         /* the user's name */
+  uint32_t emitted_name; /* the name in programs emitted for a device */
+  uint32_t tensor;       /* row of tensors; dtype, shape and strides are its */
+  uint32_t reserved;     /* zero */
+} PlanPort;
+
+#ifdef __cplusplus
+static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 16 &&
+              sizeof(PlanTensor) == 160 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 16);
+#endif
+
+#endif /* HEXANE_PLAN_PLAN_H_ */
