@@ -1,0 +1,26 @@
+// The extension module hexane._core: the list of what is bound, and the one place where C++ errors become Python ones.
+#include <exception>
+
+#include "bind/register.h"
+#include "core/error.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// Looked up when an error is thrown: importing hexane.errors while the module loads would be a cycle.
+void translate_error(std::exception_ptr thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const hexane::Error& error) {
+    py::set_error(py::module_::import("hexane.errors").attr("Error"), error.what());
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The C++ core of Hexane.";
+  py::register_local_exception_translator(translate_error);
+  hexane::register_kernels(m);
+}

@@ -1,0 +1,10 @@
+// Each file of bind/ defines one register_x(m), declared here; module.cpp calls them all.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace hexane {
+
+void register_kernels(pybind11::module_& m);
+
+}  // namespace hexane
