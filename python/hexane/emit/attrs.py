@@ -1,0 +1,71 @@
+"""Packs the attributes of a step into the bytes of its kernel's C++ attribute struct, by the kernel's layout string."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexane.errors import Error
+
+MAX_LIST = 8
+MAX_SLOTS = 4
+
+
+class Strings:
+    """The section "strings" of a plan under construction: each distinct string once, zero-terminated."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, int] = {"": 0}
+        self._bytes = bytearray(b"\0")
+
+    def add(self, text: str) -> int:
+        """Offset of the string, in bytes."""
+        if text not in self._offsets:
+            self._offsets[text] = len(self._bytes)
+            self._bytes += text.encode().replace(b"\0", b"") + b"\0"
+        return self._offsets[text]
+
+    def tobytes(self) -> bytes:
+        return bytes(self._bytes)
+
+
+def fields(layout: str) -> list[tuple[str, str, int]]:
+    """`"stride:2i mode:s"` -> `[("stride", "i", 2), ("mode", "s", 1)]`."""
+    result = []
+    for item in layout.split():
+        name, _, kind = item.partition(":")
+        result.append((name, kind[-1], int(kind[:-1] or 1)))
+    return result
+
+
+def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
+    """Bytes of the struct that `layout` describes; every field must have a value, and every value a field."""
+    wanted = fields(layout)
+    if missing := {name for name, _, _ in wanted} ^ set(values):
+        raise Error(f"[attributes] {layout!r}: got {sorted(values)}, the difference is {sorted(missing)}")
+    return b"".join(_field(kind, count, values[name], strings, name) for name, kind, count in wanted)
+
+
+def _field(kind: str, count: int, value: Any, strings: Strings, name: str) -> bytes:
+    if kind == "i":
+        return struct.pack(f"<{count}q", *_sequence(value, count, name))
+    if kind == "f":
+        return struct.pack(f"<{count}d", *_sequence(value, count, name))
+    if kind == "s":
+        return struct.pack("<Q", strings.add(value))
+    if kind == "L":
+        if len(value) > MAX_LIST:
+            raise Error(f"[attributes] {name}: got {len(value)} values, need at most {MAX_LIST}")
+        return struct.pack("<9q", len(value), *value, *[0] * (MAX_LIST - len(value)))
+    assert kind == "E", kind
+    if len(value) > MAX_SLOTS:
+        raise Error(f"[attributes] {name}: got {len(value)} slots, need at most {MAX_SLOTS}")
+    slots = [(strings.add(slot), alpha, beta, operand) for slot, alpha, beta, operand in value]
+    slots += [(0, 0.0, 0.0, -1)] * (MAX_SLOTS - len(slots))
+    return struct.pack("<q", len(value)) + b"".join(struct.pack("<Qddq", *slot) for slot in slots)
+
+
+def _sequence(value: Any, count: int, name: str) -> Sequence[Any]:
+    values = [value] if count == 1 and not isinstance(value, Sequence) else list(value)
+    if len(values) != count:
+        raise Error(f"[attributes] {name}: got {len(values)} values, need {count}")
+    return values
