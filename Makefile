@@ -1,0 +1,66 @@
+# Every target sets up what it needs: system packages (Debian, as root), a virtual environment, the extension module.
+# What was done is remembered inside the environment; delete .venv to start over.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/done
+STEP := .ci/step
+BUILD := build/editable
+SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
+CPP_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.mm')
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CMAKE_COLOR_DIAGNOSTICS := OFF
+
+.PHONY: help run test test-long bench bench-alloc sanitize test-arm64 lint
+help:
+	@echo "make run          the digits example: predictions, accuracy, latency"
+	@echo "make test         the test suite (C++ and Python)"
+	@echo "make test-long    the same with the slow tests"
+	@echo "make bench        speed, beside onnxruntime and OpenVINO"
+	@echo "make bench-alloc  the memory allocator on the MiniMalloc instances"
+	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
+	@echo "make lint         ruff, mypy, clang-format"
+
+run: $(DONE)/package
+	@$(BIN)/python examples/digits/run.py
+
+test test-long: $(DONE)/package $(DONE)/test
+	@$(STEP) "building the C++ tests" $(BIN)/cmake --build $(BUILD) --target cpp_tests
+	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure
+	@echo "Python tests"
+	@$(BIN)/python -m pytest -q $(if $(filter test,$@),-m "not slow") $(ARGS)
+
+bench: $(DONE)/package $(DONE)/test $(DONE)/bench
+	@$(BIN)/python -m pytest -q benchmarks $(ARGS)
+
+bench-alloc: $(DONE)/package
+	@$(BIN)/python benchmarks/alloc.py $(ARGS)
+
+sanitize: $(DONE)/package $(DONE)/test
+	@.ci/sanitize $(ARGS)
+
+test-arm64: $(DONE)/build
+	@.ci/test-arm64
+
+lint: $(DONE)/package $(DONE)/test $(DONE)/lint
+	@$(STEP) "ruff check" $(BIN)/ruff check .
+	@$(STEP) "ruff format" $(BIN)/ruff format --diff .
+	@$(STEP) "mypy" $(BIN)/mypy
+	@$(STEP) "clang-format" $(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+
+$(DONE)/venv:
+	@PYTHON=$(PYTHON) .ci/system
+	@$(STEP) "creating $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(STEP) "updating pip" $(BIN)/python -m pip install --upgrade pip
+	@mkdir -p $(DONE) && touch $@
+
+# A group of dependencies in pyproject.toml: build, test, lint, bench.
+$(DONE)/%: pyproject.toml $(DONE)/venv
+	@$(STEP) "installing what '$*' needs" $(BIN)/python -m pip install --group $*
+	@touch $@
+
+$(DONE)/package: $(DONE)/build $(SOURCES)
+	@$(STEP) "building hexane (a few minutes the first time)" \
+	  $(BIN)/python -m pip install --no-build-isolation --editable . --config-settings=build-dir=$(BUILD)
+	@touch $@
