@@ -1,0 +1,143 @@
+"""The C++ core. Arrays are numpy's; every failure raises hexane.errors.Error."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# ---- kernels ----
+
+class KernelRow(TypedDict):
+    name: str
+    dtypes: str
+    numerics: str
+    attrs: str
+    attrs_bytes: int
+    accepts: str
+
+def kernels() -> list[KernelRow]:
+    """Every kernel row of the library, for the best instruction set of this machine."""
+
+def dtypes() -> dict[str, int]:
+    """Bits of every dtype, by name."""
+
+def run_kernel(
+    name: str,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    attrs: bytes = b"",
+    strings: bytes = b"\0",
+    constants: Sequence[int] = (),
+    pieces: int = 1,
+    which: int = 99,
+    numerics: str = "ieee",
+) -> None:
+    """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one."""
+
+# ---- bytes ----
+
+def hash128(data: object) -> bytes:
+    """16 bytes that identify the contents of a contiguous buffer (MurmurHash3 x64 128, seed 0)."""
+
+def xxh64(data: object, seed: int = 0) -> int:
+    """XXH64 of a contiguous buffer: the checksum of plan files."""
+
+def save_file(path: str, data: object) -> None:
+    """Writes a buffer to a file atomically: a temporary file beside it, synced, then renamed. A failure leaves the old file."""
+
+# ---- plans ----
+
+Sections = Mapping[str, object]
+"""The sections of csrc/plan/plan.h by name: structured arrays of `plan_dtypes`, and bytes-like objects for strings, attrs,
+weights and state. An absent section is empty; "strings" is at least b"\\0"."""
+
+def plan_dtypes() -> dict[str, np.dtype[Any]]:
+    """The row dtypes "spaces", "tensors", "operands", "steps", "inputs", "outputs", with the field names of plan.h."""
+
+def plan_write(sections: Sections) -> bytes:
+    """The bytes of a plan file, checksum included. Nothing is verified but section names and row sizes."""
+
+def plan_save(path: str, sections: Sections) -> None:
+    """`save_file(path, plan_write(sections))` without the copy in memory."""
+
+def plan_read(data: object) -> dict[str, Array]:
+    """Verifies a plan (bytes-like) completely and gives its sections: views of `data`, rows as structured arrays."""
+
+# ---- programs ----
+
+class PortInfo(TypedDict):
+    name: str
+    emitted_name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+class StepInfo(TypedDict):
+    kernel: str
+    source: str
+    cost: int  # nanoseconds on one core, as the kernel estimates
+    parallel: bool
+    calls: int  # since profile(True)
+    nanoseconds: int
+
+class Program:
+    """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; runs of
+    one program happen one after the other."""
+
+    def __init__(self, plan: object, threads: int = 1) -> None:
+        """From a plan's bytes (bytes-like) or from its sections (`Sections`, which skips the checksum and the copy). The
+        objects are kept alive, weights are used in place where aligned to 16 bytes: do not change them afterwards."""
+    @staticmethod
+    def load(path: str, threads: int = 1) -> Program:
+        """From a file, mapped read-only; its weights are used in place."""
+    @property
+    def inputs(self) -> list[PortInfo]: ...
+    @property
+    def outputs(self) -> list[PortInfo]: ...
+    @property
+    def steps(self) -> list[StepInfo]: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def cost(self) -> int:
+        """Nanoseconds one run takes on one core, as the kernels estimate."""
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def weights_bytes(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
+    @property
+    def scratch_bytes(self) -> int: ...
+    def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
+        """One array for each output, new. Inputs by name or in port order: ndarray, buffer or `__dlpack__`, of the port's
+        dtype (native byte order) and shape; any strides."""
+    def bind(self, buffers: Mapping[str, object]) -> Bound:
+        """Binds C-contiguous buffers to ports, by name: every input, and any outputs (the others are allocated). Outputs
+        must be writable and overlap no other buffer."""
+    def trace(
+        self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], None]
+    ) -> list[Array]:
+        """`run`, calling `after(step, copies of the step's outputs)` after each step."""
+    def profile(self, on: bool) -> None:
+        """Starts counting calls and nanoseconds of every step (from zero), or stops."""
+    def reset_state(self) -> None:
+        """Puts the initial contents back."""
+    def read_state(self, name: str) -> Array:
+        """A copy of the state tensor of that name."""
+    def write_state(self, name: str, value: Array) -> None: ...
+    def update(self, name: str, value: Array) -> None:
+        """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+
+@final
+class Bound:
+    """A program with its buffers: calling it runs the program on them."""
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+    def __call__(self) -> None: ...
+
+def isa() -> str:
+    """Highway's name of the instruction set the kernels run on: "AVX3", "AVX2", "NEON", ..."""
