@@ -11,6 +11,7 @@ CPP_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
+.NOTPARALLEL:
 .PHONY: help run test test-long bench bench-alloc sanitize test-arm64 lint
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
