@@ -3,11 +3,14 @@
 #include <string>
 
 #include "cpu/kernel.h"
+#include "cpu/tables.h"
 
 namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
-  static const std::array<std::span<const Kernel>, 0> tables = {};
+  static const std::array tables = {
+      copy_table(),
+  };
   return tables;
 }
 

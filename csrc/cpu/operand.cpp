@@ -1,0 +1,72 @@
+// Checks that prepare() functions share.
+#include "cpu/operand.h"
+
+#include <algorithm>
+
+namespace hexane::cpu {
+
+std::string shape_text(const Tensor& tensor) {
+  std::string text = "(";
+  for (int i = 0; i < tensor.rank; ++i) text += std::string(i ? ", " : "") + std::to_string(tensor.shape[i]);
+  return text + (tensor.rank == 1 ? ",)" : ")");
+}
+
+void check_operand(const char* kernel, const char* operand, const Tensor& tensor) {
+  if (!tensor.present()) fail(kernel, operand, ": got none, need an operand");
+  if (tensor.rank > 8) fail(kernel, operand, " rank: got ", tensor.rank, ", need at most 8");
+  if (info(tensor.dtype).bits % 8) fail(kernel, operand, " dtype: got ", info(tensor.dtype).name, ", need whole bytes");
+  if (tensor.ring) fail(kernel, operand, ": got a ring of ", tensor.ring, " rows, need all rows");
+  int64_t bytes = item_bytes(tensor);
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] < 0 || tensor.strides[i] < 0)
+      fail(kernel, operand, " axis ", i, ": got extent ", tensor.shape[i], " and stride ", tensor.strides[i],
+           ", need neither negative");
+    if (__builtin_mul_overflow(bytes, tensor.shape[i], &bytes))
+      fail(kernel, operand, ": got shape ", shape_text(tensor), ", need less than 2^63 bytes");
+  }
+}
+
+void check_written(const char* kernel, const char* operand, const Tensor& tensor) {
+  check_operand(kernel, operand, tensor);
+  int axes[8];  // from the smallest stride to the largest
+  int count = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] == 0) return;
+    if (tensor.shape[i] == 1) continue;
+    int at = count++;
+    for (; at > 0 && tensor.strides[axes[at - 1]] > tensor.strides[i]; --at) axes[at] = axes[at - 1];
+    axes[at] = i;
+  }
+  int64_t extent = item_bytes(tensor);  // of what the axes so far span
+  for (int i = 0; i < count; ++i) {
+    const int64_t stride = tensor.strides[axes[i]];
+    int64_t span;
+    if (stride < extent)
+      fail(kernel, operand, " axis ", axes[i], ": got stride ", stride, ", need ", extent, " or more");
+    if (__builtin_mul_overflow(tensor.shape[axes[i]] - 1, stride, &span) ||
+        __builtin_add_overflow(span, extent, &extent))
+      fail(kernel, operand, ": got shape ", shape_text(tensor), ", need less than 2^63 bytes");
+  }
+}
+
+void check_same_shape(const char* kernel, const Tensor& got, const Tensor& need) {
+  if (!std::equal(got.shape, got.shape + got.rank, need.shape, need.shape + need.rank))
+    fail(kernel, "shape: got ", shape_text(got), ", need ", shape_text(need));
+}
+
+int check_axis(const char* kernel, int64_t axis, int rank) {
+  if (axis < -rank || axis >= rank) fail(kernel, "axis: got ", axis, ", need ", -rank, " to ", rank - 1);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+void check_list(const char* kernel, const char* attribute, const IntList& list) {
+  if (list.count < 0 || list.count > 8) fail(kernel, attribute, ": got ", list.count, " values, need 0 to 8");
+}
+
+void cut_lines(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  for (int axis = 0; axis < out.rank; ++axis)
+    if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis], axis == out.rank - 1 ? 64 / item_bytes(out) : 1);
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,63 @@
+// Copies a box of elements between two strided views: what transpose, slice, broadcast, concat, pad and reverse are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hexane::cpu {
+
+struct CopyAxis {
+  int64_t extent;
+  int64_t in;   // stride in bytes; may be 0 (broadcast) or negative (reversed)
+  int64_t out;  // stride in bytes, positive
+};
+
+// How a box is copied: outer axes are walked one by one, the two innermost are one call of a loop that suits them.
+struct StridedCopy {
+  using Body = void (*)(std::byte* out, const std::byte* in, const StridedCopy& copy);
+  Body body;      // null if there is nothing to copy
+  int64_t unit;   // bytes that are contiguous on both sides
+  CopyAxis rows;  // the two axes of the body
+  CopyAxis cols;
+  int num_outer;
+  CopyAxis outer[8];  // outermost first
+};
+
+// `axes` in any order; no two elements of the output share bytes.
+StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes);
+
+void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in);
+
+// One contiguous run: memcpy without its call for the few bytes that a row of a tensor often is.
+inline void copy_run(std::byte* out, const std::byte* in, int64_t bytes) {
+  auto move = [&](auto word) {  // two words that may overlap
+    decltype(word) first, last;
+    __builtin_memcpy(&first, in, sizeof(word));
+    __builtin_memcpy(&last, in + bytes - sizeof(word), sizeof(word));
+    __builtin_memcpy(out, &first, sizeof(word));
+    __builtin_memcpy(out + bytes - sizeof(word), &last, sizeof(word));
+  };
+  struct Word16 {
+    uint64_t half[2];
+  };
+  struct Word32 {
+    Word16 half[2];
+  };
+  if (bytes > 64) {
+    __builtin_memcpy(out, in, static_cast<size_t>(bytes));
+  } else if (bytes >= 32) {
+    move(Word32{});
+  } else if (bytes >= 16) {
+    move(Word16{});
+  } else if (bytes >= 8) {
+    move(uint64_t{});
+  } else if (bytes >= 4) {
+    move(uint32_t{});
+  } else if (bytes >= 2) {
+    move(uint16_t{});
+  } else if (bytes == 1) {
+    *out = *in;
+  }
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,10 @@
+// The kernel tables, one per family, each for the best instruction set of this machine.
+#pragma once
+
+#include "cpu/kernel.h"
+
+namespace hexane::cpu {
+
+std::span<const Kernel> copy_table();
+
+}  // namespace hexane::cpu
