@@ -1,0 +1,392 @@
+"""Builds graphs from Python: tensors with NumPy's operators, and one function for each op of the catalogue.
+
+The functions derive from the records; `build.pyi` spells out their signatures (`python -m hexane.build` prints it).
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DType, dtype
+from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological, unique
+from hexane.ops import OPS, Op, apply
+from hexane.ops.spec import REQUIRED, op_error
+
+
+class Tensor:
+    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them.
+
+    Scalars take the tensor's dtype, arrays become constants; mixed dtypes raise Error.
+    """
+
+    __slots__ = ("value",)
+    __array_ufunc__ = None  # an ndarray on the left leaves the operation to this class
+    __hash__ = object.__hash__
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.dtype
+
+    @property
+    def type(self) -> TensorType:
+        return self.value.type
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.type} of {self.value.node.where}>"
+
+    def __bool__(self) -> bool:
+        raise op_error("tensor", "got a tensor where Python needs True or False; its value is known only when it runs")
+
+    def __iter__(self) -> Any:
+        raise op_error("tensor", "a tensor cannot be iterated over; use split")
+
+    def __add__(self, other: Any) -> "Tensor":
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> "Tensor":
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> "Tensor":
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> "Tensor":
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> "Tensor":
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> "Tensor":
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> "Tensor":
+        return _divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> "Tensor":
+        return _divide(other, self)
+
+    def __floordiv__(self, other: Any) -> "Tensor":
+        return _binary("floor_div", self, other)
+
+    def __rfloordiv__(self, other: Any) -> "Tensor":
+        return _binary("floor_div", other, self)
+
+    def __mod__(self, other: Any) -> "Tensor":
+        return _binary("mod", self, other)
+
+    def __rmod__(self, other: Any) -> "Tensor":
+        return _binary("mod", other, self)
+
+    def __pow__(self, other: Any) -> "Tensor":
+        return _binary("pow", self, other)
+
+    def __rpow__(self, other: Any) -> "Tensor":
+        return _binary("pow", other, self)
+
+    def __matmul__(self, other: Any) -> "Tensor":
+        return _matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> "Tensor":
+        return _matmul(other, self)
+
+    def __neg__(self) -> "Tensor":
+        return _unary("neg", self)
+
+    def __abs__(self) -> "Tensor":
+        return _unary("abs", self)
+
+    def __invert__(self) -> "Tensor":
+        return _unary("logical_not", self)
+
+    def __and__(self, other: Any) -> "Tensor":
+        return _binary("logical_and", self, other)
+
+    def __or__(self, other: Any) -> "Tensor":
+        return _binary("logical_or", self, other)
+
+    def __xor__(self, other: Any) -> "Tensor":
+        return _binary("logical_xor", self, other)
+
+    def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
+        return _binary("equal", self, other)
+
+    def __ne__(self, other: Any) -> "Tensor":  # type: ignore[override]
+        return _binary("not_equal", self, other)
+
+    def __lt__(self, other: Any) -> "Tensor":
+        return _binary("less", self, other)
+
+    def __le__(self, other: Any) -> "Tensor":
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> "Tensor":
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> "Tensor":
+        return _binary("greater_equal", self, other)
+
+    def __getitem__(self, index: Any) -> "Tensor":
+        return _index(self, index)
+
+
+def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
+    """An input of the program, called `name`. Raises Error for a bad shape or dtype."""
+    if not name:
+        raise op_error("input", "got an empty name, need one")
+    return Tensor(unique("input", name, tensor_type(dtype, shape), sources=call_site()))
+
+
+def const(array: Any, dtype: object = None) -> Tensor:
+    """A constant: anything NumPy takes. Python floats become fp32, ints int32, unless dtype says otherwise."""
+    return Tensor(constant(_to_array(array, dtype)))
+
+
+def param(name: str, array: Any, dtype: object = None) -> Tensor:
+    """A named constant that a compiled model can replace: `net.update(name=array)`."""
+    data = _to_array(array, dtype)
+    return Tensor(unique("param", name, tensor_type(data.dtype, data.shape), data, call_site()))
+
+
+def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
+    """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
+    data = None if init is None else _to_array(init, dtype)
+    if data is None and shape is None:
+        raise op_error("state", f"{name}: got neither a shape nor initial contents, need one of them")
+    if data is not None and shape is not None and data.shape != tuple(shape):
+        raise op_error("state", f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
+    kind = tensor_type(dtype, data.shape if data is not None else shape or ())
+    return Tensor(unique("state", name, kind, data, call_site()))
+
+
+def graph(
+    outputs: "Tensor | Sequence[Tensor] | Mapping[str, Tensor]", updates: Sequence[Tensor] = (), name: str = "graph"
+) -> Graph:
+    """The program that computes the outputs: one tensor, several, or several by name.
+
+    An output is named after its op (softmax, then softmax_1) unless named. `updates` are results of write_state to run
+    though no output depends on them. Raises Error where two ports share a name.
+    """
+    if isinstance(outputs, Tensor):
+        outputs = [outputs]
+    named = list(outputs.items()) if isinstance(outputs, Mapping) else [("", t) for t in outputs]
+    for _, tensor in named:
+        if not isinstance(tensor, Tensor):
+            raise op_error("graph", f"got {type(tensor).__name__} as an output, need a tensor")
+    if not named:
+        raise op_error("graph", "got no outputs, need at least one")
+    roots = [t.value for _, t in named] + [t.value for t in updates]
+    leaves = [n for n in topological(roots) if n.op in ("input", "param", "state")]
+    inputs = sorted((n for n in leaves if n.op == "input"), key=lambda n: n.uid)
+    for kind in ({"input"}, {"param", "state"}):
+        found = [str(n.attrs["name"]) for n in leaves if n.op in kind]
+        if twice := {n for n in found if found.count(n) > 1}:
+            raise op_error("graph", f"got the {min(kind)} name {min(twice)!r} twice, need distinct names")
+    taken = {str(n.attrs["name"]) for n in inputs}
+    for explicit in (n for n, _ in named if n):
+        if explicit in taken:
+            raise op_error("graph", f"got the port name {explicit!r} twice, need distinct names")
+        taken.add(explicit)
+    ports = []
+    for explicit, tensor in named:
+        port = explicit or _free(tensor.value.node.op, taken)
+        taken.add(port)
+        ports.append(Port(port, tensor.value))
+    return Graph(tuple(n.values[0] for n in inputs), tuple(ports), tuple(t.value for t in updates), name)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:
+    """A private copy in C order, of the dtype asked for, else of its own."""
+    if isinstance(array, Tensor):
+        raise op_error("const", "got a tensor, need an array")
+    own = np.array(array)
+    if kind is None and not hasattr(array, "dtype"):
+        kind = {"f": "fp32", "i": "int32", "b": "bool"}.get(own.dtype.kind)
+    wanted = dtype(kind if kind is not None else own.dtype)
+    result = own.astype(wanted.numpy)
+    if own.dtype.kind in "iu" and wanted.kind in ("int", "uint") and not np.array_equal(result, own):
+        raise op_error("const", f"got values that {wanted} does not hold, need a wider dtype")
+    return np.array(result, order="C", copy=None)
+
+
+def _lift(x: Any, like: DType | None = None) -> Value:
+    """A tensor's value; scalars become constants of dtype `like`, arrays of their own."""
+    if isinstance(x, Tensor):
+        return x.value
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, (bool, int, float)) and like is not None:
+        if like.kind in ("int", "uint") and float(x) != int(x):
+            raise op_error("scalar", f"got {x} beside a tensor of {like}, need an integer or a cast")
+        return constant(_to_array(x, like))
+    return constant(_to_array(x))
+
+
+def _binary(op: str, x: Any, y: Any) -> Tensor:
+    like = x.dtype if isinstance(x, Tensor) else y.dtype
+    return Tensor(apply(OPS[op], [_lift(x, like), _lift(y, like)], {}, call_site())[0])
+
+
+def _unary(op: str, x: Tensor, **attrs: Any) -> Tensor:
+    return Tensor(apply(OPS[op], [x.value], attrs, call_site())[0])
+
+
+def _divide(x: Any, y: Any) -> Tensor:
+    """NumPy's true division is for floats; integers say which rounding they want."""
+    kind = x.dtype if isinstance(x, Tensor) else y.dtype
+    if kind.kind != "float":
+        raise op_error("real_div", f"got / on {kind}, need floats; use //, or hx.real_div to truncate")
+    return _binary("real_div", x, y)
+
+
+def _matmul(x: Any, y: Any) -> Tensor:
+    """NumPy's @: a vector counts as one row or column, which the result does not have."""
+    like = x.dtype if isinstance(x, Tensor) else y.dtype
+    a, b = Tensor(_lift(x, like)), Tensor(_lift(y, like))
+    if not a.shape or not b.shape:
+        raise op_error("matmul", f"got the shapes {a.shape} and {b.shape}, need at least 1 axis each")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    if row:
+        a = _unary("reshape", a, shape=(1, *a.shape))
+    if column:
+        b = _unary("reshape", b, shape=(*b.shape, 1))
+    out = Tensor(apply(OPS["matmul"], [a.value, b.value], {}, call_site())[0])
+    if row or column:
+        shape = out.shape[:-2] + (() if row else (out.shape[-2],)) + (() if column else (out.shape[-1],))
+        out = _unary("reshape", out, shape=shape)
+    return out
+
+
+def _index(x: Tensor, index: Any) -> Tensor:
+    items = list(index) if isinstance(index, tuple) else [index]
+    used = sum(i is not None and i is not Ellipsis for i in items)
+    if used > len(x.shape):
+        raise op_error("index", f"got {used} indices for rank {len(x.shape)}, need at most {len(x.shape)}")
+    if Ellipsis not in items:
+        items.append(Ellipsis)
+    at = items.index(Ellipsis)
+    items[at : at + 1] = [slice(None)] * (len(x.shape) - used)
+    begin, end, stride, flips, shape = [], [], [], [], []
+    axis = 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        extent = x.shape[axis]
+        if isinstance(item, slice):
+            start, stop, step = item.indices(extent)
+            count = len(range(start, stop, step))
+            if step < 0:
+                flips.append(axis)
+                start, step = extent - 1 - start, -step
+            begin.append(start)
+            end.append(start + (count - 1) * step + 1 if count else start)
+            stride.append(step)
+            shape.append(count)
+        elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+            if not -extent <= item < extent:
+                raise op_error("index", f"got {item} for an extent of {extent}, need {-extent}..{extent - 1}")
+            begin.append(int(item) % extent)
+            end.append(int(item) % extent + 1)
+            stride.append(1)
+        else:
+            raise op_error("index", f"got {item!r}, need integers, slices, None or ...; for arrays use gather")
+        axis += 1
+    if flips:
+        x = _unary("reverse", x, axes=tuple(flips))
+    x = _unary("slice_by_index", x, begin=tuple(begin), end=tuple(end), stride=tuple(stride))
+    return x if x.shape == tuple(shape) else _unary("reshape", x, shape=tuple(shape))
+
+
+# ---- one function for each op ----
+
+
+def signature(op: Op) -> inspect.Signature:
+    """Inputs by position or name, then attributes by name."""
+    parameters = []
+    for name in op.inputs:
+        if name.endswith("*"):
+            parameters.append(inspect.Parameter(name[:-1], inspect.Parameter.VAR_POSITIONAL))
+        else:
+            default = None if name.endswith("?") else inspect.Parameter.empty
+            parameters.append(
+                inspect.Parameter(name.rstrip("?"), inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            )
+    for name, attr in (op.attrs or {}).items():
+        default = inspect.Parameter.empty if attr.default is REQUIRED else attr.default
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    return inspect.Signature(parameters)
+
+
+def _function(op: Op) -> Callable[..., Any]:
+    shown = signature(op)
+    several = len(op.outputs) > 1 or op.outputs[0].endswith("*")
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = shown.bind(*args, **kwargs)
+        except TypeError as error:
+            raise op_error(op.name, f"{error}; need {op.name}{shown}") from None
+        values: list[Any] = []
+        for name in op.inputs:
+            if name.endswith("*"):
+                given = bound.arguments.get(name[:-1], ())
+                values += given[0] if len(given) == 1 and isinstance(given[0], (list, tuple)) else given
+            else:
+                values.append(bound.arguments.get(name.rstrip("?")))
+        attrs = {k: v for k, v in bound.arguments.items() if k in (op.attrs or {})}
+        like = next((v.dtype for v in values if isinstance(v, Tensor) and v.dtype.kind != "bool"), None)
+        operands = [None if v is None else _lift(v, like) for v in values]
+        results = tuple(map(Tensor, apply(op, operands, attrs, call_site())))
+        return results if several else results[0]
+
+    build.__name__ = build.__qualname__ = op.name
+    build.__doc__ = op.doc
+    build.__signature__ = shown  # type: ignore[attr-defined]
+    return build
+
+
+_KINDS = {
+    "int": "int", "float": "float", "bool": "bool", "str": "str", "ints": "int | Sequence[int]",
+    "floats": "Sequence[float]", "dtype": "object",
+}  # fmt: skip
+
+
+def stub() -> str:
+    """The text of build.pyi's derived part: a typed function for each op."""
+    lines = []
+    for op in OPS.values():
+        parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
+        parts = ["*" + p.replace("*", "") if "*" in p else p for p in parts]
+        if op.attrs and not any("*" in n for n in op.inputs):
+            parts.append("*")
+        for name, attr in (op.attrs or {}).items():
+            parts.append(f"{name}: {_KINDS[attr.kind]}" + ("" if attr.default is REQUIRED else " = ..."))
+        several = len(op.outputs) > 1 or op.outputs[0].endswith("*")
+        result = "tuple[Tensor, ...]" if several else "Tensor"
+        lines.append(f'def {op.name}({", ".join(parts)}) -> {result}:\n    """{op.doc}"""\n')
+    return "\n".join(lines)
+
+
+FUNCTIONS = {name: _function(op) for name, op in OPS.items()}
+globals().update(FUNCTIONS)
+
+if __name__ == "__main__":
+    sys.stdout.write(stub())

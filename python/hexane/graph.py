@@ -1,0 +1,338 @@
+"""The graph: immutable nodes, made once each (hash-consed), and the program they make up.
+
+One Node serves every level, from the ops a user calls to what the executor runs; the record of its op (`hexane.ops`) says
+what it means.
+"""
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane import _core, printer
+from hexane.dtypes import DType, dtype
+from hexane.errors import Error
+
+MAX_RANK = 8
+MAX_BYTES = 1 << 46  # no tensor is larger: an overflowing product of dims is refused where it arises
+
+AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[Any, ...], ...] | DType
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """What an array has to be: its dtype and shape. Sizes are counted in bits."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return (self.size * self.dtype.bits + 7) // 8
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
+    """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^46 bytes."""
+    kind = dtype(spec)
+    dims = []
+    for d in shape:
+        if isinstance(d, bool) or not isinstance(d, (int, np.integer)) or d < 0:
+            raise Error(f"[shape] {tuple(shape)}: got the dim {d!r}, need integers that are not negative")
+        dims.append(int(d))
+    if len(dims) > MAX_RANK:
+        raise Error(f"[shape] {tuple(dims)}: got rank {len(dims)}, need at most {MAX_RANK}")
+    if prod(max(d, 1) for d in dims) * kind.bits > MAX_BYTES * 8:
+        raise Error(f"[shape] {kind}{dims}: got more than 2^46 bytes, need less")
+    return TensorType(kind, tuple(dims))
+
+
+class Value(NamedTuple):
+    """One output of a node."""
+
+    node: "Node"
+    index: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.types[self.index]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.types[self.index].shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.types[self.index].dtype
+
+
+class Node:
+    """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
+
+    `uid` is 0 but for inputs, params and states, which never merge. `data` is the array of a const (or the initial contents
+    of a param or state). `sources` says where in the user's model the node comes from; merging nodes join theirs.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "data", "inputs", "op", "sources", "types", "uid")
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    attrs: Mapping[str, AttrValue]
+    types: tuple[TensorType, ...]
+    uid: int
+    data: Array | None
+    sources: tuple[str, ...]
+
+    @property
+    def values(self) -> "tuple[Value, ...]":
+        """The outputs."""
+        return tuple(Value(self, i) for i in range(len(self.types)))
+
+    @property
+    def source(self) -> str:
+        return ", ".join(self.sources)
+
+    @property
+    def where(self) -> str:
+        """Op and source, for messages."""
+        return f"{self.op} at {self.source}" if self.sources else self.op
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {', '.join(map(str, self.types))}>"
+
+
+_interned: "weakref.WeakValueDictionary[Any, Node]" = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+_uids = count(1)
+
+
+def make_node(
+    op: str,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, AttrValue],
+    types: Sequence[TensorType],
+    sources: tuple[str, ...] = (),
+) -> Node:
+    """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
+    identity = (op, tuple(inputs), tuple((k, _bits(v)) for k, v in attrs.items()), tuple(types))
+    return _intern(identity, Node, op, identity[1], attrs, identity[3], sources)
+
+
+def constant(array: Array, sources: tuple[str, ...] = ()) -> Value:
+    """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge."""
+    data = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    kind = tensor_type(data.dtype, data.shape)
+    if not data.dtype.isnative:
+        raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
+    raw = _Bits(data)
+    return Value(_intern(("const", kind, raw), Node, "const", (), {}, (kind,), sources, data=data))
+
+
+def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
+    """An input, param or state: a node that is only ever equal to itself."""
+    uid = next(_uids)
+    return Value(_intern((op, uid), Node, op, (), {"name": name}, (kind,), sources, uid=uid, data=data))
+
+
+def _intern(
+    identity: object,
+    cls: type[Node],
+    op: str,
+    inputs: tuple[Value | None, ...],
+    attrs: Mapping[str, AttrValue],
+    types: tuple[TensorType, ...],
+    sources: tuple[str, ...],
+    uid: int = 0,
+    data: Array | None = None,
+) -> Node:
+    with _lock:
+        node = _interned.get(identity)
+        if node is None:
+            node = cls.__new__(cls)
+            node.op, node.inputs, node.attrs, node.types = op, inputs, attrs, types
+            node.uid, node.data, node.sources = uid, data, sources
+            _interned[identity] = node
+        elif sources and not set(sources) <= set(node.sources):
+            node.sources = (*node.sources, *(s for s in sources if s not in node.sources))
+        return node
+
+
+def _bits(value: AttrValue) -> object:
+    """Attributes compare by their bits: -0.0 is not 0.0, and NaN is NaN."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, tuple):
+        return tuple(_bits(v) for v in value)
+    return value
+
+
+class _Bits:
+    """The bytes of an array as a dictionary key: a fast 128-bit hash first, then the bytes themselves."""
+
+    __slots__ = ("array", "digest")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.digest = _core.hash128(array)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bits) or self.digest != other.digest:
+            return False
+        return self.array is other.array or np.array_equal(_raw(self.array), _raw(other.array))
+
+
+def _raw(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+_scope: ContextVar[tuple[str, ...] | None] = ContextVar("source", default=None)
+
+
+@contextmanager
+def source_scope(*sources: str) -> Iterator[None]:
+    """Nodes built inside come from here (the node of a model file), not from the line of Python that builds them."""
+    token = _scope.set(sources)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def call_site() -> tuple[str, ...]:
+    """The source set by source_scope, else the user's file:line: the innermost frame outside this package."""
+    if (scope := _scope.get()) is not None:
+        return scope
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return (f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}",)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return ()
+
+
+class Port(NamedTuple):
+    """A named output."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program: inputs in the order of its signature, named outputs, and the states it updates.
+
+    `updates` are values of write_state that have to run though no output depends on them.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Port, ...]
+    updates: tuple[Value, ...] = ()
+    name: str = "graph"
+    _order: list[Node] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        return (*(port.value for port in self.outputs), *self.updates)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node, operands first, in the depth-first order that consumes values early."""
+        if not self._order:
+            self._order.extend(topological((*self.inputs, *self.roots)))
+        return self._order
+
+    def input_names(self) -> list[str]:
+        return [str(value.node.attrs["name"]) for value in self.inputs]
+
+    def constants(self) -> dict[str, Array]:
+        """The arrays of consts, params and states by the digest they print as."""
+        return {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
+
+    def users(self) -> dict[Value, list[Node]]:
+        """Who reads a value; a node that reads it twice counts twice. Outputs are not listed."""
+        table: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    table.setdefault(value, []).append(node)
+        return table
+
+    def rewrite(self, change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None]) -> "Graph":
+        """A new graph in which `change(node, new_inputs)` stands for each node, operands first.
+
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs).
+        """
+        table: dict[Value, Value] = {}
+        for node in self.nodes:
+            inputs = tuple(None if v is None else table[v] for v in node.inputs)
+            new = change(node, inputs)
+            if new is None:
+                kept = node
+                if any(a is not b and a != b for a, b in zip(inputs, node.inputs, strict=True)):
+                    kept = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+                new = kept.values
+            table.update(zip(node.values, new, strict=True))
+        return self.replace(table)
+
+    def replace(self, table: Mapping[Value, Value]) -> "Graph":
+        """The graph whose inputs and roots are looked up in `table`."""
+        return Graph(
+            tuple(table.get(v, v) for v in self.inputs),
+            tuple(Port(p.name, table.get(p.value, p.value)) for p in self.outputs),
+            tuple(table.get(v, v) for v in self.updates),
+            self.name,
+        )
+
+    def __str__(self) -> str:
+        return printer.print_graph(self)
+
+    def _repr_html_(self) -> str:
+        return printer.graph_svg(self)
+
+
+def topological(roots: Iterable[Value]) -> Iterator[Node]:
+    """Nodes in depth-first post-order from the roots: each as soon after its operands as they allow."""
+    seen: set[int] = set()
+    for root in roots:
+        if id(root.node) in seen:
+            continue
+        seen.add(id(root.node))
+        stack: list[tuple[Node, Iterator[Value | None]]] = [(root.node, iter(root.node.inputs))]
+        while stack:
+            node, operands = stack[-1]
+            for value in operands:
+                if value is not None and id(value.node) not in seen:
+                    seen.add(id(value.node))
+                    stack.append((value.node, iter(value.node.inputs)))
+                    break
+            else:
+                stack.pop()
+                yield node

@@ -1,0 +1,45 @@
+"""The catalogue: every op by name, and the evaluation of a node by its record."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Array, Node
+from hexane.ops import conv, elementwise, index, linear, reduce, shape
+from hexane.ops.spec import Op, apply
+
+__all__ = ["LEAVES", "OPS", "Op", "apply", "evaluate"]
+
+OPS: dict[str, Op] = {op.name: op for family in (elementwise, reduce, linear, conv, shape, index) for op in family.OPS}
+LEAVES = ("input", "const", "param", "state")
+
+
+def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """What the node's outputs are for these inputs: its record's ref in fp64, epilogue included, rounded once.
+
+    Integers and bools are computed in their own dtype. Raises Error where the op does (an index out of range).
+    """
+    op = OPS[node.op]
+    attrs = dict(node.attrs)
+    slots = attrs.pop("epilogue", ())
+    wide = [None if a is None else _widen(a) for a in arrays]
+    with np.errstate(all="ignore"):
+        results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)
+        if not isinstance(results, list):
+            results = [results]
+        for kind, alpha, beta, operand in slots:  # type: ignore[union-attr, misc]
+            results[0] = _slot(results[0], kind, alpha, beta, wide[operand] if operand >= 0 else None)
+        return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
+
+
+def _widen(array: Array) -> Array:
+    floating = array.dtype.kind == "f" or array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    return array.astype(np.float64) if floating else array
+
+
+def _slot(x: Array, kind: str, alpha: float, beta: float, operand: Array | None) -> Any:
+    if kind == "add":
+        return x + operand
+    names = list(OPS[kind].attrs or {})
+    return OPS[kind].ref(x, **dict(zip(names, (alpha, beta), strict=False)))

@@ -1,0 +1,312 @@
+"""Convolutions and pooling, one to three spatial axes, channels first ("nchw") or last ("nhwc").
+
+Weights keep one canonical order whatever the layout: (out, in / groups, spatial...), transposed convolutions
+(in, out / groups, spatial...).
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, integers, numeric, text
+
+Array = Any
+Pads = tuple[tuple[int, int], ...]
+LAYOUT = text("nchw", ("nchw", "nhwc"))
+
+
+def to_nchw(x: Array, layout: str) -> Array:
+    """Moves channels to axis 1."""
+    return np.moveaxis(x, -1, 1) if layout == "nhwc" else x
+
+
+def from_nchw(x: Array, layout: str) -> Array:
+    return np.moveaxis(x, 1, -1) if layout == "nhwc" else x
+
+
+def split_shape(x: Shape, layout: str) -> tuple[int, int, Shape]:
+    """(batch, channels, spatial dims)."""
+    return (x[0], x[-1], x[1:-1]) if layout == "nhwc" else (x[0], x[1], x[2:])
+
+
+def join_shape(batch: int, channels: int, spatial: Sequence[int], layout: str) -> Shape:
+    return (batch, *spatial, channels) if layout == "nhwc" else (batch, channels, *spatial)
+
+
+def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
+    """One number for all spatial axes, or one for each."""
+    if len(value) == 1:
+        return value * num
+    if len(value) != num:
+        raise Error(f"{name}: got {value}, need 1 or {num} integers")
+    return value
+
+
+def spread_pad(value: tuple[int, ...], num: int) -> tuple[int, ...]:
+    """(begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
+    if (len(value) == 2 * num and num > 1) or (num == 1 and len(value) == 2):
+        return value
+    return tuple(p for p in spread("pad", value, num) for _ in range(2))
+
+
+def pairs(pad: Sequence[int]) -> Pads:
+    return tuple(zip(pad[::2], pad[1::2], strict=True))
+
+
+def _canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x = types[0]
+    assert x is not None
+    num = x.rank - 2
+    if not 1 <= num <= 3:
+        raise Error(f"got an input of rank {x.rank}, need 3 to 5 (batch, channels, 1 to 3 spatial axes)")
+    result = dict(attrs)
+    for name in ("kernel_sizes", "strides", "dilations"):
+        if name in attrs:
+            result[name] = spread(name, attrs[name], num)
+            if any(v < 1 for v in result[name]):
+                raise Error(f"{name}: got {attrs[name]}, need positive integers")
+    result["pad"] = spread_pad(attrs["pad"], num)
+    if any(p < 0 for p in result["pad"]):
+        raise Error(f"pad: got {attrs['pad']}, need integers that are not negative")
+    if "output_padding" in attrs:
+        result["output_padding"] = spread("output_padding", attrs["output_padding"], num)
+    return result
+
+
+def _check_weight(
+    weight: Shape, bias: Shape | None, rank: int, groups: int, channels: int, in_axis: int, out: int
+) -> None:
+    if len(weight) != rank:
+        raise Error(f"got a weight of rank {len(weight)} for an input of rank {rank}, need the same rank")
+    if groups < 1 or channels % groups:
+        raise Error(f"groups: got {groups} for {channels} input channels, need a divisor")
+    need = channels if in_axis == 0 else channels // groups
+    if weight[in_axis] != need:
+        raise Error(
+            f"got a weight of shape {weight} for {channels} input channels in {groups} groups, need {need} at axis {in_axis}"
+        )
+    if 0 in weight[2:]:
+        raise Error(f"got a weight of shape {weight}, need a kernel of at least 1 element")
+    if in_axis == 1 and weight[0] % groups:
+        raise Error(f"groups: got {groups} for {weight[0]} output channels, need a divisor")
+    if bias is not None and bias != (out,):
+        raise Error(f"got a bias of shape {bias}, need ({out},)")
+
+
+def _extent(size: int, kernel: int, stride: int, dilation: int, pad: tuple[int, int], ceil: bool = False) -> int:
+    reach = dilation * (kernel - 1) + 1
+    room = size + pad[0] + pad[1] - reach
+    if room < 0:
+        raise Error(f"got {size} padded by {pad[0]} and {pad[1]}, need at least {reach} for the kernel to fit")
+    out = -(-room // stride) + 1 if ceil else room // stride + 1
+    # The last window has to start inside the input or its begin padding.
+    return out - 1 if ceil and (out - 1) * stride >= size + pad[0] else out
+
+
+def _conv_shape(
+    x: Shape, weight: Shape, bias: Shape | None, strides: Shape, dilations: Shape, pad: Shape, groups: int, layout: str
+) -> Shape:
+    batch, channels, spatial = split_shape(x, layout)
+    _check_weight(weight, bias, len(x), groups, channels, 1, weight[0] if weight else 0)
+    out = [_extent(*args) for args in zip(spatial, weight[2:], strides, dilations, pairs(pad), strict=True)]
+    return join_shape(batch, weight[0], out, layout)
+
+
+def _windows(x: Array, kernel: Shape, strides: Shape, dilations: Shape, out: Shape) -> Any:
+    """(tap, the elements it reads for every output position) over the spatial axes of a padded NCHW array."""
+    for tap in product(*map(range, kernel)):
+        index = tuple(
+            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
+        )
+        yield tap, x[(slice(None), slice(None), *index)]
+
+
+def _conv(
+    x: Array, weight: Array, bias: Array | None, strides: Shape, dilations: Shape, pad: Shape, groups: int, layout: str
+) -> Array:
+    x = to_nchw(x, layout)
+    kernel = weight.shape[2:]
+    out = tuple(_extent(*args) for args in zip(x.shape[2:], kernel, strides, dilations, pairs(pad), strict=True))
+    x = np.pad(x, ((0, 0), (0, 0), *pairs(pad)))
+    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    w = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    y = np.zeros((x.shape[0], groups, w.shape[1], *out), x.dtype)
+    for tap, _ in _windows(np.empty((1, 1, *x.shape[3:]), np.int8), kernel, strides, dilations, out):
+        index = tuple(
+            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
+        )
+        y += np.einsum("ngc...,goc->ngo...", x[(slice(None), slice(None), slice(None), *index)], w[(..., *tap)])
+    y = y.reshape(y.shape[0], -1, *out)
+    if bias is not None:
+        y = y + bias.reshape(-1, *[1] * len(out))
+    return from_nchw(y, layout)
+
+
+def _transpose_extents(
+    spatial: Shape, kernel: Shape, strides: Shape, dilations: Shape, pad: Shape, output_padding: Shape
+) -> tuple[int, ...]:
+    out = tuple(
+        (n - 1) * s + d * (k - 1) + 1 - p[0] - p[1] + o
+        for n, k, s, d, p, o in zip(spatial, kernel, strides, dilations, pairs(pad), output_padding, strict=True)
+    )
+    if any(n < 1 for n in out) or any(o < 0 for o in output_padding):
+        raise Error(f"got the output extents {out} with output_padding {output_padding}, need positive extents")
+    return out
+
+
+def _conv_transpose_shape(
+    x: Shape,
+    weight: Shape,
+    bias: Shape | None,
+    strides: Shape,
+    dilations: Shape,
+    pad: Shape,
+    output_padding: Shape,
+    groups: int,
+    layout: str,
+) -> Shape:
+    batch, channels, spatial = split_shape(x, layout)
+    out_channels = weight[1] * groups if len(weight) > 1 else 0
+    _check_weight(weight, bias, len(x), groups, channels, 0, out_channels)
+    out = _transpose_extents(spatial, weight[2:], strides, dilations, pad, output_padding)
+    return join_shape(batch, out_channels, out, layout)
+
+
+def _conv_transpose(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    strides: Shape,
+    dilations: Shape,
+    pad: Shape,
+    output_padding: Shape,
+    groups: int,
+    layout: str,
+) -> Array:
+    x = to_nchw(x, layout)
+    kernel, spatial = weight.shape[2:], x.shape[2:]
+    out = _transpose_extents(spatial, kernel, strides, dilations, pad, output_padding)
+    full = tuple(
+        max((n - 1) * s + d * (k - 1) + 1, o + p[0])
+        for n, s, d, k, o, p in zip(spatial, strides, dilations, kernel, out, pairs(pad), strict=True)
+    )
+    grouped = x.reshape(x.shape[0], groups, -1, *spatial)
+    w = weight.reshape(groups, -1, *weight.shape[1:])
+    y = np.zeros((x.shape[0], groups, weight.shape[1], *full), x.dtype)
+    for tap in product(*map(range, kernel)):
+        index = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, s, n in zip(tap, dilations, strides, spatial, strict=True)
+        )
+        y[(..., *index)] += np.einsum("ngc...,gco->ngo...", grouped, w[(..., *tap)])
+    y = y.reshape(y.shape[0], -1, *full)
+    y = y[(slice(None), slice(None), *(slice(p[0], p[0] + o) for p, o in zip(pairs(pad), out, strict=True)))]
+    if bias is not None:
+        y = y + bias.reshape(-1, *[1] * len(out))
+    return from_nchw(y, layout)
+
+
+def _pool_shape(
+    x: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool, layout: str, **_: Any
+) -> Shape:
+    batch, channels, spatial = split_shape(x, layout)
+    for (before, after), k, d in zip(pairs(pad), kernel_sizes, dilations, strict=True):
+        if max(before, after) >= d * (k - 1) + 1:
+            raise Error(f"pad: got {pad} for kernels of {kernel_sizes}, need less than the kernel reaches")
+    out = [
+        _extent(*args, ceil=ceil_mode)
+        for args in zip(spatial, kernel_sizes, strides, dilations, pairs(pad), strict=True)
+    ]
+    return join_shape(batch, channels, out, layout)
+
+
+def _pool_taps(
+    x: Array, fill: float, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool
+) -> Any:
+    """Values and padding masks of every tap, stacked on a new first axis."""
+    num = len(kernel_sizes)
+    spatial = x.shape[2:]
+    out = tuple(
+        _extent(*args, ceil=ceil_mode)
+        for args in zip(spatial, kernel_sizes, strides, dilations, pairs(pad), strict=True)
+    )
+    full = tuple(
+        max((o - 1) * s + d * (k - 1) + 1, n + p[0] + p[1])
+        for o, s, d, k, n, p in zip(out, strides, dilations, kernel_sizes, spatial, pairs(pad), strict=True)
+    )
+    margins = tuple((p[0], f - n - p[0]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
+    padded = np.pad(x, ((0, 0), (0, 0), *margins), constant_values=fill)
+    # 2: input, 1: padding, 0: beyond the padding (reached only under ceil_mode).
+    region = np.pad(np.full((1, 1, *spatial), 2), ((0, 0), (0, 0), *pairs(pad)), constant_values=1)
+    beyond = tuple((0, f - n - p[0] - p[1]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
+    region = np.pad(region, ((0, 0), (0, 0), *beyond))
+    values = np.stack([v for _, v in _windows(padded, kernel_sizes, strides, dilations, out)])
+    regions = np.stack([v for _, v in _windows(region, kernel_sizes, strides, dilations, out)])
+    assert values.ndim == num + 3
+    return values, regions
+
+
+def _max_pool(x: Array, layout: str, **attrs: Any) -> Array:
+    x = to_nchw(x, layout)
+    lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    values, _ = _pool_taps(x, lowest, **attrs)
+    return from_nchw(values.max(axis=0), layout)
+
+
+def _avg_pool(x: Array, layout: str, exclude_padding: bool, **attrs: Any) -> Array:
+    values, regions = _pool_taps(to_nchw(x, layout), 0, **attrs)
+    counted = (regions >= (2 if exclude_padding else 1)).sum(axis=0)
+    return from_nchw(values.sum(axis=0) / np.maximum(counted, 1), layout)
+
+
+_WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
+_POOL = {"kernel_sizes": integers(), **_WINDOW, "ceil_mode": flag(False)}
+
+OPS = (
+    Op(
+        name="conv", doc="Convolution (cross-correlation), optionally dilated and in groups.",
+        inputs=("x", "weight", "bias?"), attrs={**_WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
+        dtype=floating, canonical=_canonical, kernel="conv", layout="spatial", epilogue=True, ref=_conv,
+        cases=(
+            Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
+            Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),
+            Case(((1, 6, 8, 9), (6, 1, 3, 3), (6,)), {"groups": 6, "pad": (0, 1, 1, 2)}),
+            Case(((1, 4, 9, 9), (8, 4, 1, 1), (8,))),
+            Case(((1, 2, 11), (3, 2, 4)), {"dilations": 2, "pad": (3, 0)}),
+        ),
+    ),
+    Op(
+        name="conv_transpose", doc="Transposed convolution: the gradient of a convolution by its input.",
+        inputs=("x", "weight", "bias?"),
+        attrs={**_WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
+        shape=_conv_transpose_shape, dtype=floating, canonical=_canonical, kernel="conv_transpose", layout="spatial",
+        epilogue=True, ref=_conv_transpose,
+        cases=(
+            Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
+            Case(((1, 4, 5, 5), (4, 3, 3, 3)), {"strides": 2, "pad": 1, "output_padding": 1}),
+            Case(((2, 4, 5, 4), (4, 2, 3, 3)), {"groups": 2, "dilations": 2}),
+        ),
+    ),
+    Op(
+        name="max_pool", doc="The maximum of each window.", inputs=("x",), attrs={**_POOL, "layout": LAYOUT},
+        shape=_pool_shape, dtype=numeric, canonical=_canonical, kernel="max_pool", layout="spatial", ref=_max_pool,
+        cases=(
+            Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
+            Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
+        ),
+    ),
+    Op(
+        name="avg_pool", doc="The mean of each window.", inputs=("x",),
+        attrs={**_POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=_pool_shape, dtype=floating,
+        canonical=_canonical, kernel="avg_pool", layout="spatial", ref=_avg_pool,
+        cases=(
+            Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
+            Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,
+                                   "exclude_padding": False}),
+        ),
+    ),
+)  # fmt: skip

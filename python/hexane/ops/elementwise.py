@@ -1,0 +1,230 @@
+"""Elementwise ops: arithmetic, activations, comparison, logic, select, cast."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.ops.spec import (
+    Attr,
+    Case,
+    Op,
+    boolean,
+    broadcast,
+    compare,
+    element_type,
+    floating,
+    number,
+    numeric,
+    op_error,
+    same,
+    same_dtype,
+)
+
+Array = Any
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: Array) -> Array:
+    """The error function, elementwise in fp64."""
+    return _erf(np.asarray(x, np.float64)).astype(np.float64)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def softplus(x: Array) -> Array:
+    return np.logaddexp(x, 0)
+
+
+def _unary(
+    name: str,
+    doc: str,
+    ref: Callable[..., Any],
+    attrs: Mapping[str, Attr] | None = None,
+    dtype: Callable[..., Any] = floating,
+    onnx: tuple[str, ...] = (),
+    low: float = -3.0,
+    high: float = 3.0,
+    cases: tuple[Case, ...] = (),
+) -> Op:
+    dtypes = ("bool",) if dtype is boolean else ("fp32",)
+    shown = (Case(((2, 3, 17),), dtypes=dtypes, low=low, high=high), Case(((0, 3),), dtypes=dtypes), *cases)
+    if dtype is numeric:
+        shown = (*shown, Case(((5,),), dtypes=("int32",), low=-9, high=9))
+    return Op(
+        name=name, doc=doc, inputs=("x",), attrs=attrs, shape=same, dtype=dtype, kernel=name, layout="elementwise",
+        ref=ref, onnx=onnx, cases=shown,
+    )  # fmt: skip
+
+
+def _binary(
+    name: str,
+    doc: str,
+    ref: Callable[..., Any],
+    dtype: Callable[..., Any] = numeric,
+    onnx: tuple[str, ...] = (),
+    low: float = -3.0,
+    high: float = 3.0,
+    epilogue: bool = False,
+    cases: tuple[Case, ...] = (),
+) -> Op:
+    dtypes = ("bool",) if dtype is boolean else ("fp32",)
+    shown = [
+        Case(((2, 3, 17), (2, 3, 17)), dtypes=dtypes, low=low, high=high),
+        Case(((2, 1, 5), (3, 1)), dtypes=dtypes, low=low, high=high),
+        Case(((4, 6), ()), dtypes=dtypes, low=low, high=high),
+    ]
+    if dtype is numeric:
+        shown.append(Case(((5,), (5,)), dtypes=("int32",), low=1, high=9))
+    return Op(
+        name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=dtype, kernel=name, layout="elementwise",
+        ref=ref, onnx=onnx, cases=(*shown, *cases), epilogue=epilogue,
+    )  # fmt: skip
+
+
+def _real_div(x: Array, y: Array) -> Array:
+    if np.issubdtype(x.dtype, np.floating):
+        return x / y
+    # Integers truncate toward zero, as ONNX has it.
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x))
+
+
+def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:
+    return attrs["dtype"]
+
+
+def _cast(x: Array, dtype: Any) -> Array:
+    """Floats to integers truncate; what does not fit saturates and NaN becomes 0."""
+    if dtype.kind in ("int", "uint") and not np.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
+        info = np.iinfo(dtype.numpy)
+        value = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        inside = (value >= info.min) & (value < float(info.max) + (0 if dtype.bits == 64 else 1))
+        whole = np.where(inside, value, 0).astype(dtype.numpy)
+        return np.where(inside, whole, np.where(value > 0, info.max, info.min).astype(dtype.numpy))
+    return x.astype(dtype.numpy)
+
+
+def _ordered(types: Any, attrs: Mapping[str, Any]) -> None:
+    if attrs["alpha"] > attrs["beta"] or math.isnan(attrs["alpha"]) or math.isnan(attrs["beta"]):
+        raise op_error("clip", f"got alpha {attrs['alpha']} and beta {attrs['beta']}, need alpha <= beta")
+
+
+def _select_shape(*shapes: Any, **_: Any) -> Any:
+    return broadcast(*shapes)
+
+
+def _select_dtype(cond: Any, a: Any, b: Any) -> Any:
+    boolean(cond)
+    return same_dtype(a, b)
+
+
+_ALPHA = {"alpha": number(0.01)}
+
+OPS = (
+    _unary("abs", "The absolute value.", np.abs, dtype=numeric, onnx=("Abs",)),
+    _unary("neg", "The negative.", np.negative, dtype=numeric, onnx=("Neg",)),
+    _unary("ceil", "The smallest integer not below x.", np.ceil, onnx=("Ceil",)),
+    _unary("floor", "The largest integer not above x.", np.floor, onnx=("Floor",)),
+    _unary("round", "The nearest integer, halves to even.", np.rint, onnx=("Round",)),
+    _unary("sign", "-1, 0 or 1.", np.sign, dtype=numeric, onnx=("Sign",)),
+    _unary("sqrt", "The square root.", np.sqrt, onnx=("Sqrt",), low=0.0),
+    _unary("rsqrt", "1 / sqrt(x).", lambda x: 1 / np.sqrt(x), low=0.1),
+    _unary("inverse", "1 / x.", lambda x: 1 / x, onnx=("Reciprocal",), low=0.1),
+    _unary("square", "x * x.", np.square, dtype=numeric),
+    _unary("exp", "e to the x.", np.exp, onnx=("Exp",)),
+    _unary("exp2", "2 to the x.", np.exp2),
+    _unary("log", "The natural logarithm.", np.log, onnx=("Log",), low=0.1),
+    _unary("erf", "The error function.", erf, onnx=("Erf",)),
+    _unary("sin", "The sine.", np.sin, onnx=("Sin",)),
+    _unary("cos", "The cosine.", np.cos, onnx=("Cos",)),
+    _unary("tan", "The tangent.", np.tan, onnx=("Tan",), low=-1.2, high=1.2),
+    _unary("asin", "The inverse sine.", np.arcsin, onnx=("Asin",), low=-1.0, high=1.0),
+    _unary("acos", "The inverse cosine.", np.arccos, onnx=("Acos",), low=-1.0, high=1.0),
+    _unary("atan", "The inverse tangent.", np.arctan, onnx=("Atan",)),
+    _unary("sinh", "The hyperbolic sine.", np.sinh, onnx=("Sinh",)),
+    _unary("cosh", "The hyperbolic cosine.", np.cosh, onnx=("Cosh",)),
+    _unary("asinh", "The inverse hyperbolic sine.", np.arcsinh, onnx=("Asinh",)),
+    _unary("acosh", "The inverse hyperbolic cosine.", np.arccosh, onnx=("Acosh",), low=1.0),
+    _unary("atanh", "The inverse hyperbolic tangent.", np.arctanh, onnx=("Atanh",), low=-0.9, high=0.9),
+    _unary("tanh", "The hyperbolic tangent.", np.tanh, onnx=("Tanh",)),
+    _unary("sigmoid", "1 / (1 + e^-x).", sigmoid, onnx=("Sigmoid",)),
+    _unary("relu", "x where positive, else 0.", lambda x: np.maximum(x, 0), dtype=numeric, onnx=("Relu",)),
+    _unary("relu6", "x clipped to 0..6.", lambda x: np.clip(x, 0, 6), high=9.0),
+    _unary("leaky_relu", "x where positive, else alpha * x.", lambda x, alpha: np.where(x < 0, alpha * x, x), _ALPHA,
+           onnx=("LeakyRelu",)),
+    _unary("elu", "x where positive, else alpha * (e^x - 1).",
+           lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), {"alpha": number(1.0)},
+           onnx=("Elu",)),
+    _unary("celu", "max(0, x) + min(0, alpha * (e^(x / alpha) - 1)).",
+           lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)), {"alpha": number(1.0)},
+           onnx=("Celu",)),
+    _unary("selu", "beta * x where positive, else beta * alpha * (e^x - 1).",
+           lambda x, alpha, beta: np.where(x > 0, beta * x, beta * alpha * np.expm1(np.minimum(x, 0))),
+           {"alpha": number(1.67326319217681884765625), "beta": number(1.05070102214813232421875)}),
+    _unary("gelu", "x * (1 + erf(x / sqrt 2)) / 2.", lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2)))),
+    _unary("gelu_tanh", "The tanh approximation of gelu.",
+           lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+    _unary("silu", "x * sigmoid(x).", lambda x: x * sigmoid(x), onnx=("Swish",)),
+    _unary("hard_swish", "x * clip(x / 6 + 1/2, 0, 1).", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), onnx=("HardSwish",),
+           low=-5.0, high=5.0),
+    _unary("mish", "x * tanh(softplus(x)).", lambda x: x * np.tanh(softplus(x)), onnx=("Mish",)),
+    _unary("softplus", "log(1 + e^x).", softplus, onnx=("Softplus",)),
+    _unary("softsign", "x / (1 + |x|).", lambda x: x / (1 + np.abs(x)), onnx=("Softsign",)),
+    _unary("sigmoid_hard", "clip(alpha * x + beta, 0, 1).",
+           lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), {"alpha": number(0.2), "beta": number(0.5)},
+           onnx=("HardSigmoid",)),
+    Op(
+        name="clip", doc="x limited to alpha..beta; NaN stays NaN.", inputs=("x",),
+        attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
+        kernel="clip", layout="elementwise",
+        ref=lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta).astype(x.dtype),
+        cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
+               Case(((9,),), {"alpha": 2, "beta": 5}, dtypes=("int32",), low=0, high=9)),
+    ),
+    _unary("scaled_tanh", "alpha * tanh(beta * x).", lambda x, alpha, beta: alpha * np.tanh(beta * x),
+           {"alpha": number(1.0), "beta": number(1.0)}),
+    _unary("thresholded_relu", "x where above alpha, else 0.", lambda x, alpha: np.where(x > alpha, x, 0),
+           {"alpha": number(1.0)}, onnx=("ThresholdedRelu",)),
+    _unary("threshold", "max(x, alpha).", lambda x, alpha: np.maximum(x, alpha), {"alpha": number(1.0)}),
+    _unary("linear_activation", "alpha * x + beta.", lambda x, alpha, beta: alpha * x + beta,
+           {"alpha": number(1.0), "beta": number(0.0)}),
+    _unary("logical_not", "Not x.", np.logical_not, dtype=boolean, onnx=("Not",)),
+    _binary("add", "x + y, broadcast.", np.add, onnx=("Add",), epilogue=True),
+    _binary("sub", "x - y, broadcast.", np.subtract, onnx=("Sub",), epilogue=True),
+    _binary("mul", "x * y, broadcast.", np.multiply, onnx=("Mul",), epilogue=True),
+    _binary("real_div", "x / y, broadcast; integers truncate toward zero.", _real_div, onnx=("Div",), low=0.5,
+            epilogue=True),
+    _binary("floor_div", "floor(x / y), broadcast.", np.floor_divide, low=0.5),
+    _binary("mod", "x - y * floor(x / y), the sign of y.", np.mod, low=0.5),
+    _binary("fmod", "The remainder with the sign of x.", np.fmod, low=0.5),
+    _binary("maximum", "The larger; NaN if either is.", np.maximum),
+    _binary("minimum", "The smaller; NaN if either is.", np.minimum),
+    _binary("pow", "x to the y.", np.power, low=0.1),
+    _binary("prelu", "x where positive, else alpha * x.", lambda x, y: np.where(x < 0, x * y, x), dtype=floating),
+    _binary("equal", "x == y.", np.equal, dtype=compare, onnx=("Equal",)),
+    _binary("not_equal", "x != y.", np.not_equal, dtype=compare),
+    _binary("greater", "x > y.", np.greater, dtype=compare, onnx=("Greater",)),
+    _binary("greater_equal", "x >= y.", np.greater_equal, dtype=compare, onnx=("GreaterOrEqual",)),
+    _binary("less", "x < y.", np.less, dtype=compare, onnx=("Less",)),
+    _binary("less_equal", "x <= y.", np.less_equal, dtype=compare, onnx=("LessOrEqual",)),
+    _binary("logical_and", "x and y.", np.logical_and, dtype=boolean, onnx=("And",)),
+    _binary("logical_or", "x or y.", np.logical_or, dtype=boolean, onnx=("Or",)),
+    _binary("logical_xor", "Either x or y.", np.logical_xor, dtype=boolean, onnx=("Xor",)),
+    Op(
+        name="select", doc="a where cond, else b, broadcast.", inputs=("cond", "a", "b"), shape=_select_shape,
+        dtype=_select_dtype, kernel="select", layout="elementwise", ref=np.where, onnx=("Where",),
+        cases=(Case(((3, 5), (3, 5), (5,)), dtypes=("bool", "fp32", "fp32")),
+               Case(((1, 7), (), (4, 1)), dtypes=("bool", "int32", "int32"))),
+    ),
+    Op(
+        name="cast", doc="x as another dtype; floats truncate to integers, saturating.", inputs=("x",),
+        attrs={"dtype": element_type()}, shape=same, dtype=_accepts_any, kernel="cast",
+        kernel_attrs=lambda types, attrs: {}, layout="elementwise", ref=_cast,
+        cases=(Case(((3, 5),), {"dtype": "fp16"}), Case(((9,),), {"dtype": "int32"}, low=-9.0, high=9.0),
+               Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)),
+    ),
+)  # fmt: skip

@@ -1,0 +1,253 @@
+"""Ops that look elements up by index, sort, or keep state between calls."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BOOL, FP32, INT32, INT64
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.spec import (
+    Case,
+    Op,
+    Shape,
+    axis_index,
+    element_type,
+    flag,
+    integer,
+    number,
+    numeric,
+    text,
+)
+
+Array = Any
+
+
+def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Any:
+    if indices not in (INT32, INT64):
+        raise Error(f"got indices of dtype {indices}, need int32 or int64")
+    return x
+
+
+def _resolve_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
+
+
+def _checked(indices: Array, extent: int) -> Array:
+    if indices.size and (indices.min() < -extent or indices.max() >= extent):
+        raise Error(f"got an index in {indices.min()}..{indices.max()}, need {-extent}..{extent - 1}")
+    return indices
+
+
+def _gather(x: Array, indices: Array, axis: int) -> Array:
+    return np.take(x, _checked(indices, x.shape[axis]), axis)
+
+
+def _along_axis_shape(x: Shape, indices: Shape, axis: int) -> Shape:
+    if len(indices) != len(x) or any(i != axis and n > d for i, (n, d) in enumerate(zip(indices, x, strict=True))):
+        raise Error(f"got indices of shape {indices} for {x}, need the same rank and no larger dims but at axis {axis}")
+    return indices
+
+
+def _gather_along_axis(x: Array, indices: Array, axis: int) -> Array:
+    crop = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
+    return np.take_along_axis(x[crop], _checked(indices, x.shape[axis]), axis)
+
+
+def _nd_check(x: Shape, indices: Shape, batch: int) -> int:
+    if not indices or not 0 <= batch < len(indices) or x[:batch] != indices[:batch]:
+        raise Error(f"got x {x}, indices {indices} and batch_dims {batch}, need equal leading dims")
+    if batch + indices[-1] > len(x):
+        raise Error(f"got indices of shape {indices} for x {x}, need at most {len(x) - batch} coordinates")
+    return indices[-1]
+
+
+def _gather_nd_shape(x: Shape, indices: Shape, batch_dims: int) -> Shape:
+    return (*indices[:-1], *x[batch_dims + _nd_check(x, indices, batch_dims) :])
+
+
+def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
+    batch, depth = x.shape[:batch_dims], indices.shape[-1]
+    flat = x.reshape(-1, *x.shape[batch_dims:])
+    at = indices.reshape(flat.shape[0], -1, depth)
+    for i in range(depth):
+        _checked(at[..., i], flat.shape[1 + i])
+    items = [flat[b][tuple(at[b].T)] if depth else np.stack([flat[b]] * at.shape[1]) for b in range(flat.shape[0])]
+    return np.stack(items).reshape(*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :])
+
+
+_SCATTER = {"update": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_MODE = text("update", tuple(_SCATTER))
+
+
+def _scatter_dtype(x: Any, indices: Any, updates: Any, **_: Any) -> Any:
+    if updates is not x:
+        raise Error(f"got updates of dtype {updates}, need {x}")
+    return _indexed(x, indices)
+
+
+def _scatter_along_axis_shape(x: Shape, indices: Shape, updates: Shape, axis: int, mode: str) -> Shape:
+    _along_axis_shape(x, indices, axis)
+    if updates != indices:
+        raise Error(f"got updates of shape {updates}, need that of the indices {indices}")
+    return x
+
+
+def _scatter(y: Array, at: tuple[Array, ...], updates: Array, mode: str) -> Array:
+    if _SCATTER[mode] is None:
+        y[at] = updates
+    else:
+        _SCATTER[mode].at(y, at, updates)
+    return y
+
+
+def _scatter_along_axis(x: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+    at = list(np.indices(indices.shape, sparse=True))
+    at[axis] = _checked(indices, x.shape[axis])
+    return _scatter(x.copy(), tuple(at), updates, mode)
+
+
+def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, mode: str) -> Shape:
+    need = (*indices[:-1], *x[_nd_check(x, indices, 0) :])
+    if updates != need:
+        raise Error(f"got updates of shape {updates}, need {need}")
+    return x
+
+
+def _scatter_nd(x: Array, indices: Array, updates: Array, mode: str) -> Array:
+    for i in range(indices.shape[-1]):
+        _checked(indices[..., i], x.shape[i])
+    return _scatter(x.copy(), tuple(np.moveaxis(indices, -1, 0)), updates, mode)
+
+
+def _one_hot_shape(indices: Shape, axis: int, depth: int, **_: Any) -> Shape:
+    if depth < 0:
+        raise Error(f"depth: got {depth}, need a number that is not negative")
+    return (*indices[:axis], depth, *indices[axis:])
+
+
+def _one_hot_dtype(indices: Any, dtype: Any, **_: Any) -> Any:
+    if dtype not in (FP32, INT32, INT64, BOOL):
+        raise Error(f"dtype: got {dtype}, need fp32, int32, int64 or bool")
+    return _indexed(dtype, indices)
+
+
+def _one_hot(indices: Array, axis: int, depth: int, on: float, off: float, dtype: Any) -> Array:
+    wrapped = np.where(indices < 0, indices + depth, indices)
+    hit = np.expand_dims(wrapped, axis) == np.arange(depth).reshape(
+        [-1 if i == axis else 1 for i in range(indices.ndim + 1)]
+    )
+    return np.where(hit, on, off).astype(dtype.numpy)
+
+
+def _top_k_shape(x: Shape, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Shape]:
+    if not 0 <= k <= x[axis]:
+        raise Error(f"k: got {k} for an extent of {x[axis]}, need 0..{x[axis]}")
+    out = (*x[:axis], k, *x[axis + 1 :])
+    return [out, out]
+
+
+def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
+    return [numeric(x), _indexed(dtype, dtype)]
+
+
+def _top_k(x: Array, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Array]:
+    flipped = np.flip(x, axis) if largest else x
+    order = np.argsort(flipped, axis=axis, kind="stable")
+    if largest:
+        order = np.flip(x.shape[axis] - 1 - order, axis)
+    at = np.take(order, np.arange(k), axis)
+    return [np.take_along_axis(x, at, axis), at.astype(dtype.numpy)]
+
+
+def _write_shape(state: Shape, update: Shape, position: Shape, axis: int) -> Shape:
+    if position not in ((), (1,)):
+        raise Error(f"got a position of shape {position}, need a scalar")
+    if len(update) != len(state) or any(
+        u > s if i == axis else u != s for i, (u, s) in enumerate(zip(update, state, strict=True))
+    ):
+        raise Error(f"got an update of shape {update} for a state of shape {state}, need equal dims but at axis {axis}")
+    return state
+
+
+def _write_dtype(state: Any, update: Any, position: Any, **_: Any) -> Any:
+    if update is not state:
+        raise Error(f"got an update of dtype {update}, need {state}")
+    return _indexed(state, position)
+
+
+def _write(state: Array, update: Array, position: Array, axis: int) -> Array:
+    start = int(np.asarray(position).reshape(()))
+    if not 0 <= start <= state.shape[axis] - update.shape[axis]:
+        raise Error(f"got the position {start}, need 0..{state.shape[axis] - update.shape[axis]}")
+    result = state.copy()
+    result[tuple(slice(start, start + n) if i == axis else slice(None) for i, n in enumerate(update.shape))] = update
+    return result
+
+
+OPS = (
+    Op(
+        name="gather", doc="Slices of x at indices along an axis; negative ones count from the end.",
+        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis,
+        shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
+        ref=_gather,
+        cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[3, 0], [-1, 2]]))),
+               Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array(1, np.int32)), attrs={"axis": 1})),
+    ),
+    Op(
+        name="gather_along_axis", doc="x at an index for each output element, along one axis.",
+        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis, shape=_along_axis_shape,
+        dtype=_indexed, kernel="gather_along_axis", ref=_gather_along_axis,
+        cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[2, 0], [1, -1]])),
+                    attrs={"axis": 1}),),
+    ),
+    Op(
+        name="gather_nd", doc="Slices of x at coordinates, the last axis of indices.", inputs=("x", "indices"),
+        attrs={"batch_dims": integer(0)}, shape=_gather_nd_shape, dtype=_indexed, kernel="gather_nd", ref=_gather_nd,
+        cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),
+               Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[1], [0]])),
+                    attrs={"batch_dims": 1})),
+    ),
+    Op(
+        name="scatter_along_axis", doc="x with updates written (or combined) at an index for each, along one axis.",
+        inputs=("x", "indices", "updates"), attrs={"axis": integer(0), "mode": _MODE}, canonical=_resolve_axis,
+        shape=_scatter_along_axis_shape, dtype=_scatter_dtype, kernel="scatter_along_axis", ref=_scatter_along_axis,
+        cases=(Case(arrays=(np.zeros((3, 3), np.float32), np.array([[1, 0, 2]]), np.ones((1, 3), np.float32))),
+               Case(arrays=(np.ones((3, 3), np.float32), np.array([[1, 1]]), np.ones((1, 2), np.float32)),
+                    attrs={"axis": 1, "mode": "add"})),
+    ),
+    Op(
+        name="scatter_nd", doc="x with slices written (or combined) at coordinates.",
+        inputs=("x", "indices", "updates"), attrs={"mode": _MODE}, shape=_scatter_nd_shape, dtype=_scatter_dtype,
+        kernel="scatter_nd", ref=_scatter_nd,
+        cases=(Case(arrays=(np.zeros((4, 2), np.float32), np.array([[1], [3]]), np.ones((2, 2), np.float32))),
+               Case(arrays=(np.ones((4,), np.float32), np.array([[1], [1]]), np.ones(2, np.float32)),
+                    attrs={"mode": "add"})),
+    ),
+    Op(
+        name="one_hot", doc="`on` where the new axis equals the index, else `off`.", inputs=("indices",),
+        attrs={"axis": integer(-1), "depth": integer(), "on": number(1.0), "off": number(0.0),
+               "dtype": element_type("fp32")},
+        canonical=lambda types, attrs: {**attrs, "axis": axis_index(attrs["axis"], types[0].rank + 1)},
+        shape=_one_hot_shape, dtype=_one_hot_dtype, kernel="one_hot",
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"}, ref=_one_hot,
+        cases=(Case(arrays=(np.array([0, 2, -1, 7]),), attrs={"depth": 3}),
+               Case(arrays=(np.array([[0, 2]], np.int32),), attrs={"depth": 3, "axis": 0, "on": 5.0})),
+    ),
+    Op(
+        name="topk", doc="The k largest (or smallest) along an axis and their indices; the lower index first in ties.",
+        inputs=("x",), outputs=("values", "indices"),
+        attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
+               "dtype": element_type("int64")},
+        canonical=_resolve_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, ref=_top_k,
+        cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
+    ),
+    Op(
+        name="write_state",
+        doc="Writes update into the state at a position along an axis, in place; the result is the state afterwards.",
+        inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=_resolve_axis,
+        shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(),
+    ),
+)  # fmt: skip

@@ -1,0 +1,175 @@
+"""Matrix multiplication, attention and what is made of them."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BOOL
+from hexane.errors import Error
+from hexane.ops.reduce import softmax
+from hexane.ops.spec import Case, Op, Shape, broadcast, flag, floating, number
+
+Array = Any
+
+
+def _matmul_shape(
+    x: Shape, y: Shape, bias: Shape | None = None, transpose_x: bool = False, transpose_y: bool = False
+) -> Shape:
+    if len(x) < 2 or len(y) < 2:
+        raise Error(f"got the shapes {x} and {y}, need at least 2 axes; reshape vectors first")
+    m, k = (x[-1], x[-2]) if transpose_x else (x[-2], x[-1])
+    k2, n = (y[-1], y[-2]) if transpose_y else (y[-2], y[-1])
+    if k != k2:
+        raise Error(f"last dimension of x {x} must match that of y {y}: got {k} and {k2}")
+    if bias is not None and bias != (n,):
+        raise Error(f"got a bias of shape {bias}, need ({n},)")
+    return (*broadcast(x[:-2], y[:-2]), m, n)
+
+
+def _matmul(
+    x: Array, y: Array, bias: Array | None = None, transpose_x: bool = False, transpose_y: bool = False
+) -> Array:
+    product = np.matmul(np.swapaxes(x, -1, -2) if transpose_x else x, np.swapaxes(y, -1, -2) if transpose_y else y)
+    return product if bias is None else product + bias
+
+
+def _linear_shape(x: Shape, weight: Shape, bias: Shape | None = None) -> Shape:
+    if len(weight) != 2 or not x or x[-1] != weight[1]:
+        raise Error(f"got an input of shape {x} and a weight of shape {weight}, need (.., in) and (out, in)")
+    if bias is not None and bias != (weight[0],):
+        raise Error(f"got a bias of shape {bias}, need ({weight[0]},)")
+    return (*x[:-1], weight[0])
+
+
+def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    y = np.matmul(x, weight.T)
+    return y if bias is None else y + bias
+
+
+def _expand_linear(b: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+    if len(x.shape) == 1:
+        row = b.reshape(x, shape=(1, *x.shape))
+        return b.reshape(b.matmul(row, weight, bias, transpose_y=True), shape=(weight.shape[0],))
+    return b.matmul(x, weight, bias, transpose_y=True)
+
+
+def _attention_shape(query: Shape, key: Shape, value: Shape, mask: Shape | None = None, **_: Any) -> Shape:
+    if min(len(query), len(key), len(value)) < 2 or query[-1] != key[-1] or key[-2] != value[-2]:
+        raise Error(f"got query {query}, key {key} and value {value}, need (.., L, E), (.., S, E) and (.., S, V)")
+    batch = broadcast(query[:-2], key[:-2], value[:-2])
+    scores = (*batch, query[-2], key[-2])
+    if mask is not None and broadcast(mask, scores) != scores:
+        raise Error(f"got a mask of shape {mask}, need one that broadcasts to {scores}")
+    return (*batch, query[-2], value[-1])
+
+
+def _attention_dtype(query: Any, key: Any, value: Any, mask: Any = None, **_: Any) -> Any:
+    d = floating(query, key, value)
+    if mask not in (None, BOOL, d):
+        raise Error(f"got a mask of dtype {mask}, need bool or {d}")
+    return d
+
+
+def _scale(query: Shape, scale: float) -> float:
+    return scale if scale != 0 else 1 / math.sqrt(query[-1])
+
+
+def _attention(
+    query: Array, key: Array, value: Array, mask: Array | None = None, scale: float = 0.0, causal: bool = False
+) -> Array:
+    scores = np.matmul(query, np.swapaxes(key, -1, -2)) * _scale(query.shape, scale)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+    return np.matmul(softmax(scores, -1), value)
+
+
+def _expand_attention(
+    b: Any, query: Any, key: Any, value: Any, mask: Any = None, scale: float = 0.0, causal: bool = False
+) -> Any:
+    """The scale goes onto the query, whose rows are fewer than the scores'."""
+    kind = query.dtype.numpy
+    scaled = b.linear_activation(query, alpha=_scale(query.shape, scale))
+    scores = b.matmul(scaled, key, transpose_y=True)
+    lowest = np.array(-np.inf, kind)
+    if causal:
+        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=bool)), scores, b.const(lowest))
+    if mask is not None:
+        scores = b.select(mask, scores, b.const(lowest)) if mask.dtype is BOOL else b.add(scores, mask)
+    return b.matmul(b.softmax(scores, axis=len(scores.shape) - 1), value)
+
+
+def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:
+    if not x or x[-1] % 2 or cos != sin or broadcast(cos, (*x[:-1], x[-1] // 2)) != (*x[:-1], x[-1] // 2):
+        raise Error(
+            f"got x {x}, cos {cos} and sin {sin}, need an even last axis and tables that broadcast to half of it"
+        )
+    return x
+
+
+def _halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
+    if interleaved:
+        return x[..., 0::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]
+
+
+def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    a, c = _halves(x, interleaved)
+    first, second = a * cos - c * sin, a * sin + c * cos
+    if interleaved:
+        return np.stack([first, second], -1).reshape(x.shape)
+    return np.concatenate([first, second], -1)
+
+
+def _expand_rotary(b: Any, x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    rank, half = len(x.shape), x.shape[-1] // 2
+
+    def part(start: int, end: int, step: int) -> Any:
+        begin = (*[0] * (rank - 1), start)
+        return b.slice_by_index(x, begin=begin, end=(*x.shape[:-1], end), stride=(*[1] * (rank - 1), step))
+
+    a = part(0, 2 * half, 2) if interleaved else part(0, half, 1)
+    c = part(1, 2 * half, 2) if interleaved else part(half, 2 * half, 1)
+    first = b.sub(b.mul(a, cos), b.mul(c, sin))
+    second = b.add(b.mul(a, sin), b.mul(c, cos))
+    if not interleaved:
+        return b.concat(first, second, axis=rank - 1)
+    deep = (*x.shape[:-1], half, 1)
+    pairs = b.concat(b.reshape(first, shape=deep), b.reshape(second, shape=deep), axis=rank)
+    return b.reshape(pairs, shape=x.shape)
+
+
+OPS = (
+    Op(
+        name="matmul", doc="Matrix product over the last two axes, batched over the others with broadcasting.",
+        inputs=("x", "y", "bias?"), attrs={"transpose_x": flag(False), "transpose_y": flag(False)}, shape=_matmul_shape,
+        dtype=floating, kernel="matmul", epilogue=True, ref=_matmul,
+        cases=(
+            Case(((7, 5), (5, 3))), Case(((2, 3, 7, 5), (3, 5, 4), (4,))),
+            Case(((1, 9), (17, 9)), {"transpose_y": True}), Case(((2, 5, 7), (5, 33)), {"transpose_x": True}),
+        ),
+    ),
+    Op(
+        name="linear", doc="x @ weight.T + bias, weight (out, in).", inputs=("x", "weight", "bias?"),
+        shape=_linear_shape, dtype=floating, expand=_expand_linear, ref=_linear,
+        cases=(Case(((3, 7), (5, 7), (5,))), Case(((2, 3, 4), (6, 4))), Case(((4,), (3, 4)))),
+    ),
+    Op(
+        name="scaled_dot_product_attention",
+        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True.",
+        inputs=("query", "key", "value", "mask?"), attrs={"scale": number(0.0), "causal": flag(False)},
+        shape=_attention_shape, dtype=_attention_dtype, expand=_expand_attention, ref=_attention,
+        cases=(Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
+               Case(((2, 5, 8), (2, 5, 8), (2, 5, 8), (5, 5)), {"scale": 0.25, "causal": True})),
+    ),
+    Op(
+        name="rotary_embedding",
+        doc="Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half.",
+        inputs=("x", "cos", "sin"), attrs={"interleaved": flag(False)}, shape=_rotary_shape, dtype=floating,
+        expand=_expand_rotary, ref=_rotary,
+        cases=(Case(((2, 3, 5, 8), (5, 4), (5, 4))), Case(((2, 5, 8), (5, 4), (5, 4)), {"interleaved": True})),
+    ),
+)  # fmt: skip

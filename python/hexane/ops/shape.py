@@ -1,0 +1,436 @@
+"""Ops that move elements: views (no copy where strides can say it), concatenation, padding, tiling, resizing."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.conv import LAYOUT, from_nchw, split_shape, to_nchw
+from hexane.ops.spec import (
+    Attr,
+    Case,
+    Op,
+    Shape,
+    axis_index,
+    axis_indices,
+    broadcast,
+    floating,
+    integer,
+    integers,
+    number,
+    same,
+    same_dtype,
+    text,
+)
+
+Array = Any
+
+
+def _resolve_shape(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x, shape = types[0], attrs["shape"]
+    if shape.count(-1) > 1 or any(d < -1 for d in shape):
+        raise Error(f"shape: got {shape}, need dims with at most one -1")
+    if -1 in shape:
+        rest = prod(d for d in shape if d != -1)
+        if rest == 0 or x.size % rest:
+            raise Error(f"got the shape {x.shape} for {shape}, need a multiple of {rest} elements")
+        shape = tuple(x.size // rest if d == -1 else d for d in shape)
+    if prod(shape) != x.size:
+        raise Error(f"got the shape {x.shape} of {x.size} elements for {shape} of {prod(shape)}, need as many")
+    return {"shape": shape}
+
+
+def _resolve_perm(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    rank = types[0].rank
+    perm = tuple(axis_index(a, rank) for a in attrs["perm"]) or tuple(reversed(range(rank)))
+    if sorted(perm) != list(range(rank)):
+        raise Error(f"perm: got {attrs['perm']} for rank {rank}, need each axis once")
+    return {"perm": perm}
+
+
+def _resolve_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"axes": axis_indices(attrs["axes"], types[0].rank)}
+
+
+def _resolve_new_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"axes": axis_indices(attrs["axes"], types[0].rank + len(attrs["axes"]))}
+
+
+def _resolve_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
+
+
+def _expand_dims_shape(x: Shape, axes: tuple[int, ...]) -> Shape:
+    rest = iter(x)
+    return tuple(1 if i in axes else next(rest) for i in range(len(x) + len(axes)))
+
+
+def _resolve_squeeze(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x = types[0].shape
+    axes = axis_indices(attrs["axes"], len(x)) or tuple(i for i, d in enumerate(x) if d == 1)
+    if any(x[a] != 1 for a in axes):
+        raise Error(f"axes: got {axes} for the shape {x}, need axes of extent 1")
+    return {"axes": axes}
+
+
+def _resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    rank, axis = types[0].rank, attrs["axis"]
+    if not -rank <= axis <= rank:
+        raise Error(f"axis: got {axis}, need {-rank}..{rank} for rank {rank}")
+    return {"axis": axis + rank if axis < 0 else axis}
+
+
+def _flatten_shape(x: Shape, axis: int) -> Shape:
+    return (prod(x[:axis]), prod(x[axis:]))
+
+
+def _resolve_slice(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin and end counted from the front and inside the axis, as Python slices have it; strides positive."""
+    shape = types[0].shape
+    begin, end, stride = attrs["begin"], attrs["end"], attrs["stride"] or (1,) * len(shape)
+    if not len(begin) == len(end) == len(stride) == len(shape):
+        raise Error(f"got {len(begin)} begins, {len(end)} ends and {len(stride)} strides, need {len(shape)} each")
+    if any(s < 1 for s in stride):
+        raise Error(f"stride: got {stride}, need positive integers; reverse the axis first")
+    bounds = [slice(*b).indices(d) for b, d in zip(zip(begin, end, stride, strict=True), shape, strict=True)]
+    return {
+        "begin": tuple(b[0] for b in bounds),
+        "end": tuple(max(b[0], b[1]) for b in bounds),
+        "stride": stride,
+    }
+
+
+def _slice_shape(x: Shape, begin: Shape, end: Shape, stride: Shape) -> Shape:
+    return tuple(len(range(b, e, s)) for b, e, s in zip(begin, end, stride, strict=True))
+
+
+def _slice(x: Array, begin: Shape, end: Shape, stride: Shape) -> Array:
+    return x[tuple(slice(b, e, s) for b, e, s in zip(begin, end, stride, strict=True))]
+
+
+def _broadcast_to_shape(x: Shape, shape: Shape) -> Shape:
+    if any(d < 0 for d in shape) or broadcast(x, shape) != shape:
+        raise Error(f"got {x} for {shape}, need a shape it broadcasts to")
+    return shape
+
+
+def _resolve_split(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    axis = axis_index(attrs["axis"], types[0].rank)
+    extent, sizes, num = types[0].shape[axis], attrs["split_sizes"], attrs["num_splits"]
+    if not sizes:
+        if num < 1 or extent % num:
+            raise Error(f"num_splits: got {num} for an extent of {extent}, need a divisor (or split_sizes)")
+        sizes = (extent // num,) * num
+    if sum(sizes) != extent or any(s < 0 for s in sizes):
+        raise Error(f"split_sizes: got {sizes}, need a sum of {extent}")
+    return {"axis": axis, "num_splits": len(sizes), "split_sizes": sizes}
+
+
+def _split_shape(x: Shape, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[Shape]:
+    return [(*x[:axis], s, *x[axis + 1 :]) for s in split_sizes]
+
+
+def _split(x: Array, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[Array]:
+    return np.split(x, np.cumsum(split_sizes)[:-1], axis=axis)
+
+
+def _expand_split(b: Any, x: Any, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[Any]:
+    parts, start = [], 0
+    for size in split_sizes:
+        begin = tuple(start if i == axis else 0 for i in range(len(x.shape)))
+        end = tuple(start + size if i == axis else d for i, d in enumerate(x.shape))
+        parts.append(b.slice_by_index(x, begin=begin, end=end))
+        start += size
+    return parts
+
+
+def _concat_shape(*shapes: Shape, axis: int) -> Shape:
+    first = shapes[0]
+    for s in shapes[1:]:
+        if len(s) != len(first) or any(i != axis and d != first[i] for i, d in enumerate(s)):
+            raise Error(f"got the shapes {', '.join(map(str, shapes))}, need equal dims but at axis {axis}")
+    return tuple(sum(s[axis] for s in shapes) if i == axis else d for i, d in enumerate(first))
+
+
+def _resolve_stack(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"axis": axis_index(attrs["axis"], types[0].rank + 1)}
+
+
+def _stack_shape(*shapes: Shape, axis: int) -> Shape:
+    if len(set(shapes)) != 1:
+        raise Error(f"got the shapes {', '.join(map(str, shapes))}, need equal shapes")
+    return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])
+
+
+def _expand_stack(b: Any, *values: Any, axis: int) -> Any:
+    return b.concat(*(b.expand_dims(v, axes=(axis,)) for v in values), axis=axis)
+
+
+def _pad_shape(x: Shape, begin: Shape, end: Shape, mode: str, value: float) -> Shape:
+    if not len(begin) == len(end) == len(x):
+        raise Error(f"got {len(begin)} begins and {len(end)} ends, need {len(x)} each")
+    out = tuple(b + d + e for b, d, e in zip(begin, x, end, strict=True))
+    if any(d < 0 for d in out):
+        raise Error(f"got pads {begin} and {end} for the shape {x}, need results that are not negative")
+    if mode != "constant":
+        reach = {"reflect": 1, "edge": None, "wrap": 0}[mode]
+        for b, e, d in zip(begin, end, x, strict=True):
+            most = max(b, e)
+            if most > 0 and (d == 0 or (reach is not None and most > d - reach)):
+                raise Error(f"got pads {begin} and {end} for the shape {x}, need pads within the input for {mode}")
+    return out
+
+
+def _pad(x: Array, begin: Shape, end: Shape, mode: str, value: float) -> Array:
+    widths = [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)]
+    options = {"constant_values": np.array(value).astype(x.dtype)} if mode == "constant" else {}
+    padded = np.pad(x, widths, mode=mode, **options)  # type: ignore[call-overload]
+    crop = tuple(slice(max(-b, 0), d - max(-e, 0)) for b, e, d in zip(begin, end, padded.shape, strict=True))
+    return padded[crop]
+
+
+def _tile_shape(x: Shape, reps: tuple[int, ...]) -> Shape:
+    if len(reps) != len(x) or any(r < 0 for r in reps):
+        raise Error(f"reps: got {reps}, need {len(x)} integers that are not negative")
+    return tuple(d * r for d, r in zip(x, reps, strict=True))
+
+
+def _expand_tile(b: Any, x: Any, reps: tuple[int, ...]) -> Any:
+    """x[d] -> x[1, d] broadcast to [r, d] -> [r * d], for the axes that are repeated."""
+    if 0 in reps or len(x.shape) + sum(r > 1 for r in reps) > 8:
+        for axis, r in enumerate(reps):
+            x = b.concat(*[x] * r, axis=axis) if r else _empty(b, x, axis)
+        return x
+    thin = [d for r, d in zip(reps, x.shape, strict=True) for d in ((1, d) if r > 1 else (d,))]
+    wide = [d for r, d in zip(reps, x.shape, strict=True) for d in ((r, d) if r > 1 else (d,))]
+    repeated = b.broadcast_to(b.reshape(x, shape=tuple(thin)), shape=tuple(wide))
+    return b.reshape(repeated, shape=tuple(d * r for d, r in zip(x.shape, reps, strict=True)))
+
+
+def _empty(b: Any, x: Any, axis: int) -> Any:
+    end = tuple(0 if i == axis else d for i, d in enumerate(x.shape))
+    return b.slice_by_index(x, begin=(0,) * len(x.shape), end=end)
+
+
+_BLOCK = {"block_size": integer(), "mode": text("DCR", ("DCR", "CRD"))}
+
+
+def _depth_to_space_shape(x: Shape, block_size: int, mode: str) -> Shape:
+    if len(x) != 4 or block_size < 1 or x[1] % block_size**2:
+        raise Error(f"got the shape {x} and block_size {block_size}, need (N, C * block_size^2, H, W)")
+    return (x[0], x[1] // block_size**2, x[2] * block_size, x[3] * block_size)
+
+
+def _depth_to_space(b: Any, x: Any, block_size: int, mode: str) -> Any:
+    n, c, h, w = x.shape
+    r, depth = block_size, c // block_size**2
+    if mode == "DCR":
+        y = b.transpose(b.reshape(x, shape=(n, r, r, depth, h, w)), perm=(0, 3, 4, 1, 5, 2))
+    else:
+        y = b.transpose(b.reshape(x, shape=(n, depth, r, r, h, w)), perm=(0, 1, 4, 2, 5, 3))
+    return b.reshape(y, shape=(n, depth, h * r, w * r))
+
+
+def _space_to_depth_shape(x: Shape, block_size: int) -> Shape:
+    if len(x) != 4 or block_size < 1 or x[2] % block_size or x[3] % block_size:
+        raise Error(f"got the shape {x} and block_size {block_size}, need (N, C, H * block_size, W * block_size)")
+    return (x[0], x[1] * block_size**2, x[2] // block_size, x[3] // block_size)
+
+
+def _space_to_depth(b: Any, x: Any, block_size: int) -> Any:
+    n, c, h, w = x.shape
+    r = block_size
+    y = b.transpose(b.reshape(x, shape=(n, c, h // r, r, w // r, r)), perm=(0, 3, 5, 1, 2, 4))
+    return b.reshape(y, shape=(n, c * r * r, h // r, w // r))
+
+
+class NumPyBuilder:
+    """`b` of an expansion that runs in NumPy: how ops that are only reshapes and transposes get their meaning."""
+
+    def reshape(self, x: Array, shape: Shape) -> Array:
+        return np.reshape(x, shape)
+
+    def transpose(self, x: Array, perm: Shape) -> Array:
+        return np.transpose(x, perm)
+
+
+_RESIZE: dict[str, Attr] = {
+    "height": integer(), "width": integer(), "scale_h": number(), "scale_w": number(), "offset_h": number(0.0),
+    "offset_w": number(0.0),
+}  # fmt: skip
+
+
+def _resize_shape(x: Shape, height: int, width: int, layout: str, **_: Any) -> Shape:
+    if len(x) != 4 or height < 1 or width < 1 or 0 in x:
+        raise Error(f"got the shape {x} for {height} x {width}, need a non-empty image of rank 4")
+    batch, channels, _spatial = split_shape(x, layout)
+    return (batch, height, width, channels) if layout == "nhwc" else (batch, channels, height, width)
+
+
+def _source(size: int, out: int, scale: float, offset: float) -> Array:
+    return np.arange(out) * scale + offset
+
+
+_NEAREST = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+    "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+}
+
+
+def _resize_nearest(
+    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, mode: str,
+    layout: str,
+) -> Array:  # fmt: skip
+    x = to_nchw(x, layout)
+    rows = np.clip(_NEAREST[mode](_source(x.shape[2], height, scale_h, offset_h)), 0, x.shape[2] - 1).astype(int)
+    columns = np.clip(_NEAREST[mode](_source(x.shape[3], width, scale_w, offset_w)), 0, x.shape[3] - 1).astype(int)
+    return from_nchw(x[:, :, rows][:, :, :, columns], layout)
+
+
+def _resize_linear(
+    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, layout: str
+) -> Array:
+    x = to_nchw(x, layout)
+    for axis, out, scale, offset in ((2, height, scale_h, offset_h), (3, width, scale_w, offset_w)):
+        at = np.clip(_source(x.shape[axis], out, scale, offset), 0, x.shape[axis] - 1)
+        low = np.floor(at).astype(int)
+        high = np.minimum(low + 1, x.shape[axis] - 1)
+        weight = (at - low).reshape([-1 if i == axis else 1 for i in range(4)])
+        x = np.take(x, low, axis) * (1 - weight) + np.take(x, high, axis) * weight
+    return from_nchw(x, layout)
+
+
+def _all_axes(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.flip(x, axes)
+
+
+OPS = (
+    Op(
+        name="identity", doc="x.", inputs=("x",), shape=same, dtype=same_dtype, expand=lambda b, x: x, ref=lambda x: x,
+        onnx=("Identity",), cases=(Case(((3, 4),)),),
+    ),
+    Op(
+        name="reshape", doc="The same elements in another shape; one dim may be -1.", inputs=("x",),
+        attrs={"shape": integers()}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
+        kernel="copy", view=True, ref=lambda x, shape: np.reshape(x, shape),
+        cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((1,),), {"shape": ()})),
+    ),
+    Op(
+        name="transpose", doc="Axes in another order (reversed unless perm is given).", inputs=("x",),
+        attrs={"perm": integers(())}, canonical=_resolve_perm, shape=lambda x, perm: tuple(x[p] for p in perm),
+        dtype=same_dtype, kernel="copy", view=True, layout="transpose", ref=np.transpose,
+        cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))),
+    ),
+    Op(
+        name="expand_dims", doc="New axes of extent 1.", inputs=("x",), attrs={"axes": integers()},
+        canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
+        expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
+        ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
+    ),
+    Op(
+        name="squeeze", doc="Without axes of extent 1: those named, or all.", inputs=("x",),
+        attrs={"axes": integers(())}, canonical=_resolve_squeeze,
+        shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
+        expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
+        ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
+    ),
+    Op(
+        name="flatten", doc="Two axes: those before `axis`, and the others.", inputs=("x",), attrs={"axis": integer(1)},
+        canonical=_resolve_flatten, shape=_flatten_shape, dtype=same_dtype,
+        expand=lambda b, x, axis: b.reshape(x, shape=_flatten_shape(x.shape, axis)),
+        ref=lambda x, axis: np.reshape(x, _flatten_shape(x.shape, axis)), onnx=("Flatten",),
+        cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),
+    ),
+    Op(
+        name="slice_by_index", doc="x[begin:end:stride] on every axis, bounds as in Python, strides positive.",
+        inputs=("x",), attrs={"begin": integers(), "end": integers(), "stride": integers(())},
+        canonical=_resolve_slice, shape=_slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
+        ref=_slice,
+        cases=(Case(((4, 9),), {"begin": (1, -8), "end": (3, 99), "stride": (1, 3)}),
+               Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})),
+    ),
+    Op(
+        name="broadcast_to", doc="x broadcast to a shape.", inputs=("x",), attrs={"shape": integers()},
+        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, ref=np.broadcast_to,
+        cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),),
+    ),
+    Op(
+        name="split", doc="Pieces along an axis: equal ones, or of split_sizes.", inputs=("x",),
+        attrs={"axis": integer(), "num_splits": integer(0), "split_sizes": integers(())}, canonical=_resolve_split,
+        shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), ref=_split,
+        cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
+    ),
+    Op(
+        name="concat", doc="Tensors joined along an axis.", inputs=("values*",), attrs={"axis": integer()},
+        canonical=_resolve_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
+        ref=lambda *values, axis: np.concatenate(values, axis),
+        cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",),
+    ),
+    Op(
+        name="stack", doc="Tensors joined along a new axis.", inputs=("values*",), attrs={"axis": integer()},
+        canonical=_resolve_stack, shape=_stack_shape, dtype=same_dtype, expand=_expand_stack,
+        ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
+    ),
+    Op(
+        name="pad", doc="x with elements added at the begin and end of every axis (or cut off, where negative).",
+        inputs=("x",),
+        attrs={"begin": integers(), "end": integers(),
+               "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},
+        shape=_pad_shape, dtype=same_dtype, kernel="pad", layout="per_axis", ref=_pad,
+        cases=(Case(((3, 4),), {"begin": (1, 0), "end": (2, -1), "value": 7.0}),
+               Case(((3, 4),), {"begin": (1, 2), "end": (2, 0), "mode": "reflect"}),
+               Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})),
+    ),
+    Op(
+        name="tile", doc="x repeated along every axis.", inputs=("x",), attrs={"reps": integers()}, shape=_tile_shape,
+        dtype=same_dtype, expand=_expand_tile, ref=np.tile,
+        cases=(Case(((2, 3),), {"reps": (2, 1)}), Case(((2, 3),), {"reps": (3, 2)})),
+    ),
+    Op(
+        name="reverse", doc="x with axes reversed.", inputs=("x",), attrs={"axes": integers()},
+        canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", ref=_all_axes,
+        cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),),
+    ),
+    Op(
+        name="depth_to_space", doc="Blocks of channels spread over height and width.", inputs=("x",), attrs=_BLOCK,
+        shape=_depth_to_space_shape, dtype=same_dtype, expand=_depth_to_space,
+        ref=lambda x, block_size, mode: _depth_to_space(NumPyBuilder(), x, block_size, mode),
+        cases=(Case(((1, 8, 2, 3),), {"block_size": 2}), Case(((1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"})),
+    ),
+    Op(
+        name="pixel_shuffle", doc="depth_to_space with the channel outermost (mode CRD).", inputs=("x",),
+        attrs={"upscale_factor": integer()},
+        shape=lambda x, upscale_factor: _depth_to_space_shape(x, upscale_factor, "CRD"), dtype=same_dtype,
+        expand=lambda b, x, upscale_factor: _depth_to_space(b, x, upscale_factor, "CRD"),
+        ref=lambda x, upscale_factor: _depth_to_space(NumPyBuilder(), x, upscale_factor, "CRD"),
+        cases=(Case(((1, 8, 2, 3),), {"upscale_factor": 2}),),
+    ),
+    Op(
+        name="space_to_depth", doc="Blocks of height and width gathered into channels.", inputs=("x",),
+        attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype, expand=_space_to_depth,
+        ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
+        cases=(Case(((1, 2, 4, 6),), {"block_size": 2}),), onnx=(),
+    ),
+    Op(
+        name="resize_nearest_neighbor",
+        doc="An image resized: output i reads the source nearest to i * scale + offset.", inputs=("x",),
+        attrs={**_RESIZE, "mode": text("floor", tuple(_NEAREST)), "layout": LAYOUT}, shape=_resize_shape,
+        dtype=same_dtype, kernel="resize_nearest", layout="spatial", ref=_resize_nearest,
+        cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
+               Case(((1, 3, 4, 5),), {"height": 7, "width": 3, "scale_h": 4 / 7, "scale_w": 5 / 3, "offset_h": -0.2,
+                                      "offset_w": 1 / 3, "mode": "round_prefer_floor"})),
+    ),
+    Op(
+        name="resize_bilinear",
+        doc="An image resized: output i is interpolated at the source coordinate i * scale + offset.", inputs=("x",),
+        attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, kernel="resize_linear",
+        layout="spatial", ref=_resize_linear,
+        cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,
+                                      "offset_w": -0.25}),),
+    ),
+)  # fmt: skip

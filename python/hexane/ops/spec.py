@@ -1,0 +1,327 @@
+"""The op record: everything Hexane knows about an op, in one place.
+
+Builder functions, the type stub, checks, shape inference, kernel binding, the ONNX import of plain ops, docs and tests
+derive from it. Adding an op is one record here and, unless it expands into others, one kernel with one table row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal
+
+import numpy as np
+
+from hexane.dtypes import BOOL, DType, dtype
+from hexane.errors import Error
+from hexane.graph import AttrValue, TensorType, Value, make_node, tensor_type
+
+REQUIRED = object()
+Shape = tuple[int, ...]
+AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "dtype", "slots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """An attribute: its kind, and its default unless it has to be given. `choices` are the strings allowed."""
+
+    kind: AttrKind
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+
+def integer(default: object = REQUIRED) -> Attr:
+    return Attr("int", default)
+
+
+def number(default: object = REQUIRED) -> Attr:
+    return Attr("float", default)
+
+
+def flag(default: object = REQUIRED) -> Attr:
+    return Attr("bool", default)
+
+
+def text(default: object = REQUIRED, choices: tuple[str, ...] = ()) -> Attr:
+    return Attr("str", default, choices)
+
+
+def integers(default: object = REQUIRED) -> Attr:
+    return Attr("ints", default)
+
+
+def element_type(default: object = REQUIRED) -> Attr:
+    return Attr("dtype", default)
+
+
+_SLOTS = Attr("slots", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An example of an op, run by the tests: random inputs of these shapes and dtypes, or the given arrays."""
+
+    shapes: tuple[Shape | None, ...] = ()
+    attrs: Mapping[str, Any] | None = None
+    dtypes: tuple[str, ...] = ("fp32",)  # the last one repeats
+    arrays: tuple[Any, ...] = ()  # in place of shapes
+    low: float = -2.0
+    high: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
+
+    shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
+    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not take.
+    check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
+    canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side).
+    kernel: name of the CPU kernel; expand(b, *values, **attrs) instead writes it as other ops. view: the result is the first
+    input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
+    passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs.
+    onnx: ONNX ops that mean exactly this, attributes by name.
+    """
+
+    name: str
+    doc: str
+    inputs: tuple[str, ...]
+    ref: Callable[..., Any]
+    cases: tuple[Case, ...]
+    attrs: Mapping[str, Attr] | None = None
+    outputs: tuple[str, ...] = ("out",)
+    shape: Callable[..., Any] = None  # type: ignore[assignment]
+    dtype: Callable[..., Any] = None  # type: ignore[assignment]
+    check: tuple[Callable[..., None], ...] = ()
+    canonical: Callable[..., dict[str, Any]] | None = None
+    kernel: str = ""
+    kernel_attrs: Callable[..., dict[str, Any]] | None = None  # (types, attrs) -> what the kernel's struct holds
+    expand: Callable[..., Any] | None = None
+    view: bool = False
+    layout: str = ""
+    epilogue: bool = False
+    onnx: tuple[str, ...] = ()
+
+    @property
+    def all_attrs(self) -> Mapping[str, Attr]:
+        """The attributes, with the epilogue slots where its kernel takes them."""
+        own = self.attrs or {}
+        return {**own, "epilogue": _SLOTS} if self.epilogue else own
+
+
+def op_error(name: str, message: str) -> Error:
+    return Error(f"[{name}] {message}")
+
+
+# ---- shape rules ----
+
+
+def same(x: Shape, *_: Shape | None, **__: Any) -> Shape:
+    """The shape of the first input."""
+    return x
+
+
+def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
+    """NumPy broadcasting of all inputs."""
+    present = [s for s in shapes if s is not None]
+    rank = max(map(len, present))
+    dims = [1] * rank
+    for s in present:
+        for i, d in enumerate(s, rank - len(s)):
+            if dims[i] == 1:
+                dims[i] = d
+            elif d not in (1, dims[i]):
+                raise Error(f"got the shapes {', '.join(map(str, present))}, need shapes that broadcast")
+    return tuple(dims)
+
+
+def axis_index(axis: int, rank: int) -> int:
+    """`axis` counted from the front. Raises Error outside -rank .. rank-1."""
+    if not -rank <= axis < rank:
+        raise Error(f"axis: got {axis}, need {-rank}..{rank - 1} for rank {rank}")
+    return axis % rank
+
+
+def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Sorted axes counted from the front. Raises Error for one out of range or named twice."""
+    found = sorted(axis_index(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise Error(f"axes: got {tuple(axes)}, need each axis once")
+    return tuple(found)
+
+
+# ---- dtype rules ----
+
+
+def same_dtype(*dtypes: DType | None, **_: Any) -> DType:
+    """All inputs share one dtype, which is the output's."""
+    present = [d for d in dtypes if d is not None]
+    for d in present[1:]:
+        if d is not present[0]:
+            raise Error(f"got the dtypes {', '.join(map(str, present))}, need one dtype; cast first")
+    return present[0]
+
+
+def floating(*dtypes: DType | None, **_: Any) -> DType:
+    """All inputs share one floating dtype."""
+    return _of_kind(same_dtype(*dtypes), ("float",), "a floating dtype")
+
+
+def numeric(*dtypes: DType | None, **_: Any) -> DType:
+    """All inputs share one dtype that is not bool."""
+    return _of_kind(same_dtype(*dtypes), ("float", "int", "uint"), "a numeric dtype")
+
+
+def boolean(*dtypes: DType | None, **_: Any) -> DType:
+    """All inputs are bool."""
+    return _of_kind(same_dtype(*dtypes), ("bool",), "bool")
+
+
+def compare(*dtypes: DType | None, **_: Any) -> DType:
+    """Inputs of one dtype; the output is bool."""
+    same_dtype(*dtypes)
+    return BOOL
+
+
+def first_dtype(x: DType, *_: DType | None, **__: Any) -> DType:
+    """The first input's dtype, whatever the others are."""
+    return x
+
+
+def _of_kind(d: DType, kinds: tuple[str, ...], need: str) -> DType:
+    if d.kind not in kinds:
+        raise Error(f"got the dtype {d}, need {need}")
+    return d
+
+
+# ---- checks ----
+
+
+def finite(*names: str) -> Callable[..., None]:
+    """The attributes are finite numbers."""
+
+    def check(_: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> None:
+        for name in names:
+            if not isfinite(attrs[name]):
+                raise Error(f"{name}: got {attrs[name]}, need a finite number")
+
+    return check
+
+
+# ---- applying a record ----
+
+
+def normalize_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, AttrValue]:
+    """All attributes in the record's order, in their kind, defaults filled in. Raises Error for unknown or missing ones."""
+    declared = op.all_attrs
+    if unknown := attrs.keys() - declared.keys():
+        need = ", ".join(declared) or "none"
+        raise Error(f"unknown attribute {', '.join(sorted(map(repr, unknown)))}: need some of: {need}")
+    result: dict[str, AttrValue] = {}
+    for name, spec in declared.items():
+        value = attrs.get(name, spec.default)
+        if value is REQUIRED:
+            raise Error(f"{name}: need a value")
+        try:
+            result[name] = _CONVERT[spec.kind](value)
+        except (TypeError, ValueError, OverflowError):
+            raise Error(f"{name}: got {value!r}, need {_NEED[spec.kind]}") from None
+        if spec.choices and value not in spec.choices:
+            raise Error(f"{name}: got {value!r}, need one of {', '.join(spec.choices)}")
+    return result
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or int(value) != value or not -(2**63) <= value < 2**63:
+        raise ValueError
+    return int(value)
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if value not in (0, 1):
+        raise ValueError
+    return bool(value)
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return (_int(value),) if np.ndim(value) == 0 else tuple(_int(v) for v in value)
+
+
+_CONVERT: dict[str, Callable[[Any], AttrValue]] = {
+    "int": _int,
+    "float": float,
+    "bool": _flag,
+    "str": _str,
+    "ints": _ints,
+    "floats": lambda v: tuple(float(x) for x in v),
+    "dtype": dtype,
+    "slots": lambda v: tuple((str(k), float(a), float(b), int(i)) for k, a, b, i in v),
+}
+_NEED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a string",
+    "ints": "integers",
+    "floats": "numbers",
+    "dtype": "a dtype",
+    "slots": "epilogue slots",
+}
+
+
+def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
+    """Inputs in the record's order, trailing optional ones filled with None. Raises Error for a wrong number."""
+    names = op.inputs
+    variadic = op.epilogue or (bool(names) and names[-1].endswith("*"))
+    needed = sum(not n.endswith("?") for n in names)
+    if len(inputs) < needed or (len(inputs) > len(names) and not variadic):
+        raise Error(f"got {len(inputs)} inputs, need {', '.join(names)}")
+    for name, value in zip(names, inputs, strict=False):
+        if value is None and not name.endswith("?"):
+            raise Error(f"input {name}: got none, need a tensor")
+    if not names or names[-1].endswith("*"):
+        return tuple(inputs)
+    return (*inputs, *[None] * (len(names) - len(inputs)))
+
+
+def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrValue]) -> tuple[TensorType, ...]:
+    """The output types. Raises Error where NumPy or ONNX would refuse the inputs."""
+    operands = types[len(op.inputs) :] if op.epilogue else ()
+    if op.epilogue:
+        types, attrs = types[: len(op.inputs)], {k: v for k, v in attrs.items() if k != "epilogue"}
+    for check in op.check:
+        check(types, attrs)
+    dtypes = op.dtype(*(None if t is None else t.dtype for t in types), **attrs)
+    shapes = op.shape(*(None if t is None else t.shape for t in types), **attrs)
+    several = isinstance(shapes, list)
+    if not several:
+        shapes = [shapes]
+    if not isinstance(dtypes, list):
+        dtypes = [dtypes] * len(shapes)
+    result = tuple(tensor_type(d, s) for d, s in zip(dtypes, shapes, strict=True))
+    if any(t != result[0] for t in operands):
+        raise Error(f"epilogue operands: got {', '.join(map(str, operands))}, need {result[0]}")
+    return result
+
+
+def apply(
+    op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any], sources: tuple[str, ...] = ()
+) -> tuple[Value, ...]:
+    """The checked application of an op: its output values. Raises Error naming op and source, got and need."""
+    try:
+        arranged = arrange_inputs(op, inputs)
+        values = normalize_attrs(op, attrs)
+        operands = [None if v is None else v.type for v in arranged]
+        if op.canonical is not None:
+            values = op.canonical(operands, values)
+        types = infer(op, operands, values)
+    except Error as error:
+        where = f"{op.name} at {', '.join(sources)}" if sources else op.name
+        raise Error(f"[{where}] {error}") from None
+    node = make_node(op.name, arranged, values, types, sources)
+    return node.values

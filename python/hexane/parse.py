@@ -1,0 +1,139 @@
+"""Reads the text of a graph, as printed, back into the graph."""
+
+import re
+from ast import literal_eval
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DTYPES
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor_type, unique
+from hexane.ops import OPS, apply
+
+_NAME = r'(?:[A-Za-z_]\w*|"(?:[^"\\]|\\.)*")'
+_VALUE = rf"%(?:{_NAME}|\d+)"
+_TYPE = r"\w+\[[\d, ]*\]"
+_HEADER = re.compile(rf"graph ({_NAME}) \((.*)\)$")
+_INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
+_LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = (\w+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
+_CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
+_ATTR = re.compile(r"(\w+)=((?:\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
+_RETURN = re.compile(rf"({_NAME})=({_VALUE})")
+
+
+def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
+    """The graph of a printed text. `constants` holds the arrays that are printed by hash (`Graph.constants()`).
+
+    Raises Error naming the line for text that is not a graph, and for ops that refuse their inputs.
+    """
+    reader = _Reader(constants or {})
+    lines = source.splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            reader.line(line.strip(), first=number == 1)
+        except Error as error:
+            raise Error(f"[line {number}] {error}") from None
+        except (ValueError, SyntaxError, KeyError) as error:
+            raise Error(f"[line {number}] cannot be read: {error}; got {line.strip()!r}") from None
+    if not reader.outputs:
+        raise Error(f"[line {len(lines)}] got no return, need one")
+    return Graph(tuple(reader.inputs), tuple(reader.outputs), tuple(reader.updates), reader.name)
+
+
+class _Reader:
+    def __init__(self, constants: Mapping[str, Array]) -> None:
+        self.constants = constants
+        self.values: dict[str, Value] = {}
+        self.name = ""
+        self.inputs: list[Value] = []
+        self.outputs: list[Port] = []
+        self.updates: list[Value] = []
+
+    def line(self, line: str, first: bool) -> None:
+        if first:
+            self.header(line)
+        elif line.startswith("update "):
+            self.updates.append(self.value(line.removeprefix("update ")))
+        elif line.startswith("return "):
+            self.outputs = [Port(_plain(n), self.value(v)) for n, v in _RETURN.findall(line)]
+        elif line:
+            self.node(line)
+
+    def header(self, line: str) -> None:
+        match = _HEADER.match(line)
+        if not match:
+            raise Error(f"got {line!r}, need `graph NAME (%input: type, ...)`")
+        self.name = _plain(match[1])
+        for name, kind in _INPUT.findall(match[2]):
+            value = unique("input", _plain(name[1:]), _type(kind))
+            self.values[name] = value
+            self.inputs.append(value)
+
+    def node(self, line: str) -> None:
+        match = _LINE.match(line)
+        if not match:
+            raise Error(f"got {line!r}, need `%n = op(...) : type`")
+        names, op, rest = match[1].split(", "), match[2], match[3]
+        types = [_type(t) for t in re.findall(_TYPE, match[4])]
+        sources = (match[5],) if match[5] else ()
+        if op == "const":
+            results: tuple[Value, ...] = (constant(self.array(rest.strip(), types[0]), sources),)
+        elif op in ("param", "state"):
+            name, _, data = rest.strip().partition(" ") if rest.strip()[0] != '"' else _split_quoted(rest.strip())
+            array = self.array(data, types[0]) if data else None
+            results = (unique(op, _plain(name), types[0], array, sources),)
+        else:
+            results = self.call(op, rest, sources)
+        if [v.type for v in results] != types:
+            raise Error(f"got the types {', '.join(map(str, types))}, need {', '.join(str(v.type) for v in results)}")
+        self.values.update(zip(names, results, strict=True))
+
+    def call(self, op: str, rest: str, sources: tuple[str, ...]) -> tuple[Value, ...]:
+        match = _CALL.match(rest)
+        if not match or op not in OPS:
+            raise Error(f"got {op}{rest}, need an op of the catalogue with its operands")
+        inputs = [None if v == "none" else self.value(v) for v in re.findall(rf"none|{_VALUE}", match[1])]
+        attrs = {k: _attr(v) for k, v in _ATTR.findall(match[2] or "")}
+        return apply(OPS[op], inputs, attrs, sources)
+
+    def value(self, name: str) -> Value:
+        if name not in self.values:
+            raise Error(f"got {name}, need a value defined above")
+        return self.values[name]
+
+    def array(self, data: str, kind: TensorType) -> Array:
+        if data.startswith("@"):
+            if data not in self.constants:
+                raise Error(f"got the constant {data}, need its array in `constants`")
+            return self.constants[data]
+        elements = literal_eval(re.sub(r"\binf\b", "1e999", data))
+        return np.array(elements, kind.dtype.numpy).reshape(kind.shape)
+
+
+def _type(text: str) -> TensorType:
+    name, _, dims = text.partition("[")
+    if name not in DTYPES:
+        raise Error(f"got the dtype {name}, need one of {', '.join(DTYPES)}")
+    return tensor_type(name, [int(d) for d in dims.rstrip("]").split(",") if d.strip()])
+
+
+def _attr(text: str) -> Any:
+    return text if text in DTYPES else literal_eval(re.sub(r"\binf\b", "1e999", _quote_words(text)))
+
+
+def _quote_words(text: str) -> str:
+    """Plain words are strings: (add, 0.0) -> ("add", 0.0)."""
+    return re.sub(r'"(?:[^"\\]|\\.)*"|\b(?!True\b|False\b|inf\b|nan\b|e\d)([A-Za-z_]\w*)',
+                  lambda m: m[0] if m[1] is None else repr(m[1]), text)  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    return str(literal_eval(name)) if name.startswith('"') else name
+
+
+def _split_quoted(text: str) -> tuple[str, str, str]:
+    match = re.match(_NAME, text)
+    assert match
+    return match[0], " ", text[match.end() :].strip()

@@ -1,0 +1,132 @@
+"""Prints a graph as text that `hexane.parse` reads back, and draws it as plain SVG.
+
+graph "digits" (%image: fp32[1, 1, 8, 8])
+  %0 = const @8c5f... : fp32[16, 1, 3, 3]
+  %1 = conv(%image, %0, none) {pad=(1, 1, 1, 1), groups=1} : fp32[1, 16, 8, 8]  # net.py:12
+  return softmax=%1
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane import _core
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph, Node, Value
+
+MAX_INLINE = 16  # a constant of at most so many elements is printed whole
+
+
+def print_graph(graph: Graph, sources: bool = True) -> str:
+    """The graph as text; with `sources`, where each node comes from in the user's model."""
+    names = value_names(graph)
+    ports = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
+    lines = [f"graph {quote(graph.name)} ({ports})"]
+    for node in graph.nodes:
+        if node.op == "input":
+            continue
+        comment = f"  # {node.source}".replace("\n", " ") if sources and node.sources else ""
+        lines.append(f"  {print_node(node, names)}{comment}")
+    lines += [f"  update {names[v]}" for v in graph.updates]
+    lines.append("  return " + ", ".join(f"{quote(p.name)}={names[p.value]}" for p in graph.outputs))
+    return "\n".join(lines) + "\n"
+
+
+def value_names(graph: Graph) -> dict[Value, str]:
+    """How the text calls each value: %name for ports, %number for the rest."""
+    names: dict[Value, str] = {}
+    number = 0
+    for node in graph.nodes:
+        for value in node.values:
+            if node.op == "input":
+                names[value] = "%" + quote(str(node.attrs["name"]))
+            else:
+                names[value] = f"%{number}"
+                number += 1
+    return names
+
+
+def print_node(node: Node, names: dict[Value, str]) -> str:
+    outputs = [names[v] for v in node.values]
+    types = ", ".join(map(str, node.types))
+    if node.op == "const":
+        body = f"const {print_array(node)}"
+    elif node.op in ("param", "state"):
+        data = "" if node.data is None else f" {print_array(node)}"
+        body = f"{node.op} {quote(str(node.attrs['name']))}{data}"
+    else:
+        inputs = ", ".join("none" if v is None else names[v] for v in node.inputs)
+        attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items() if not (k == "epilogue" and v == ()))
+        body = f"{node.op}({inputs})" + (f" {{{attrs}}}" if attrs else "")
+    return f"{', '.join(outputs)} = {body} : {types}"
+
+
+def print_attr(value: object) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(print_attr(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, (bool, int, float)):
+        return repr(value)
+    return str(value)
+
+
+def print_array(node: Node) -> str:
+    """Small arrays whose elements read back as they are; others by the hash of their bytes."""
+    array = node.data
+    assert array is not None
+    plain = array.dtype.kind in "biuf" and array.dtype.itemsize in (1, 2, 4, 8)
+    if plain and array.size <= MAX_INLINE and not (array.dtype.kind == "f" and np.isnan(array).any()):
+        return "[" + ", ".join(repr(v) for v in array.reshape(-1).tolist()) + "]"
+    return digest(array)
+
+
+def digest(array: Any) -> str:
+    """The 128-bit hash of an array's bytes: `@` and 32 hex digits."""
+    return "@" + _core.hash128(array).hex()
+
+
+def quote(name: str) -> str:
+    """A name as it is if it is a plain word, else in double quotes."""
+    if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
+        return name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def graph_svg(graph: Graph, max_nodes: int = 400) -> str:
+    """The graph as one column of boxes with curves from operands to users; constants are left out."""
+    nodes = [n for n in graph.nodes if n.op != "const"]
+    shown = nodes[:max_nodes]
+    row = {id(node): i for i, node in enumerate(shown)}
+    parts = []
+    for node in shown:
+        for value in node.inputs:
+            if value is None or id(value.node) not in row:
+                continue
+            a, b = row[id(value.node)], row[id(node)]
+            bend = 320 + min(14 * (b - a - 1), 160)
+            color = "#bbb" if b == a + 1 else "#58a"
+            y0, y1 = 26 * a + 24, 26 * b + 6
+            curve = f"M160 {y0}V{y1}" if b == a + 1 else f"M310 {y0 - 9}C{bend} {y0} {bend} {y1} 310 {y1 + 9}"
+            parts.append(f'<path d="{curve}" fill="none" stroke="{color}"/>')
+    for node in shown:
+        y = 26 * row[id(node)] + 4
+        label = node.op + (f" {node.attrs['name']}" if "name" in node.attrs else "")
+        title = escape(f"{node.where}: {', '.join(map(str, node.types))}")
+        fill = {"input": "#e6f2e6", "state": "#f7ead0", "param": "#f7ead0"}.get(node.op, "#eef3fa")
+        parts.append(
+            f'<g><title>{title}</title><rect x="10" y="{y}" width="300" height="20" rx="4" fill="{fill}" stroke="#789"/>'
+            f'<text x="18" y="{y + 14}">{escape(label[:24])}</text>'
+            f'<text x="302" y="{y + 14}" text-anchor="end" fill="#567">{escape(str(node.types[0]))}</text></g>'
+        )
+    height = 26 * len(shown) + 30
+    left = len(nodes) - len(shown)
+    note = f'<text x="10" y="{height - 8}">... and {left} more nodes</text>' if left else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="500" height="{height}" font-family="monospace" font-size="11">'
+        f"{''.join(parts)}{note}</svg>"
+    )
