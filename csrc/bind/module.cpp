@@ -22,5 +22,6 @@ void translate_error(std::exception_ptr thrown) {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of Hexane.";
   py::register_local_exception_translator(translate_error);
+  hexane::register_alloc(m);
   hexane::register_kernels(m);
 }

@@ -5,6 +5,7 @@
 
 namespace hexane {
 
+void register_alloc(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);
 
 }  // namespace hexane

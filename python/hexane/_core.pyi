@@ -48,6 +48,36 @@ def xxh64(data: object, seed: int = 0) -> int:
 def save_file(path: str, data: object) -> None:
     """Writes a buffer to a file atomically: a temporary file beside it, synced, then renamed. A failure leaves the old file."""
 
+# ---- allocation ----
+
+def alloc_solve(
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size: NDArray[np.int64],
+    alignment: int = 64,
+    capacity: int | None = None,
+    work_budget: int = 100_000_000,
+) -> tuple[NDArray[np.int64], int, int]:
+    """Offsets (bytes) of buffers live at the steps lower <= step < upper, so that no two live ones overlap; height of the
+    arena; and a bound below which no packing exists (at least `alloc_bound`; equal to the height: proven optimal). With a
+    capacity, an error if no packing fits it or none is found within the work budget."""
+
+def alloc_check(
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    height: int,
+    alignment: int = 64,
+    capacity: int | None = None,
+) -> None:
+    """Raises the first broken rule of an allocation, with the buffers' indices, got and need."""
+
+def alloc_bound(
+    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], alignment: int = 64
+) -> int:
+    """The largest sum of sizes (each rounded up to the alignment) that are live at one step."""
+
 # ---- plans ----
 
 Sections = Mapping[str, object]

@@ -1,0 +1,29 @@
+// A sweep over the starts and ends of the live ranges, ends first where both fall on one step.
+#include "alloc/bound.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hexane::alloc {
+
+int64_t bound(const Problem& problem) {
+  validate(problem);
+  std::vector<std::pair<int64_t, int64_t>>
+      changes;  // (step, bytes that come alive); deaths are negative, so they sort first
+  changes.reserve(2 * problem.buffers.size());
+  for (const Buffer& buffer : problem.buffers) {
+    const int64_t size = round_up(buffer.size, problem.alignment);
+    changes.emplace_back(buffer.lower, size);
+    changes.emplace_back(buffer.upper, -size);
+  }
+  std::sort(changes.begin(), changes.end());
+  int64_t live = 0;
+  int64_t most = 0;
+  for (const auto& [step, bytes] : changes) {
+    live += bytes;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+}  // namespace hexane::alloc

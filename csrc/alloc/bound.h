@@ -1,0 +1,16 @@
+// The lower bound of every packing: the largest sum of sizes that are live at one time.
+//
+//      step     0  1  2  3
+//      a (5)    ####
+//      b (3)       #######        sums 5 8 7 7, bound 8
+//      c (4)          ####
+#pragma once
+
+#include "alloc/problem.h"
+
+namespace hexane::alloc {
+
+// Bytes; sizes count rounded to the alignment.
+int64_t bound(const Problem& problem);
+
+}  // namespace hexane::alloc

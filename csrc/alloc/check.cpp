@@ -1,0 +1,72 @@
+// Rules of one buffer first, then a sweep over time with the live buffers in order of offset: as long as no two of them
+// overlap, a newcomer can only hit its two neighbours.
+#include "alloc/check.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/error.h"
+
+namespace hexane::alloc {
+namespace {
+
+[[noreturn]] void refuse(size_t id, const char* rule, int64_t got, const char* relation, int64_t need) {
+  fail("alloc_check", "buffer ", id, " ", rule, ": got ", got, ", need ", relation, " ", need);
+}
+
+void check_one(size_t id, const Buffer& buffer, int64_t offset, int64_t alignment, int64_t height) {
+  if (buffer.lower < 0) refuse(id, "lower", buffer.lower, ">=", 0);
+  if (buffer.upper <= buffer.lower) refuse(id, "upper", buffer.upper, ">", buffer.lower);
+  if (buffer.size < 0) refuse(id, "size", buffer.size, ">=", 0);
+  if (offset < 0) refuse(id, "offset", offset, ">=", 0);
+  if (offset % alignment != 0) refuse(id, "offset", offset, "a multiple of", alignment);
+  if (offset > height || buffer.size > height - offset) {
+    fail("alloc_check", "buffer ", id, " end: got offset ", offset, " + size ", buffer.size, ", need <= height ",
+         height);
+  }
+}
+
+// `lower` and `upper` are two live buffers, `lower` the one with the smaller offset.
+void check_two(size_t lower, size_t upper, const Problem& problem, const std::vector<int64_t>& offsets) {
+  const int64_t end = offsets[lower] + problem.buffers[lower].size;
+  if (offsets[upper] >= end) return;
+  fail("alloc_check", "buffer ", upper, " offset: got ", offsets[upper], ", need >= ", end, ", the end of buffer ",
+       lower, " which lives at the same time");
+}
+
+}  // namespace
+
+void check(const Problem& problem, const std::vector<int64_t>& offsets, int64_t height) {
+  const auto& buffers = problem.buffers;
+  if (problem.alignment < 1) fail("alloc_check", "alignment: got ", problem.alignment, ", need >= 1");
+  if (offsets.size() != buffers.size()) {
+    fail("alloc_check", "offsets: got ", offsets.size(), ", need one per buffer, ", buffers.size());
+  }
+  if (problem.capacity && height > *problem.capacity) {
+    fail("alloc_check", "height: got ", height, ", need <= capacity ", *problem.capacity);
+  }
+  for (size_t id = 0; id < buffers.size(); id++) check_one(id, buffers[id], offsets[id], problem.alignment, height);
+
+  std::vector<std::tuple<int64_t, bool, size_t>> events;  // (step, comes alive, id): deaths sort before births
+  for (size_t id = 0; id < buffers.size(); id++) {
+    if (buffers[id].size == 0) continue;
+    events.emplace_back(buffers[id].lower, true, id);
+    events.emplace_back(buffers[id].upper, false, id);
+  }
+  std::sort(events.begin(), events.end());
+
+  std::map<int64_t, size_t> live;  // offset -> id
+  for (const auto& [step, born, id] : events) {
+    if (!born) {
+      live.erase(offsets[id]);
+      continue;
+    }
+    const auto above = live.lower_bound(offsets[id]);
+    if (above != live.end()) check_two(id, above->second, problem, offsets);
+    if (above != live.begin()) check_two(std::prev(above)->second, id, problem, offsets);
+    live.emplace(offsets[id], id);
+  }
+}
+
+}  // namespace hexane::alloc

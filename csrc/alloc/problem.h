@@ -1,0 +1,48 @@
+// What the allocator is asked and what it answers: where each buffer lies in one arena, so that buffers that live at
+// the same time never share a byte, in as few bytes as possible (strip packing with the time axis fixed).
+//
+//   offset
+//     9 |         +-----------+          height 9
+//       |         |     d     |
+//     6 |   +-----+-----+-----+
+//       |   |     b     |     |          b [1, 3) lies on a [0, 2); c [2, 4) takes a's place when a is dead;
+//     3 +---+-----+-----+  c  |          d [2, 4) lies on b and c. At step 2 b, c and d are live: 3 + 3 + 3 bytes,
+//       |    a    |     c     |          so no packing can be lower: 9 is also the bound.
+//     0 +---+-----+-----+-----+ time
+//       0   1     2     3     4
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace hexane::alloc {
+
+// Live at the steps lower <= step < upper. A buffer of size 0 takes no space.
+struct Buffer {
+  int64_t lower = 0;
+  int64_t upper = 0;
+  int64_t size = 0;  // bytes
+  bool operator==(const Buffer&) const = default;
+};
+
+struct Problem {
+  std::vector<Buffer> buffers;
+  int64_t alignment = 64;           // bytes, a power of two: offsets are multiples of it, sizes are rounded up to it
+  std::optional<int64_t> capacity;  // bytes: any packing within it will do; without it the lowest packing is sought
+};
+
+struct Solution {
+  std::vector<int64_t> offsets;  // one per buffer
+  int64_t height = 0;            // bytes of arena
+  int64_t bound = 0;             // no packing is lower; height == bound means that the packing is proven optimal
+};
+
+// The size that a buffer takes in the arena.
+inline int64_t round_up(int64_t size, int64_t alignment) { return (size + alignment - 1) & -alignment; }
+
+// Throws unless every live range is a non-empty range of steps >= 0, no size is negative and all sizes together fit an
+// int64.
+void validate(const Problem& problem);
+
+}  // namespace hexane::alloc

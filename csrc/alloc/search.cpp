@@ -1,0 +1,391 @@
+// Depth-first search over skylines on an explicit stack, with a trail to undo. Read run() first.
+#include "alloc/search.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "alloc/rank.h"
+
+namespace hexane::alloc {
+
+int64_t count_members(const Timeline& timeline) {
+  int64_t count = 0;
+  for (const Item& item : timeline.items) count += item.length();
+  return count;
+}
+
+namespace {
+
+constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
+constexpr int64_t kBlame = 1024;  // one failure in a section weighs as much as the section did at first
+
+struct Range {
+  int32_t first, last;  // sections
+};
+
+struct Section {
+  int64_t floor = 0;        // nothing waiting can lie lower
+  int64_t rest = 0;         // bytes waiting
+  int64_t begin = 0;        // its first member slot; waiting members come first, in any order
+  int64_t weight = kBlame;  // grows with failures
+  int32_t waiting = 0;      // members not placed
+  int32_t joined = 0;       // those that live in the next section too
+  int32_t choices = 0;      // those that could lie on the floor
+  bool dirty = false;       // floor and choices are to be computed again
+};
+
+struct ItemState {
+  int64_t lowest = 0;  // the lowest place that is not refused; the place itself once it is placed
+  bool placed = false;
+};
+
+// How to take back one change.
+struct Undo {
+  enum Kind : int32_t { kSection, kLowest, kPlace } kind;
+  int32_t index;
+  int64_t value;
+  int32_t choices;
+};
+
+// A part of the timeline to pack after the present one. When that is done, the choices above `num_choices` were right
+// for good.
+struct Goal {
+  Range range;
+  size_t num_choices;
+  int32_t next;  // goal after this one, -1 for none
+};
+
+// An item was placed here; everything needed to come back and refuse it instead.
+struct Choice {
+  int32_t item;
+  Range range;
+  size_t trail_size;
+  size_t num_goals;
+  int32_t goal;
+};
+
+class Search {
+ public:
+  Search(const Timeline& timeline, int64_t capacity, const Options& options, int64_t& work_left)
+      : items_(timeline.items),
+        load_(timeline.load),
+        capacity_(capacity),
+        options_(options),
+        work_left_(work_left),
+        sections_(timeline.load.size()),
+        states_(items_.size()) {
+    int64_t num_slots = 0;
+    for (const Item& item : items_) {
+      first_slot_.push_back(num_slots);
+      num_slots += item.length();
+      for (int32_t s = item.first; s <= item.last; s++) sections_[s].waiting++;
+    }
+    slots_.resize(num_slots);
+    slot_of_.resize(num_slots);
+    int64_t begin = 0;
+    for (Section& section : sections_) {
+      section.begin = begin;
+      begin += section.waiting;
+    }
+  }
+
+  // One descent from the empty arena, given up after `num_nodes` decisions.
+  Verdict run(const std::vector<int32_t>& rank, int64_t num_nodes) {
+    reset(rank);
+    Range range{0, static_cast<int32_t>(sections_.size()) - 1};
+    for (;;) {
+      if (num_nodes-- == 0 || work_left_ <= 0) return Verdict::kExhausted;
+      if (!refresh()) {
+        if (!backtrack(range)) return Verdict::kImpossible;
+      } else if (narrow(range)) {
+        branch(range);
+      } else if (goal_ >= 0) {
+        const Goal& goal = goals_[goal_];
+        range = goal.range;
+        choices_.resize(goal.num_choices);
+        goal_ = goal.next;
+      } else {
+        return Verdict::kFits;
+      }
+    }
+  }
+
+  void copy_offsets(std::vector<int64_t>& offsets) const {
+    offsets.clear();
+    for (const ItemState& state : states_) offsets.push_back(state.lowest);
+  }
+
+  // Failures long ago matter less.
+  void fade() {
+    for (Section& section : sections_) section.weight -= (section.weight - kBlame) / 2;
+  }
+
+ private:
+  void reset(const std::vector<int32_t>& rank) {
+    rank_ = &rank;
+    trail_.clear();
+    goals_.clear();
+    choices_.clear();
+    goal_ = -1;
+    std::fill(states_.begin(), states_.end(), ItemState{});
+    for (size_t s = 0; s < sections_.size(); s++) {
+      Section& section = sections_[s];
+      section.floor = 0;
+      section.rest = load_[s];
+      section.waiting = section.joined = 0;
+      mark(static_cast<int32_t>(s));
+    }
+    for (size_t i = 0; i < items_.size(); i++) {
+      const Item& item = items_[i];
+      for (int32_t s = item.first; s <= item.last; s++) {
+        Section& section = sections_[s];
+        put(section.begin + section.waiting++, static_cast<int32_t>(i), s);
+        section.joined += s < item.last;
+      }
+    }
+    work_left_ -= static_cast<int64_t>(slots_.size());
+  }
+
+  // Keeps slots_ (section's slot -> item) and slot_of_ (item's section -> slot) inverse to each other.
+  void put(int64_t slot, int32_t item, int32_t section) {
+    slots_[slot] = item;
+    slot_of_[first_slot_[item] + section - items_[item].first] = slot;
+  }
+
+  void mark(int32_t s) {
+    if (sections_[s].dirty) return;
+    sections_[s].dirty = true;
+    dirty_.push_back(s);
+  }
+
+  void mark(const Item& item) {
+    for (int32_t s = item.first; s <= item.last; s++) mark(s);
+  }
+
+  void set_section(int32_t s, int64_t floor, int32_t choices) {
+    Section& section = sections_[s];
+    trail_.push_back({Undo::kSection, s, section.floor, section.choices});
+    section.floor = floor;
+    section.choices = choices;
+  }
+
+  void set_lowest(int32_t i, int64_t lowest) {
+    trail_.push_back({Undo::kLowest, i, states_[i].lowest, 0});
+    states_[i].lowest = lowest;
+    mark(items_[i]);
+  }
+
+  // Lays an item on a floor that is flat under it.
+  void place(int32_t index) {
+    const Item& item = items_[index];
+    states_[index].placed = true;
+    trail_.push_back({Undo::kPlace, index, 0, 0});
+    const int64_t top = states_[index].lowest + item.size;
+    for (int32_t s = item.first; s <= item.last; s++) {
+      Section& section = sections_[s];
+      section.rest -= item.size;
+      section.joined -= s < item.last;
+      section.waiting--;
+      const int64_t last_slot = section.begin + section.waiting;
+      const int64_t slot = slot_of_[first_slot_[index] + s - item.first];
+      const int32_t other = slots_[last_slot];
+      put(last_slot, index, s);
+      put(slot, other, s);
+      set_section(s, top, 0);
+      mark(s);
+      for (int64_t k = section.begin; k < last_slot; k++) {
+        if (states_[slots_[k]].lowest < top) set_lowest(slots_[k], top);
+      }
+      work_left_ -= section.waiting;
+    }
+  }
+
+  // An item that was last to leave its sections is first to return: its slots are those just past the waiting ones.
+  void take_back(int32_t index) {
+    const Item& item = items_[index];
+    states_[index].placed = false;
+    for (int32_t s = item.first; s <= item.last; s++) {
+      sections_[s].rest += item.size;
+      sections_[s].joined += s < item.last;
+      sections_[s].waiting++;
+    }
+  }
+
+  void undo(size_t trail_size) {
+    for (; trail_.size() > trail_size; trail_.pop_back()) {
+      const Undo& change = trail_.back();
+      if (change.kind == Undo::kSection) {
+        sections_[change.index].floor = change.value;
+        sections_[change.index].choices = change.choices;
+      } else if (change.kind == Undo::kLowest) {
+        states_[change.index].lowest = change.value;
+      } else {
+        take_back(change.index);
+      }
+    }
+  }
+
+  // Computes floors and choices where something changed; false if a section cannot hold what waits for it.
+  bool refresh() {
+    bool alive = true;
+    for (const int32_t s : dirty_) {
+      Section& section = sections_[s];
+      section.dirty = false;
+      if (!alive || section.waiting == 0) continue;
+      int64_t floor = kWall;
+      int32_t choices = 0;
+      for (int64_t k = section.begin; k < section.begin + section.waiting; k++) {
+        const int64_t lowest = states_[slots_[k]].lowest;
+        if (lowest < floor) {
+          floor = lowest;
+          choices = 0;
+        }
+        choices += lowest == floor;
+      }
+      work_left_ -= section.waiting;
+      set_section(s, floor, choices);
+      if (floor > capacity_ - section.rest) {
+        alive = false;
+        blame(s);
+      }
+    }
+    dirty_.clear();
+    return alive;
+  }
+
+  void blame(int32_t s) {
+    if (options_.learn) sections_[s].weight += kBlame;
+  }
+
+  // Shrinks the range to its first part with something waiting and makes goals of the others; false if nothing waits in
+  // it.
+  bool narrow(Range& range) {
+    const Range whole = range;
+    range = {0, -1};
+    for (int32_t s = whole.first; s <= whole.last; s++) {
+      if (sections_[s].waiting == 0) continue;
+      Range part{s, s};
+      while (part.last < whole.last && (sections_[part.last].joined > 0 || !options_.split)) part.last++;
+      if (range.last < 0) {
+        range = part;
+      } else {
+        goals_.push_back({part, choices_.size(), goal_});
+        goal_ = static_cast<int32_t>(goals_.size()) - 1;
+      }
+      s = part.last;
+    }
+    return range.last >= 0;
+  }
+
+  int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? sections_[s].floor : kWall; }
+
+  // The section in a valley with the fewest choices for its weight.
+  int32_t choose_section(const Range& range) const {
+    int32_t best = -1;
+    for (int32_t first = range.first; first <= range.last;) {
+      const int64_t floor = height(first);
+      int32_t end = first + 1;
+      while (end <= range.last && height(end) == floor) end++;
+      const bool valley = floor != kWall && (first == range.first || height(first - 1) > floor) &&
+                          (end > range.last || height(end) > floor);
+      for (int32_t s = first; valley && s < end; s++) {
+        if (best < 0 || sections_[s].choices * sections_[best].weight < sections_[best].choices * sections_[s].weight)
+          best = s;
+      }
+      first = end;
+    }
+    return best;
+  }
+
+  void branch(const Range& range) {
+    const Section& section = sections_[choose_section(range)];
+    int32_t best = -1;
+    for (int64_t k = section.begin; k < section.begin + section.waiting; k++) {
+      const int32_t i = slots_[k];
+      if (states_[i].lowest == section.floor && (best < 0 || (*rank_)[i] < (*rank_)[best])) best = i;
+    }
+    choices_.push_back({best, range, trail_.size(), goals_.size(), goal_});
+    place(best);
+  }
+
+  // Returns to the last choice whose item can lie higher than it did; false if there is none.
+  bool backtrack(Range& range) {
+    while (!choices_.empty()) {
+      const Choice choice = choices_.back();
+      choices_.pop_back();
+      undo(choice.trail_size);
+      goals_.resize(choice.num_goals);
+      goal_ = choice.goal;
+      range = choice.range;
+      if (refuse(choice.item)) return true;
+    }
+    return false;
+  }
+
+  // Lifts an item to the next place where it could lie.
+  bool refuse(int32_t index) {
+    const Item& item = items_[index];
+    int64_t lowest = kWall;
+    for (int32_t s = item.first; s <= item.last; s++) {
+      const Section& section = sections_[s];
+      for (int64_t k = section.begin; k < section.begin + section.waiting; k++) {
+        if (may_support(slots_[k], index))
+          lowest = std::min(lowest, states_[slots_[k]].lowest + items_[slots_[k]].size);
+      }
+      work_left_ -= section.waiting;
+    }
+    if (lowest > capacity_ - item.size) {
+      for (int32_t s = item.first; s <= item.last; s++) blame(s);
+      return false;
+    }
+    set_lowest(index, options_.support ? lowest : states_[index].lowest + 1);
+    return true;
+  }
+
+  bool may_support(int32_t below, int32_t above) const {
+    if (below == above) return false;
+    const bool one_span = items_[below].first == items_[above].first && items_[below].last == items_[above].last;
+    return !(options_.stack && one_span && (*rank_)[above] < (*rank_)[below]);
+  }
+
+  const std::vector<Item>& items_;
+  const std::vector<int64_t>& load_;
+  const int64_t capacity_;
+  const Options& options_;
+  int64_t& work_left_;
+  const std::vector<int32_t>* rank_ = nullptr;
+
+  std::vector<Section> sections_;
+  std::vector<ItemState> states_;
+  std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
+  std::vector<int64_t> slot_of_;
+  std::vector<int32_t> slots_;
+  std::vector<int32_t> dirty_;
+  std::vector<Undo> trail_;
+  std::vector<Goal> goals_;
+  std::vector<Choice> choices_;
+  int32_t goal_ = -1;  // what to do when the present range is packed
+};
+
+}  // namespace
+
+Verdict search(const Timeline& timeline, int64_t capacity, const Options& options, int64_t& work_left,
+               std::vector<int64_t>& offsets) {
+  offsets.clear();
+  if (timeline.items.empty()) return Verdict::kFits;
+  if (count_members(timeline) > work_left) return Verdict::kExhausted;
+  Search search(timeline, capacity, options, work_left);
+  int64_t num_nodes = 4 * timeline.num_items();
+  for (uint64_t descent = 0; work_left > 0; descent++) {
+    const Order order = kOrders[descent % std::size(kOrders)];
+    const std::vector<int32_t> rank = rank_items(timeline, order, descent / std::size(kOrders) * (descent + 1));
+    const Verdict verdict = search.run(rank, options.restart ? num_nodes : -1);
+    if (verdict == Verdict::kFits) search.copy_offsets(offsets);
+    if (verdict != Verdict::kExhausted) return verdict;
+    num_nodes += num_nodes / 16;
+    search.fade();
+  }
+  return Verdict::kExhausted;
+}
+
+}  // namespace hexane::alloc

@@ -1,0 +1,27 @@
+// The greedy packer: pour buffers into the lowest valley of the skyline.
+//
+//      height |      +--+           The skyline is the top of what is placed. Its lowest stretch gets the first item,
+//      in the order
+//             |  +---+  |           asked for, whose span fits inside; when none does, the valley is filled with waste
+//             up to its |  |...|  +---        lower wall, as the dotted one is.
+//             +--+-----------> section
+//
+// No item can sink afterwards, and an item never has to look at the others it meets: O(n log n) but for unlucky orders.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "alloc/timeline.h"
+
+namespace hexane::alloc {
+
+struct Packing {
+  std::vector<int64_t> offsets;  // one per item
+  int64_t height = 0;
+};
+
+// `rank` holds one number per item, all different, below 2^31: the smallest fits first.
+Packing pack_skyline(const Timeline& timeline, const std::vector<int32_t>& rank);
+
+}  // namespace hexane::alloc

@@ -1,0 +1,14 @@
+// The allocator: greedy packings first, search only where they leave a gap above the bound.
+#pragma once
+
+#include "alloc/options.h"
+#include "alloc/problem.h"
+
+namespace hexane::alloc {
+
+// With a capacity: any packing within it; throws if there is none (the capacity and what is needed), or if the work
+// budget ended before one was found (the capacity and the best height). Without: the lowest packing found within the
+// work budget. The same problem and options give the same solution on every machine.
+Solution solve(const Problem& problem, const Options& options = {});
+
+}  // namespace hexane::alloc

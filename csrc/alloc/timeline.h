@@ -1,0 +1,39 @@
+// The problem as the solvers see it. Only the moments at which a buffer dies after another was born matter: between two
+// such moments the live set only grows, then only shrinks, so its largest state stands for all. These states are the
+// *sections*.
+//
+//      step      0  1  2  3  4  5
+//      a         ##########            sections   {a b}  {a c}  {c d}
+//      b            #                  spans      a 0..1   b 0..0   c 1..2   d 2..2
+//      c                  #########
+//      d                        ###
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "alloc/problem.h"
+
+namespace hexane::alloc {
+
+// A buffer that takes space, live in the sections first..last, both included.
+struct Item {
+  int32_t first = 0;
+  int32_t last = 0;
+  int64_t size = 0;  // bytes, rounded
+  int32_t length() const { return last - first + 1; }
+};
+
+struct Timeline {
+  std::vector<Item> items;
+  std::vector<size_t> buffer;  // item -> index in Problem::buffers
+  std::vector<int64_t> load;   // section -> bytes live in it
+  int64_t unit = 1;            // divides every size, so every height of a packing that cannot sink is a multiple of it
+  int32_t num_sections() const { return static_cast<int32_t>(load.size()); }
+  int32_t num_items() const { return static_cast<int32_t>(items.size()); }
+};
+
+// The problem must be valid.
+Timeline make_timeline(const Problem& problem);
+
+}  // namespace hexane::alloc
