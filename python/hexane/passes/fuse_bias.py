@@ -1,0 +1,42 @@
+"""Moves the addition of a per-column or per-channel constant into the op before it."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by, use_counts
+from hexane.ops import OPS, apply
+
+_FUSABLE = ("matmul", "conv", "conv_transpose")
+
+
+def fuse_bias(graph: Graph) -> Graph:
+    """matmul(%x, %w) + %b  ->  matmul(%x, %w, %b)
+
+    Where %b has one element for each output column (matmul) or channel (convolutions, channels first), nothing else
+    reads the product, and it has no bias yet.
+    """
+    counts = use_counts(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "add" or node.attrs["epilogue"]:
+            return None
+        for i in (0, 1):
+            product, bias = inputs[i], inputs[1 - i]
+            maker = made_by(product, *_FUSABLE)
+            if maker is None or bias is None or maker.inputs[2] is not None or counts[node.inputs[i]] != 1:
+                continue
+            axis = len(maker.types[0].shape) - 1 if maker.op == "matmul" else 1
+            if maker.types[0] != node.types[0] or not _only_along(bias, axis, maker.types[0].shape):
+                continue
+            flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]
+            sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+            return apply(OPS[maker.op], [*maker.inputs[:2], flat], maker.attrs, sources)
+        return None
+
+    return graph.rewrite(change)
+
+
+def _only_along(bias: Value, axis: int, shape: tuple[int, ...]) -> bool:
+    """Whether the value's only extent is all of that axis of the shape it broadcasts to."""
+    if bias.type.rank > len(shape):
+        return False
+    padded = (1,) * (len(shape) - bias.type.rank) + bias.shape
+    return all(d == (shape[i] if i == axis else 1) for i, d in enumerate(padded))

@@ -1,0 +1,52 @@
+"""Lets matrix products read their operands transposed."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+from hexane.passes.fold import fold_node
+
+
+def fuse_transpose(graph: Graph) -> Graph:
+    """matmul(%x, transpose(%y) {perm=(0, 2, 3, 1)})  ->  matmul(%x, transpose(%y) {perm=(0, 2, 1, 3)}) {transpose_y=True}
+
+    Where that leaves the innermost axis innermost, so that rows stay dense in memory.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "matmul":
+            return None
+        operands, attrs = list(inputs), dict(node.attrs)
+        for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
+            maker = made_by(operands[i], "transpose")
+            if maker is None:
+                continue
+            perm = list(maker.attrs["perm"])  # type: ignore[arg-type]
+            perm[-1], perm[-2] = perm[-2], perm[-1]
+            if perm[-1] == len(perm) - 1:
+                operands[i] = transposed(maker.inputs[0], tuple(perm), node.sources)  # type: ignore[arg-type]
+                attrs[flag] = not attrs[flag]
+        return None if operands == list(inputs) else apply(OPS["matmul"], operands, attrs, node.sources)
+
+    return graph.rewrite(change)
+
+
+def transposed(value: Value, perm: tuple[int, ...], sources: tuple[str, ...] = ()) -> Value:
+    """The value with its axes in another order: as little as says so.
+
+    A transpose of a transpose is one transpose; one that only moves axes of extent 1 is a reshape; a constant is transposed
+    at once.
+    """
+    maker = made_by(value, "transpose")
+    if maker is not None:
+        inner: tuple[int, ...] = maker.attrs["perm"]  # type: ignore[assignment]
+        source = maker.inputs[0]
+        assert source is not None
+        return transposed(source, tuple(inner[p] for p in perm), sources)
+    if perm == tuple(range(len(perm))):
+        return value
+    long_axes = [p for p in perm if value.shape[p] != 1]
+    if long_axes == sorted(long_axes):
+        return apply(OPS["reshape"], [value], {"shape": tuple(value.shape[p] for p in perm)}, sources)[0]
+    result = apply(OPS["transpose"], [value], {"perm": perm}, sources)[0]
+    folded = fold_node(result.node)
+    return folded[0] if folded is not None else result
