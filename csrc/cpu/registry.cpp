@@ -9,7 +9,9 @@ namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
+      conv_table(),
       copy_table(),
+      matmul_table(),
   };
   return tables;
 }

@@ -5,6 +5,8 @@
 
 namespace hexane::cpu {
 
+std::span<const Kernel> conv_table();
 std::span<const Kernel> copy_table();
+std::span<const Kernel> matmul_table();
 
 }  // namespace hexane::cpu

@@ -1,0 +1,326 @@
+// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue; or without H and KH.
+//
+// One group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns are output
+// channels. Depthwise has a kernel of its own; other groups are one product each.
+#include <cstring>
+
+#include "cpu/conv.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct ConvAttrs {
+  IntList strides, dilations, pads;
+  int64_t groups;
+  Epilogue epilogue;
+};
+static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
+
+constexpr const char* kName = "conv";
+constexpr int64_t kMaxAttribute = 1 << 24;
+constexpr int64_t kChunkBytes = 256 << 10;  // of copied input rows, a fraction of a core's second-level cache
+
+int64_t attribute(const IntList& list, int64_t index, int64_t count, int64_t least, const char* what) {
+  if (list.count != count) fail(kName, what, ": got ", list.count, " values, need ", count);
+  const int64_t value = list.values[index];
+  if (value < least || value > kMaxAttribute)
+    fail(kName, what, ": got ", value, ", need ", least, " to ", kMaxAttribute);
+  return value;
+}
+
+// Output extent of one spatial axis.
+int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
+  const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+void check_dense(const char* what, const Tensor& t) {
+  const int last = t.rank - 1;
+  if (t.size() == 0) return;
+  if (t.shape[last] > 1 && t.strides[last] != item_bytes(t))
+    fail(kName, what, ": got a last stride of ", t.strides[last], " bytes, need ", item_bytes(t));
+  for (int axis = 0; axis < last; ++axis)
+    if (t.strides[axis] % item_bytes(t))
+      fail(kName, what, ": got a stride of ", t.strides[axis], " bytes, need a multiple of ", item_bytes(t));
+}
+
+// O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
+void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
+  const int64_t item = item_bytes(w);
+  const bool flat = w.rank == 3;
+  const int64_t h_stride = w.strides[2], w_stride = flat ? 0 : w.strides[3];
+  if (s.depthwise) {
+    // Taps of 16 channels, as floats; panels of a matrix [taps, C].
+    const int64_t taps = s.kernel_h * s.kernel_w;
+    std::memset(to, 0, s.group_bytes);
+    for (int64_t c = 0; c < s.out_c; ++c)
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const std::byte* from = w.data + c * w.strides[0] + tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
+        float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * s.panel_bytes);
+        gemm_ops().to_fp32(from, w.dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
+      }
+    return;
+  }
+  for (int64_t g = 0; g < s.groups; ++g)
+    for (int64_t kh = 0; kh < s.kernel_h; ++kh)
+      for (int64_t kw = 0; kw < s.kernel_w; ++kw)
+        pack_panels(w.data + g * s.group_out * w.strides[0] + kh * h_stride + kw * w_stride, item, w.strides[1],
+                    w.strides[0], s.group_in, s.group_out,
+                    to + g * s.group_bytes + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item, s.panel_bytes);
+}
+
+// Each group's biases, padded to panels.
+void pack_group_bias(const ConvState& s, const Tensor& bias, float* to) {
+  const int64_t width = s.depthwise ? s.out_c : s.group_out;
+  for (int64_t begin = 0; begin < s.out_c; begin += width, to += ceil_div(width, kPanelLanes) * kPanelLanes) {
+    const int64_t stride = bias.strides[bias.rank - 1], shape = width;
+    const Tensor part{bias.data + begin * stride, bias.dtype, 1, bias.constant, 0, &shape, &stride};
+    pack_bias(part, width, to);
+  }
+}
+
+void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& out, const ConvAttrs& attrs) {
+  const bool flat = x.rank == 3;
+  const int64_t spatial = x.rank - 2;
+  s.batch = x.shape[0];
+  s.in_h = x.shape[1];
+  s.in_w = flat ? 1 : x.shape[2];
+  s.in_c = x.shape[x.rank - 1];
+  s.out_h = out.shape[1];
+  s.out_w = flat ? 1 : out.shape[2];
+  s.out_c = out.shape[out.rank - 1];
+  s.kernel_h = w.shape[2];
+  s.kernel_w = flat ? 1 : w.shape[3];
+  s.stride_h = attribute(attrs.strides, 0, spatial, 1, "strides");
+  s.dilation_h = attribute(attrs.dilations, 0, spatial, 1, "dilations");
+  s.pad_top = attribute(attrs.pads, 0, 2 * spatial, 0, "pads");
+  const int64_t pad_bottom = attribute(attrs.pads, 1, 2 * spatial, 0, "pads");
+  s.stride_w = flat ? 1 : attribute(attrs.strides, 1, spatial, 1, "strides");
+  s.dilation_w = flat ? 1 : attribute(attrs.dilations, 1, spatial, 1, "dilations");
+  s.pad_left = flat ? 0 : attribute(attrs.pads, 2, 2 * spatial, 0, "pads");
+  const int64_t pad_right = flat ? 0 : attribute(attrs.pads, 3, 2 * spatial, 0, "pads");
+  s.groups = attrs.groups;
+  if (s.groups < 1 || s.in_c % s.groups || s.out_c % s.groups || w.shape[0] != s.out_c ||
+      w.shape[1] != s.in_c / s.groups)
+    fail(kName, "channels: got x ", s.in_c, ", weight ", shape_text(w), ", output ", s.out_c, ", groups ", s.groups,
+         ", need weight (O, C / groups, ..) with both divisible by groups");
+  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxAttribute || s.kernel_w > kMaxAttribute)
+    fail(kName, "weight: got ", shape_text(w), ", need a kernel of at least 1");
+  const int64_t h = out_extent(s.in_h, s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, pad_bottom),
+                width = out_extent(s.in_w, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, pad_right);
+  if (out.shape[0] != s.batch || s.out_h != h || s.out_w != width)
+    fail(kName, "output: got ", shape_text(out), ", need batch ", s.batch, " and spatial extents ", h,
+         flat ? "" : " x ", flat ? std::string() : std::to_string(width));
+  s.group_in = s.in_c / s.groups;
+  s.group_out = s.out_c / s.groups;
+  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
+  s.x_n = x.strides[0];
+  s.x_h = x.strides[1];
+  s.x_w = flat ? 0 : x.strides[2];
+  s.out_n = out.strides[0];
+  s.out_row = out.strides[1];
+  s.out_pixel = flat ? 0 : out.strides[2];
+  s.in_place = x.dtype == DType::kFp32 && !s.pad_top && !pad_bottom && !s.pad_left && !pad_right;
+}
+
+// How many output rows at a time, and what that takes in scratch.
+void set_chunks(ConvState& s) {
+  const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+  s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
+  s.row_floats = span_w * s.in_c;
+  const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
+  const int64_t fit = kChunkBytes / std::max<int64_t>(s.row_floats * 4, 1);
+  s.chunk_rows =
+      s.in_place ? s.out_h : std::clamp<int64_t>((fit - reach) / s.stride_h + 1, 1, std::max<int64_t>(s.out_h, 1));
+  s.num_rows = std::max<int64_t>(s.chunk_rows - 1, 0) * s.stride_h + reach;
+  s.num_copies = s.in_place ? 0 : std::min(s.num_rows, s.chunk_rows * s.kernel_h);
+}
+
+Prepared prepare(const Call& call) {
+  if (call.inputs.size() < 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
+  const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
+  Tensor whole = x;
+  whole.ring = 0;
+  check_operand(kName, "x", whole);
+  check_operand(kName, "weight", w);
+  check_written(kName, "output", out);
+  if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
+    fail(kName, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
+  check_dense("x", x);
+  check_dense("output", out);
+  const auto& attrs = call.attributes<ConvAttrs>();
+  auto state = std::make_shared<ConvState>();
+  ConvState& s = *state;
+  set_geometry(s, x, w, out, attrs);
+  set_chunks(s);
+  if (x.ring > 0 && x.ring < s.num_rows) {
+    fail(kName, "x: got a ring of ", x.ring, " rows, need ", s.num_rows);
+  }
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
+  for (int i = 0; i < s.epilogue.count; ++i)
+    if (const ResolvedSlot& slot = s.epilogue.slots[i]; slot.kind == ResolvedSlot::kAdd) {
+      const Tensor& extra = call.inputs[slot.operand];
+      s.extra_n[slot.extra] = extra.strides[0];
+      s.extra_row[slot.extra] = extra.strides[1];
+      s.extra_pixel[slot.extra] = x.rank == 3 ? 0 : extra.strides[2];
+    }
+  const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
+  const int64_t taps = s.kernel_h * s.kernel_w;
+  s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
+  s.length = s.depthwise ? s.kernel_w : taps * s.group_in / s.num_segments;
+  const int64_t width = s.depthwise ? s.out_c : s.group_out;
+  s.panel_bytes = taps * kPanelLanes * (s.depthwise ? 4 : s.group_in * item_bytes(w));
+  s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
+  s.num_bias = 0;
+  if (call.inputs.size() > 2 && call.inputs[2].present()) {
+    const Tensor& bias = call.inputs[2];
+    check_bias(kName, bias, s.out_c);
+    if (s.out_c > 0) s.num_bias = s.out_c / width * ceil_div(width, kPanelLanes) * kPanelLanes;
+    if (bias.constant) {
+      s.packed_bias = allocate_packed(s.num_bias * 4);
+      pack_group_bias(s, bias, reinterpret_cast<float*>(s.packed_bias.get()));
+    }
+  }
+  if (w.constant) {
+    s.packed = allocate_packed(s.group_bytes * (s.depthwise ? 1 : s.groups));
+    pack_weights(s, w, s.packed.get());
+  }
+  return state;
+}
+
+void cuts(const Call& call, Cuts& cuts) {
+  const auto& s = call.state<ConvState>();
+  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
+  const bool channels_first =
+      by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
+  const int last = call.outputs[0].rank - 1;
+  if (s.batch > 1) cuts.add(0, s.batch);
+  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
+  if (s.out_h > 1) cuts.add(1, s.out_h);
+  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
+}
+
+Range needs(const Call& call, int input, int axis, Range out) {
+  const auto& s = call.state<ConvState>();
+  const Tensor& t = call.inputs[input];
+  if (axis >= t.rank) return {0, 0};
+  const Range all{0, t.shape[axis]};
+  if (out.begin >= out.end) return {0, 0};
+  if (input == 1 || input == 2) return all;
+  if (input > 2 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
+  if (axis != 1) return all;
+  const int64_t begin = out.begin * s.stride_h - s.pad_top;
+  const int64_t end = (out.end - 1) * s.stride_h - s.pad_top + (s.kernel_h - 1) * s.dilation_h + 1;
+  return {std::clamp<int64_t>(begin, 0, s.in_h), std::clamp<int64_t>(end, 0, s.in_h)};
+}
+
+int64_t cost(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  return call.outputs[0].size() * s.kernel_h * s.kernel_w * s.group_in / (s.depthwise ? 10 : 50) + 100;
+}
+
+// Of one thread: row table | pointers of a tile | bias | copied rows.
+int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
+int64_t tile_items(const ConvState& s) { return ceil_div(s.num_segments * kTileRows, 8) * 8; }
+
+int64_t scratch(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + s.num_copies * s.row_floats);
+}
+
+int64_t shared_scratch(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  return s.packed ? 0 : s.group_bytes * (s.depthwise ? 1 : s.groups);
+}
+
+void begin(const Call& call, std::byte* shared) {
+  const auto& s = call.state<ConvState>();
+  if (!s.packed) pack_weights(s, call.inputs[1], shared);
+}
+
+void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
+  const auto& s = call.state<ConvState>();
+  const Tensor &x = call.inputs[0], &out = call.outputs[0];
+  const Range images = axis == 0 ? range : Range{0, s.batch}, rows = axis == 1 ? range : Range{0, s.out_h},
+              channels = axis == out.rank - 1 ? range : Range{0, s.depthwise ? s.out_c : s.group_out};
+  const int64_t item = item_bytes(out);
+  auto** table = reinterpret_cast<const float**>(scratch);
+  const float** pointers = table + table_items(s);
+  auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
+  float* copies = bias + s.num_bias;
+  if (s.num_bias && !s.packed_bias) pack_group_bias(s, call.inputs[2], bias);
+  const float* all_bias = s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get()) : bias;
+  const std::byte* weights = s.packed ? s.packed.get() : shared;
+  const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
+  const int64_t taps_per_row = s.num_segments / s.kernel_h;
+
+  Tile tile{};
+  tile.a = pointers;
+  tile.num_segments = s.num_segments;
+  tile.length = s.length;
+  tile.panel_bytes = s.panel_bytes;
+  tile.epilogue = &s.epilogue;
+  tile.half_output = out.dtype == DType::kFp16;
+  tile.num_columns = s.depthwise ? s.out_c : s.group_out;
+  tile.tap_stride = s.dilation_w * s.pixel_floats;
+
+  for (int64_t n = images.begin; n < images.end; ++n)
+    for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
+      const int64_t count = std::min(s.chunk_rows, rows.end - first);
+      fill_rows(s, x, n, first, count, table, copies);
+      for (int64_t g = 0; g < (s.depthwise ? 1 : s.groups); ++g) {
+        const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
+          int64_t oy = pixel / s.out_w, ox = pixel % s.out_w;
+          for (int i = 0; i < num_pixels; ++i) {
+            const int64_t at = ox * s.stride_w * s.pixel_floats + g * s.group_in;
+            const float** a = pointers + i;
+            for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+              const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + at;
+              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += t.tap_stride) *a = tap;
+            }
+            const int64_t y = first + oy;
+            t.out[i] = out.data + n * s.out_n + y * s.out_row + ox * s.out_pixel + g * s.group_out * item;
+            for (int e = 0; e < s.epilogue.count; ++e)
+              if (const ResolvedSlot& slot = s.epilogue.slots[e]; slot.kind == ResolvedSlot::kAdd)
+                t.extra[slot.extra][i] = call.inputs[slot.operand].data + n * s.extra_n[slot.extra] +
+                                         y * s.extra_row[slot.extra] + ox * s.extra_pixel[slot.extra] +
+                                         g * s.group_out * item;
+            if (++ox == s.out_w) {
+              ox = 0;
+              ++oy;
+            }
+          }
+        };
+        tile.bias = s.num_bias ? all_bias + g * group_bias : nullptr;
+        if (s.depthwise) {
+          const int64_t pixels = count * s.out_w, num_tiles = ceil_div(pixels, kTileRows);
+          tile.column = channels.begin;
+          tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
+          tile.panels = weights + channels.begin / kPanelLanes * s.panel_bytes;
+          for (int64_t i = 0; i < num_tiles; ++i) {
+            const int64_t begin = pixels * i / num_tiles;
+            tile.rows = static_cast<int>(pixels * (i + 1) / num_tiles - begin);
+            locate(begin, tile.rows, tile);
+            depthwise_tile()(tile);
+          }
+        } else {
+          multiply(tile, x.dtype == DType::kFp16, weights + g * s.group_bytes, count * s.out_w, channels, locate);
+        }
+      }
+    }
+}
+
+const Kernel kTable[] = {
+    {"conv", "fp32,fp32,fp32...->fp32", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
+     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+    {"conv", "fp16,fp16,fp16...->fp16", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
+     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+};
+
+}  // namespace
+
+std::span<const Kernel> conv_table() { return kTable; }
+
+}  // namespace hexane::cpu

@@ -1,0 +1,42 @@
+// The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
+//
+// Rows are read in place where they are fp32 and nothing is padded; else they are copied to scratch as fp32 with zeros
+// around, just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is
+// `kernel_w` pixels, `dilation_w` apart, in one row.
+#pragma once
+
+#include "cpu/gemm.h"
+
+namespace hexane::cpu {
+
+struct ConvState {
+  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
+  int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int64_t groups, group_in, group_out;
+  bool depthwise;         // one input and one output channel in each group
+  int64_t x_n, x_h, x_w;  // strides in bytes
+  int64_t out_n, out_row, out_pixel;
+  int64_t extra_n[kMaxSlots], extra_row[kMaxSlots], extra_pixel[kMaxSlots];
+  bool in_place;                     // rows are read where they lie
+  int64_t pixel_floats, row_floats;  // of a row as it is read
+  int64_t chunk_rows;                // output rows whose input rows are in scratch at once
+  int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
+  int64_t num_copies;                // rows of scratch
+  int64_t num_segments, length;
+  int64_t panel_bytes, group_bytes;
+  int64_t num_bias;
+  const float* bias;  // null if it is not constant
+  PackedWeights packed;
+  PackedWeights packed_bias;
+  ResolvedEpilogue epilogue;
+};
+
+// One tile of a depthwise convolution: all channels from tile.column, num_panels of 16, of tile.rows pixels.
+using DepthwiseTile = void (*)(const Tile&);
+DepthwiseTile depthwise_tile();
+
+// Fills the table for output rows [first, first + count) of image n.
+void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
+               float* copies);
+
+}  // namespace hexane::cpu

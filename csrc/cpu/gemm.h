@@ -1,0 +1,135 @@
+// The multiply-accumulate core shared by matrix multiply and convolution.
+//
+// The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
+// column. A tile is at most 6 rows of the output by 4 panels; each of its elements is one chain of fused multiply-adds
+// over k in order, in every tile shape, so how the work is cut never shows in the bits.
+//
+//            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
+//   k = 0   [16 lanes] [16 lanes]            a 3x3 window of an image three (or nine), each `length` floats long
+//   k = 1   [16 lanes] [16 lanes]
+#pragma once
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+
+#include "cpu/kernel.h"
+#include "cpu/operand.h"
+
+namespace hexane::cpu {
+
+inline constexpr int64_t kPanelLanes = 16;
+inline constexpr int64_t kTilePanels = 4;
+inline constexpr int64_t kTileRows = 6;
+inline constexpr int kMaxSlots = 4;
+
+// An epilogue with its names resolved. relu, relu6 and clip are all clamps.
+struct ResolvedSlot {
+  enum Kind { kAdd, kClamp, kFunction } kind;
+  float alpha;
+  float beta;
+  int extra;  // kAdd: which row of Tile::extra
+  int operand;
+  RowFunction function;
+};
+
+struct ResolvedEpilogue {
+  int count = 0;
+  int num_extra = 0;
+  ResolvedSlot slots[kMaxSlots];
+};
+
+// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis.
+ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue);
+
+// Rows of the output times panels of the right-hand side. Pointers to rows are to column 0.
+struct Tile {
+  const float* const* a;  // [num_segments][kTileRows]
+  int64_t num_segments;
+  int64_t length;
+  const std::byte* panels;  // the first panel of this tile
+  int64_t panel_bytes;
+  const float* bias;  // [columns rounded up to panels], or null
+  const ResolvedEpilogue* epilogue;
+  bool half_output;  // fp16 output and extra operands, else fp32
+  int rows;
+  int num_panels;
+  int64_t column;       // of the first panel
+  int64_t num_columns;  // of the whole right-hand side
+  int64_t tap_stride;   // depthwise only: floats from one element of a segment to the next
+  std::byte* out[kTileRows];
+  const std::byte* extra[kMaxSlots][kTileRows];
+};
+
+// What exists once per instruction set.
+struct GemmOps {
+  void (*tile_fp32)(const Tile&);  // panels of fp32
+  void (*tile_fp16)(const Tile&);
+  void (*to_fp32)(const std::byte* from, DType dtype, int64_t n, float* to);
+  // One row of the output when the right-hand side is not worth packing: straight from its rows of `stride` bytes.
+  void (*dot_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
+  void (*add_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
+  // Bias, epilogue and store of columns [column, column + n) computed in `row`.
+  void (*finish_row)(const Tile&, float* row, int64_t n);
+};
+const GemmOps& gemm_ops();
+
+inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Writes rows [k, k + num_k) of all panels of a matrix whose element (k, n) is at from + k * k_stride + n * n_stride.
+// `panel_bytes` is from one panel to the next.
+void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, int64_t n_stride, int64_t num_k,
+                 int64_t num_columns, std::byte* to, int64_t panel_bytes);
+
+// The bias of n columns as floats, padded to whole panels.
+void pack_bias(const Tensor& bias, int64_t n, float* to);
+// Throws Error unless the bias has n elements, all along its last axis.
+void check_bias(const char* kernel, const Tensor& bias, int64_t n);
+
+using PackedWeights = hwy::AlignedFreeUniquePtr<std::byte[]>;
+inline PackedWeights allocate_packed(int64_t bytes) {
+  return hwy::AllocateAligned<std::byte>(std::max<int64_t>(bytes, 1));
+}
+
+// Rows [0, num_rows) times columns [begin, end). `locate(first, count, tile)` fills a, out and extra for rows
+// [first, first + count). The bigger side is streamed once: panels that fit in half of a 1 MiB cache are the inner
+// loop.
+template <class Locate>
+void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate) {
+  if (num_rows <= 0 || columns.begin >= columns.end) return;
+  const auto run_tile = half_panels ? gemm_ops().tile_fp16 : gemm_ops().tile_fp32;
+  const int64_t first_panel = columns.begin / kPanelLanes,
+                num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
+  const int64_t wide = tile.panel_bytes * kTilePanels > (768 << 10) ? 2 : kTilePanels;
+  const int64_t num_groups = ceil_div(num_panels, wide), num_tiles = ceil_div(num_rows, kTileRows);
+  const auto row_tile = [&](int64_t i) {
+    const int64_t first = num_rows * i / num_tiles;
+    tile.rows = static_cast<int>(num_rows * (i + 1) / num_tiles - first);
+    locate(first, tile.rows, tile);
+  };
+  const auto column_group = [&](int64_t i) {
+    const int64_t first = num_panels * i / num_groups;
+    tile.num_panels = static_cast<int>(num_panels * (i + 1) / num_groups - first);
+    tile.column = (first_panel + first) * kPanelLanes;
+    tile.panels = panels + (first_panel + first) * tile.panel_bytes;
+  };
+  if (num_panels * tile.panel_bytes <= (512 << 10)) {
+    for (int64_t r = 0; r < num_tiles; ++r) {
+      row_tile(r);
+      for (int64_t c = 0; c < num_groups; ++c) {
+        column_group(c);
+        run_tile(tile);
+      }
+    }
+  } else {
+    for (int64_t c = 0; c < num_groups; ++c) {
+      column_group(c);
+      for (int64_t r = 0; r < num_tiles; ++r) {
+        row_tile(r);
+        run_tile(tile);
+      }
+    }
+  }
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,182 @@
+"""matmul against NumPy in fp64, rounded once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hexane.errors import Error
+from kernels import Array, poisoned, run, same_bits
+
+TOLERANCE = {"float32": 1e-5, "float16": 1e-3}  # of the largest result; fp16 is one rounding of an fp32 sum
+CONSTANT = pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+DTYPE = pytest.mark.parametrize("dtype", ["float32", "float16"])
+
+
+def random(shape: Sequence[int], dtype: str, seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def integers(shape: Sequence[int], dtype: str, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def matmul(
+    x: Array,
+    y: Array,
+    bias: Array | None = None,
+    *extra: Array,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    constant: bool = True,
+    epilogue: Sequence[tuple[str, float, float, int]] = (),
+) -> Array:
+    """Computed whole, and the same bits in pieces of every cut."""
+    a, b = (np.swapaxes(v, -1, -2) if swap else v for v, swap in ((x, transpose_x), (y, transpose_y)))
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    attrs = {"transpose_x": int(transpose_x), "transpose_y": int(transpose_y), "epilogue": epilogue}
+    inputs = [x, y, bias, *extra]
+    cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
+    out = poisoned(shape, x.dtype)
+    run("matmul", inputs, [out], attrs, **cut)
+    for which in range(len(shape)):
+        for pieces in (3, 7):
+            again = poisoned(shape, x.dtype)
+            run("matmul", inputs, [again], attrs, pieces=pieces, which=which, **cut)
+            assert same_bits(out, again), f"{pieces} pieces of cut {which} differ from the whole"
+    return out
+
+
+def close(got: Array, want: Array) -> bool:
+    scale = max(float(np.abs(want).max(initial=0)), 1e-30)
+    return bool(np.abs(got - want).max(initial=0) <= TOLERANCE[got.dtype.name] * scale)
+
+
+@CONSTANT
+@DTYPE
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((1, 1), (1, 1)),
+        ((5, 7), (7, 9)),
+        ((1, 100), (100, 333)),
+        ((3, 64), (64, 64)),
+        ((7, 65), (65, 63)),
+        ((17, 130), (130, 1000)),
+        ((100, 33), (33, 17)),
+        ((2, 3, 17, 65), (3, 65, 63)),
+        ((2, 1, 5, 8), (1, 4, 8, 20)),
+        ((6, 2, 33), (33, 40)),
+        ((9, 1, 33), (9, 33, 129)),
+        ((40, 30), (4, 30, 16)),
+        ((0, 4), (4, 5)),
+        ((3, 0), (0, 5)),
+        ((3, 4), (4, 0)),
+    ],
+)
+def test_matmul_is_numpys(dtype: str, constant: bool, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    a, b, bias = random(x, dtype, 1), random(y, dtype, 2), random(y[-1:], dtype, 3)
+    want = a.astype(float) @ b.astype(float) + bias
+    assert close(matmul(a, b, bias, constant=constant), want)
+
+
+@CONSTANT
+@DTYPE
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 20])
+@pytest.mark.parametrize(("transpose_x", "transpose_y"), [(False, True), (True, False), (True, True)])
+def test_matmul_of_transposed_operands(
+    dtype: str, constant: bool, rows: int, transpose_x: bool, transpose_y: bool
+) -> None:
+    a, b = random((2, rows, 77), dtype, 1), random((2, 77, 70), dtype, 2)
+    x = np.ascontiguousarray(np.swapaxes(a, 1, 2)) if transpose_x else a
+    y = np.ascontiguousarray(np.swapaxes(b, 1, 2)) if transpose_y else b
+    got = matmul(x, y, transpose_x=transpose_x, transpose_y=transpose_y, constant=constant)
+    assert close(got, a.astype(float) @ b.astype(float))
+
+
+@CONSTANT
+@DTYPE
+@pytest.mark.parametrize("rows", [1, 3, 13, 64])
+def test_matmul_of_small_integers_is_exact(dtype: str, constant: bool, rows: int) -> None:
+    x, y = integers((rows, 50), dtype, 1), integers((50, 35), dtype, 2)
+    assert same_bits(matmul(x, y, constant=constant), (x.astype(float) @ y.astype(float)).astype(dtype))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_matmul_takes_fp16_weights_for_fp32_activations(rows: int) -> None:
+    x, y, bias = random((rows, 70), "float32", 1), random((70, 90), "float16", 2), random((90,), "float32", 3)
+    assert close(matmul(x, y, bias), x.astype(float) @ y.astype(float) + bias)
+    assert close(matmul(x, y, bias, constant=False), x.astype(float) @ y.astype(float) + bias)
+
+
+def test_matmul_reads_and_writes_strided_rows() -> None:
+    x, y = random((3, 9, 80), "float32", 1)[:, 1::2, 5:45], random((3, 40, 50), "float32", 2)[:, :, 7:30]
+    out = poisoned((3, 4, 40), "float32")[:, :, 3:26]
+    run("matmul", [x, y, None], [out], {"transpose_x": 0, "transpose_y": 0, "epilogue": ()})
+    assert close(out, x.astype(float) @ y.astype(float))
+
+
+@DTYPE
+@pytest.mark.parametrize("rows", [1, 20])
+def test_matmul_bias_may_be_one_row(dtype: str, rows: int) -> None:
+    x, y, bias = random((rows, 8), dtype, 1), random((8, 20), dtype, 2), random((1, 20), dtype, 3)
+    assert close(matmul(x, y, bias, constant=False), x.astype(float) @ y.astype(float) + bias)
+
+
+@CONSTANT
+@DTYPE
+@pytest.mark.parametrize("rows", [1, 2, 20])
+@pytest.mark.parametrize("columns", [1, 16, 37, 64, 100])
+def test_matmul_epilogue_applies_slots_in_order(dtype: str, constant: bool, rows: int, columns: int) -> None:
+    x, y = random((2, rows, 8), dtype, 1), random((2, 8, columns), dtype, 2)
+    bias, residual = random((columns,), dtype, 3), random((2, rows, columns), dtype, 4)
+    sums = x.astype(float) @ y.astype(float) + bias
+    add, relu, clip = ("add", 0.0, 0.0, 3), ("relu", 0.0, 0.0, -1), ("clip", -0.5, 1.5, -1)
+    for epilogue, want in [
+        ([relu], np.maximum(sums, 0)),
+        ([add, relu], np.maximum(sums + residual, 0)),
+        ([relu, add], np.maximum(sums, 0) + residual),
+        ([add, clip], np.clip(sums + residual, -0.5, 1.5)),
+    ]:
+        assert close(matmul(x, y, bias, residual, epilogue=epilogue, constant=constant), want)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_matmul_carries_nan_and_infinity(rows: int) -> None:
+    x, y = np.zeros((rows, 4), "float32"), np.ones((4, 3), "float32")
+    x[0] = [np.nan, 1, 1, 1]
+    relu = [("relu", 0.0, 0.0, -1)]
+    assert np.isnan(matmul(x, y, epilogue=relu)[0]).all()
+    x[0] = [np.inf, 1, 1, 1]
+    assert np.isposinf(matmul(x, y, epilogue=relu)[0]).all()
+    assert np.isposinf(matmul(np.full((rows, 4), 200, "float16"), np.full((4, 3), 200, "float16"))).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "bias", "out"),
+    [
+        ((4, 5), (6, 7), None, (4, 7)),
+        ((4, 5), (5, 7), None, (4, 8)),
+        ((4, 5), (5, 7), (6,), (4, 7)),
+        ((4, 5), (5, 7), (4, 7), (4, 7)),
+        ((2, 4, 5), (3, 5, 7), None, (2, 4, 7)),
+        ((5,), (5, 7), None, (7,)),
+        ((4, 5), (5, 7), None, (1, 4, 7)),
+    ],
+)
+def test_matmul_refuses_shapes_that_do_not_fit(x: Any, y: Any, bias: Any, out: Any) -> None:
+    operands = [np.ones(x, "float32"), np.ones(y, "float32"), None if bias is None else np.ones(bias, "float32")]
+    with pytest.raises(Error, match=r"\[matmul\]"):
+        run("matmul", operands, [np.ones(out, "float32")], {"transpose_x": 0, "transpose_y": 0, "epilogue": ()})
+
+
+def test_matmul_refuses_an_epilogue_operand_of_another_shape() -> None:
+    with pytest.raises(Error, match="epilogue"):
+        matmul(
+            np.ones((4, 5), "float32"),
+            np.ones((5, 6), "float32"),
+            None,
+            np.ones((1, 6), "float32"),
+            epilogue=[("add", 0.0, 0.0, 3)],
+        )
