@@ -8,6 +8,7 @@
 namespace hexane {
 
 struct Error : std::runtime_error {
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
   Error(const std::string& where, const std::string& what) : std::runtime_error("[" + where + "] " + what) {}
 };
 

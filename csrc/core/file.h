@@ -22,8 +22,8 @@ class MappedFile {
   Bytes bytes_;
 };
 
-// Writes the pieces one after the other to a temporary file beside `path`, syncs it and renames it to `path`. Whatever goes
-// wrong, also the end of the process, the old file stays as it was; on an error the temporary file is removed.
+// Writes the pieces one after the other to a temporary file beside `path`, syncs it and renames it to `path`. Whatever
+// goes wrong, also the end of the process, the old file stays as it was; on an error the temporary file is removed.
 void save_file(const std::string& path, std::span<const Bytes> pieces);
 
 }  // namespace hexane

@@ -33,8 +33,7 @@ uint64_t fmix(uint64_t h) {
 
 }  // namespace
 
-Xxh64::Xxh64(uint64_t seed)
-    : seed_(seed), lanes_{seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1} {}
+Xxh64::Xxh64(uint64_t seed) : seed_(seed), lanes_{seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1} {}
 
 void Xxh64::stripes(const std::byte* data, size_t count) {
   uint64_t a = lanes_[0], b = lanes_[1], c = lanes_[2], d = lanes_[3];
@@ -72,10 +71,8 @@ uint64_t Xxh64::digest() const {
   hash += total_;
   const std::byte* p = tail_;
   size_t left = total_ % 32;
-  for (; left >= 8; left -= 8, p += 8)
-    hash = std::rotl(hash ^ round(0, load<uint64_t>(p)), 27) * kPrime1 + kPrime4;
-  for (; left >= 4; left -= 4, p += 4)
-    hash = std::rotl(hash ^ load<uint32_t>(p) * kPrime1, 23) * kPrime2 + kPrime3;
+  for (; left >= 8; left -= 8, p += 8) hash = std::rotl(hash ^ round(0, load<uint64_t>(p)), 27) * kPrime1 + kPrime4;
+  for (; left >= 4; left -= 4, p += 4) hash = std::rotl(hash ^ load<uint32_t>(p) * kPrime1, 23) * kPrime2 + kPrime3;
   for (; left; --left, ++p) hash = std::rotl(hash ^ std::to_integer<uint64_t>(*p) * kPrime5, 11) * kPrime1;
   hash = (hash ^ (hash >> 33)) * kPrime2;
   hash = (hash ^ (hash >> 29)) * kPrime3;

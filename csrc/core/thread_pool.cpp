@@ -1,0 +1,111 @@
+#include "core/thread_pool.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+namespace hexane {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+constexpr uint64_t kPlace = uint64_t{1} << 16;
+constexpr uint64_t kPlaces = 0xffff * kPlace;
+constexpr uint64_t kInside = 0xffff;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until done() or until the time is up; says whether done() became true.
+template <typename Done>
+bool spin_until(Done done) {
+  const auto end = Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      pause_cpu();
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+// Never destroyed: its workers run until the process ends.
+std::atomic<ThreadPool*> process_pool{nullptr};
+
+}  // namespace
+
+ThreadPool& ThreadPool::of_process() {
+  if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
+  static std::mutex creating;
+  const std::lock_guard lock(creating);
+  if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
+  // The child of a fork has none of its parent's threads, and perhaps locks that nobody will release: it starts anew.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
+  static_cast<void>(registered);
+  ThreadPool* pool = std::make_unique<ThreadPool>().release();
+  process_pool.store(pool, std::memory_order_release);
+  return *pool;
+}
+
+ThreadPool::Lease ThreadPool::try_lease(int threads) {
+  threads = std::min(threads, kMostThreads);
+  if (threads < 2 || !leased_.try_lock()) return {};
+  try {
+    for (; num_workers_ < threads - 1; ++num_workers_) std::thread(&ThreadPool::work, this).detach();
+  } catch (...) {
+    leased_.unlock();  // no more threads from the system: the caller works alone
+    return {};
+  }
+  return {this, threads};
+}
+
+void ThreadPool::run(int helpers, Function function, void* context) {
+  function_ = function;
+  context_ = context;
+  const uint64_t job = (word_.load(std::memory_order_relaxed) >> 32) + 1;
+  word_.store(job << 32 | static_cast<uint64_t>(helpers) * kPlace, std::memory_order_release);
+  started_.fetch_add(1, std::memory_order_release);
+  started_.notify_all();
+  call(0);
+  const auto nobody_inside = [this] { return (word_.load(std::memory_order_acquire) & kInside) == 0; };
+  word_.fetch_and(~kPlaces, std::memory_order_acq_rel);
+  if (!spin_until(nobody_inside))
+    while (!nobody_inside()) std::this_thread::yield();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::call(int worker) {
+  try {
+    function_(context_, worker);
+  } catch (...) {
+    const std::lock_guard lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ThreadPool::work() {
+  uint64_t last_job = 0;
+  for (;;) {
+    const uint32_t seen = started_.load(std::memory_order_acquire);
+    uint64_t word = word_.load(std::memory_order_acquire);
+    while (word >> 32 != last_job && (word & kPlaces)) {
+      if (!word_.compare_exchange_weak(word, word - kPlace + 1, std::memory_order_acq_rel)) continue;
+      last_job = word >> 32;
+      call(static_cast<int>((word & kPlaces) / kPlace));
+      word = word_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    }
+    const auto changed = [&] { return started_.load(std::memory_order_acquire) != seen; };
+    if (!spin_until(changed)) started_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+}  // namespace hexane

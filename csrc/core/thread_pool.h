@@ -1,0 +1,69 @@
+// The worker threads of the process. One run at a time may lease them; whoever does not get them works alone. Workers
+// spin for a moment after a job, then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+namespace hexane {
+
+class ThreadPool {
+ public:
+  static constexpr int kMostThreads = 256;
+
+  // The pool of this process; a forked child gets a new one.
+  static ThreadPool& of_process();
+
+  // The right to start jobs, for as long as it lives.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(Lease&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), threads_(other.threads_) {}
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+      if (pool_) pool_->leased_.unlock();
+    }
+    explicit operator bool() const { return pool_ != nullptr; }
+
+    // Calls body(worker) on this thread as worker 0 and on at most threads - 1 others, worker 1, 2, ..., and returns
+    // when all have. A worker that wakes up too late does not take part, so a body takes its share of the work from a
+    // counter. The first exception of any of them is thrown here.
+    template <typename Body>
+    void run(Body&& body) const {
+      pool_->run(
+          threads_ - 1, [](void* context, int worker) { (*static_cast<Body*>(context))(worker); }, &body);
+    }
+
+   private:
+    friend ThreadPool;
+    Lease(ThreadPool* pool, int threads) : pool_(pool), threads_(threads) {}
+    ThreadPool* pool_ = nullptr;
+    int threads_ = 1;
+  };
+
+  // An empty lease if another thread has the pool.
+  Lease try_lease(int threads);
+
+ private:
+  using Function = void (*)(void* context, int worker);
+
+  void run(int helpers, Function function, void* context);
+  void work();
+  void call(int worker);
+
+  // What a worker has to know to enter a job, in one word: the job's number << 32 | free places << 16 | workers inside.
+  // The caller closes a job by taking the free places away and waits until nobody is inside.
+  std::atomic<uint64_t> word_{0};
+  std::atomic<uint32_t> started_{0};  // counts jobs; sleeping workers wait for it to change
+  Function function_ = nullptr;       // of the job; only written while nobody is inside and no place is free
+  void* context_ = nullptr;
+  std::mutex leased_;
+  int num_workers_ = 0;  // guarded by leased_
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace hexane
