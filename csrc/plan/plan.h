@@ -8,7 +8,7 @@
  *
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
- *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", one "port" per distinct port buffer
+ *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", one "port" per port, filled by its tensor
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or kPlanAbsent for an optional operand that is not there
  *   steps      PlanStep       what runs, in order
@@ -16,7 +16,7 @@
  *   inputs     PlanPort       in the order of the model's signature
  *   outputs    PlanPort
  *   weights    bytes          the contents of the space "weights"
- *   state      bytes          the initial contents of the space "state"
+ *   state      bytes          the initial contents of the space "state"; zero where this ends
  *
  * A reader refuses unknown versions, sections it does not know and rows of another size. */
 #ifndef HEXANE_PLAN_PLAN_H_

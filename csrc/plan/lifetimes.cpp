@@ -1,0 +1,101 @@
+#include "plan/lifetimes.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "plan/reader.h"
+
+namespace hexane::plan {
+namespace {
+
+struct Axis {
+  uint64_t stride;
+  uint64_t count;
+};
+
+// Axes with more than one index, the smallest stride first.
+std::vector<Axis> axes(const PlanTensor& tensor) {
+  std::vector<Axis> result;
+  for (uint32_t axis = 0; axis < tensor.rank; ++axis) {
+    const int64_t count = axis == 1 && tensor.ring ? tensor.ring : tensor.shape[axis];
+    if (count > 1) result.push_back({static_cast<uint64_t>(tensor.strides[axis]), static_cast<uint64_t>(count)});
+  }
+  std::sort(result.begin(), result.end(), [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
+  return result;
+}
+
+uint64_t item_bytes(DType dtype) { return (static_cast<uint64_t>(info(dtype).bits) + 7) / 8; }
+
+// Bytes of one row, where the rows are a multiple of `pitch` apart; 0 if the view is not made of such rows.
+uint64_t row_bytes(const std::vector<Axis>& axes, uint64_t item, uint64_t pitch) {
+  uint64_t bytes = item;
+  for (const Axis& axis : axes) {
+    if (axis.stride % pitch == 0) continue;
+    if (axis.stride > pitch) return 0;
+    bytes += axis.stride * (axis.count - 1);
+  }
+  return bytes <= pitch ? bytes : 0;
+}
+
+bool take_turns(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype) {
+  const std::vector<Axis> a_axes = axes(a), b_axes = axes(b);
+  for (const auto* candidates : {&a_axes, &b_axes})
+    for (const Axis& candidate : *candidates) {
+      const uint64_t pitch = candidate.stride;
+      if (pitch == 0) continue;
+      const uint64_t a_bytes = row_bytes(a_axes, item_bytes(a_dtype), pitch);
+      const uint64_t b_bytes = row_bytes(b_axes, item_bytes(b_dtype), pitch);
+      if (!a_bytes || !b_bytes) continue;
+      // From a's row to b's, and from b's to a's, going round the pitch.
+      const uint64_t there = (b.offset % pitch + pitch - a.offset % pitch) % pitch;
+      const uint64_t back = pitch - there;
+      if (there >= a_bytes && back >= b_bytes) return true;
+    }
+  return false;
+}
+
+}  // namespace
+
+void WrittenBytes::add(uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return;
+  uint64_t begin = offset, end = offset + bytes;
+  auto at = ends_.upper_bound(begin);
+  if (at != ends_.begin() && std::prev(at)->second >= begin) --at;
+  while (at != ends_.end() && at->first <= end) {
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = ends_.erase(at);
+  }
+  ends_.emplace(begin, end);
+}
+
+bool WrittenBytes::covers(uint64_t offset, uint64_t bytes) const {
+  if (bytes == 0) return true;
+  const auto after = ends_.upper_bound(offset);
+  return after != ends_.begin() && std::prev(after)->second >= offset + bytes;
+}
+
+bool is_same_view(const PlanTensor& a, const PlanTensor& b) {
+  return a.space == b.space && a.offset == b.offset && a.rank == b.rank && a.ring == b.ring &&
+         std::equal(a.shape, a.shape + a.rank, b.shape) && std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
+bool may_overlap(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype) {
+  if (a.space != b.space) return false;
+  const uint64_t a_bytes = extent_bytes(a, a_dtype), b_bytes = extent_bytes(b, b_dtype);
+  if (a_bytes == 0 || b_bytes == 0 || a.offset + a_bytes <= b.offset || b.offset + b_bytes <= a.offset) return false;
+  return !take_turns(a, a_dtype, b, b_dtype);
+}
+
+bool overlaps_itself(const PlanTensor& tensor, DType dtype) {
+  if (extent_bytes(tensor, dtype) == 0) return false;
+  uint64_t inner = item_bytes(dtype);
+  for (const Axis& axis : axes(tensor)) {
+    if (axis.stride < inner) return true;
+    inner += axis.stride * (axis.count - 1);
+  }
+  return false;
+}
+
+}  // namespace hexane::plan

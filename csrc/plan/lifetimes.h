@@ -1,0 +1,30 @@
+// Which bytes a view touches and which have been written, for the verification of plans.
+#pragma once
+
+#include <map>
+
+#include "core/dtype.h"
+#include "plan/plan.h"
+
+namespace hexane::plan {
+
+// The bytes of one space that steps have written so far, as disjoint intervals.
+class WrittenBytes {
+ public:
+  void add(uint64_t offset, uint64_t bytes);
+  bool covers(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  std::map<uint64_t, uint64_t> ends_;  // end of the interval that begins there
+};
+
+bool is_same_view(const PlanTensor& a, const PlanTensor& b);
+
+// True unless the views share no byte for sure: their hulls are apart, or they take turns in rows of a common pitch, as
+// two halves of a concatenated axis do.
+bool may_overlap(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype);
+
+// True unless every element has bytes of its own.
+bool overlaps_itself(const PlanTensor& tensor, DType dtype);
+
+}  // namespace hexane::plan

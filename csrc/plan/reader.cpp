@@ -1,0 +1,61 @@
+// The container of a plan file: header, section table, checksum. The contents are verified in verify.cpp.
+#include "plan/reader.h"
+
+#include <algorithm>
+
+#include "core/hash.h"
+
+namespace hexane::plan {
+namespace {
+
+void check_header(Bytes file, const PlanHeader& header) {
+  if (std::memcmp(header.magic, PLAN_MAGIC, sizeof(header.magic)) != 0)
+    fail("plan", "header: the file does not start as a plan does");
+  if (header.version != PLAN_VERSION)
+    fail("plan", "header: version: got ", header.version, ", need ", PLAN_VERSION, "; compile the model again");
+  if (header.num_sections != kSections)
+    fail("plan", "header: sections: got ", header.num_sections, ", need ", int{kSections});
+  if (header.file_bytes != file.size())
+    fail("plan", "header: got a file of ", file.size(), " bytes, need ", header.file_bytes, "; is it truncated?");
+  constexpr size_t kStart = offsetof(PlanHeader, checksum) + sizeof(header.checksum);
+  const uint64_t sum = xxh64(file.subspan(kStart));
+  if (sum != header.checksum)
+    fail("plan", "header: checksum: got ", std::hex, sum, ", need ", header.checksum, "; the file is damaged");
+}
+
+bool has_name(const PlanSection& section, std::string_view name) {
+  char padded[sizeof(section.name)] = {};
+  std::copy(name.begin(), name.end(), padded);
+  return std::memcmp(padded, section.name, sizeof(padded)) == 0;
+}
+
+}  // namespace
+
+Sections read_container(Bytes file) {
+  if (file.size() < sizeof(PlanHeader))
+    fail("plan", "header: got ", file.size(), " bytes, need at least ", sizeof(PlanHeader));
+  check_header(file, read<PlanHeader>("plan", file, 0));
+  Sections sections;
+  uint64_t end = sizeof(PlanHeader) + kSections * sizeof(PlanSection);
+  for (size_t i = 0; i < kSections; ++i) {
+    const SectionInfo& info = kSectionInfo[i];
+    const std::string where = "plan: section " + std::to_string(i);
+    const auto section = read<PlanSection>(where, file, sizeof(PlanHeader) + i * sizeof(PlanSection));
+    if (!has_name(section, info.name)) fail(where, "name: got another one, need '", info.name, "'");
+    if (section.row_bytes != info.row_bytes)
+      fail(where, info.name, ": row_bytes: got ", section.row_bytes, ", need ", info.row_bytes);
+    const uint64_t need = (end + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+    if (section.offset != need) fail(where, info.name, ": offset: got ", section.offset, ", need ", need);
+    sections[i] = slice(where, file, section.offset, section.bytes);
+    const Bytes gap = slice(where, file, end, need - end);
+    if (std::any_of(gap.begin(), gap.end(), [](std::byte b) { return b != std::byte{}; }))
+      fail(where, info.name, ": the gap before it is not zero");
+    end = section.offset + section.bytes;
+  }
+  if (end != file.size()) fail("plan", "got ", file.size() - end, " bytes after the last section, need none");
+  return sections;
+}
+
+Plan read_plan(Bytes file) { return read_sections(read_container(file)); }
+
+}  // namespace hexane::plan

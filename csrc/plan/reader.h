@@ -1,0 +1,66 @@
+// A verified plan. read_plan() and read_sections() check everything that can be checked without knowing the kernels,
+// and throw Error (where = "plan") on the first thing that is wrong; what they return can be followed without further
+// checks.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "core/bytes.h"
+#include "core/dtype.h"
+#include "plan/plan.h"
+
+namespace hexane::plan {
+
+inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // of a space, a tensor; more is taken for an error
+
+// The sections in the order of the file, which all have to be there.
+enum Section { kStrings, kSpaces, kTensors, kOperands, kSteps, kAttrs, kInputs, kOutputs, kWeights, kState, kSections };
+
+struct SectionInfo {
+  std::string_view name;
+  uint64_t row_bytes;
+};
+inline constexpr std::array<SectionInfo, kSections> kSectionInfo = {{{"strings", 1},
+                                                                     {"spaces", sizeof(PlanSpace)},
+                                                                     {"tensors", sizeof(PlanTensor)},
+                                                                     {"operands", sizeof(uint32_t)},
+                                                                     {"steps", sizeof(PlanStep)},
+                                                                     {"attrs", 1},
+                                                                     {"inputs", sizeof(PlanPort)},
+                                                                     {"outputs", sizeof(PlanPort)},
+                                                                     {"weights", 1},
+                                                                     {"state", 1}}};
+
+using Sections = std::array<Bytes, kSections>;
+
+struct Plan {
+  Bytes strings;
+  std::span<const PlanSpace> spaces;
+  std::span<const PlanTensor> tensors;
+  std::span<const uint32_t> operands;
+  std::span<const PlanStep> steps;
+  Bytes attrs;
+  std::span<const PlanPort> inputs;
+  std::span<const PlanPort> outputs;
+  Bytes weights;
+  Bytes state;
+
+  std::string_view string(uint64_t offset) const { return reinterpret_cast<const char*>(strings.data()) + offset; }
+  std::string_view kind(const PlanTensor& tensor) const { return string(spaces[tensor.space].kind); }
+  DType dtype(const PlanTensor& tensor) const { return dtype_from_name(string(tensor.dtype)); }
+};
+
+// Bytes from the first to the last that the tensor touches; 0 if it has no elements.
+uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
+
+// A plan file; its first byte has to be aligned to 8 bytes.
+Plan read_plan(Bytes file);
+
+// The container only: where the sections are. Checks the header, the section table and the checksum.
+Sections read_container(Bytes file);
+
+// The contents only.
+Plan read_sections(const Sections& sections);
+
+}  // namespace hexane::plan

@@ -1,0 +1,261 @@
+// Verifies the contents of a plan: strings, spaces, tensors, ports, then every step's operands and the bytes it reads
+// and writes. Shares no code with what makes plans.
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "plan/lifetimes.h"
+#include "plan/reader.h"
+
+namespace hexane::plan {
+namespace {
+
+template <typename... Parts>
+[[noreturn]] void bad(const char* section, size_t row, const Parts&... parts) {
+  fail("plan", section, "[", row, "]: ", parts...);
+}
+
+void check_utf8(Bytes bytes) {
+  for (size_t i = 0; i < bytes.size();) {
+    const auto lead = std::to_integer<uint32_t>(bytes[i]);
+    const size_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    uint32_t code = length < 2 ? lead : lead & (0x7f >> length);
+    bool valid = length != 0 && length <= bytes.size() - i;
+    for (size_t k = 1; valid && k < length; ++k) {
+      const auto next = std::to_integer<uint32_t>(bytes[i + k]);
+      valid = next >> 6 == 2;
+      code = code << 6 | (next & 0x3f);
+    }
+    constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (!valid || code < kSmallest[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+      fail("plan", "strings: byte ", i, ": got 0x", std::hex, lead, ", need UTF-8");
+    i += length;
+  }
+}
+
+// After this every offset below the section's size is a string that ends.
+void check_strings(Bytes strings) {
+  if (strings.empty() || strings.front() != std::byte{} || strings.back() != std::byte{})
+    fail("plan", "strings: need a zero byte first and last");
+  check_utf8(strings);
+}
+
+void check_string(const Plan& plan, const char* section, size_t row, const char* field, uint64_t offset) {
+  if (offset >= plan.strings.size())
+    bad(section, row, field, ": got string ", offset, ", need less than ", plan.strings.size());
+}
+
+void check_spaces(const Plan& plan) {
+  std::set<std::string_view> seen;
+  uint64_t weights = 0, state = 0;
+  for (size_t i = 0; i < plan.spaces.size(); ++i) {
+    const PlanSpace& space = plan.spaces[i];
+    check_string(plan, "spaces", i, "name", space.name);
+    check_string(plan, "spaces", i, "kind", space.kind);
+    if (space.bytes > kMostBytes) bad("spaces", i, "bytes: got ", space.bytes, ", need at most ", kMostBytes);
+    const std::string_view kind = plan.string(space.kind);
+    if (kind != "weights" && kind != "arena" && kind != "state" && kind != "port")
+      bad("spaces", i, "kind: got '", kind, "', need weights, arena, state or port");
+    if (kind != "port" && !seen.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
+    if (kind == "weights") weights = space.bytes;
+    if (kind == "state") state = space.bytes;
+  }
+  if (plan.weights.size() != weights)
+    fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);
+  if (plan.state.size() > state)
+    fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of the space, ", state);
+}
+
+void check_tensor(const Plan& plan, size_t row) {
+  const PlanTensor& tensor = plan.tensors[row];
+  check_string(plan, "tensors", row, "name", tensor.name);
+  check_string(plan, "tensors", row, "dtype", tensor.dtype);
+  check_string(plan, "tensors", row, "layout", tensor.layout);
+  const std::string_view name = plan.string(tensor.name);
+  if (tensor.space >= plan.spaces.size())
+    bad("tensors", row, name, ": space: got ", tensor.space, ", need less than ", plan.spaces.size());
+  const DType dtype = dtype_from_name(plan.string(tensor.dtype));
+  const uint64_t itemsize = (static_cast<uint64_t>(info(dtype).bits) + 7) / 8;
+  if (tensor.rank > PLAN_MAX_RANK) bad("tensors", row, name, ": rank: got ", tensor.rank, ", need at most 8");
+  // Zero extents are left out of the products, so that no partial product in a kernel can overflow either.
+  uint64_t elements = 1, last = itemsize;
+  for (uint32_t axis = 0; axis < PLAN_MAX_RANK; ++axis) {
+    const int64_t extent = tensor.shape[axis], stride = tensor.strides[axis];
+    if (axis >= tensor.rank) {
+      if (extent || stride) bad("tensors", row, name, ": axis ", axis, " is beyond the rank and not zero");
+      continue;
+    }
+    constexpr auto kMost = static_cast<int64_t>(kMostBytes);
+    if (extent < 0 || extent > kMost)
+      bad("tensors", row, name, ": shape[", axis, "]: got ", extent, ", need 0 to ", kMost);
+    if (stride < 0 || stride > kMost)
+      bad("tensors", row, name, ": strides[", axis, "]: got ", stride, ", need 0 to ", kMost);
+    if (stride % static_cast<int64_t>(itemsize))
+      bad("tensors", row, name, ": strides[", axis, "]: got ", stride, ", need a multiple of ", itemsize);
+    if (extent == 0) continue;
+    if (static_cast<uint64_t>(extent) > kMostBytes / elements)
+      bad("tensors", row, name, ": shape: got more than ", kMostBytes, " elements");
+    elements *= static_cast<uint64_t>(extent);
+    if (stride && static_cast<uint64_t>(extent - 1) > (kMostBytes - last) / static_cast<uint64_t>(stride))
+      bad("tensors", row, name, ": strides: got more than ", kMostBytes, " bytes");
+    last += static_cast<uint64_t>(extent - 1) * static_cast<uint64_t>(stride);
+  }
+  if (tensor.ring && (tensor.rank < 2 || tensor.ring > static_cast<uint64_t>(tensor.shape[1])))
+    bad("tensors", row, name, ": ring: got ", tensor.ring, ", need at most the rows of axis 1");
+  if (tensor.offset % itemsize)
+    bad("tensors", row, name, ": offset: got ", tensor.offset, ", need a multiple of ", itemsize);
+  const std::string where = "plan: tensors[" + std::to_string(row) + "]: " + std::string(name);
+  check_range(where, "bytes", tensor.offset, extent_bytes(tensor, dtype), plan.spaces[tensor.space].bytes);
+}
+
+// Row-major without gaps; an axis of extent 1 may have any stride.
+bool is_dense(const PlanTensor& tensor, int64_t itemsize) {
+  int64_t stride = itemsize;
+  for (int axis = static_cast<int>(tensor.rank) - 1; axis >= 0; --axis) {
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
+    stride *= std::max<int64_t>(tensor.shape[axis], 1);
+  }
+  return true;
+}
+
+// Which spaces belong to input ports; every port space belongs to exactly one port, and the port's tensor fills it.
+std::vector<bool> check_ports(const Plan& plan) {
+  std::set<std::string_view> names;
+  std::vector<bool> used(plan.spaces.size()), is_input(plan.spaces.size());
+  for (const auto* section : {"inputs", "outputs"}) {
+    const bool input = std::string_view(section) == "inputs";
+    const auto ports = input ? plan.inputs : plan.outputs;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const PlanPort& port = ports[i];
+      check_string(plan, section, i, "name", port.name);
+      check_string(plan, section, i, "emitted_name", port.emitted_name);
+      const std::string_view name = plan.string(port.name);
+      if (name.empty() || !names.insert(name).second)
+        bad(section, i, "name: got '", name, "', need a name no other port has");
+      if (port.reserved) bad(section, i, name, ": reserved: got ", port.reserved, ", need 0");
+      if (port.tensor >= plan.tensors.size())
+        bad(section, i, name, ": tensor: got ", port.tensor, ", need less than ", plan.tensors.size());
+      const PlanTensor& tensor = plan.tensors[port.tensor];
+      const PlanSpace& space = plan.spaces[tensor.space];
+      if (plan.kind(tensor) != "port") bad(section, i, name, ": got a tensor in ", plan.kind(tensor), ", need a port");
+      if (used[tensor.space]) bad(section, i, name, ": got the space of another port, need its own");
+      const DType dtype = plan.dtype(tensor);
+      const int bits = info(dtype).bits;
+      if (bits % 8) bad(section, i, name, ": got ", info(dtype).name, ", need a dtype of whole bytes");
+      if (tensor.offset || tensor.ring || !is_dense(tensor, bits / 8) || extent_bytes(tensor, dtype) != space.bytes)
+        bad(section, i, name, ": need a dense tensor that fills its space of ", space.bytes, " bytes");
+      used[tensor.space] = true;
+      is_input[tensor.space] = input;
+    }
+  }
+  for (size_t i = 0; i < plan.spaces.size(); ++i)
+    if (!used[i] && plan.string(plan.spaces[i].kind) == "port") bad("spaces", i, "got a port space without a port");
+  return is_input;
+}
+
+void check_step_fields(const Plan& plan, size_t row) {
+  const PlanStep& step = plan.steps[row];
+  check_string(plan, "steps", row, "kernel", step.kernel);
+  check_string(plan, "steps", row, "numerics", step.numerics);
+  check_string(plan, "steps", row, "device", step.device);
+  check_string(plan, "steps", row, "source", step.source);
+  const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
+  if (plan.string(step.device) != "cpu") fail(where, "device: got '", plan.string(step.device), "', need cpu");
+  const uint64_t count = uint64_t{step.num_inputs} + step.num_outputs;
+  check_range(where, "operands", step.operands, count, plan.operands.size());
+  if (step.num_outputs == 0) fail(where, "outputs: got 0, need at least 1");
+  if (step.attrs % 8 || step.attrs_bytes % 8)
+    fail(where, "attrs: got [", step.attrs, ", +", step.attrs_bytes, "), need multiples of 8");
+  check_range(where, "attrs", step.attrs, step.attrs_bytes, plan.attrs.size());
+  const bool whole = step.cut_axis == -1 && step.begin == 0 && step.end == 0;
+  const bool cut = step.cut_axis >= 0 && step.cut_axis < PLAN_MAX_RANK && step.begin >= 0 && step.begin < step.end;
+  if (!whole && !cut)
+    fail(where, "cut: got axis ", step.cut_axis, " [", step.begin, ", ", step.end,
+         "), need a range, or axis -1 [0, 0)");
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t operand = plan.operands[step.operands + i];
+    const bool absent = operand == PLAN_ABSENT && i < step.num_inputs;
+    if (!absent && operand >= plan.tensors.size())
+      fail(where, "operand ", i, ": got tensor ", operand, ", need less than ", plan.tensors.size());
+  }
+}
+
+// Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write, and
+// over nothing that the same step reads, unless it is exactly the same view.
+void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
+  std::vector<WrittenBytes> written(plan.spaces.size());
+  for (size_t row = 0; row < plan.steps.size(); ++row) {
+    check_step_fields(plan, row);
+    const PlanStep& step = plan.steps[row];
+    const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
+    const auto operands = plan.operands.subspan(step.operands, size_t{step.num_inputs} + step.num_outputs);
+    for (size_t i = 0; i < step.num_inputs; ++i) {
+      if (operands[i] == PLAN_ABSENT) continue;
+      const PlanTensor& in = plan.tensors[operands[i]];
+      const bool given = plan.kind(in) == "weights" || plan.kind(in) == "state" || is_input[in.space];
+      if (!given && !written[in.space].covers(in.offset, extent_bytes(in, plan.dtype(in))))
+        fail(where, "input ", i, " (", plan.string(in.name), "): reads bytes that no earlier step has written");
+    }
+    for (size_t i = step.num_inputs; i < operands.size(); ++i) {
+      const PlanTensor& out = plan.tensors[operands[i]];
+      const DType dtype = plan.dtype(out);
+      if (plan.kind(out) == "weights" || is_input[out.space])
+        fail(where, "output ", i - step.num_inputs, " (", plan.string(out.name), "): got a tensor that is only read");
+      if (overlaps_itself(out, dtype))
+        fail(where, "output ", i - step.num_inputs, " (", plan.string(out.name), "): its elements overlap");
+      for (size_t other = 0; other < i; ++other) {
+        if (operands[other] == PLAN_ABSENT) continue;
+        const PlanTensor& before = plan.tensors[operands[other]];
+        const bool in_place =
+            other < step.num_inputs && is_same_view(before, out) && info(plan.dtype(before)).bits == info(dtype).bits;
+        if (!in_place && may_overlap(before, plan.dtype(before), out, dtype))
+          fail(where, "operand ", i, " (", plan.string(out.name), ") overlaps operand ", other, " (",
+               plan.string(before.name), "), need the same view or none of its bytes");
+      }
+    }
+    for (size_t i = step.num_inputs; i < operands.size(); ++i) {
+      const PlanTensor& out = plan.tensors[operands[i]];
+      written[out.space].add(out.offset, extent_bytes(out, plan.dtype(out)));
+    }
+  }
+  for (const PlanPort& port : plan.outputs) {
+    const uint32_t space = plan.tensors[port.tensor].space;
+    if (!written[space].covers(0, plan.spaces[space].bytes))
+      fail("plan", "outputs: ", plan.string(port.name), ": no step writes all of it");
+  }
+}
+
+}  // namespace
+
+uint64_t extent_bytes(const PlanTensor& tensor, DType dtype) {
+  int64_t last = (info(dtype).bits + 7) / 8;
+  for (uint32_t axis = 0; axis < tensor.rank; ++axis) {
+    if (tensor.shape[axis] == 0) return 0;
+    const int64_t rows = axis == 1 && tensor.ring ? tensor.ring : tensor.shape[axis];
+    last += (rows - 1) * tensor.strides[axis];
+  }
+  return static_cast<uint64_t>(last);
+}
+
+Plan read_sections(const Sections& sections) {
+  const auto section = [&](Section which) { return sections[which]; };
+  const Plan plan{section(kStrings),
+                  rows<PlanSpace>("plan: spaces", section(kSpaces)),
+                  rows<PlanTensor>("plan: tensors", section(kTensors)),
+                  rows<uint32_t>("plan: operands", section(kOperands)),
+                  rows<PlanStep>("plan: steps", section(kSteps)),
+                  section(kAttrs),
+                  rows<PlanPort>("plan: inputs", section(kInputs)),
+                  rows<PlanPort>("plan: outputs", section(kOutputs)),
+                  section(kWeights),
+                  section(kState)};
+  if (reinterpret_cast<uintptr_t>(plan.attrs.data()) % 8)
+    fail("plan", "attrs: got address ", plan.attrs.data(), ", need it aligned to 8 bytes");
+  check_strings(plan.strings);
+  check_spaces(plan);
+  for (size_t row = 0; row < plan.tensors.size(); ++row) check_tensor(plan, row);
+  check_steps(plan, check_ports(plan));
+  return plan;
+}
+
+}  // namespace hexane::plan
