@@ -8,7 +8,7 @@
  *
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
- *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", one "port" per port, filled by its tensor
+ *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", and a "port" for each port
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or kPlanAbsent for an optional operand that is not there
  *   steps      PlanStep       what runs, in order

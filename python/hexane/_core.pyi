@@ -46,7 +46,7 @@ def xxh64(data: object, seed: int = 0) -> int:
     """XXH64 of a contiguous buffer: the checksum of plan files."""
 
 def save_file(path: str, data: object) -> None:
-    """Writes a buffer to a file atomically: a temporary file beside it, synced, then renamed. A failure leaves the old file."""
+    """Writes a buffer to a file atomically: a temporary file beside it, synced, renamed; a failure leaves the old file."""
 
 # ---- allocation ----
 
@@ -80,9 +80,9 @@ def alloc_bound(
 
 # ---- plans ----
 
-Sections = Mapping[str, object]
-"""The sections of csrc/plan/plan.h by name: structured arrays of `plan_dtypes`, and bytes-like objects for strings, attrs,
-weights and state. An absent section is empty; "strings" is at least b"\\0"."""
+Sections = dict[str, Any]
+"""The sections of csrc/plan/plan.h by name: structured arrays of `plan_dtypes`, and bytes-like objects for strings,
+attrs, weights and state. An absent section is empty; "strings" is at least b"\\0"."""
 
 def plan_dtypes() -> dict[str, np.dtype[Any]]:
     """The row dtypes "spaces", "tensors", "operands", "steps", "inputs", "outputs", with the field names of plan.h."""
@@ -113,12 +113,12 @@ class StepInfo(TypedDict):
     nanoseconds: int
 
 class Program:
-    """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; runs of
-    one program happen one after the other."""
+    """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
+    runs of one program happen one after the other."""
 
     def __init__(self, plan: object, threads: int = 1) -> None:
-        """From a plan's bytes (bytes-like) or from its sections (`Sections`, which skips the checksum and the copy). The
-        objects are kept alive, weights are used in place where aligned to 16 bytes: do not change them afterwards."""
+        """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
+        and weights are used in place where aligned to 16 bytes: do not change them afterwards."""
     @staticmethod
     def load(path: str, threads: int = 1) -> Program:
         """From a file, mapped read-only; its weights are used in place."""
@@ -142,11 +142,11 @@ class Program:
     @property
     def scratch_bytes(self) -> int: ...
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
-        """One array for each output, new. Inputs by name or in port order: ndarray, buffer or `__dlpack__`, of the port's
-        dtype (native byte order) and shape; any strides."""
-    def bind(self, buffers: Mapping[str, object]) -> Bound:
-        """Binds C-contiguous buffers to ports, by name: every input, and any outputs (the others are allocated). Outputs
-        must be writable and overlap no other buffer."""
+        """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
+        `__dlpack__`, of the port's dtype (native byte order) and shape; any strides."""
+    def bind(self, buffers: dict[str, Any]) -> Bound:
+        """Binds C-contiguous buffers to ports, by name: every input, and any outputs (the others are allocated).
+        Outputs must be writable and overlap no other buffer."""
     def trace(
         self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], None]
     ) -> list[Array]:

@@ -1,0 +1,36 @@
+// Between numpy's arrays and the core's tensors: dtypes by name, buffers without copies.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <optional>
+#include <string>
+
+#include "core/bytes.h"
+#include "core/dtype.h"
+
+namespace hexane {
+
+pybind11::dtype numpy_dtype(DType dtype);
+std::string numpy_name(DType dtype);
+
+// The object as an array over the same memory: an ndarray itself, a buffer, or a DLPack tensor. Throws Error (`where`)
+// for anything else.
+pybind11::array as_array(const std::string& where, pybind11::handle object);
+
+// The bytes of a contiguous buffer or array, held as long as this lives.
+class HeldBytes {
+ public:
+  HeldBytes(const std::string& where, pybind11::handle object);
+  HeldBytes(HeldBytes&&) = default;
+  Bytes bytes() const { return bytes_; }
+  pybind11::object owner() const { return owner_; }
+
+ private:
+  pybind11::object owner_;
+  Bytes bytes_;
+};
+
+pybind11::str text(std::string_view utf8);
+
+}  // namespace hexane

@@ -1,0 +1,273 @@
+// The class Program for Python: a plan that is ready to run.
+#include "bind/program.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "bind/plan_sections.h"
+#include "bind/register.h"
+#include "core/file.h"
+
+namespace py = pybind11;
+
+namespace hexane {
+namespace {
+
+// A C++ owner of Python objects, which may be let go without the GIL.
+template <typename Held>
+std::shared_ptr<const void> owner_of(Held held) {
+  return {std::make_unique<Held>(std::move(held)).release(), [](const Held* object) {
+            const py::gil_scoped_acquire acquire;
+            std::default_delete<const Held>()(object);
+          }};
+}
+
+std::vector<Port> ports_of(const plan::Plan& plan, const char* side, std::span<const PlanPort> rows) {
+  std::vector<Port> result;
+  for (const PlanPort& row : rows) {
+    const PlanTensor& tensor = plan.tensors[row.tensor];
+    const DType dtype = plan.dtype(tensor);
+    result.push_back({std::string(side) + " '" + std::string(plan.string(row.name)) + "'", text(plan.string(row.name)),
+                      text(plan.string(row.emitted_name)), dtype, numpy_dtype(dtype),
+                      std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank)});
+  }
+  return result;
+}
+
+std::unique_ptr<ProgramObject> from_bytes(HeldBytes held, int threads) {
+  Bytes bytes = held.bytes();
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(PlanTensor) == 0) {
+    const plan::Plan plan = plan::read_plan(bytes);
+    return std::make_unique<ProgramObject>(plan, owner_of(std::move(held)), threads);
+  }
+  const auto copy = std::make_shared<Memory>(bytes.size(), "plan");
+  if (!bytes.empty()) std::memcpy(copy->data(), bytes.data(), bytes.size());
+  return std::make_unique<ProgramObject>(plan::read_plan({copy->data(), copy->size()}), copy, threads);
+}
+
+std::unique_ptr<ProgramObject> from_object(py::object source, int threads) {
+  if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
+  if (!py::isinstance<py::dict>(source)) return from_bytes(HeldBytes("plan", source), threads);
+  HeldSections held(source);
+  const plan::Plan plan = plan::read_sections(held.sections());
+  return std::make_unique<ProgramObject>(plan, owner_of(std::move(held)), threads);
+}
+
+std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
+  if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
+  const auto file = std::make_shared<MappedFile>(path);
+  const plan::Plan plan = [&] {
+    const py::gil_scoped_release release;
+    return plan::read_plan(file->bytes());
+  }();
+  return std::make_unique<ProgramObject>(plan, file, threads);
+}
+
+// The inputs of a run, in port order, as dense arrays of the right dtype and shape.
+std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle inputs) {
+  std::vector<py::array> arrays;
+  arrays.reserve(self.inputs.size());
+  const auto add = [&](const Port& port, py::handle value) {
+    py::array array = as_array(port.where, value);
+    port.check(array);
+    arrays.push_back(port.is_dense(array) ? std::move(array) : py::array(array.attr("copy")("C")));
+  };
+  if (PyList_Check(inputs.ptr()) || PyTuple_Check(inputs.ptr())) {
+    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(inputs.ptr()));
+    if (count != self.inputs.size()) fail("program", "inputs: got ", count, ", need ", self.inputs.size());
+    for (size_t i = 0; i < count; ++i)
+      add(self.inputs[i], PySequence_Fast_GET_ITEM(inputs.ptr(), static_cast<py::ssize_t>(i)));
+    return arrays;
+  }
+  if (!PyDict_Check(inputs.ptr()) && !py::hasattr(inputs, "keys"))
+    fail("program", "inputs: got ", Py_TYPE(inputs.ptr())->tp_name, ", need a mapping, a list or a tuple");
+  const py::dict by_name(py::reinterpret_borrow<py::object>(inputs));
+  for (const Port& port : self.inputs) {
+    PyObject* value = PyDict_GetItemWithError(by_name.ptr(), port.name.ptr());
+    if (!value) fail(port.where, "got nothing, need an array");
+    add(port, value);
+  }
+  if (by_name.size() != self.inputs.size())
+    for (const auto& item : by_name)
+      if (std::none_of(self.inputs.begin(), self.inputs.end(), [&](const Port& p) { return p.name.equal(item.first); }))
+        fail("program", "inputs: got the name ", py::repr(item.first).cast<std::string>(), ", which no input has");
+  return arrays;
+}
+
+struct Arguments {
+  std::vector<py::array> inputs;
+  py::list outputs;
+  run::Program::Ports ports;
+};
+
+Arguments make_arguments(const ProgramObject& self, py::handle inputs) {
+  Arguments arguments{gather_inputs(self, inputs), py::list(self.outputs.size()), {}};
+  auto& addresses = arguments.ports.addresses;
+  addresses.reserve(self.inputs.size() + self.outputs.size());
+  for (const py::array& array : arguments.inputs)
+    addresses.push_back(static_cast<std::byte*>(const_cast<void*>(array.data())));
+  for (size_t i = 0; i < self.outputs.size(); ++i) {
+    py::array array = self.outputs[i].allocate();
+    addresses.push_back(static_cast<std::byte*>(array.mutable_data()));
+    PyList_SET_ITEM(arguments.outputs.ptr(), static_cast<py::ssize_t>(i), array.release().ptr());
+  }
+  return arguments;
+}
+
+py::list run_once(ProgramObject& self, py::handle inputs) {
+  Arguments arguments = make_arguments(self, inputs);
+  if (self.is_long || !self.program->try_run(arguments.ports)) {
+    const py::gil_scoped_release release;
+    self.program->run(arguments.ports);
+  }
+  return std::move(arguments.outputs);
+}
+
+// The tensor's shape and dtype as numpy has them.
+Port port_of(const plan::Plan& plan, const PlanTensor& tensor, const std::string& where) {
+  const DType dtype = plan.dtype(tensor);
+  return {where, {}, {}, dtype, numpy_dtype(dtype), std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank)};
+}
+
+py::list run_traced(ProgramObject& self, py::handle inputs, const py::function& after) {
+  Arguments arguments = make_arguments(self, inputs);
+  const plan::Plan& plan = self.program->plan();
+  const auto show = [&](size_t index) {
+    const py::gil_scoped_acquire acquire;
+    const PlanStep& step = plan.steps[index];
+    py::list copies;
+    for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {
+      const PlanTensor& tensor = plan.tensors[id];
+      py::array array = port_of(plan, tensor, "trace").allocate();
+      self.program->read(tensor, static_cast<std::byte*>(array.mutable_data()));
+      copies.append(array);
+    }
+    after(index, copies);
+  };
+  {
+    const py::gil_scoped_release release;
+    self.program->trace(arguments.ports, show);
+  }
+  return std::move(arguments.outputs);
+}
+
+py::list port_infos(const std::vector<Port>& ports) {
+  py::list result;
+  for (const Port& port : ports)
+    result.append(py::dict(py::arg("name") = port.name, py::arg("emitted_name") = port.emitted_name,
+                           py::arg("dtype") = text(info(port.type).name),
+                           py::arg("shape") = py::tuple(py::cast(port.shape))));
+  return result;
+}
+
+py::list step_infos(const ProgramObject& self) {
+  py::list result;
+  for (const auto& step : self.program->steps())
+    result.append(py::dict(py::arg("kernel") = step.kernel->name, py::arg("source") = text(step.source),
+                           py::arg("cost") = step.cost, py::arg("parallel") = step.parallel,
+                           py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds));
+  return result;
+}
+
+py::array read_state(ProgramObject& self, const std::string& name) {
+  const PlanTensor& tensor = self.program->find("state", name);
+  py::array array = port_of(self.program->plan(), tensor, name).allocate();
+  auto* to = static_cast<std::byte*>(array.mutable_data());
+  const py::gil_scoped_release release;
+  self.program->read_state(tensor, to);
+  return array;
+}
+
+// Replaces the contents of a state or weights tensor by `value`.
+void replace(ProgramObject& self, const char* kind, const std::string& name, py::handle value,
+             void (run::Program::*put)(const PlanTensor&, const std::byte*)) {
+  const PlanTensor& tensor = self.program->find(kind, name);
+  const Port port = port_of(self.program->plan(), tensor, std::string(kind) + " '" + name + "'");
+  py::array array = as_array(port.where, value);
+  port.check(array);
+  if (!port.is_dense(array)) array = py::array(array.attr("copy")("C"));
+  const auto* from = static_cast<const std::byte*>(array.data());
+  const py::gil_scoped_release release;
+  (self.program.get()->*put)(tensor, from);
+}
+
+}  // namespace
+
+py::array Port::allocate() const {
+  const auto& api = py::detail::npy_api::get();
+  auto* result =
+      api.PyArray_NewFromDescr_(api.PyArray_Type_, py::dtype(dtype).release().ptr(), static_cast<int>(shape.size()),
+                                const_cast<Py_intptr_t*>(shape.data()), nullptr, nullptr, 0, nullptr);
+  if (!result) throw py::error_already_set();
+  return py::reinterpret_steal<py::array>(result);
+}
+
+void Port::check(const py::array& array) const {
+  const auto* proxy = py::detail::array_proxy(array.ptr());
+  if (proxy->descr != dtype.ptr() && !array.dtype().equal(dtype))
+    fail(where, "dtype: got ", py::str(array.dtype()).cast<std::string>(), ", need ", numpy_name(type),
+         " in native byte order");
+  if (static_cast<size_t>(proxy->nd) != shape.size() || !std::equal(shape.begin(), shape.end(), proxy->dimensions))
+    fail(where, "shape: got ", py::str(array.attr("shape")).cast<std::string>(), ", need ",
+         py::str(py::tuple(py::cast(shape))).cast<std::string>());
+}
+
+bool Port::is_dense(const py::array& array) const {
+  const auto* proxy = py::detail::array_proxy(array.ptr());
+  const auto item = static_cast<uintptr_t>(info(type).bits / 8);
+  return (proxy->flags & py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_) &&
+         (item == 0 || reinterpret_cast<uintptr_t>(proxy->data) % item == 0);
+}
+
+ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads)
+    : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
+  const py::gil_scoped_release release;
+  program = std::make_unique<run::Program>(plan, std::move(owner), threads);
+  is_long = program->cost() > kLongRun;
+}
+
+void register_program(py::module_& m) {
+  using Self = ProgramObject;
+  py::class_<Self>(m, "Program")
+      .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1)
+      .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
+      .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
+      .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
+      .def_property_readonly("steps", &step_infos)
+      .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
+      .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })
+      .def_property_readonly("arena_bytes", [](const Self& self) { return self.program->arena_bytes(); })
+      .def_property_readonly("weights_bytes", [](const Self& self) { return self.program->plan().weights.size(); })
+      .def_property_readonly("state_bytes", [](const Self& self) { return self.program->state_bytes(); })
+      .def_property_readonly("scratch_bytes", [](const Self& self) { return self.program->scratch_bytes(); })
+      .def("run", &run_once, py::arg("inputs"))
+      .def("trace", &run_traced, py::arg("inputs"), py::arg("after"))
+      .def(
+          "bind",
+          [](py::object self, const py::dict& buffers) {
+            return make_bound(self, py::cast<ProgramObject&>(self), buffers);
+          },
+          py::arg("buffers"))
+      .def(
+          "profile", [](Self& self, bool on) { self.program->profile(on); }, py::arg("on"),
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "reset_state", [](Self& self) { self.program->reset_state(); }, py::call_guard<py::gil_scoped_release>())
+      .def("read_state", &read_state, py::arg("name"))
+      .def(
+          "write_state",
+          [](Self& self, const std::string& name, py::handle value) {
+            replace(self, "state", name, value, &run::Program::write_state);
+          },
+          py::arg("name"), py::arg("value"))
+      .def(
+          "update",
+          [](Self& self, const std::string& name, py::handle value) {
+            replace(self, "weights", name, value, &run::Program::update);
+          },
+          py::arg("name"), py::arg("value"));
+  m.def("isa", [] { return cpu::isa(); });
+  register_bound(m);
+}
+
+}  // namespace hexane

@@ -1,0 +1,42 @@
+// What bind/program.cpp (the Program class) and bind/bound.cpp (the bound call) share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bind/arrays.h"
+#include "run/program.h"
+
+namespace hexane {
+
+inline constexpr int64_t kLongRun = 100'000;  // ns; whatever may take longer releases the GIL
+
+struct Port {
+  std::string where;  // "input 'image'", for messages
+  pybind11::str name;
+  pybind11::str emitted_name;
+  DType type;
+  pybind11::dtype dtype;
+  std::vector<pybind11::ssize_t> shape;
+
+  pybind11::array allocate() const;
+  void check(const pybind11::array& array) const;     // dtype, byte order, shape; throws Error
+  bool is_dense(const pybind11::array& array) const;  // C-contiguous, its elements aligned
+};
+
+struct ProgramObject {
+  ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads);
+
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+  std::unique_ptr<run::Program> program;
+  bool is_long;
+};
+
+// A call object over buffers; `self` is the Python object of `program`.
+pybind11::object make_bound(pybind11::object self, ProgramObject& program, const pybind11::dict& buffers);
+
+void register_bound(pybind11::module_& m);
+
+}  // namespace hexane

@@ -1,0 +1,243 @@
+#include "cpu/executor.h"
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "cpu/attributes.h"
+
+namespace hexane::cpu {
+namespace {
+
+constexpr int64_t kParallelCost = 5000;  // ns; below it waking other threads costs more than they save
+constexpr int64_t kChunkCost = 1000;     // ns; a thread should not come back for more work sooner
+constexpr int64_t kMostCost = int64_t{1} << 50;
+constexpr uint64_t kLine = 64;
+
+uint64_t whole_lines(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+int64_t item_bytes(const Tensor& tensor) { return (info(tensor.dtype).bits + 7) / 8; }
+
+// Whether the strides are what a kernel accepts: "strided", "rows" (innermost axis dense) or "dense" (no gaps).
+bool accepted(const Tensor& tensor, std::string_view accepts) {
+  int64_t stride = item_bytes(tensor);
+  if (accepts == "strided" || tensor.size() == 0) return true;
+  for (int axis = tensor.rank - 1; axis >= 0; --axis) {
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
+    if (accepts == "rows") return true;
+    stride *= tensor.shape[axis];
+  }
+  return true;
+}
+
+// What a kernel that does not say is taken to cost: its operands' bytes at about the speed of memory.
+int64_t default_cost(const Call& call) {
+  int64_t bytes = 0;
+  for (const auto side : {call.inputs, call.outputs})
+    for (const Tensor& tensor : side)
+      if (tensor.present()) bytes += tensor.size() * item_bytes(tensor);
+  return bytes / 8;
+}
+
+uint64_t checked_scratch(const std::string& where, int64_t bytes) {
+  if (bytes < 0 || bytes > static_cast<int64_t>(plan::kMostBytes))
+    fail(where, "scratch: got ", bytes, " bytes, need at most ", plan::kMostBytes);
+  return whole_lines(static_cast<uint64_t>(bytes));
+}
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, int threads)
+    : plan_(plan), threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)), in_space_(plan.spaces.size()) {
+  size_t count = 0;
+  for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
+  operands_.reserve(count);
+  for (const PlanStep& row : plan_.steps)
+    for (size_t i = 0; i < size_t{row.num_inputs} + row.num_outputs; ++i) {
+      const uint32_t id = plan_.operands[row.operands + i];
+      if (id == PLAN_ABSENT) {
+        operands_.push_back({nullptr, DType::kBool, -1, false, 0, nullptr, nullptr});
+        continue;
+      }
+      const PlanTensor& tensor = plan_.tensors[id];
+      operands_.push_back({nullptr, plan_.dtype(tensor), static_cast<int>(tensor.rank), plan_.kind(tensor) == "weights",
+                           tensor.ring, tensor.shape, tensor.strides});
+      in_space_[tensor.space].push_back({&operands_.back(), tensor.offset});
+    }
+  for (uint32_t space = 0; space < bases.size(); ++space)
+    if (bases[space]) set_base(space, bases[space]);
+  Tensor* operands = operands_.data();
+  uint64_t scratch = 0;
+  steps_.reserve(plan_.steps.size());
+  for (const PlanStep& row : plan_.steps) {
+    steps_.push_back(resolve(row, operands));
+    operands += size_t{row.num_inputs} + row.num_outputs;
+    const Step& step = steps_.back();
+    any_parallel_ = any_parallel_ || step.chunk;
+    cost_ = std::min(cost_ + step.cost, kMostCost);
+    const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
+    scratch = std::max(scratch, step.shared_bytes + users * step.scratch_bytes);
+  }
+  scratch_ = Memory(scratch, "scratch");
+}
+
+std::string Executor::place(const Step& step) const {
+  const std::string_view source = plan_.string(step.row->source);
+  return " (step " + std::to_string(step.row - plan_.steps.data()) + ", " +
+         std::string(plan_.string(step.row->kernel)) + (source.empty() ? "" : ", ") + std::string(source) + ")";
+}
+
+Executor::Step Executor::resolve(const PlanStep& row, Tensor* operands) {
+  Step step{};
+  step.row = &row;
+  step.call = {{operands, row.num_inputs},
+               {operands + row.num_inputs, row.num_outputs},
+               plan_.attrs.data() + row.attrs,
+               plan_.string(0).data(),
+               nullptr};
+  try {
+    const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(row.numerics), step.call);
+    step.kernel = &kernel;
+    check_attributes(kernel.name, kernel, plan_.attrs.subspan(row.attrs, row.attrs_bytes), plan_.strings,
+                     row.num_inputs);
+    for (size_t i = 0; i < size_t{row.num_inputs} + row.num_outputs; ++i) {
+      const Tensor& tensor = operands[i];
+      if (!tensor.present()) continue;
+      if (!accepted(tensor, kernel.accepts))
+        fail(kernel.name, "operand ", i, ": got strides that are not ", kernel.accepts);
+      if (tensor.ring) fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need all of them");
+    }
+    if (kernel.prepare) step.prepared = kernel.prepare(step.call);
+    step.call.prepared = step.prepared.get();
+    plan_work(step);
+  } catch (const Error& error) {
+    throw Error(error.what() + place(step));
+  }
+  return step;
+}
+
+// Decides the range of a step, and whether threads share it: along the first axis that gives each of them a piece, or
+// else the one with most pieces.
+void Executor::plan_work(Step& step) const {
+  const Kernel& kernel = *step.kernel;
+  const Call& call = step.call;
+  step.empty = std::all_of(call.outputs.begin(), call.outputs.end(), [](const Tensor& t) { return t.size() == 0; });
+  step.cost = step.empty ? 0 : std::clamp<int64_t>((kernel.cost ? kernel.cost : default_cost)(call), 0, kMostCost);
+  step.shared_bytes = kernel.shared_scratch ? checked_scratch(kernel.name, kernel.shared_scratch(call)) : 0;
+  step.scratch_bytes = kernel.scratch ? checked_scratch(kernel.name, kernel.scratch(call)) : 0;
+  Cuts cuts;
+  if (kernel.cuts) kernel.cuts(call, cuts);
+  step.axis = -1;
+  if (cuts.count == 0) {
+    if (step.row->cut_axis >= 0) fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need none");
+    return;
+  }
+  const auto grains = [](const Cut& cut) { return (cut.extent + cut.grain - 1) / cut.grain; };
+  const Cut* chosen = &cuts.items[0];
+  if (step.row->cut_axis >= 0) {
+    const Cut* end = cuts.items + cuts.count;
+    chosen = std::find_if(chosen, end, [&](const Cut& cut) { return cut.axis == step.row->cut_axis; });
+    if (chosen == end) fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need one along which it can be cut");
+    step.range = {step.row->begin, step.row->end};
+    if (step.range.end > chosen->extent || step.range.begin % chosen->grain ||
+        (step.range.end % chosen->grain && step.range.end != chosen->extent))
+      fail(kernel.name, "cut: got [", step.range.begin, ", ", step.range.end, "), need multiples of ", chosen->grain,
+           " up to ", chosen->extent);
+  } else {
+    for (int i = 0; i < cuts.count && grains(*chosen) < threads_; ++i)
+      if (grains(cuts.items[i]) > grains(*chosen)) chosen = &cuts.items[i];
+    step.range = {0, chosen->extent};
+  }
+  step.axis = chosen->axis;
+  const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
+  if (threads_ == 1 || pieces < 2 || step.cost < kParallelCost) return;
+  const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, step.cost / kChunkCost)});
+  step.chunk = (pieces + chunks - 1) / chunks * chosen->grain;
+}
+
+void Executor::set_base(uint32_t space, std::byte* base) {
+  for (const Placed& placed : in_space_[space]) placed.operand->data = base + placed.offset;
+}
+
+void Executor::prepare() {
+  for (Step& step : steps_) {
+    const auto is_constant = [](const Tensor& tensor) { return tensor.constant; };
+    if (!step.kernel->prepare || std::none_of(step.call.inputs.begin(), step.call.inputs.end(), is_constant)) continue;
+    step.prepared = step.kernel->prepare(step.call);
+    step.call.prepared = step.prepared.get();
+  }
+}
+
+void Executor::run_step(const Step& step, const ThreadPool::Lease& lease) const {
+  if (step.empty) return;
+  const Kernel& kernel = *step.kernel;
+  std::byte* shared = scratch_.data();
+  std::byte* scratch = shared + step.shared_bytes;
+  if (kernel.begin) kernel.begin(step.call, shared);
+  if (!step.chunk || !lease) {
+    kernel.run(step.call, step.axis, step.range, scratch, shared);
+    return;
+  }
+  std::atomic<int64_t> next{step.range.begin};
+  lease.run([&](int worker) {
+    for (;;) {
+      const int64_t begin = next.fetch_add(step.chunk, std::memory_order_relaxed);
+      if (begin >= step.range.end) return;
+      const Range range{begin, std::min(begin + step.chunk, step.range.end)};
+      kernel.run(step.call, step.axis, range, scratch + static_cast<uint64_t>(worker) * step.scratch_bytes, shared);
+    }
+  });
+}
+
+void Executor::run() {
+  if (profiling_) return run([](size_t) {});
+  const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
+  const Step* step = steps_.data();
+  try {
+    for (const Step* end = step + steps_.size(); step != end; ++step) run_step(*step, lease);
+  } catch (const Error& error) {
+    throw Error(error.what() + place(*step));
+  }
+}
+
+void Executor::run(const std::function<void(size_t)>& after) {
+  const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    const int64_t begin = now();
+    try {
+      run_step(step, lease);
+    } catch (const Error& error) {
+      throw Error(error.what() + place(step));
+    }
+    if (profiling_) {
+      step.nanoseconds += now() - begin;
+      ++step.calls;
+    }
+    after(i);
+  }
+}
+
+void Executor::profile(bool on) {
+  profiling_ = on;
+  if (on)
+    for (Step& step : steps_) step.calls = step.nanoseconds = 0;
+}
+
+Executor::StepInfo Executor::step(size_t index) const {
+  const Step& step = steps_[index];
+  return {step.kernel, plan_.string(step.row->source), step.cost, step.chunk != 0, step.calls, step.nanoseconds};
+}
+
+const char* isa() {
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(targets & -targets);
+}
+
+}  // namespace hexane::cpu

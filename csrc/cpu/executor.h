@@ -1,0 +1,87 @@
+// Runs the steps of one plan on the CPU: kernels found and prepared when it is made, no allocation after that.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/memory.h"
+#include "core/thread_pool.h"
+#include "cpu/kernel.h"
+#include "plan/reader.h"
+
+namespace hexane::cpu {
+
+class Executor {
+ public:
+  // `bases` is where each space of the plan begins: null for ports, which set_base() gives before a run. The plan's
+  // bytes have to outlive the executor. Throws Error if a kernel is missing or does not take what a step gives it.
+  Executor(const plan::Plan& plan, std::span<std::byte* const> bases, int threads);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  void set_base(uint32_t space, std::byte* base);
+  void prepare();  // again, after constants have changed
+
+  void run();
+  // The same, calling `after(step)` after each step.
+  void run(const std::function<void(size_t)>& after);
+
+  struct StepInfo {
+    const Kernel* kernel;
+    std::string_view source;
+    int64_t cost;  // nanoseconds on one core, estimated
+    bool parallel;
+    int64_t calls;  // since profile(true)
+    int64_t nanoseconds;
+  };
+  StepInfo step(size_t index) const;
+  size_t num_steps() const { return steps_.size(); }
+  int64_t cost() const { return cost_; }
+  uint64_t scratch_bytes() const { return scratch_.size(); }
+
+  void profile(bool on);
+
+ private:
+  struct Step {
+    const Kernel* kernel;
+    const PlanStep* row;
+    Call call;
+    Prepared prepared;
+    bool empty;  // no output has an element: nothing runs
+    int axis;
+    Range range;
+    int64_t chunk;  // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
+    uint64_t shared_bytes;
+    uint64_t scratch_bytes;  // of each thread
+    int64_t cost;
+    int64_t calls = 0;
+    int64_t nanoseconds = 0;
+  };
+
+  struct Placed {
+    Tensor* operand;
+    uint64_t offset;
+  };
+
+  Step resolve(const PlanStep& row, Tensor* operands);
+  void plan_work(Step& step) const;
+  void run_step(const Step& step, const ThreadPool::Lease& lease) const;
+  std::string place(const Step& step) const;
+
+  const plan::Plan plan_;
+  const int threads_;
+  std::vector<Tensor> operands_;  // of all steps; their Calls look into it
+  std::vector<Step> steps_;
+  std::vector<std::vector<Placed>> in_space_;  // operands that live in each space
+  Memory scratch_;
+  int64_t cost_ = 0;
+  bool any_parallel_ = false;
+  bool profiling_ = false;
+};
+
+// Highway's name of the instruction set the kernels run on.
+const char* isa();
+
+}  // namespace hexane::cpu

@@ -1,0 +1,71 @@
+// A plan that is ready to run: owns its memory, runs one call at a time, and lets state and weights be read and
+// replaced.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "core/memory.h"
+#include "cpu/executor.h"
+#include "plan/reader.h"
+
+namespace hexane::run {
+
+class Program {
+ public:
+  // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied.
+  Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads);
+
+  const plan::Plan& plan() const { return plan_; }
+  int threads() const { return threads_; }
+  int64_t cost() const { return executor_->cost(); }  // nanoseconds on one core, estimated
+  uint64_t arena_bytes() const { return arena_.size(); }
+  uint64_t state_bytes() const { return state_.size(); }
+  uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
+  std::vector<cpu::Executor::StepInfo> steps() const;
+
+  // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
+  // the one used last need not resolve them again; 0 is never remembered.
+  struct Ports {
+    std::vector<std::byte*> addresses;
+    uint64_t id = 0;
+  };
+  uint64_t new_id() { return ++last_id_; }
+
+  void run(const Ports& ports);
+  bool try_run(const Ports& ports);  // false, and nothing done, if a run is under way
+  void trace(const Ports& ports, const std::function<void(size_t)>& after);
+  void profile(bool on);
+
+  // A tensor in one of the program's own memories, packed row-major. The row is one of the plan's.
+  void read(const PlanTensor& tensor, std::byte* packed) const;
+  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
+
+  void read_state(const PlanTensor& tensor, std::byte* packed);
+  void write_state(const PlanTensor& tensor, const std::byte* packed);
+  void reset_state();
+  void update(const PlanTensor& weight, const std::byte* packed);
+
+ private:
+  void resolve(const Ports& ports);
+  void reset();
+  std::byte* base_of(uint32_t space) const;
+
+  const std::shared_ptr<const void> owner_;
+  const plan::Plan plan_;
+  const int threads_;
+  Memory arena_;
+  Memory state_;
+  Memory own_weights_;  // a copy, if the plan's are not aligned or have been updated
+  std::byte* weights_;
+  std::vector<std::byte*> bases_;  // of each space
+  std::unique_ptr<cpu::Executor> executor_;
+  std::mutex running_;
+  uint64_t resolved_id_ = 0;
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace hexane::run
