@@ -1,0 +1,128 @@
+"""Plans written by hand, row by row: what the tests of reader, writer and executor feed them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.emit.attrs import Strings, pack
+
+DTYPES = _core.plan_dtypes()
+BITS = _core.dtypes()
+ABSENT = 0xFFFFFFFF
+
+
+class PlanBuilder:
+    """Rows are added in any order; every method that adds one gives its number."""
+
+    def __init__(self) -> None:
+        self.strings = Strings()
+        self.rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in DTYPES}
+        self.attrs = b""
+        self.weights = b""
+        self.state = b""
+
+    def _add(self, section: str, *fields: Any) -> int:
+        self.rows[section].append(fields)
+        return len(self.rows[section]) - 1
+
+    def space(self, kind: str, size: int, name: str | None = None) -> int:
+        return self._add("spaces", self.strings.add(name or kind), self.strings.add(kind), size)
+
+    def tensor(
+        self,
+        space: int,
+        shape: Sequence[int],
+        dtype: str = "fp32",
+        offset: int = 0,
+        strides: Sequence[int] | None = None,
+        name: str = "",
+    ) -> int:
+        if strides is None:
+            strides = [BITS[dtype] // 8 * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+        pad = [0] * (8 - len(shape))
+        ids = (self.strings.add(name), self.strings.add(dtype), 0)
+        return self._add("tensors", *ids, space, offset, len(shape), 0, [*shape, *pad], [*strides, *pad])
+
+    def step(
+        self,
+        kernel: str,
+        inputs: Sequence[int | None],
+        outputs: Sequence[int],
+        cut: tuple[int, int, int] = (-1, 0, 0),
+        numerics: str = "ieee",
+        **attrs: Any,
+    ) -> int:
+        layout = next((row["attrs"] for row in _core.kernels() if row["name"] == kernel), "")
+        packed = pack(layout, attrs, self.strings)
+        first = len(self.rows["operands"])
+        self.rows["operands"] += [(ABSENT if i is None else i,) for i in (*inputs, *outputs)]
+        ids = [self.strings.add(text) for text in (kernel, numerics, "cpu", f"step {len(self.rows['steps'])}")]
+        counts = (len(inputs), len(outputs), len(packed))
+        self.attrs += packed
+        return self._add("steps", *ids, first, *counts, len(self.attrs) - len(packed), *cut)
+
+    def port(self, side: str, name: str, shape: Sequence[int], dtype: str = "fp32") -> int:
+        """A port of `side` "inputs" or "outputs" with a space of its own; gives its tensor."""
+        space = self.space("port", BITS[dtype] // 8 * int(np.prod(shape)), name)
+        tensor = self.tensor(space, shape, dtype, name=name)
+        self._add(side, self.strings.add(name), self.strings.add(name), tensor, 0)
+        return tensor
+
+    def sections(self) -> dict[str, Any]:
+        rows = {
+            name: np.array(rows, DTYPES[name]).reshape(-1) for name, rows in self.rows.items() if name != "operands"
+        }
+        operands = np.array(self.rows["operands"], np.uint32).reshape(-1)
+        strings = self.strings.tobytes()
+        attrs = np.frombuffer(self.attrs, np.uint8).copy()
+        return {
+            **rows,
+            "operands": operands,
+            "strings": strings,
+            "attrs": attrs,
+            "weights": self.weights,
+            "state": self.state,
+        }
+
+    def tobytes(self) -> bytes:
+        return _core.plan_write(self.sections())
+
+
+def copy_plan(shape: Sequence[int] = (3, 4), dtype: str = "fp32") -> PlanBuilder:
+    """y = x, by way of the arena."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", shape, dtype)
+    arena = plan.space("arena", max(64, BITS[dtype] // 8 * int(np.prod(shape))))
+    middle = plan.tensor(arena, shape, dtype)
+    y = plan.port("outputs", "y", shape, dtype)
+    plan.step("copy", [x], [middle])
+    plan.step("copy", [middle], [y])
+    return plan
+
+
+def many_sided_plan() -> PlanBuilder:
+    """y = transpose of x beside a weight; state takes x and comes out as z."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (2, 3))
+    weights = plan.space("weights", 64)
+    plan.weights = np.arange(16, dtype=np.float32).tobytes()
+    w = plan.tensor(weights, (3, 2), name="w")
+    state = plan.space("state", 128)
+    plan.state = np.ones(6, np.float32).tobytes()
+    s = plan.tensor(state, (2, 3), name="s")
+    arena = plan.space("arena", 64)
+    left = plan.tensor(arena, (3, 2), strides=(16, 4))
+    right = plan.tensor(arena, (3, 2), offset=8, strides=(16, 4))
+    both = plan.tensor(arena, (3, 4))
+    turned = plan.tensor(plan.rows["tensors"][x][3], (3, 2), strides=(4, 12))
+    y = plan.port("outputs", "y", (3, 4))
+    z = plan.port("outputs", "z", (2, 3))
+    plan.step("copy", [turned], [left])
+    plan.step("copy", [w], [right])
+    plan.step("copy", [both], [y])
+    plan.step("copy", [s], [z])
+    plan.step("copy", [x], [s])
+    plan.step("reverse", [x], [plan.tensor(arena, (2, 3))], axes=[1])
+    return plan
