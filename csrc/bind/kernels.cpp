@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,9 +43,30 @@ std::vector<cpu::Tensor> tensors(std::vector<MaybeArray>& arrays, const std::vec
 }
 
 // Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that nothing can hang on their order.
-void run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::vector<MaybeArray> outputs,
-                const std::string& attrs, const std::string& strings, const std::vector<size_t>& constants,
-                int64_t pieces, int which, const std::string& numerics) {
+void run_pieces(const cpu::Kernel& kernel, const cpu::Call& call, int64_t pieces, int which, std::byte* scratch,
+                std::byte* shared) {
+  if (kernel.begin) kernel.begin(call, shared);
+  cpu::Cuts cuts;
+  if (kernel.cuts) kernel.cuts(call, cuts);
+  if (which >= cuts.count) {
+    const bool whole = cuts.count > 0;
+    kernel.run(call, whole ? cuts.items[0].axis : -1, {0, whole ? cuts.items[0].extent : 0}, scratch, shared);
+    return;
+  }
+  const cpu::Cut cut = cuts.items[which];
+  const int64_t grains = (cut.extent + cut.grain - 1) / cut.grain;
+  for (int64_t piece = pieces - 1; piece >= 0; --piece) {
+    const int64_t begin = std::min(grains * piece / pieces * cut.grain, cut.extent);
+    const int64_t end = std::min(grains * (piece + 1) / pieces * cut.grain, cut.extent);
+    if (begin < end) kernel.run(call, cut.axis, {begin, end}, scratch, shared);
+  }
+}
+
+// Prepares the kernel once, runs it `repeats` times, and gives the seconds of each.
+std::vector<double> run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::vector<MaybeArray> outputs,
+                               const std::string& attrs, const std::string& strings,
+                               const std::vector<size_t>& constants, int64_t pieces, int which,
+                               const std::string& numerics, int64_t repeats) {
   const std::vector<cpu::Tensor> in = tensors(inputs, constants), out = tensors(outputs, {});
   std::vector<int64_t> aligned((attrs.size() + 7) / 8);
   std::copy(attrs.begin(), attrs.end(), reinterpret_cast<char*>(aligned.data()));
@@ -63,22 +85,13 @@ void run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::ve
   std::vector<Line> scratch(kernel.scratch ? kernel.scratch(call) / 64 + 1 : 0);
   auto* shared_bytes = reinterpret_cast<std::byte*>(shared.data());
   auto* scratch_bytes = reinterpret_cast<std::byte*>(scratch.data());
-  if (kernel.begin) kernel.begin(call, shared_bytes);
-  cpu::Cuts cuts;
-  if (kernel.cuts) kernel.cuts(call, cuts);
-  if (which >= cuts.count) {
-    const bool whole = cuts.count > 0;
-    kernel.run(call, whole ? cuts.items[0].axis : -1, {0, whole ? cuts.items[0].extent : 0}, scratch_bytes,
-               shared_bytes);
-    return;
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run_pieces(kernel, call, pieces, which, scratch_bytes, shared_bytes);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const cpu::Cut cut = cuts.items[which];
-  const int64_t grains = (cut.extent + cut.grain - 1) / cut.grain;
-  for (int64_t piece = pieces - 1; piece >= 0; --piece) {
-    const int64_t begin = std::min(grains * piece / pieces * cut.grain, cut.extent);
-    const int64_t end = std::min(grains * (piece + 1) / pieces * cut.grain, cut.extent);
-    if (begin < end) kernel.run(call, cut.axis, {begin, end}, scratch_bytes, shared_bytes);
-  }
+  return seconds;
 }
 
 }  // namespace
@@ -101,7 +114,7 @@ void register_kernels(py::module_& m) {
   m.def("run_kernel", &run_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs") = py::bytes(), py::arg("strings") = py::bytes("\0", 1),
         py::arg("constants") = std::vector<size_t>{}, py::arg("pieces") = 1, py::arg("which") = 99,
-        py::arg("numerics") = "ieee");
+        py::arg("numerics") = "ieee", py::arg("repeats") = 1);
 }
 
 }  // namespace hexane
