@@ -108,12 +108,13 @@ void check_tensor(const Plan& plan, size_t row) {
   check_range(where, "bytes", tensor.offset, extent_bytes(tensor, dtype), plan.spaces[tensor.space].bytes);
 }
 
-// Row-major without gaps; an axis of extent 1 may have any stride.
+// Row-major without gaps; an axis of extent 1 may have any stride, and so may those of a tensor without elements.
 bool is_dense(const PlanTensor& tensor, int64_t itemsize) {
+  if (std::find(tensor.shape, tensor.shape + tensor.rank, 0) != tensor.shape + tensor.rank) return true;
   int64_t stride = itemsize;
   for (int axis = static_cast<int>(tensor.rank) - 1; axis >= 0; --axis) {
     if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
-    stride *= std::max<int64_t>(tensor.shape[axis], 1);
+    stride *= tensor.shape[axis];
   }
   return true;
 }
