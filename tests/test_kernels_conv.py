@@ -30,6 +30,19 @@ def reference(x: Array, w: Array, strides: Any, dilations: Any, pads: Any, group
     return out
 
 
+def pieced(name: str, inputs: Sequence[Any], attrs: Any, shape: Sequence[int], constant: bool) -> Array:
+    """Computed whole, and the same bits in pieces of every cut."""
+    cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
+    out = poisoned(shape, inputs[0].dtype)
+    run(name, inputs, [out], attrs, **cut)
+    for which in range(3):
+        for pieces in (3, 7):
+            again = poisoned(shape, inputs[0].dtype)
+            run(name, inputs, [again], attrs, pieces=pieces, which=which, **cut)
+            assert same_bits(out, again), f"{pieces} pieces of cut {which} differ from the whole"
+    return out
+
+
 def conv(
     x: Array,
     w: Array,
@@ -43,18 +56,8 @@ def conv(
     constant: bool = True,
     shape: Sequence[int],
 ) -> Array:
-    """Computed whole, and the same bits in pieces of every cut."""
     attrs = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "epilogue": epilogue}
-    inputs = [x, w, bias, *extra]
-    cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
-    out = poisoned(shape, x.dtype)
-    run("conv", inputs, [out], attrs, **cut)
-    for which in range(3):
-        for pieces in (3, 7):
-            again = poisoned(shape, x.dtype)
-            run("conv", inputs, [again], attrs, pieces=pieces, which=which, **cut)
-            assert same_bits(out, again), f"{pieces} pieces of cut {which} differ from the whole"
-    return out
+    return pieced("conv", [x, w, bias, *extra], attrs, shape, constant)
 
 
 # x, weight, strides, dilations, pads, groups
@@ -163,3 +166,88 @@ def test_conv_refuses_what_does_not_fit(x: Any, w: Any, out: Any, change: Any) -
     window = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 1, "epilogue": (), **change}
     with pytest.raises(Error, match=r"\[conv\]"):
         run("conv", [np.ones(x, "float32"), np.ones(w, "float32"), None], [np.ones(out, "float32")], window)
+
+
+def transposed_reference(
+    x: Array, w: Array, strides: Any, dilations: Any, pads: Any, output_padding: Any, groups: int
+) -> Array:
+    """Every input pixel adds its taps to the output, in fp64; then the pads are cut off."""
+    spatial, kernel = x.ndim - 2, w.shape[2:]
+    full = [
+        (n - 1) * s + (k - 1) * d + 1 + more
+        for n, s, k, d, more in zip(x.shape[1:-1], strides, kernel, dilations, output_padding, strict=True)
+    ]
+    c, o = x.shape[-1] // groups, w.shape[1]
+    out = np.zeros((x.shape[0], *full, o * groups))
+    for tap in np.ndindex(*kernel):
+        window = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilations, x.shape[1:-1], strides, strict=True)
+        )
+        for g in range(groups):
+            weight = w[(slice(g * c, (g + 1) * c), slice(None), *tap)].astype(float)
+            out[(slice(None), *window, slice(g * o, (g + 1) * o))] += x[..., g * c : (g + 1) * c] @ weight
+    kept = (slice(pads[2 * i], full[i] - pads[2 * i + 1]) for i in range(spatial))
+    return out[(slice(None), *kept)]
+
+
+# x, weight, strides, dilations, pads, output_padding, groups
+TRANSPOSED = [
+    ((1, 4, 5, 6), (6, 7, 1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (0, 0), 1),
+    ((2, 6, 5, 20), (20, 33, 2, 2), (2, 2), (1, 1), (0, 0, 0, 0), (0, 0), 1),
+    ((1, 7, 6, 20), (20, 65, 3, 3), (2, 2), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 7, 6, 5), (5, 9, 4, 4), (2, 2), (1, 1), (1, 1, 1, 1), (0, 0), 1),
+    ((1, 5, 6, 5), (5, 9, 3, 2), (1, 3), (2, 1), (1, 0, 0, 1), (0, 2), 1),
+    ((1, 5, 6, 3), (3, 4, 2, 2), (3, 4), (1, 1), (0, 0, 0, 0), (0, 0), 1),
+    ((1, 5, 4, 12), (12, 2, 3, 3), (2, 2), (1, 1), (1, 1, 1, 1), (1, 1), 4),
+    ((1, 5, 4, 12), (12, 1, 3, 3), (2, 2), (1, 1), (1, 1, 1, 1), (0, 0), 12),
+    ((1, 90, 60, 64), (64, 16, 2, 2), (2, 2), (1, 1), (0, 0, 0, 0), (0, 0), 1),
+    ((2, 11, 6), (6, 18, 4), (2,), (1,), (1, 1), (0,), 1),
+    ((0, 4, 5, 6), (6, 7, 2, 2), (1, 1), (1, 1), (0, 0, 0, 0), (0, 0), 1),
+]
+
+
+@CONSTANT
+@DTYPE
+@pytest.mark.parametrize(("x", "w", "strides", "dilations", "pads", "output_padding", "groups"), TRANSPOSED)
+def test_conv_transpose_adds_the_taps_of_every_pixel(
+    dtype: str,
+    constant: bool,
+    x: Any,
+    w: Any,
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    output_padding: Any,
+    groups: int,
+) -> None:
+    window = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups}
+    window["output_padding"] = output_padding
+    image, weight, bias = random(x, dtype, 1), random(w, dtype, 2), random((w[1] * groups,), dtype, 3)
+    attrs = {**window, "epilogue": [("add", 0.0, 0.0, 3), ("relu", 0.0, 0.0, -1)]}
+    sums = transposed_reference(image, weight, **window) + bias
+    residual = random(sums.shape, dtype, 4)
+    want = np.maximum(sums + residual, 0)
+    assert close(pieced("conv_transpose", [image, weight, bias, residual], attrs, want.shape, constant), want)
+
+
+@DTYPE
+@pytest.mark.parametrize(("x", "w", "strides", "dilations", "pads", "output_padding", "groups"), TRANSPOSED[:-1])
+def test_conv_transpose_of_small_integers_is_exact(
+    dtype: str, x: Any, w: Any, strides: Any, dilations: Any, pads: Any, output_padding: Any, groups: int
+) -> None:
+    window = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups}
+    window["output_padding"] = output_padding
+    image, weight = integers(x, dtype, 1), integers(w, dtype, 2)
+    want = transposed_reference(image, weight, **window).astype(dtype)
+    assert same_bits(pieced("conv_transpose", [image, weight], {**window, "epilogue": ()}, want.shape, True), want)
+
+
+@pytest.mark.parametrize(
+    "change", [{"output_padding": (1, 0)}, {"pads": (1, 0, 0, 0)}, {"groups": 2}, {"strides": (1, 2)}, {"strides": ()}]
+)
+def test_conv_transpose_refuses_what_does_not_fit(change: Any) -> None:
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "output_padding": (0, 0), "groups": 1}
+    operands = [np.ones((1, 5, 5, 3), "float32"), np.ones((3, 4, 3, 3), "float32"), None]
+    with pytest.raises(Error, match=r"\[conv_transpose\]"):
+        run("conv_transpose", operands, [np.ones((1, 7, 7, 4), "float32")], {**window, "epilogue": (), **change})

@@ -18,31 +18,12 @@ struct ConvAttrs {
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
 constexpr const char* kName = "conv";
-constexpr int64_t kMaxAttribute = 1 << 24;
 constexpr int64_t kChunkBytes = 256 << 10;  // of copied input rows, a fraction of a core's second-level cache
-
-int64_t attribute(const IntList& list, int64_t index, int64_t count, int64_t least, const char* what) {
-  if (list.count != count) fail(kName, what, ": got ", list.count, " values, need ", count);
-  const int64_t value = list.values[index];
-  if (value < least || value > kMaxAttribute)
-    fail(kName, what, ": got ", value, ", need ", least, " to ", kMaxAttribute);
-  return value;
-}
 
 // Output extent of one spatial axis.
 int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
   const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
   return room < 0 ? 0 : room / stride + 1;
-}
-
-void check_dense(const char* what, const Tensor& t) {
-  const int last = t.rank - 1;
-  if (t.size() == 0) return;
-  if (t.shape[last] > 1 && t.strides[last] != item_bytes(t))
-    fail(kName, what, ": got a last stride of ", t.strides[last], " bytes, need ", item_bytes(t));
-  for (int axis = 0; axis < last; ++axis)
-    if (t.strides[axis] % item_bytes(t))
-      fail(kName, what, ": got a stride of ", t.strides[axis], " bytes, need a multiple of ", item_bytes(t));
 }
 
 // O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
@@ -70,16 +51,6 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
                     to + g * s.group_bytes + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item, s.panel_bytes);
 }
 
-// Each group's biases, padded to panels.
-void pack_group_bias(const ConvState& s, const Tensor& bias, float* to) {
-  const int64_t width = s.depthwise ? s.out_c : s.group_out;
-  for (int64_t begin = 0; begin < s.out_c; begin += width, to += ceil_div(width, kPanelLanes) * kPanelLanes) {
-    const int64_t stride = bias.strides[bias.rank - 1], shape = width;
-    const Tensor part{bias.data + begin * stride, bias.dtype, 1, bias.constant, 0, &shape, &stride};
-    pack_bias(part, width, to);
-  }
-}
-
 void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& out, const ConvAttrs& attrs) {
   const bool flat = x.rank == 3;
   const int64_t spatial = x.rank - 2;
@@ -92,20 +63,20 @@ void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& 
   s.out_c = out.shape[out.rank - 1];
   s.kernel_h = w.shape[2];
   s.kernel_w = flat ? 1 : w.shape[3];
-  s.stride_h = attribute(attrs.strides, 0, spatial, 1, "strides");
-  s.dilation_h = attribute(attrs.dilations, 0, spatial, 1, "dilations");
-  s.pad_top = attribute(attrs.pads, 0, 2 * spatial, 0, "pads");
-  const int64_t pad_bottom = attribute(attrs.pads, 1, 2 * spatial, 0, "pads");
-  s.stride_w = flat ? 1 : attribute(attrs.strides, 1, spatial, 1, "strides");
-  s.dilation_w = flat ? 1 : attribute(attrs.dilations, 1, spatial, 1, "dilations");
-  s.pad_left = flat ? 0 : attribute(attrs.pads, 2, 2 * spatial, 0, "pads");
-  const int64_t pad_right = flat ? 0 : attribute(attrs.pads, 3, 2 * spatial, 0, "pads");
+  s.stride_h = window_attribute(kName, attrs.strides, 0, spatial, 1, "strides");
+  s.dilation_h = window_attribute(kName, attrs.dilations, 0, spatial, 1, "dilations");
+  s.pad_top = window_attribute(kName, attrs.pads, 0, 2 * spatial, 0, "pads");
+  const int64_t pad_bottom = window_attribute(kName, attrs.pads, 1, 2 * spatial, 0, "pads");
+  s.stride_w = flat ? 1 : window_attribute(kName, attrs.strides, 1, spatial, 1, "strides");
+  s.dilation_w = flat ? 1 : window_attribute(kName, attrs.dilations, 1, spatial, 1, "dilations");
+  s.pad_left = flat ? 0 : window_attribute(kName, attrs.pads, 2, 2 * spatial, 0, "pads");
+  const int64_t pad_right = flat ? 0 : window_attribute(kName, attrs.pads, 3, 2 * spatial, 0, "pads");
   s.groups = attrs.groups;
   if (s.groups < 1 || s.in_c % s.groups || s.out_c % s.groups || w.shape[0] != s.out_c ||
       w.shape[1] != s.in_c / s.groups)
     fail(kName, "channels: got x ", s.in_c, ", weight ", shape_text(w), ", output ", s.out_c, ", groups ", s.groups,
          ", need weight (O, C / groups, ..) with both divisible by groups");
-  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxAttribute || s.kernel_w > kMaxAttribute)
+  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxWindow || s.kernel_w > kMaxWindow)
     fail(kName, "weight: got ", shape_text(w), ", need a kernel of at least 1");
   const int64_t h = out_extent(s.in_h, s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, pad_bottom),
                 width = out_extent(s.in_w, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, pad_right);
@@ -148,8 +119,8 @@ Prepared prepare(const Call& call) {
   check_written(kName, "output", out);
   if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
     fail(kName, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
-  check_dense("x", x);
-  check_dense("output", out);
+  check_image(kName, "x", x);
+  check_image(kName, "output", out);
   const auto& attrs = call.attributes<ConvAttrs>();
   auto state = std::make_shared<ConvState>();
   ConvState& s = *state;
@@ -180,7 +151,8 @@ Prepared prepare(const Call& call) {
     if (s.out_c > 0) s.num_bias = s.out_c / width * ceil_div(width, kPanelLanes) * kPanelLanes;
     if (bias.constant) {
       s.packed_bias = allocate_packed(s.num_bias * 4);
-      pack_group_bias(s, bias, reinterpret_cast<float*>(s.packed_bias.get()));
+      pack_group_bias(bias, s.out_c, s.depthwise ? s.out_c : s.group_out,
+                      reinterpret_cast<float*>(s.packed_bias.get()));
     }
   }
   if (w.constant) {
@@ -250,7 +222,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const float** pointers = table + table_items(s);
   auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
   float* copies = bias + s.num_bias;
-  if (s.num_bias && !s.packed_bias) pack_group_bias(s, call.inputs[2], bias);
+  if (s.num_bias && !s.packed_bias) pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
   const float* all_bias = s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get()) : bias;
   const std::byte* weights = s.packed ? s.packed.get() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;

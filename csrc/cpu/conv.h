@@ -9,6 +9,18 @@
 
 namespace hexane::cpu {
 
+inline constexpr int64_t kMaxWindow = 1 << 24;  // of any stride, dilation, pad or kernel extent
+
+// Value `index` of an attribute with `count` values, checked to lie in [least, kMaxWindow].
+int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
+                         const char* what);
+
+// Throws Error unless channels are dense and all strides whole elements.
+void check_image(const char* kernel, const char* what, const Tensor& image);
+
+// The biases of every `width` channels, padded to panels.
+void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
+
 struct ConvState {
   int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;

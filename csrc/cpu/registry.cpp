@@ -10,6 +10,7 @@ namespace hexane::cpu {
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
       conv_table(),
+      conv_transpose_table(),
       copy_table(),
       matmul_table(),
   };

@@ -6,6 +6,7 @@
 namespace hexane::cpu {
 
 std::span<const Kernel> conv_table();
+std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();
 std::span<const Kernel> matmul_table();
 
