@@ -318,21 +318,28 @@ class Graph:
         return printer.graph_svg(self)
 
 
-def topological(roots: Iterable[Value]) -> Iterator[Node]:
-    """Nodes in depth-first post-order from the roots: each as soon after its operands as they allow."""
+def topological(roots: Iterable[Value], last_first: bool = False) -> Iterator[Node]:
+    """Nodes in depth-first post-order from the roots: each as soon after its operands as they allow.
+
+    Operands are visited first to last, or last to first.
+    """
     seen: set[int] = set()
     for root in roots:
         if id(root.node) in seen:
             continue
         seen.add(id(root.node))
-        stack: list[tuple[Node, Iterator[Value | None]]] = [(root.node, iter(root.node.inputs))]
+        stack = [(root.node, _operands(root.node, last_first))]
         while stack:
             node, operands = stack[-1]
             for value in operands:
                 if value is not None and id(value.node) not in seen:
                     seen.add(id(value.node))
-                    stack.append((value.node, iter(value.node.inputs)))
+                    stack.append((value.node, _operands(value.node, last_first)))
                     break
             else:
                 stack.pop()
                 yield node
+
+
+def _operands(node: Node, last_first: bool) -> Iterator[Value | None]:
+    return iter(reversed(node.inputs) if last_first else node.inputs)

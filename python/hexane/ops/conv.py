@@ -263,6 +263,11 @@ def _avg_pool(x: Array, layout: str, exclude_padding: bool, **attrs: Any) -> Arr
     return from_nchw(values.sum(axis=0) / np.maximum(counted, 1), layout)
 
 
+def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Kernels are channels last only; they call the pad pads."""
+    return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
+
+
 _WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
 _POOL = {"kernel_sizes": integers(), **_WINDOW, "ceil_mode": flag(False)}
 
@@ -270,7 +275,7 @@ OPS = (
     Op(
         name="conv", doc="Convolution (cross-correlation), optionally dilated and in groups.",
         inputs=("x", "weight", "bias?"), attrs={**_WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
-        dtype=floating, canonical=_canonical, kernel="conv", layout="spatial", epilogue=True, ref=_conv,
+        dtype=floating, canonical=_canonical, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_conv,
         cases=(
             Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
             Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),
@@ -283,7 +288,7 @@ OPS = (
         name="conv_transpose", doc="Transposed convolution: the gradient of a convolution by its input.",
         inputs=("x", "weight", "bias?"),
         attrs={**_WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
-        shape=_conv_transpose_shape, dtype=floating, canonical=_canonical, kernel="conv_transpose", layout="spatial",
+        shape=_conv_transpose_shape, dtype=floating, canonical=_canonical, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
         epilogue=True, ref=_conv_transpose,
         cases=(
             Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
@@ -293,7 +298,7 @@ OPS = (
     ),
     Op(
         name="max_pool", doc="The maximum of each window.", inputs=("x",), attrs={**_POOL, "layout": LAYOUT},
-        shape=_pool_shape, dtype=numeric, canonical=_canonical, kernel="max_pool", layout="spatial", ref=_max_pool,
+        shape=_pool_shape, dtype=numeric, canonical=_canonical, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
@@ -302,7 +307,7 @@ OPS = (
     Op(
         name="avg_pool", doc="The mean of each window.", inputs=("x",),
         attrs={**_POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=_pool_shape, dtype=floating,
-        canonical=_canonical, kernel="avg_pool", layout="spatial", ref=_avg_pool,
+        canonical=_canonical, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_avg_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,

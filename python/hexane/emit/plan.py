@@ -1,0 +1,128 @@
+"""Writes a program as the sections of a flat plan (csrc/plan/plan.h says what they are)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.emit.attrs import Strings, pack
+from hexane.graph import Array
+from hexane.program import PortView, Program, View
+
+ABSENT = 0xFFFFFFFF
+_LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
+_DTYPES = _core.plan_dtypes()
+
+
+def emit_plan(program: Program) -> dict[str, Array | bytes]:
+    """The sections by name: structured arrays, and bytes for strings, attributes, weights and state."""
+    writer = _Writer(program)
+    operands: list[int] = []
+    steps = []
+    for step in program.steps:
+        attrs = pack(_LAYOUTS[step.kernel], step.attrs, writer.strings)
+        steps.append(
+            {
+                "kernel": writer.strings.add(step.kernel),
+                "numerics": writer.strings.add(program.target.numerics),
+                "device": writer.strings.add(program.target.device),
+                "source": writer.strings.add(step.node.where),
+                "operands": len(operands),
+                "num_inputs": len(step.inputs),
+                "num_outputs": len(step.outputs),
+                "attrs_bytes": len(attrs),
+                "attrs": writer.attr(attrs),
+                "cut_axis": -1,
+                "begin": 0,
+                "end": 0,
+            }
+        )
+        operands += [ABSENT if v is None else writer.tensor(v) for v in (*step.inputs, *step.outputs)]
+    inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
+    return {
+        "spaces": _rows("spaces", writer.spaces),
+        "tensors": _rows("tensors", writer.tensors),
+        "operands": np.array(operands, np.uint32),
+        "steps": _rows("steps", steps),
+        "attrs": bytes(writer.attrs),
+        "inputs": _rows("inputs", inputs),
+        "outputs": _rows("outputs", outputs),
+        "weights": writer.contents("weights", program.weights_bytes),
+        "state": writer.contents("state", program.state_bytes),
+        "strings": writer.strings.tobytes(),
+    }
+
+
+class _Writer:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.strings = Strings()
+        self.attrs = bytearray()
+        self.spaces: list[dict[str, Any]] = []
+        self.tensors: list[dict[str, Any]] = []
+        self.attr_rows: dict[bytes, int] = {}
+        self.rows: dict[View, int] = {}
+        self.port_space: dict[int, int] = {}
+        for kind in ("weights", "arena", "state"):
+            self.space(kind, kind, getattr(program, f"{kind}_bytes"))
+        for i, buffer in enumerate(program.buffers):
+            if buffer.kind == "port":
+                self.port_space[i] = self.space(buffer.name, "port", buffer.bytes)
+
+    def space(self, name: str, kind: str, size: int) -> int:
+        self.spaces.append({"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size})
+        return len(self.spaces) - 1
+
+    def attr(self, attrs: bytes) -> int:
+        """Offset of the bytes in the section, each distinct struct once."""
+        if attrs not in self.attr_rows:
+            self.attr_rows[attrs] = len(self.attrs)
+            self.attrs += attrs
+        return self.attr_rows[attrs]
+
+    def tensor(self, view: View) -> int:
+        """Row of the view in the section "tensors", each distinct view once."""
+        if view not in self.rows:
+            buffer = self.program.buffers[view.buffer]
+            shape, rank = view.type.shape, view.type.rank
+            order = {"weights": 0, "arena": 1, "state": 2}
+            whole = view.type == buffer.type and view.dense  # the name is that of the whole, not of windows into it
+            self.rows[view] = len(self.tensors)
+            self.tensors.append(
+                {
+                    "name": self.strings.add(buffer.name if whole else ""),
+                    "dtype": self.strings.add(view.type.dtype.name),
+                    "layout": 0,
+                    "space": order[buffer.kind] if buffer.kind in order else self.port_space[view.buffer],
+                    "offset": self.program.offsets[view.buffer] + view.offset,
+                    "rank": rank,
+                    "ring": 0,
+                    "shape": (*shape, *[0] * (8 - rank)),
+                    "strides": (*view.strides, *[0] * (8 - rank)),
+                }
+            )
+        return self.rows[view]
+
+    def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
+        rows = []
+        for port in ports:
+            name = self.strings.add(port.name)
+            rows.append({"name": name, "emitted_name": name, "tensor": self.tensor(port.view), "reserved": 0})
+        return rows
+
+    def contents(self, kind: str, size: int) -> Array:
+        """What the space holds at first."""
+        data = np.zeros(size, np.uint8)
+        for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
+            if buffer.kind == kind and buffer.data is not None and offset + buffer.bytes <= size:
+                data[offset : offset + buffer.bytes] = buffer.data.reshape(-1).view(np.uint8)
+        return data
+
+
+def _rows(section: str, rows: Sequence[dict[str, Any]]) -> Array:
+    table = np.zeros(len(rows), _DTYPES[section])
+    for name in table.dtype.names or ():
+        if rows:
+            table[name] = [row[name] for row in rows]
+    return table

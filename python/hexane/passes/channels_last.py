@@ -1,0 +1,167 @@
+"""Moves spatial tensors to channels last, where the CPU kernels want them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hexane.graph import Graph, Node, Port, Value, make_node
+from hexane.ops import OPS, apply
+from hexane.passes.fuse_transpose import transposed
+
+
+def channels_last(graph: Graph) -> Graph:
+    """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
+
+    Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the
+    ports and before ops that need the model's own axis order.
+    """
+    moved = _Moved()
+    for node in graph.nodes:
+        if not _move(node, moved):
+            inputs = [None if v is None else moved.plain(v) for v in node.inputs]
+            moved.add(node, make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values)
+    return Graph(
+        graph.inputs,
+        tuple(Port(p.name, moved.plain(p.value)) for p in graph.outputs),
+        tuple(moved.plain(v) for v in graph.updates),
+        graph.name,
+    )
+
+
+class _Moved:
+    """What stands for each value of the old graph: itself, its channels-last form, or both."""
+
+    def __init__(self) -> None:
+        self._plain: dict[Value, Value] = {}
+        self._last: dict[Value, Value] = {}
+
+    def add(self, node: Node, values: tuple[Value, ...], last: bool = False) -> None:
+        (self._last if last else self._plain).update(zip(node.values, values, strict=True))
+
+    def is_last(self, value: Value | None) -> bool:
+        """Whether the value exists in its channels-last form only."""
+        return value is not None and value in self._last and value not in self._plain
+
+    def plain(self, value: Value) -> Value:
+        if value not in self._plain:
+            rank = value.type.rank
+            self._plain[value] = transposed(self._last[value], (0, rank - 1, *range(1, rank - 1)), value.node.sources)
+        return self._plain[value]
+
+    def last(self, value: Value) -> Value:
+        if value not in self._last:
+            self._last[value] = transposed(self._plain[value], last_perm(value.type.rank), value.node.sources)
+        return self._last[value]
+
+
+def last_perm(rank: int) -> tuple[int, ...]:
+    """(0, 2, 3, 1): where each axis of the channels-last form comes from."""
+    return (0, *range(2, rank), 1)
+
+
+def _place(axis: int, rank: int) -> int:
+    """Where an axis goes in the channels-last form."""
+    return last_perm(rank).index(axis)
+
+
+def _move(node: Node, moved: _Moved) -> bool:
+    """Adds the channels-last form of the node, if it has one and its operand is there in that form."""
+    op = OPS.get(node.op)
+    if op is None or not node.inputs or not 3 <= node.inputs[0].type.rank <= 5:  # type: ignore[union-attr]
+        return False
+    if op.layout == "spatial":
+        if node.attrs["layout"] == "nhwc":
+            return False
+        first, *rest = node.inputs
+        assert first is not None
+        inputs = [moved.last(first), *(None if v is None else moved.plain(v) for v in rest)]
+        moved.add(node, apply(op, inputs, {**node.attrs, "layout": "nhwc"}, node.sources), last=True)
+        return True
+    follow = _FOLLOW.get("reshape" if node.op == "reshape" else op.layout)
+    return follow is not None and any(map(moved.is_last, node.inputs)) and follow(node, moved)
+
+
+def _elementwise(node: Node, moved: _Moved) -> bool:
+    """Operands of lower rank get leading axes first; all of one rank, they broadcast in either form alike."""
+    rank = node.types[0].rank
+    if rank != max(v.type.rank for v in node.inputs if v is not None):
+        return False
+    inputs = []
+    for value in node.inputs:
+        assert value is not None
+        if value.type.size == 1:
+            inputs.append(moved.plain(value))
+        elif value.type.rank == rank:
+            inputs.append(moved.last(value))
+        else:
+            shape = (*[1] * (rank - value.type.rank), *value.shape)
+            full = apply(OPS["reshape"], [moved.plain(value)], {"shape": shape}, value.node.sources)[0]
+            inputs.append(transposed(full, last_perm(rank)))
+    moved.add(node, apply(OPS[node.op], inputs, node.attrs, node.sources), last=True)
+    return True
+
+
+def _axis(node: Node, moved: _Moved) -> bool:
+    rank = node.types[0].rank
+    same_rank = [v is not None and v.type.rank == rank for v in node.inputs]
+    inputs = [
+        None if v is None else moved.last(v) if same else moved.plain(v)
+        for v, same in zip(node.inputs, same_rank, strict=True)
+    ]
+    attrs = {**node.attrs, "axis": _place(int(node.attrs["axis"]), rank)}  # type: ignore[call-overload]
+    moved.add(node, apply(OPS[node.op], inputs, attrs, node.sources), last=True)
+    return True
+
+
+def _reduce(node: Node, moved: _Moved) -> bool:
+    value = node.inputs[0]
+    assert value is not None
+    rank = value.type.rank
+    axes: tuple[int, ...] = node.attrs["axes"]  # type: ignore[assignment]
+    attrs = {**node.attrs, "axes": tuple(_place(a, rank) for a in axes)}
+    kept = [a for a in range(1, rank) if a not in axes]
+    if not node.attrs["keep_dims"] and 1 in kept and len(kept) > 1:
+        return False  # what remains is spatial axes and channels, in another order than the model's
+    moved.add(node, apply(OPS[node.op], [moved.last(value)], attrs, node.sources), last=bool(node.attrs["keep_dims"]))
+    return True
+
+
+def _per_axis(node: Node, moved: _Moved) -> bool:
+    value = node.inputs[0]
+    assert value is not None
+    perm = last_perm(value.type.rank)
+    attrs: dict[str, Any] = {
+        k: tuple(v[p] for p in perm) if isinstance(v, tuple) else v for k, v in node.attrs.items()
+    }
+    moved.add(node, apply(OPS[node.op], [moved.last(value)], attrs, node.sources), last=True)
+    return True
+
+
+def _transpose(node: Node, moved: _Moved) -> bool:
+    value = node.inputs[0]
+    assert value is not None
+    perm: tuple[int, ...] = node.attrs["perm"]  # type: ignore[assignment]
+    composed = tuple(_place(p, len(perm)) for p in perm)
+    moved.add(node, (transposed(moved.last(value), composed, node.sources),))
+    return True
+
+
+def _reshape(node: Node, moved: _Moved) -> bool:
+    """Spatial axes that merge or split among themselves do so in either form: (N, C, H, W) -> (N, C, H * W)."""
+    value = node.inputs[0]
+    assert value is not None
+    shape = node.types[0].shape
+    if len(shape) < 3 or shape[:2] != value.shape[:2]:
+        return False
+    attrs = {"shape": (shape[0], *shape[2:], shape[1])}
+    moved.add(node, apply(OPS["reshape"], [moved.last(value)], attrs, node.sources), last=True)
+    return True
+
+
+_FOLLOW: dict[str, Callable[[Node, _Moved], bool]] = {
+    "elementwise": _elementwise,
+    "axis": _axis,
+    "reduce": _reduce,
+    "per_axis": _per_axis,
+    "transpose": _transpose,
+    "reshape": _reshape,
+}

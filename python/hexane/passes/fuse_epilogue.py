@@ -1,0 +1,63 @@
+"""Lets kernels finish the job: activations and residual adds are applied to accumulators before they are stored."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.match import use_counts
+from hexane.ops import OPS, apply
+from hexane.targets import Target
+
+MAX_SLOTS = 4
+
+
+def fuse_epilogue(graph: Graph, target: Target) -> Graph:
+    """relu(add(conv(%x, %w, %b), %r))  ->  conv(%x, %w, %b, %r) {epilogue=(("add", .., 3), ("relu", ..))}
+
+    Where nothing else reads what is absorbed. A residual has to have the output's type, and only ops that multiply and
+    accumulate take one, if the target's `residual_epilogue` allows it; elementwise ops take activations only.
+    """
+    counts = use_counts(graph)
+    position = {id(node): i for i, node in enumerate(graph.nodes)}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        candidates = [
+            (position[id(old.node)], i)
+            for i, old in enumerate(node.inputs)
+            if old is not None and counts[old] == 1 and inputs[i] is not None and _takes(inputs[i].node, node)  # type: ignore[union-attr]
+        ]
+        # Of two producers the later one absorbs: the other's result is there by then.
+        for _, i in sorted(candidates, reverse=True):
+            producer = inputs[i]
+            assert producer is not None
+            others = [v for j, v in enumerate(inputs) if j != i]
+            if node.op == "add":
+                if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
+                    return _absorb(producer.node, "add", (0.0, 0.0), others[0], node.sources)
+            else:
+                numbers = [float(v) for v in node.attrs.values()]  # type: ignore[arg-type]
+                return _absorb(producer.node, node.op, (*numbers, 0.0, 0.0)[:2], None, node.sources)
+        return None
+
+    return graph.rewrite(change)
+
+
+def _takes(producer: Node, node: Node) -> bool:
+    """Whether the producer can apply the node to its accumulator."""
+    op = OPS.get(producer.op)
+    if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype.kind != "float":
+        return False
+    slots: tuple[tuple[object, ...], ...] = producer.attrs["epilogue"]  # type: ignore[assignment]
+    if len(slots) == MAX_SLOTS:
+        return False
+    if node.op == "add":
+        return not node.attrs["epilogue"] and op.layout != "elementwise" and all(kind != "add" for kind, *_ in slots)
+    record = OPS.get(node.op)
+    return record is not None and record.layout == "elementwise" and len(record.inputs) == 1 and node.op != "cast"
+
+
+def _absorb(
+    producer: Node, kind: str, numbers: tuple[float, ...], operand: Value | None, sources: tuple[str, ...]
+) -> tuple[Value, ...]:
+    inputs = [*producer.inputs, *([] if operand is None else [operand])]
+    slot = (kind, *numbers, -1 if operand is None else len(inputs) - 1)
+    attrs = {**producer.attrs, "epilogue": (*producer.attrs["epilogue"], slot)}  # type: ignore[misc]
+    joined = (*producer.sources, *(s for s in sources if s not in producer.sources))
+    return apply(OPS[producer.op], inputs, attrs, joined)

@@ -1,0 +1,98 @@
+"""Puts the nodes of a graph in the order they run."""
+
+from collections.abc import Iterator, Sequence
+
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, topological
+from hexane.ops import LEAVES, OPS
+
+
+def schedule(graph: Graph) -> list[Node]:
+    """The nodes, operands first, whoever reads a state before whoever overwrites it.
+
+    Of the depth-first orders that visit operands first to last and last to first, the one whose live values are smaller.
+    Raises Error where a state is overwritten twice, or read after it is overwritten.
+    """
+    after = _overwrites(graph)
+    if after:
+        return list(_ordered((*graph.inputs, *graph.roots), after))
+    forward = graph.nodes
+    backward = list(topological((*graph.inputs, *reversed(graph.roots)), last_first=True))
+    return min(forward, backward, key=lambda order: peak_bytes(graph, order))
+
+
+def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
+    """The largest sum of bytes of values that are live at once, views counted with what they look at."""
+    root: dict[Value, Value] = {}
+    last: dict[Value, int] = {}
+    for i, node in enumerate(order):
+        view = node.op in OPS and OPS[node.op].view
+        for value in node.values:
+            root[value] = root[node.inputs[0]] if view else value  # type: ignore[index]
+        for value in (*node.inputs, *node.values):
+            if value is not None:
+                last[root[value]] = i
+    for value in graph.roots:
+        last[root[value]] = len(order)
+    ends: dict[int, int] = {}
+    live = peak = 0
+    for i, node in enumerate(order):
+        for value in node.values:
+            if root[value] == value and node.op not in LEAVES:
+                live += value.type.bytes
+                ends[last[value]] = ends.get(last[value], 0) + value.type.bytes
+        peak = max(peak, live)
+        live -= ends.pop(i, 0)
+    return peak
+
+
+def _overwrites(graph: Graph) -> dict[int, list[Node]]:
+    """For each write_state (by id): the nodes that have to run before it because they read what it overwrites."""
+    version: dict[Value, Value] = {}
+    readers: dict[Value, list[Node]] = {}
+    writer: dict[Value, Node] = {}
+    for node in graph.nodes:
+        if node.op in ("state", "write_state"):
+            version[node.values[0]] = node.values[0]
+        for value in node.inputs:
+            if value in version:
+                readers.setdefault(version[value], []).append(node)
+                if OPS[node.op].view:
+                    version[node.values[0]] = version[value]
+        if node.op == "write_state":
+            state = node.inputs[0]
+            assert state is not None
+            if state.node.op not in ("state", "write_state"):
+                raise Error(f"[{node.where}] got {state.node.op}, need the state itself or the result of write_state")
+            if state in writer:
+                raise Error(f"[{node.where}] got a second update of the same state, need updates one after the other")
+            writer[state] = node
+    return {id(w): [n for n in readers.get(s, ()) if n is not w] for s, w in writer.items()}
+
+
+def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[Node]:
+    """`topological` with the extra edges of `after`."""
+    done: dict[int, bool] = {}
+
+    def operands(node: Node) -> Iterator[Node]:
+        yield from after.get(id(node), ())
+        yield from (v.node for v in node.inputs if v is not None)
+
+    for root in roots:
+        if id(root.node) in done:
+            continue
+        done[id(root.node)] = False
+        stack = [(root.node, operands(root.node))]
+        while stack:
+            node, pending = stack[-1]
+            for operand in pending:
+                if id(operand) not in done:
+                    done[id(operand)] = False
+                    stack.append((operand, operands(operand)))
+                    break
+                if not done[id(operand)]:
+                    raise Error(f"[{operand.where}] got a state read after its update, need reads of its old contents before")
+            else:
+                stack.pop()
+                done[id(node)] = True
+                yield node

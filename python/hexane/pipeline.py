@@ -1,0 +1,62 @@
+"""The pipeline: what happens to a graph on its way to a program, in order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hexane.graph import Graph
+from hexane.passes.allocate import allocate
+from hexane.passes.channels_last import channels_last
+from hexane.passes.expand import expand
+from hexane.passes.fold import fold
+from hexane.passes.fp16 import to_fp16
+from hexane.passes.fuse_bias import fuse_bias
+from hexane.passes.fuse_clip import fuse_clip
+from hexane.passes.fuse_epilogue import fuse_epilogue
+from hexane.passes.fuse_gelu import fuse_gelu
+from hexane.passes.fuse_silu import fuse_silu
+from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.passes.place import place
+from hexane.program import Program
+from hexane.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass under its one name, and whether this target and these options want it."""
+
+    name: str
+    run: Callable[[Graph], Graph]
+    wanted: bool = True
+
+
+def passes(target: Target, dtype: str = "") -> list[Pass]:
+    """The passes from the user's graph to what the kernels run."""
+    return [
+        Pass("expand", expand),
+        Pass("fold", fold),
+        # Before precision drops: the constants of a written-out GELU are recognised by their digits.
+        Pass("fuse_gelu", fuse_gelu),
+        Pass("fuse_silu", fuse_silu),
+        Pass("fuse_clip", fuse_clip),
+        Pass("fuse_bias", fuse_bias),
+        Pass("fuse_transpose", fuse_transpose),
+        Pass("to_fp16", to_fp16, dtype == "fp16"),
+        Pass("channels_last", channels_last, target.channels_last),
+        # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
+        Pass("fold_again", fold),
+        # Last, so that a producer is already the op whose kernel runs.
+        Pass("fuse_epilogue", lambda graph: fuse_epilogue(graph, target)),
+    ]
+
+
+def lower(graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset()) -> Graph:
+    """The graph after all passes but those named in `skip`, which tests switch off."""
+    for p in passes(target, dtype):
+        if p.wanted and p.name not in skip:
+            graph = p.run(graph)
+    return graph
+
+
+def compile_graph(graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset()) -> Program:
+    """Graph -> Program, ready to be emitted."""
+    return allocate(place(lower(graph, target, dtype, skip), target))

@@ -1,0 +1,94 @@
+"""A program: the steps of a graph in order, on buffers whose offsets are solved. What a flat plan is written from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from hexane.graph import Array, Graph, Node, TensorType
+from hexane.targets import Target
+
+BufferKind = Literal["arena", "weights", "state", "port"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a stage decided about a node, and why."""
+
+    stage: str
+    node: str
+    verdict: str
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to."""
+
+    kind: BufferKind
+    bytes: int
+    name: str = ""
+    type: TensorType | None = None
+    data: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A typed window into a buffer: offset and strides in bytes."""
+
+    buffer: int
+    offset: int
+    type: TensorType
+    strides: tuple[int, ...]
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements follow each other without gaps, in order."""
+        return self.strides == dense_strides(self.type)
+
+
+def dense_strides(kind: TensorType) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis, for a tensor without gaps."""
+    return tuple(prod(kind.shape[i + 1 :]) * kind.dtype.bits // 8 for i in range(kind.rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel call; `node` is what it computes, for messages and attributes."""
+
+    kernel: str
+    node: Node
+    inputs: tuple[View | None, ...]
+    outputs: tuple[View, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PortView:
+    """A named input or output and the view that is bound to the user's buffer."""
+
+    name: str
+    view: View
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps, buffers and ports. `offsets` are solved by `allocate`: one for each buffer, within its memory space.
+
+    arena_bytes: what the arena needs. arena_bound: the largest sum of bytes that are live at once, which no allocation can
+    be below.
+    """
+
+    graph: Graph
+    target: Target
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[PortView, ...]
+    outputs: tuple[PortView, ...]
+    decisions: tuple[Decision, ...] = ()
+    offsets: tuple[int, ...] = ()
+    arena_bytes: int = 0
+    arena_bound: int = 0
+    weights_bytes: int = 0
+    state_bytes: int = 0

@@ -1,0 +1,38 @@
+"""A target: what its kernels may do, as data in a TOML file beside this one."""
+
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from hexane.errors import Error
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """numerics: the arithmetic kernels are looked up by. residual_epilogue: may a layer absorb the addition of a second
+    live tensor. channels_last: do spatial kernels read NHWC. alignment: of buffers, in bytes."""
+
+    name: str
+    device: str
+    numerics: str
+    residual_epilogue: bool
+    channels_last: bool
+    alignment: int
+
+
+def load_target(name: str) -> Target:
+    """The target of that name. Raises Error for one there is no file for, and for unknown or missing keys."""
+    folder = Path(__file__).parent
+    known = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in known:
+        raise Error(f"[target] got {name!r}, need one of {', '.join(known)}")
+    table = tomllib.loads((folder / f"{name}.toml").read_text())
+    need = {f.name for f in fields(Target)} - {"name"}
+    if difference := table.keys() ^ need:
+        raise Error(f"[target {name}] got the keys {sorted(table)}, the difference is {sorted(difference)}")
+    return Target(name=name, **table)
