@@ -1,0 +1,25 @@
+"""Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any CPU."""
+
+from hexane.build import *  # noqa: F403
+from hexane.build import Tensor, const, graph, input, param, state
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.parse import parse
+from hexane.runtime import Model, OpenModel, compile, load
+
+__version__ = "0.1.0"
+__all__ = [
+    "Error",
+    "Graph",
+    "Model",
+    "OpenModel",
+    "Tensor",
+    "compile",
+    "const",
+    "graph",
+    "input",
+    "load",
+    "param",
+    "parse",
+    "state",
+]

@@ -387,6 +387,7 @@ def stub() -> str:
 
 FUNCTIONS = {name: _function(op) for name, op in OPS.items()}
 globals().update(FUNCTIONS)
+__all__ = ["Tensor", "const", "graph", "input", "param", "state", *FUNCTIONS]
 
 if __name__ == "__main__":
     sys.stdout.write(stub())

@@ -18,7 +18,9 @@ def channels_last(graph: Graph) -> Graph:
     for node in graph.nodes:
         if not _move(node, moved):
             inputs = [None if v is None else moved.plain(v) for v in node.inputs]
-            moved.add(node, make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values)
+            moved.add(
+                node, make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values
+            )
     return Graph(
         graph.inputs,
         tuple(Port(p.name, moved.plain(p.value)) for p in graph.outputs),
@@ -129,9 +131,7 @@ def _per_axis(node: Node, moved: _Moved) -> bool:
     value = node.inputs[0]
     assert value is not None
     perm = last_perm(value.type.rank)
-    attrs: dict[str, Any] = {
-        k: tuple(v[p] for p in perm) if isinstance(v, tuple) else v for k, v in node.attrs.items()
-    }
+    attrs: dict[str, Any] = {k: tuple(v[p] for p in perm) if isinstance(v, tuple) else v for k, v in node.attrs.items()}
     moved.add(node, apply(OPS[node.op], [moved.last(value)], attrs, node.sources), last=True)
     return True
 

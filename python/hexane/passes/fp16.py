@@ -35,4 +35,8 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 def _cast(value: Value, like: Value) -> Value:
-    return value if value.dtype is like.dtype else apply(OPS["cast"], [value], {"dtype": like.dtype}, value.node.sources)[0]
+    return (
+        value
+        if value.dtype is like.dtype
+        else apply(OPS["cast"], [value], {"dtype": like.dtype}, value.node.sources)[0]
+    )

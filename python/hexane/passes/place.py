@@ -141,7 +141,9 @@ class _Placer:
     def _place_leaf(self, node: Node) -> None:
         kind = node.types[0]
         if kind.dtype.bits % 8:
-            raise Error(f"[{node.where}] got the dtype {kind.dtype}, need one of whole bytes on the target {self.target.name}")
+            raise Error(
+                f"[{node.where}] got the dtype {kind.dtype}, need one of whole bytes on the target {self.target.name}"
+            )
         space: Any = {"input": "port", "state": "state"}.get(node.op, "weights")
         buffer = self._buffer(space, kind.bytes, str(node.attrs.get("name", "")), node)
         self.views[node.values[0]] = View(buffer, 0, kind, dense_strides(kind))

@@ -91,7 +91,9 @@ def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[N
                     stack.append((operand, operands(operand)))
                     break
                 if not done[id(operand)]:
-                    raise Error(f"[{operand.where}] got a state read after its update, need reads of its old contents before")
+                    raise Error(
+                        f"[{operand.where}] got a state read after its update, need reads of its old contents before"
+                    )
             else:
                 stack.pop()
                 done[id(node)] = True

@@ -1,0 +1,554 @@
+# Signatures of hexane.build. The functions at the end are what `python -m hexane.build` prints; a test holds them equal.
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DType
+from hexane.graph import Graph, TensorType, Value
+from hexane.ops import Op
+
+Operand = Tensor | np.ndarray[Any, Any] | float
+
+class Tensor:
+    value: Value
+    def __init__(self, value: Value) -> None: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def type(self) -> TensorType: ...
+    def __repr__(self) -> str: ...
+    def __bool__(self) -> bool: ...
+    def __iter__(self) -> Any: ...
+    def __add__(self, other: Any) -> Tensor: ...
+    def __radd__(self, other: Any) -> Tensor: ...
+    def __sub__(self, other: Any) -> Tensor: ...
+    def __rsub__(self, other: Any) -> Tensor: ...
+    def __mul__(self, other: Any) -> Tensor: ...
+    def __rmul__(self, other: Any) -> Tensor: ...
+    def __truediv__(self, other: Any) -> Tensor: ...
+    def __rtruediv__(self, other: Any) -> Tensor: ...
+    def __floordiv__(self, other: Any) -> Tensor: ...
+    def __rfloordiv__(self, other: Any) -> Tensor: ...
+    def __mod__(self, other: Any) -> Tensor: ...
+    def __rmod__(self, other: Any) -> Tensor: ...
+    def __pow__(self, other: Any) -> Tensor: ...
+    def __rpow__(self, other: Any) -> Tensor: ...
+    def __matmul__(self, other: Any) -> Tensor: ...
+    def __rmatmul__(self, other: Any) -> Tensor: ...
+    def __neg__(self) -> Tensor: ...
+    def __abs__(self) -> Tensor: ...
+    def __invert__(self) -> Tensor: ...
+    def __and__(self, other: Any) -> Tensor: ...
+    def __or__(self, other: Any) -> Tensor: ...
+    def __xor__(self, other: Any) -> Tensor: ...
+    def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+    def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+    def __lt__(self, other: Any) -> Tensor: ...
+    def __le__(self, other: Any) -> Tensor: ...
+    def __gt__(self, other: Any) -> Tensor: ...
+    def __ge__(self, other: Any) -> Tensor: ...
+    def __getitem__(self, index: Any) -> Tensor: ...
+
+def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
+    """An input of the program, called `name`. Raises Error for a bad shape or dtype."""
+
+def const(array: Any, dtype: object = None) -> Tensor:
+    """A constant: anything NumPy takes. Python floats become fp32, ints int32, unless dtype says otherwise."""
+
+def param(name: str, array: Any, dtype: object = None) -> Tensor:
+    """A named constant that a compiled model can replace: `net.update(name=array)`."""
+
+def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
+    """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
+
+def graph(
+    outputs: Tensor | Sequence[Tensor] | Mapping[str, Tensor], updates: Sequence[Tensor] = (), name: str = "graph"
+) -> Graph:
+    """The program that computes the outputs: one tensor, several, or several by name.
+
+    An output is named after its op (softmax, then softmax_1) unless named. `updates` are results of write_state to run
+    though no output depends on them. Raises Error where two ports share a name.
+    """
+
+def signature(op: Op) -> inspect.Signature:
+    """Inputs by position or name, then attributes by name."""
+
+def stub() -> str:
+    """The text of build.pyi's derived part: a typed function for each op."""
+
+FUNCTIONS: dict[str, Callable[..., Any]]
+
+# ---- one function for each op
+
+def abs(x: Operand) -> Tensor:
+    """The absolute value."""
+
+def neg(x: Operand) -> Tensor:
+    """The negative."""
+
+def ceil(x: Operand) -> Tensor:
+    """The smallest integer not below x."""
+
+def floor(x: Operand) -> Tensor:
+    """The largest integer not above x."""
+
+def round(x: Operand) -> Tensor:
+    """The nearest integer, halves to even."""
+
+def sign(x: Operand) -> Tensor:
+    """-1, 0 or 1."""
+
+def sqrt(x: Operand) -> Tensor:
+    """The square root."""
+
+def rsqrt(x: Operand) -> Tensor:
+    """1 / sqrt(x)."""
+
+def inverse(x: Operand) -> Tensor:
+    """1 / x."""
+
+def square(x: Operand) -> Tensor:
+    """x * x."""
+
+def exp(x: Operand) -> Tensor:
+    """e to the x."""
+
+def exp2(x: Operand) -> Tensor:
+    """2 to the x."""
+
+def log(x: Operand) -> Tensor:
+    """The natural logarithm."""
+
+def erf(x: Operand) -> Tensor:
+    """The error function."""
+
+def sin(x: Operand) -> Tensor:
+    """The sine."""
+
+def cos(x: Operand) -> Tensor:
+    """The cosine."""
+
+def tan(x: Operand) -> Tensor:
+    """The tangent."""
+
+def asin(x: Operand) -> Tensor:
+    """The inverse sine."""
+
+def acos(x: Operand) -> Tensor:
+    """The inverse cosine."""
+
+def atan(x: Operand) -> Tensor:
+    """The inverse tangent."""
+
+def sinh(x: Operand) -> Tensor:
+    """The hyperbolic sine."""
+
+def cosh(x: Operand) -> Tensor:
+    """The hyperbolic cosine."""
+
+def asinh(x: Operand) -> Tensor:
+    """The inverse hyperbolic sine."""
+
+def acosh(x: Operand) -> Tensor:
+    """The inverse hyperbolic cosine."""
+
+def atanh(x: Operand) -> Tensor:
+    """The inverse hyperbolic tangent."""
+
+def tanh(x: Operand) -> Tensor:
+    """The hyperbolic tangent."""
+
+def sigmoid(x: Operand) -> Tensor:
+    """1 / (1 + e^-x)."""
+
+def relu(x: Operand) -> Tensor:
+    """x where positive, else 0."""
+
+def relu6(x: Operand) -> Tensor:
+    """x clipped to 0..6."""
+
+def leaky_relu(x: Operand, *, alpha: float = ...) -> Tensor:
+    """x where positive, else alpha * x."""
+
+def elu(x: Operand, *, alpha: float = ...) -> Tensor:
+    """x where positive, else alpha * (e^x - 1)."""
+
+def celu(x: Operand, *, alpha: float = ...) -> Tensor:
+    """max(0, x) + min(0, alpha * (e^(x / alpha) - 1))."""
+
+def selu(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
+    """beta * x where positive, else beta * alpha * (e^x - 1)."""
+
+def gelu(x: Operand) -> Tensor:
+    """x * (1 + erf(x / sqrt 2)) / 2."""
+
+def gelu_tanh(x: Operand) -> Tensor:
+    """The tanh approximation of gelu."""
+
+def silu(x: Operand) -> Tensor:
+    """x * sigmoid(x)."""
+
+def hard_swish(x: Operand) -> Tensor:
+    """x * clip(x / 6 + 1/2, 0, 1)."""
+
+def mish(x: Operand) -> Tensor:
+    """x * tanh(softplus(x))."""
+
+def softplus(x: Operand) -> Tensor:
+    """log(1 + e^x)."""
+
+def softsign(x: Operand) -> Tensor:
+    """x / (1 + |x|)."""
+
+def sigmoid_hard(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
+    """clip(alpha * x + beta, 0, 1)."""
+
+def clip(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
+    """x limited to alpha..beta; NaN stays NaN."""
+
+def scaled_tanh(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
+    """alpha * tanh(beta * x)."""
+
+def thresholded_relu(x: Operand, *, alpha: float = ...) -> Tensor:
+    """x where above alpha, else 0."""
+
+def threshold(x: Operand, *, alpha: float = ...) -> Tensor:
+    """max(x, alpha)."""
+
+def linear_activation(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
+    """alpha * x + beta."""
+
+def logical_not(x: Operand) -> Tensor:
+    """Not x."""
+
+def add(x: Operand, y: Operand) -> Tensor:
+    """x + y, broadcast."""
+
+def sub(x: Operand, y: Operand) -> Tensor:
+    """x - y, broadcast."""
+
+def mul(x: Operand, y: Operand) -> Tensor:
+    """x * y, broadcast."""
+
+def real_div(x: Operand, y: Operand) -> Tensor:
+    """x / y, broadcast; integers truncate toward zero."""
+
+def floor_div(x: Operand, y: Operand) -> Tensor:
+    """floor(x / y), broadcast."""
+
+def mod(x: Operand, y: Operand) -> Tensor:
+    """x - y * floor(x / y), the sign of y."""
+
+def fmod(x: Operand, y: Operand) -> Tensor:
+    """The remainder with the sign of x."""
+
+def maximum(x: Operand, y: Operand) -> Tensor:
+    """The larger; NaN if either is."""
+
+def minimum(x: Operand, y: Operand) -> Tensor:
+    """The smaller; NaN if either is."""
+
+def pow(x: Operand, y: Operand) -> Tensor:
+    """x to the y."""
+
+def prelu(x: Operand, y: Operand) -> Tensor:
+    """x where positive, else alpha * x."""
+
+def equal(x: Operand, y: Operand) -> Tensor:
+    """x == y."""
+
+def not_equal(x: Operand, y: Operand) -> Tensor:
+    """x != y."""
+
+def greater(x: Operand, y: Operand) -> Tensor:
+    """x > y."""
+
+def greater_equal(x: Operand, y: Operand) -> Tensor:
+    """x >= y."""
+
+def less(x: Operand, y: Operand) -> Tensor:
+    """x < y."""
+
+def less_equal(x: Operand, y: Operand) -> Tensor:
+    """x <= y."""
+
+def logical_and(x: Operand, y: Operand) -> Tensor:
+    """x and y."""
+
+def logical_or(x: Operand, y: Operand) -> Tensor:
+    """x or y."""
+
+def logical_xor(x: Operand, y: Operand) -> Tensor:
+    """Either x or y."""
+
+def select(cond: Operand, a: Operand, b: Operand) -> Tensor:
+    """a where cond, else b, broadcast."""
+
+def cast(x: Operand, *, dtype: object) -> Tensor:
+    """x as another dtype; floats truncate to integers, saturating."""
+
+def reduce_sum(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The sum over axes."""
+
+def reduce_mean(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The mean over axes."""
+
+def reduce_max(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The maximum over axes."""
+
+def reduce_min(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The minimum over axes."""
+
+def reduce_prod(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The product over axes."""
+
+def reduce_sum_square(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The sum of squares over axes."""
+
+def reduce_l1_norm(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The sum of absolute values over axes."""
+
+def reduce_l2_norm(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The square root of the sum of squares over axes."""
+
+def reduce_log_sum(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """The logarithm of the sum over axes."""
+
+def reduce_log_sum_exp(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
+    """log(sum(e^x)) over axes."""
+
+def reduce_argmax(x: Operand, *, axis: int = ..., keep_dims: bool = ..., dtype: object = ...) -> Tensor:
+    """The index of the first maximum along an axis."""
+
+def reduce_argmin(x: Operand, *, axis: int = ..., keep_dims: bool = ..., dtype: object = ...) -> Tensor:
+    """The index of the first minimum along an axis."""
+
+def softmax(x: Operand, *, axis: int = ...) -> Tensor:
+    """e^x / sum(e^x) along an axis."""
+
+def log_softmax(x: Operand, *, axis: int = ...) -> Tensor:
+    """x - log(sum(e^x)) along an axis."""
+
+def cumsum(x: Operand, *, axis: int = ..., exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+    """The running sum along an axis."""
+
+def layer_norm(
+    x: Operand,
+    gamma: Operand | None = None,
+    beta: Operand | None = None,
+    *,
+    axes: int | Sequence[int] = ...,
+    epsilon: float = ...,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes."""
+
+def rms_norm(
+    x: Operand, gamma: Operand | None = None, *, axes: int | Sequence[int] = ..., epsilon: float = ...
+) -> Tensor:
+    """x / sqrt(mean(x^2) + epsilon) * gamma over the last axes."""
+
+def batch_norm(
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    gamma: Operand | None = None,
+    beta: Operand | None = None,
+    *,
+    epsilon: float = ...,
+    axis: int = ...,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel of `axis`."""
+
+def instance_norm(
+    x: Operand, gamma: Operand | None = None, beta: Operand | None = None, *, epsilon: float = ..., layout: str = ...
+) -> Tensor:
+    """Normalises each channel of each item over its spatial axes."""
+
+def local_response_norm(
+    x: Operand, *, alpha: float = ..., beta: float = ..., k: float = ..., size: int, axis: int = ...
+) -> Tensor:
+    """x / (k + alpha / size * sum of squares of `size` near channels)^beta."""
+
+def matmul(
+    x: Operand, y: Operand, bias: Operand | None = None, *, transpose_x: bool = ..., transpose_y: bool = ...
+) -> Tensor:
+    """Matrix product over the last two axes, batched over the others with broadcasting."""
+
+def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
+    """x @ weight.T + bias, weight (out, in)."""
+
+def scaled_dot_product_attention(
+    query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *, scale: float = ..., causal: bool = ...
+) -> Tensor:
+    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True."""
+
+def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
+    """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
+
+def conv(
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    *,
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    groups: int = ...,
+    layout: str = ...,
+) -> Tensor:
+    """Convolution (cross-correlation), optionally dilated and in groups."""
+
+def conv_transpose(
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    *,
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    output_padding: int | Sequence[int] = ...,
+    groups: int = ...,
+    layout: str = ...,
+) -> Tensor:
+    """Transposed convolution: the gradient of a convolution by its input."""
+
+def max_pool(
+    x: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    ceil_mode: bool = ...,
+    layout: str = ...,
+) -> Tensor:
+    """The maximum of each window."""
+
+def avg_pool(
+    x: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    ceil_mode: bool = ...,
+    exclude_padding: bool = ...,
+    layout: str = ...,
+) -> Tensor:
+    """The mean of each window."""
+
+def identity(x: Operand) -> Tensor:
+    """x."""
+
+def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
+    """The same elements in another shape; one dim may be -1."""
+
+def transpose(x: Operand, *, perm: int | Sequence[int] = ...) -> Tensor:
+    """Axes in another order (reversed unless perm is given)."""
+
+def expand_dims(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
+    """New axes of extent 1."""
+
+def squeeze(x: Operand, *, axes: int | Sequence[int] = ...) -> Tensor:
+    """Without axes of extent 1: those named, or all."""
+
+def flatten(x: Operand, *, axis: int = ...) -> Tensor:
+    """Two axes: those before `axis`, and the others."""
+
+def slice_by_index(
+    x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], stride: int | Sequence[int] = ...
+) -> Tensor:
+    """x[begin:end:stride] on every axis, bounds as in Python, strides positive."""
+
+def broadcast_to(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
+    """x broadcast to a shape."""
+
+def split(
+    x: Operand, *, axis: int, num_splits: int = ..., split_sizes: int | Sequence[int] = ...
+) -> tuple[Tensor, ...]:
+    """Pieces along an axis: equal ones, or of split_sizes."""
+
+def concat(*values: Operand, axis: int) -> Tensor:
+    """Tensors joined along an axis."""
+
+def stack(*values: Operand, axis: int) -> Tensor:
+    """Tensors joined along a new axis."""
+
+def pad(
+    x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], mode: str = ..., value: float = ...
+) -> Tensor:
+    """x with elements added at the begin and end of every axis (or cut off, where negative)."""
+
+def tile(x: Operand, *, reps: int | Sequence[int]) -> Tensor:
+    """x repeated along every axis."""
+
+def reverse(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
+    """x with axes reversed."""
+
+def depth_to_space(x: Operand, *, block_size: int, mode: str = ...) -> Tensor:
+    """Blocks of channels spread over height and width."""
+
+def pixel_shuffle(x: Operand, *, upscale_factor: int) -> Tensor:
+    """depth_to_space with the channel outermost (mode CRD)."""
+
+def space_to_depth(x: Operand, *, block_size: int) -> Tensor:
+    """Blocks of height and width gathered into channels."""
+
+def resize_nearest_neighbor(
+    x: Operand,
+    *,
+    height: int,
+    width: int,
+    scale_h: float,
+    scale_w: float,
+    offset_h: float = ...,
+    offset_w: float = ...,
+    mode: str = ...,
+    layout: str = ...,
+) -> Tensor:
+    """An image resized: output i reads the source nearest to i * scale + offset."""
+
+def resize_bilinear(
+    x: Operand,
+    *,
+    height: int,
+    width: int,
+    scale_h: float,
+    scale_w: float,
+    offset_h: float = ...,
+    offset_w: float = ...,
+    layout: str = ...,
+) -> Tensor:
+    """An image resized: output i is interpolated at the source coordinate i * scale + offset."""
+
+def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
+    """Slices of x at indices along an axis; negative ones count from the end."""
+
+def gather_along_axis(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
+    """x at an index for each output element, along one axis."""
+
+def gather_nd(x: Operand, indices: Operand, *, batch_dims: int = ...) -> Tensor:
+    """Slices of x at coordinates, the last axis of indices."""
+
+def scatter_along_axis(x: Operand, indices: Operand, updates: Operand, *, axis: int = ..., mode: str = ...) -> Tensor:
+    """x with updates written (or combined) at an index for each, along one axis."""
+
+def scatter_nd(x: Operand, indices: Operand, updates: Operand, *, mode: str = ...) -> Tensor:
+    """x with slices written (or combined) at coordinates."""
+
+def one_hot(
+    indices: Operand, *, axis: int = ..., depth: int, on: float = ..., off: float = ..., dtype: object = ...
+) -> Tensor:
+    """`on` where the new axis equals the index, else `off`."""
+
+def topk(
+    x: Operand, *, axis: int = ..., k: int, largest: bool = ..., sorted: bool = ..., dtype: object = ...
+) -> tuple[Tensor, ...]:
+    """The k largest (or smallest) along an axis and their indices; the lower index first in ties."""
+
+def write_state(state: Operand, update: Operand, position: Operand, *, axis: int = ...) -> Tensor:
+    """Writes update into the state at a position along an axis, in place; the result is the state afterwards."""

@@ -1,0 +1,96 @@
+"""Compiles a model of any form, and loads compiled ones."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.build import Tensor, graph
+from hexane.emit.plan import emit_plan
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.pipeline import compile_graph
+from hexane.runtime.model import Model, PortType
+from hexane.runtime.open_model import OpenModel, Shapes, Values
+from hexane.targets import load_target
+
+
+def compile(
+    model: Any,
+    *,
+    target: str | None = None,
+    threads: int | None = None,
+    dtype: str = "",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Any] | None = None,
+    updates: Sequence[Tensor] = (),
+) -> Model | OpenModel:
+    """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
+
+    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes. dtype="fp16" stores
+    everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use, unless given.
+    input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
+    the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
+    Raises Error for what cannot be imported or compiled.
+    """
+    options = _Options(target, threads, dtype)
+    if isinstance(model, Graph):
+        return options.build(model)
+    if isinstance(model, (Tensor, Mapping)) or (isinstance(model, Sequence) and not isinstance(model, (str, bytes))):
+        return options.build(graph(model, updates))
+    return _compile_onnx(model, options, input_shapes or {}, input_values or {})
+
+
+def _compile_onnx(
+    model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
+) -> Model | OpenModel:
+    from hexane.importers.onnx import import_onnx, signature
+
+    known = signature(model)
+    fixed = {k: np.asarray(v) for k, v in values.items()}
+    given_shapes = {k: tuple(v) for k, v in shapes.items()}
+    open_shapes = {p.name for p in known.inputs if any(not isinstance(d, int) for d in p.shape)} - given_shapes.keys()
+    open_values = known.values - fixed.keys()
+    if not open_shapes and not open_values:
+        return options.build(import_onnx(known.model, shapes=given_shapes, values=fixed))
+
+    def specialise(call_shapes: Shapes, call_values: Values) -> Model:
+        merged = {k: v for k, v in {**call_shapes, **given_shapes}.items() if k in open_shapes or k in given_shapes}
+        return options.build(import_onnx(known.model, shapes=merged, values={**fixed, **call_values}))
+
+    ports = tuple(PortType(p.name, p.shape, p.dtype) for p in known.inputs if p.name not in fixed)
+    return OpenModel(ports, known.outputs, frozenset(open_values), specialise)
+
+
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
+    """A model saved by `Model.save`. Its weights are read from the file as they are needed.
+
+    Raises Error for a file that cannot be read or is not a valid plan.
+    """
+    name = os.fspath(path)
+    core = _core.Program.load(name, _threads(threads))
+    return Model(core, _core.plan_read(np.memmap(name, np.uint8, "r")))
+
+
+class _Options:
+    def __init__(self, target: str | None, threads: int | None, dtype: str) -> None:
+        self.target = load_target(target or os.environ.get("HEXANE_TARGET") or "host")
+        self.threads = _threads(threads)
+        if dtype not in ("", "fp32", "fp16"):
+            raise Error(f"[compile] dtype: got {dtype!r}, need 'fp16', or 'fp32' for the model's own")
+        self.dtype = dtype
+
+    def build(self, model: Graph) -> Model:
+        program = compile_graph(model, self.target, self.dtype)
+        sections = emit_plan(program)
+        return Model(_core.Program(sections, self.threads), sections, program)
+
+
+def _threads(threads: int | None) -> int:
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= threads <= 256:
+        raise Error(f"[compile] threads: got {threads}, need 1..256")
+    return threads

@@ -1,0 +1,147 @@
+"""A compiled model: call it, bind it to buffers, save it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.dtypes import DType, dtype
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class PortType:
+    """An input or output of a model. A dim is None (or a name) while it is not known before the call."""
+
+    name: str
+    shape: tuple[int | str | None, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.name}: {self.dtype}[{dims}]"
+
+
+class Model:
+    """A program that is ready to run, with fixed shapes.
+
+    Runs of one model happen one after the other, whichever threads call it; different models run side by side.
+    """
+
+    def __init__(
+        self, core: _core.Program, sections: _core.Sections | None = None, program: Program | None = None
+    ) -> None:
+        self._core = core
+        self._sections = sections
+        self.program = program
+        self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
+        self.outputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.outputs)
+        self._output_names = [p.name for p in self.outputs]
+        self._params = (
+            {} if program is None else {b.name: b.type for b in program.buffers if b.kind == "weights" and b.name}
+        )
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu", with the instruction set of the kernels."""
+        return f"cpu ({_core.isa()})"
+
+    @property
+    def threads(self) -> int:
+        return self._core.threads
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of every memory space, and of scratch."""
+        spaces = ("arena", "weights", "state", "scratch")
+        return {name: int(getattr(self._core, f"{name}_bytes")) for name in spaces}
+
+    @property
+    def steps(self) -> list[_core.StepInfo]:
+        """The kernel calls in order, with their profile if there is one."""
+        return self._core.steps
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on arrays given in the order of `inputs`, by name, or as one mapping.
+
+        Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an ndarray,
+        or a dict by name where there are several outputs. Raises Error naming the input, what it got and needs.
+        """
+        outputs = self._core.run(arguments(self.inputs, args, kwargs))
+        return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
+
+    def bind(self, **buffers: Any) -> _core.Bound:
+        """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
+
+        Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. Raises
+        Error for a buffer that does not fit its port, a read-only output, or an output that overlaps another buffer.
+        """
+        return self._core.bind(buffers)
+
+    def update(self, **arrays: Any) -> None:
+        """Replaces params by name. Raises Error for an unknown name or another shape."""
+        for name, value in arrays.items():
+            kind = self._params.get(name)
+            array = np.asarray(value)
+            if kind is not None and array.dtype.kind == "f":
+                array = array.astype(kind.dtype.numpy)  # the model may keep it in fp16
+            self._core.update(name, np.ascontiguousarray(array))
+
+    def reset_state(self) -> None:
+        """Puts the initial contents of all states back."""
+        self._core.reset_state()
+
+    def read_state(self, name: str) -> Array:
+        """A copy of the state of that name."""
+        return self._core.read_state(name)
+
+    def write_state(self, name: str, value: Any) -> None:
+        """Replaces the contents of the state of that name."""
+        self._core.write_state(name, np.ascontiguousarray(value))
+
+    def profile(self, on: bool = True) -> None:
+        """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`."""
+        self._core.profile(on)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan to a file. A failure leaves the old file as it was."""
+        if self._sections is None:
+            raise Error("[save] got a model without its plan, need one that was compiled or loaded")
+        _core.plan_save(os.fspath(path), self._sections)
+
+    def __repr__(self) -> str:
+        ports = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        return f"<hexane.Model ({ports[0]}) -> ({ports[1]}), {len(self.steps)} steps on {self.device}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(s['kernel'])}</td><td>{escape(s['source'])}</td><td>{s['cost'] / 1000:.1f}</td></tr>"
+            for s in self.steps[:200]
+        )
+        head = "<tr><th>kernel</th><th>from</th><th>estimated us</th></tr>"
+        return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>"
+
+
+def arguments(
+    inputs: Sequence[PortType], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Mapping[str, Any] | Sequence[Any]:
+    """What a call was given, in port order or by name. Raises Error for a wrong number or unknown names."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+        return args[0]
+    if not kwargs:
+        return args
+    names = [p.name for p in inputs]
+    if len(args) > len(names):
+        raise Error(f"[call] got {len(args)} arrays, need {len(names)}: {', '.join(names)}")
+    given = dict(zip(names, args, strict=False))
+    if twice := given.keys() & kwargs.keys():
+        raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
+    return {**given, **kwargs}

@@ -1,0 +1,72 @@
+"""A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.runtime.model import Model, PortType, arguments
+
+Shapes = Mapping[str, tuple[int, ...]]
+Values = Mapping[str, Array]
+
+
+class OpenModel:
+    """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
+    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one."""
+
+    def __init__(
+        self,
+        inputs: tuple[PortType, ...],
+        outputs: tuple[str, ...],
+        values: frozenset[str],
+        specialise: Callable[[Shapes, Values], Model],
+    ) -> None:
+        self.inputs = inputs
+        self.output_names = outputs
+        self.value_inputs = values
+        self._specialise = specialise
+        self._models: dict[object, Model] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
+        arrays = self._arrays(arguments(self.inputs, args, kwargs))
+        model = self.specialised(arrays)
+        return model({p.name: arrays[p.name] for p in model.inputs})
+
+    def bind(self, **buffers: Any) -> _core.Bound:
+        """As Model's; the values of specialisation inputs are read now, and not again."""
+        names = {p.name for p in self.inputs}
+        model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
+        fixed = {p.name for p in model.inputs}
+        return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
+
+    def specialised(self, arrays: Mapping[str, Array]) -> Model:
+        """The model for these inputs."""
+        shapes = {p.name: arrays[p.name].shape for p in self.inputs}
+        values = {name: arrays[name] for name in self.value_inputs}
+        key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
+        if key not in self._models:
+            self._models[key] = self._specialise(shapes, values)
+        return self._models[key]
+
+    def save(self, path: object) -> None:
+        raise Error(
+            f"[save] got a model whose shapes are open, need `input_shapes` when it is compiled; nothing went to {path}"
+        )
+
+    def _arrays(self, given: Any) -> dict[str, Array]:
+        names = [p.name for p in self.inputs]
+        if not isinstance(given, Mapping):
+            given = dict(zip(names, given, strict=False))
+        if given.keys() != set(names):
+            raise Error(f"[call] got the inputs {', '.join(given) or 'none'}, need {', '.join(names)}")
+        return {k: v if isinstance(v, np.ndarray) else np.asarray(v) for k, v in given.items()}
+
+    def __repr__(self) -> str:
+        return (
+            f"<hexane.OpenModel ({', '.join(map(str, self.inputs))}), compiled for {len(self._models)} sets of shapes>"
+        )
