@@ -66,7 +66,14 @@ void check_spaces(const Plan& plan) {
     fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of the space, ", state);
 }
 
-void check_tensor(const Plan& plan, size_t row) {
+// Broadcast views can be larger than memory, but a sensible one is never larger than what it is combined with.
+uint64_t most_elements(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (const PlanSpace& space : plan.spaces) bytes += std::min(space.bytes, kMostBytes - bytes);
+  return std::min(8 * bytes, kMostBytes);
+}
+
+void check_tensor(const Plan& plan, size_t row, uint64_t most_elements) {
   const PlanTensor& tensor = plan.tensors[row];
   check_string(plan, "tensors", row, "name", tensor.name);
   check_string(plan, "tensors", row, "dtype", tensor.dtype);
@@ -93,8 +100,8 @@ void check_tensor(const Plan& plan, size_t row) {
     if (stride % static_cast<int64_t>(itemsize))
       bad("tensors", row, name, ": strides[", axis, "]: got ", stride, ", need a multiple of ", itemsize);
     if (extent == 0) continue;
-    if (static_cast<uint64_t>(extent) > kMostBytes / elements)
-      bad("tensors", row, name, ": shape: got more than ", kMostBytes, " elements");
+    if (static_cast<uint64_t>(extent) > most_elements / elements)
+      bad("tensors", row, name, ": shape: got more than ", most_elements, " elements");
     elements *= static_cast<uint64_t>(extent);
     if (stride && static_cast<uint64_t>(extent - 1) > (kMostBytes - last) / static_cast<uint64_t>(stride))
       bad("tensors", row, name, ": strides: got more than ", kMostBytes, " bytes");
@@ -254,7 +261,8 @@ Plan read_sections(const Sections& sections) {
     fail("plan", "attrs: got address ", plan.attrs.data(), ", need it aligned to 8 bytes");
   check_strings(plan.strings);
   check_spaces(plan);
-  for (size_t row = 0; row < plan.tensors.size(); ++row) check_tensor(plan, row);
+  const uint64_t most = most_elements(plan);
+  for (size_t row = 0; row < plan.tensors.size(); ++row) check_tensor(plan, row, most);
   check_steps(plan, check_ports(plan));
   return plan;
 }

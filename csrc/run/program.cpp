@@ -56,7 +56,7 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
     if (!plan.weights.empty()) std::memcpy(own_weights_.data(), plan.weights.data(), plan.weights.size());
     weights_ = own_weights_.data();
   }
-  reset();
+  std::copy(plan_.state.begin(), plan_.state.end(), state_.data());  // the rest is zero, and untouched until it is used
   for (uint32_t space = 0; space < plan_.spaces.size(); ++space) bases_.push_back(base_of(space));
   executor_ = std::make_unique<cpu::Executor>(plan_, bases_, threads_);
 }
@@ -139,15 +139,10 @@ void Program::write_state(const PlanTensor& tensor, const std::byte* packed) {
   unpack(tensor, item, packed, state_.data() + tensor.offset);
 }
 
-void Program::reset() {
-  if (state_.size() == 0) return;
-  std::copy(plan_.state.begin(), plan_.state.end(), state_.data());
-  std::memset(state_.data() + plan_.state.size(), 0, state_.size() - plan_.state.size());
-}
-
 void Program::reset_state() {
   const std::lock_guard lock(running_);
-  reset();
+  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), state_.data());
+  std::fill(rest, state_.data() + state_.size(), std::byte{});
 }
 
 void Program::update(const PlanTensor& weight, const std::byte* packed) {

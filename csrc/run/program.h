@@ -51,7 +51,6 @@ class Program {
 
  private:
   void resolve(const Ports& ports);
-  void reset();
   std::byte* base_of(uint32_t space) const;
 
   const std::shared_ptr<const void> owner_;

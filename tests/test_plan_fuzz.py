@@ -1,0 +1,203 @@
+"""Damaged plans: thousands of mutants, and not one may crash, hang, or raise anything but Error. What loads is run once.
+
+Every section is given as an exact-size copy on the heap, so that AddressSanitizer sees a read past its end."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hexane import _core
+from hexane.errors import Error
+from plans import DTYPES, PlanBuilder, copy_plan, many_sided_plan
+
+Sections = dict[str, Any]
+MOST_BYTES = 1 << 22  # larger mutants are loaded, but not run
+EXTREMES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 63, 64, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 1, 2**63]
+DOUBLES = [float("nan"), float("inf"), -1e300, 0.5, 1e300]
+
+
+def matmul_plan() -> PlanBuilder:
+    """y = relu(x @ w + bias) + x, x in the arena."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (5, 20))
+    weights = plan.space("weights", 4 * (20 * 20 + 32))
+    plan.weights = np.ones(20 * 20 + 32, np.float32).tobytes()
+    w = plan.tensor(weights, (20, 20))
+    bias = plan.tensor(weights, (20,), offset=1600)
+    arena = plan.space("arena", 1024)
+    inside = plan.tensor(arena, (5, 20), offset=64)
+    y = plan.port("outputs", "y", (5, 20))
+    plan.step("copy", [x], [inside])
+    epilogue = [("relu", 0.0, 0.0, -1), ("add", 0.0, 0.0, 3)]
+    plan.step("matmul", [inside, w, bias, x], [y], transpose_x=0, transpose_y=1, epilogue=epilogue)
+    return plan
+
+
+def conv_plan() -> PlanBuilder:
+    """y = conv(x), 3x3 with padding, then one that is depthwise."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (1, 6, 5, 4))
+    weights = plan.space("weights", 4 * (8 * 4 * 9 + 8 * 9 + 8))
+    plan.weights = np.ones(8 * 4 * 9 + 8 * 9 + 8, np.float32).tobytes()
+    w = plan.tensor(weights, (8, 4, 3, 3))
+    depthwise = plan.tensor(weights, (8, 1, 3, 3), offset=4 * 8 * 4 * 9)
+    bias = plan.tensor(weights, (8,), offset=4 * (8 * 4 * 9 + 8 * 9))
+    arena = plan.space("arena", 4 * 6 * 5 * 8)
+    inside = plan.tensor(arena, (1, 6, 5, 8))
+    y = plan.port("outputs", "y", (1, 3, 3, 8))
+    plan.step(
+        "conv", [x, w, bias], [inside], strides=[1, 1], dilations=[1, 1], pads=[1, 1, 1, 1], groups=1, epilogue=[]
+    )
+    plan.step(
+        "conv",
+        [inside, depthwise, None],
+        [y],
+        strides=[2, 2],
+        dilations=[1, 1],
+        pads=[1, 1, 1, 1],
+        groups=8,
+        epilogue=[],
+    )
+    return plan
+
+
+PLANS: dict[str, Callable[[], PlanBuilder]] = {
+    "copy": copy_plan,
+    "many_sided": many_sided_plan,
+    "matmul": matmul_plan,
+    "conv": conv_plan,
+}
+
+
+def exact(data: Any) -> Any:
+    return np.frombuffer(bytes(data), np.uint8).copy()
+
+
+def try_plan(source: Any) -> bool:
+    """Loads the plan, and runs it if it loads and is small; True if it loaded."""
+    try:
+        program = _core.Program(source, threads=2)
+        ports = program.inputs + program.outputs
+        size = program.arena_bytes + program.weights_bytes + program.state_bytes
+        size += sum(int(np.prod([float(extent) for extent in port["shape"]])) * 8 for port in ports)
+        if size <= MOST_BYTES:
+            program.run([np.ones(port["shape"], NUMPY[port["dtype"]]) for port in program.inputs])
+    except Error:
+        return False
+    return True
+
+
+NUMPY = {
+    "bool": "?",
+    "fp16": "f2",
+    "fp32": "f4",
+    "fp64": "f8",
+    "int8": "i1",
+    "int16": "i2",
+    "int32": "i4",
+    "int64": "i8",
+}
+NUMPY |= {f"u{name}": f"u{dtype[1]}" for name, dtype in NUMPY.items() if name.startswith("int")}
+
+
+def numbers(sections: Sections) -> Iterator[tuple[Any, int]]:
+    """Every number of the rows and attributes, as an array of 32 or 64-bit integers and the place in it."""
+    for name, dtype in DTYPES.items():
+        rows = sections[name]
+        if dtype.names is None:
+            yield from ((rows, i) for i in range(len(rows)))
+            continue
+        for row in range(len(rows)):
+            for field in dtype.names:
+                values = rows[row : row + 1][field].reshape(-1)
+                yield from ((values, i) for i in range(len(values)))
+    words = sections["attrs"].view(np.int64)
+    yield from ((words, i) for i in range(len(words)))
+
+
+def values_for(array: Any, index: int, others: list[int]) -> list[int]:
+    old = int(array[index])
+    bits = 8 * array.itemsize
+    values = [*EXTREMES, old + 1, old - 1, old * 2, old // 2, -old, old ^ 1 << 17, *others]
+    if bits == 64:
+        values += [int(np.float64(value).view(np.int64)) for value in DOUBLES]
+    return sorted({value % 2**bits for value in values} - {old % 2**bits})
+
+
+def put(array: Any, index: int, value: int) -> None:
+    array.view(f"u{array.itemsize}")[index] = value
+
+
+def as_bytes(sections: Sections) -> Sections:
+    return {name: exact(rows) for name, rows in sections.items()}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_plans_that_are_damaged_are_right(name: str):
+    assert try_plan(PLANS[name]().sections())
+    assert try_plan(exact(PLANS[name]().tobytes()))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_number_set_to_extremes(name: str):
+    sections = PLANS[name]().sections()
+    loaded = 0
+    for array, index in numbers(sections):
+        old = int(array.view(f"u{array.itemsize}")[index])
+        for value in values_for(array, index, [20, 48, 80]):
+            put(array, index, value)
+            loaded += try_plan(as_bytes(sections))
+        put(array, index, old)
+    assert loaded  # names, sources and costs are free: not every mutant is wrong
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", PLANS)
+def test_several_numbers_changed_at_once(name: str, seed: int):
+    print(f"seed {seed}")
+    rng = random.Random(f"{name} {seed}")
+    for _ in range(300):
+        sections = PLANS[name]().sections()
+        places = list(numbers(sections))
+        for array, index in rng.choices(places, k=rng.randint(2, 4)):
+            donor, at = rng.choice(places)
+            put(array, index, rng.choice(values_for(array, index, [int(donor[at])])))
+        try_plan(as_bytes(sections))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", PLANS)
+def test_damaged_files_with_their_checksum_made_right(name: str, seed: int):
+    print(f"seed {seed}")
+    rng = random.Random(f"{name} {seed}")
+    original = PLANS[name]().tobytes()
+    for _ in range(400):
+        data = bytearray(original)
+        match rng.randrange(4):
+            case 0:
+                del data[rng.randrange(len(data)) :]
+            case 1:
+                for _ in range(rng.randint(1, 3)):
+                    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            case 2:
+                at = rng.randrange(len(data))
+                data[at : at + rng.randrange(64)] = rng.randbytes(rng.randrange(64))
+            case 3:
+                at, to = rng.randrange(len(data) - 64), rng.randrange(len(data) - 64)
+                data[to : to + 64] = data[at : at + 64]
+        if len(data) >= 32:
+            if rng.random() < 0.7:
+                data[16:24] = len(data).to_bytes(8, "little")
+            data[24:32] = _core.xxh64(bytes(data[32:])).to_bytes(8, "little")
+        try_plan(exact(data))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_bytes_are_refused(seed: int):
+    rng = random.Random(seed)
+    data = rng.randbytes(rng.randrange(2000))
+    assert not try_plan(exact(data))
+    assert not try_plan(exact(b"HEXANE\x1a\n\x01\0\0\0\x0a\0\0\0" + data))
