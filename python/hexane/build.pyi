@@ -9,8 +9,6 @@ from hexane.dtypes import DType
 from hexane.graph import Graph, TensorType, Value
 from hexane.ops import Op
 
-Operand = Tensor | np.ndarray[Any, Any] | float
-
 class Tensor:
     value: Value
     def __init__(self, value: Value) -> None: ...
@@ -82,7 +80,7 @@ def stub() -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]]
 
-# ---- one function for each op
+Operand = Tensor | np.ndarray[Any, Any] | float
 
 def abs(x: Operand) -> Tensor:
     """The absolute value."""

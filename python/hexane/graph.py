@@ -25,7 +25,7 @@ from hexane.errors import Error
 MAX_RANK = 8
 MAX_BYTES = 1 << 46  # no tensor is larger: an overflowing product of dims is refused where it arises
 
-AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[Any, ...], ...] | DType
+AttrValue = Any  # bool, int, float, str, DType, and tuples of them: what the record of the op declares
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -71,19 +71,19 @@ class Value(NamedTuple):
     """One output of a node."""
 
     node: "Node"
-    index: int = 0
+    output: int = 0
 
     @property
     def type(self) -> TensorType:
-        return self.node.types[self.index]
+        return self.node.types[self.output]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.node.types[self.index].shape
+        return self.node.types[self.output].shape
 
     @property
     def dtype(self) -> DType:
-        return self.node.types[self.index].dtype
+        return self.node.types[self.output].dtype
 
 
 class Node:

@@ -29,7 +29,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
         results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)
         if not isinstance(results, list):
             results = [results]
-        for kind, alpha, beta, operand in slots:  # type: ignore[union-attr, misc]
+        for kind, alpha, beta, operand in slots:
             results[0] = _slot(results[0], kind, alpha, beta, wide[operand] if operand >= 0 else None)
         return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
 

@@ -198,11 +198,14 @@ def _conv_transpose(
     w = weight.reshape(groups, -1, *weight.shape[1:])
     y = np.zeros((x.shape[0], groups, weight.shape[1], *full), x.dtype)
     for tap in product(*map(range, kernel)):
-        index = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, s, n in zip(tap, dilations, strides, spatial, strict=True)
+        index: Any = (
+            ...,
+            *(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, s, n in zip(tap, dilations, strides, spatial, strict=True)
+            ),
         )
-        y[(..., *index)] += np.einsum("ngc...,gco->ngo...", grouped, w[(..., *tap)])
+        y[index] += np.einsum("ngc...,gco->ngo...", grouped, w[(..., *tap)])
     y = y.reshape(y.shape[0], -1, *full)
     y = y[(slice(None), slice(None), *(slice(p[0], p[0] + o) for p, o in zip(pairs(pad), out, strict=True)))]
     if bias is not None:

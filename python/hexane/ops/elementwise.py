@@ -23,7 +23,7 @@ from hexane.ops.spec import (
 )
 
 Array = Any
-_erf = np.frompyfunc(math.erf, 1, 1)
+_erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(x: Array) -> Array:

@@ -77,7 +77,7 @@ def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
     return np.stack(items).reshape(*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :])
 
 
-_SCATTER = {"update": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_SCATTER: dict[str, Any] = {"update": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 _MODE = text("update", tuple(_SCATTER))
 
 

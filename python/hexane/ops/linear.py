@@ -80,7 +80,7 @@ def _attention(
 ) -> Array:
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * _scale(query.shape, scale)
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
     return np.matmul(softmax(scores, -1), value)
@@ -95,7 +95,7 @@ def _expand_attention(
     scores = b.matmul(scaled, key, transpose_y=True)
     lowest = np.array(-np.inf, kind)
     if causal:
-        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=bool)), scores, b.const(lowest))
+        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, b.const(lowest))
     if mask is not None:
         scores = b.select(mask, scores, b.const(lowest)) if mask.dtype is BOOL else b.add(scores, mask)
     return b.matmul(b.softmax(scores, axis=len(scores.shape) - 1), value)

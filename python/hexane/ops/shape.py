@@ -274,7 +274,7 @@ def _source(size: int, out: int, scale: float, offset: float) -> Array:
     return np.arange(out) * scale + offset
 
 
-_NEAREST = {
+_NEAREST: dict[str, Any] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round_prefer_floor": lambda v: np.ceil(v - 0.5),

@@ -109,7 +109,7 @@ def _axis(node: Node, moved: _Moved) -> bool:
         None if v is None else moved.last(v) if same else moved.plain(v)
         for v, same in zip(node.inputs, same_rank, strict=True)
     ]
-    attrs = {**node.attrs, "axis": _place(int(node.attrs["axis"]), rank)}  # type: ignore[call-overload]
+    attrs = {**node.attrs, "axis": _place(int(node.attrs["axis"]), rank)}
     moved.add(node, apply(OPS[node.op], inputs, attrs, node.sources), last=True)
     return True
 
@@ -118,7 +118,7 @@ def _reduce(node: Node, moved: _Moved) -> bool:
     value = node.inputs[0]
     assert value is not None
     rank = value.type.rank
-    axes: tuple[int, ...] = node.attrs["axes"]  # type: ignore[assignment]
+    axes: tuple[int, ...] = node.attrs["axes"]
     attrs = {**node.attrs, "axes": tuple(_place(a, rank) for a in axes)}
     kept = [a for a in range(1, rank) if a not in axes]
     if not node.attrs["keep_dims"] and 1 in kept and len(kept) > 1:
@@ -139,7 +139,7 @@ def _per_axis(node: Node, moved: _Moved) -> bool:
 def _transpose(node: Node, moved: _Moved) -> bool:
     value = node.inputs[0]
     assert value is not None
-    perm: tuple[int, ...] = node.attrs["perm"]  # type: ignore[assignment]
+    perm: tuple[int, ...] = node.attrs["perm"]
     composed = tuple(_place(p, len(perm)) for p in perm)
     moved.add(node, (transposed(moved.last(value), composed, node.sources),))
     return True

@@ -21,7 +21,10 @@ def fuse_bias(graph: Graph) -> Graph:
         for i in (0, 1):
             product, bias = inputs[i], inputs[1 - i]
             maker = made_by(product, *_FUSABLE)
-            if maker is None or bias is None or maker.inputs[2] is not None or counts[node.inputs[i]] != 1:
+            if maker is None or bias is None or maker.inputs[2] is not None or maker.attrs["epilogue"]:
+                continue
+            old = node.inputs[i]
+            if old is None or counts[old] != 1:
                 continue
             axis = len(maker.types[0].shape) - 1 if maker.op == "matmul" else 1
             if maker.types[0] != node.types[0] or not _only_along(bias, axis, maker.types[0].shape):

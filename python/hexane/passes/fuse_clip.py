@@ -15,7 +15,7 @@ def fuse_clip(graph: Graph) -> Graph:
         if node.op != "clip" or node.types[0].dtype.kind != "float":
             return None
         # -0.0 is not 0.0: a lower limit of -0.0 keeps the sign that relu drops.
-        bounds = (float(node.attrs["alpha"]), float(node.attrs["beta"]))  # type: ignore[arg-type]
+        bounds = (float(node.attrs["alpha"]), float(node.attrs["beta"]))
         name = _NAMED.get(bounds) if math.copysign(1, bounds[0]) > 0 else None
         return None if name is None else apply(OPS[name], inputs, {}, node.sources)
 

@@ -32,7 +32,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
                 if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
                     return _absorb(producer.node, "add", (0.0, 0.0), others[0], node.sources)
             else:
-                numbers = [float(v) for v in node.attrs.values()]  # type: ignore[arg-type]
+                numbers = [float(v) for v in node.attrs.values()]
                 return _absorb(producer.node, node.op, (*numbers, 0.0, 0.0)[:2], None, node.sources)
         return None
 
@@ -44,7 +44,7 @@ def _takes(producer: Node, node: Node) -> bool:
     op = OPS.get(producer.op)
     if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype.kind != "float":
         return False
-    slots: tuple[tuple[object, ...], ...] = producer.attrs["epilogue"]  # type: ignore[assignment]
+    slots: tuple[tuple[object, ...], ...] = producer.attrs["epilogue"]
     if len(slots) == MAX_SLOTS:
         return False
     if node.op == "add":
@@ -58,6 +58,6 @@ def _absorb(
 ) -> tuple[Value, ...]:
     inputs = [*producer.inputs, *([] if operand is None else [operand])]
     slot = (kind, *numbers, -1 if operand is None else len(inputs) - 1)
-    attrs = {**producer.attrs, "epilogue": (*producer.attrs["epilogue"], slot)}  # type: ignore[misc]
+    attrs = {**producer.attrs, "epilogue": (*producer.attrs["epilogue"], slot)}
     joined = (*producer.sources, *(s for s in sources if s not in producer.sources))
     return apply(OPS[producer.op], inputs, attrs, joined)

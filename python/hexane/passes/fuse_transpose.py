@@ -20,7 +20,7 @@ def fuse_transpose(graph: Graph) -> Graph:
             maker = made_by(operands[i], "transpose")
             if maker is None:
                 continue
-            perm = list(maker.attrs["perm"])  # type: ignore[arg-type]
+            perm = list(maker.attrs["perm"])
             perm[-1], perm[-2] = perm[-2], perm[-1]
             if perm[-1] == len(perm) - 1:
                 operands[i] = transposed(maker.inputs[0], tuple(perm), node.sources)  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ def transposed(value: Value, perm: tuple[int, ...], sources: tuple[str, ...] = (
     """
     maker = made_by(value, "transpose")
     if maker is not None:
-        inner: tuple[int, ...] = maker.attrs["perm"]  # type: ignore[assignment]
+        inner: tuple[int, ...] = maker.attrs["perm"]
         source = maker.inputs[0]
         assert source is not None
         return transposed(source, tuple(inner[p] for p in perm), sources)

@@ -100,7 +100,7 @@ class _Placer:
 
     def _pieces(self, node: Node) -> list[tuple[Value, View]]:
         """Each operand of a concatenation and the part of the result it becomes."""
-        whole, axis, at = self.home[node.values[0]], int(node.attrs["axis"]), 0  # type: ignore[call-overload]
+        whole, axis, at = self.home[node.values[0]], int(node.attrs["axis"]), 0
         pieces = []
         for value in node.inputs:
             assert value is not None

@@ -29,9 +29,9 @@ def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
         view = node.op in OPS and OPS[node.op].view
         for value in node.values:
             root[value] = root[node.inputs[0]] if view else value  # type: ignore[index]
-        for value in (*node.inputs, *node.values):
-            if value is not None:
-                last[root[value]] = i
+        for operand in (*node.inputs, *node.values):
+            if operand is not None:
+                last[root[operand]] = i
     for value in graph.roots:
         last[root[value]] = len(order)
     ends: dict[int, int] = {}
