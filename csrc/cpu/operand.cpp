@@ -2,6 +2,10 @@
 #include "cpu/operand.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/fp16.h"
 
 namespace hexane::cpu {
 
@@ -61,6 +65,34 @@ int check_axis(const char* kernel, int64_t axis, int rank) {
 
 void check_list(const char* kernel, const char* attribute, const IntList& list) {
   if (list.count < 0 || list.count > 8) fail(kernel, attribute, ": got ", list.count, " values, need 0 to 8");
+}
+
+uint64_t scalar_bits(const char* kernel, DType dtype, double value) {
+  // Truncated to an integer in [low, high); both bounds are exact as doubles.
+  const auto integer = [&](double low, double high) {
+    const double whole = std::trunc(value);
+    if (!(whole >= low && whole < high))
+      fail(kernel, "value: got ", value, ", need what ", info(dtype).name, " can hold");
+    return static_cast<uint64_t>(static_cast<int64_t>(whole));
+  };
+  switch (dtype) {
+    case DType::kBool:
+      return value != 0;
+    case DType::kInt8:
+      return integer(-0x1p7, 0x1p7);
+    case DType::kUint8:
+      return integer(0, 0x1p8);
+    case DType::kInt32:
+      return integer(-0x1p31, 0x1p31);
+    case DType::kInt64:
+      return integer(-0x1p63, 0x1p63);
+    case DType::kFp16:
+      return to_fp16(static_cast<float>(value)).bits;
+    case DType::kFp32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    default:
+      fail(kernel, "dtype: got ", info(dtype).name, ", need bool, int8, uint8, int32, int64, fp16 or fp32");
+  }
 }
 
 void cut_lines(const Call& call, Cuts& cuts) {

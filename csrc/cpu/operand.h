@@ -28,6 +28,9 @@ int check_axis(const char* kernel, int64_t axis, int rank);
 // Throws Error unless the list has between 0 and 8 values.
 void check_list(const char* kernel, const char* attribute, const IntList& list);
 
+// The bits of a number attribute as an element of `dtype`; throws Error if that cannot hold it.
+uint64_t scalar_bits(const char* kernel, DType dtype, double value);
+
 // Cuts along every axis that is longer than one, the outermost first; pieces of the innermost are whole cache lines.
 void cut_lines(const Call& call, Cuts& cuts);
 

@@ -12,7 +12,11 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       conv_table(),
       conv_transpose_table(),
       copy_table(),
+      gather_table(),
       matmul_table(),
+      pad_table(),
+      pool_table(),
+      scatter_table(),
   };
   return tables;
 }

@@ -21,6 +21,8 @@ struct StridedCopy {
   CopyAxis cols;
   int num_outer;
   CopyAxis outer[8];  // outermost first
+
+  bool contiguous() const { return body && rows.extent == 1 && cols.extent == 1; }  // one run of `unit` bytes
 };
 
 // `axes` in any order; no two elements of the output share bytes.

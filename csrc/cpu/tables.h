@@ -8,6 +8,10 @@ namespace hexane::cpu {
 std::span<const Kernel> conv_table();
 std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();
+std::span<const Kernel> gather_table();
 std::span<const Kernel> matmul_table();
+std::span<const Kernel> pad_table();
+std::span<const Kernel> pool_table();
+std::span<const Kernel> scatter_table();
 
 }  // namespace hexane::cpu
