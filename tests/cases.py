@@ -1,0 +1,52 @@
+"""The catalogue's own examples as arrays and graphs."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+import hexane as hx
+from hexane.build import FUNCTIONS
+from hexane.dtypes import DTYPES, FP32
+from hexane.graph import Array, Graph
+from hexane.ops import OPS, Op
+from hexane.ops.spec import Case
+
+CASES = [(op, i) for op in OPS.values() for i in range(len(op.cases))]
+IDS = [f"{op.name}-{i}" for op, i in CASES]
+
+
+def arrays(op: Op, case: Case) -> list[Array | None]:
+    """The inputs of a case: seeded by its op's name."""
+    if case.arrays:
+        return [np.asarray(a) for a in case.arrays]
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+    found: list[Array | None] = []
+    for i, shape in enumerate(case.shapes):
+        if shape is None:
+            found.append(None)
+            continue
+        kind = DTYPES[case.dtypes[min(i, len(case.dtypes) - 1)]]
+        values = rng.uniform(case.low, case.high, shape)
+        found.append(values > 0 if kind.kind == "bool" else values.astype(kind.numpy))
+    return found
+
+
+def graph_of(op: Op, case: Case, inputs: list[Array | None], half: bool = False) -> Graph:
+    """A graph of the one op; with `half`, on fp16 in place of fp32."""
+    tensors: list[Any] = []
+    for i, array in enumerate(inputs):
+        if array is None:
+            tensors.append(None)
+            continue
+        kind = hx.const(array).dtype
+        tensors.append(hx.input(f"x{i}", array.shape, "fp16" if half and kind is FP32 else kind))
+    results = FUNCTIONS[op.name](*tensors, **dict(case.attrs or {}))
+    return hx.graph(list(results) if isinstance(results, tuple) else results)
+
+
+def feeds(graph: Graph, inputs: list[Array | None]) -> dict[str, Array]:
+    return {
+        str(v.node.attrs["name"]): np.asarray(inputs[int(str(v.node.attrs["name"])[1:])]).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }

@@ -1,0 +1,44 @@
+"""When a result is right: the one place that names tolerances."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Array
+
+FP32_RELATIVE = 1e-5  # of the largest magnitude of the reference
+
+
+def assert_close(got: Any, want: Array) -> None:
+    """fp32 and fp64 within FP32_RELATIVE of the largest value, fp16 within 1 ulp, everything else exactly."""
+    got = np.asarray(got)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if want.dtype == np.float16:
+        assert_within_ulps(got, want, 1)
+    elif want.dtype.kind == "f":
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(got[~finite], want[~finite])
+        if finite.any():
+            error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64)).max()
+            assert error <= FP32_RELATIVE * np.abs(want[finite]).max(), f"error {error}"
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def assert_within_ulps(got: Any, want: Array, ulps: int) -> None:
+    """Within so many representable numbers; NaN equals NaN."""
+    got = np.asarray(got)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if want.dtype.kind != "f":
+        np.testing.assert_array_equal(got, want)
+        return
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    distance = np.abs(_ordered(got) - _ordered(want))
+    distance[np.isnan(want)] = 0
+    assert not distance.size or distance.max() <= ulps, f"{distance.max()} ulps"
+
+
+def _ordered(array: Array) -> Array:
+    """Floats as integers whose difference counts the representable numbers between them."""
+    bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
+    return np.where(bits < 0, -(bits & ((1 << (8 * array.dtype.itemsize - 1)) - 1)), bits)

@@ -1,0 +1,145 @@
+"""Every op of the catalogue: its kernel or expansion against its record, on the record's own cases."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import CASES, IDS, arrays, feeds, graph_of
+from compare import assert_close, assert_within_ulps
+
+import hexane as hx
+from hexane import _core
+from hexane.build import stub
+from hexane.emit.attrs import fields
+from hexane.ops import OPS, Op
+from hexane.passes.place import kernel_attrs
+from hexane.reference import run_reference
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)
+def test_an_op_computes_what_its_record_says(op: Op, i: int) -> None:
+    inputs = arrays(op, op.cases[i])
+    graph = graph_of(op, op.cases[i], inputs)
+    want = run_reference(graph, feeds(graph, inputs))
+    got = hx.compile(graph, threads=1)._core.run(feeds(graph, inputs))
+    for array, port in zip(got, graph.outputs, strict=True):
+        assert_close(array, want[port.name])
+
+
+@pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)
+def test_fp16_kernels_round_once(op: Op, i: int) -> None:
+    inputs = arrays(op, op.cases[i])
+    try:
+        graph = graph_of(op, op.cases[i], inputs, half=True)
+    except hx.Error:
+        pytest.skip("the op does not take fp16")
+    if op.expand is not None:
+        pytest.skip("an expansion rounds after each of its ops")
+    want = run_reference(graph, feeds(graph, inputs))
+    got = hx.compile(graph, threads=1)._core.run(feeds(graph, inputs))
+    for array, port in zip(got, graph.outputs, strict=True):
+        assert_within_ulps(array, want[port.name], 1)
+
+
+@pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)
+def test_an_op_prints_and_reads_back(op: Op, i: int) -> None:
+    graph = graph_of(op, op.cases[i], arrays(op, op.cases[i]))
+    assert str(hx.parse(str(graph), graph.constants())) == str(graph)
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_an_op_has_exactly_one_way_to_run(op: Op) -> None:
+    assert bool(op.kernel) != (op.expand is not None)
+    assert op.doc.endswith((".", "sum."))
+    assert op.cases or op.name == "write_state"
+
+
+@pytest.mark.parametrize(("op", "i"), [(op, i) for op, i in CASES if op.kernel], ids=lambda x: getattr(x, "name", x))
+def test_kernel_attributes_are_the_fields_of_the_struct(op: Op, i: int) -> None:
+    rows = [row for row in _core.kernels() if row["name"] == op.kernel]
+    assert rows
+    if op.kernel == "copy":
+        return
+    node = graph_of(op, op.cases[i], arrays(op, op.cases[i])).outputs[0].value.node
+    for row in rows:
+        assert list(kernel_attrs(node)) == [name for name, _, _ in fields(row["attrs"])]
+
+
+SIZES = {"i": 8, "f": 8, "s": 8, "L": 72, "E": 136}
+
+
+@pytest.mark.parametrize("row", _core.kernels(), ids=lambda row: f"{row['name']}-{row['dtypes']}")
+def test_a_kernel_row_is_consistent(row: _core.KernelRow) -> None:
+    assert row["attrs_bytes"] == sum(SIZES[kind] * count for _, kind, count in fields(row["attrs"]))
+    assert row["accepts"] in ("strided", "rows", "dense")
+    assert row["numerics"] == "ieee"
+
+
+def test_every_kernel_serves_an_op() -> None:
+    assert {row["name"] for row in _core.kernels()} - {op.kernel for op in OPS.values()} == set()
+
+
+def test_dtypes_are_the_same_in_both_languages() -> None:
+    from hexane.dtypes import DTYPES
+
+    assert _core.dtypes() == {d.name: d.bits for d in DTYPES.values()}
+
+
+def test_the_stub_is_derived_from_the_records() -> None:
+    text = (ROOT / "python" / "hexane" / "build.pyi").read_text()
+    squeezed = "".join(text.split())
+    for function in stub().split("\n\n"):
+        head = function.partition("->")[0]
+        assert "".join(head.split()).rstrip(",)") in squeezed.replace(",)", ")"), f"{head}: run python -m hexane.build"
+
+
+def test_adding_an_op_touches_the_record_and_one_kernel() -> None:
+    """The whole of mish: its record, its kernel's row, and the derived stub."""
+    files = subprocess.run(
+        ["grep", "-rlw", "mish", "python/hexane", "csrc", "--include=*.py", "--include=*.pyi", "--include=*.cpp", "--include=*.h"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert "python/hexane/ops/elementwise.py" in files
+    assert "python/hexane/build.pyi" in files
+    assert sum(f.startswith("csrc/cpu/") for f in files) == len(files) - 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: hx.conv(x, np.ones((2, 9, 3, 3), "f")), "need 3 at axis 1"),
+        (lambda x: hx.conv(x, np.ones((2, 3, 9, 9), "f")), "need at least 9"),
+        (lambda x: x @ np.ones((3, 3), "f"), "must match"),
+        (lambda x: x + np.ones((7,), "f"), "need shapes that broadcast"),
+        (lambda x: x + np.ones((8,), "d"), "need one dtype"),
+        (lambda x: hx.reshape(x, shape=(7, -1)), "need a multiple of 7"),
+        (lambda x: hx.softmax(x, axis=4), "need -4..3"),
+        (lambda x: hx.leaky_relu(x, alhpa=1), "unexpected keyword argument 'alhpa'"),
+        (lambda x: hx.transpose(x, perm=(0, 0, 1, 2)), "need each axis once"),
+        (lambda x: hx.clip(x, alpha=2, beta=1), "need alpha <= beta"),
+        (lambda x: hx.relu(hx.input("b", (2,), "bool")), "need a numeric dtype"),
+        (lambda x: x[0, 0, 0, 0, 0], "need at most 4"),
+        (lambda x: x[9], "need -1..0"),
+        (lambda x: hx.input("y", (-1, 2)), "not negative"),
+        (lambda x: hx.input("y", (2**40, 2**40)), "2^46 bytes"),
+        (lambda x: hx.broadcast_to(x, shape=(2**30, 3, 8, 8)), None),
+        (lambda x: hx.input("y", (1,) * 9), "rank 9"),
+        (lambda x: bool(x), "True or False"),
+    ],
+)  # fmt: skip
+def test_a_bad_call_says_what_it_got_and_needs(call, message) -> None:  # type: ignore[no-untyped-def]
+    x = hx.input("x", (1, 3, 8, 8))
+    if message is None:
+        call(x)
+        return
+    with pytest.raises(hx.Error, match=message.replace("^", r"\^").replace(".", r"\.")):
+        call(x)
+
+
+def test_an_error_names_the_op_and_the_users_line() -> None:
+    x = hx.input("x", (1, 3))
+    with pytest.raises(hx.Error, match=r"\[add at test_catalogue\.py:\d+\]"):
+        x + np.ones((7,), "f")

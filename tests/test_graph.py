@@ -1,0 +1,196 @@
+"""The graph: identity of nodes, order, printing and parsing, names, sources, deep graphs."""
+
+import gc
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Graph, constant, source_scope
+from hexane.passes.fold import fold
+
+
+def test_equal_nodes_are_one_node() -> None:
+    x = hx.input("x", (3,))
+    assert hx.relu(x).value == hx.relu(x).value
+    assert (x + 1.0).value.node is (x + 1.0).value.node
+    assert hx.relu(x).value != hx.tanh(x).value
+
+
+def test_inputs_params_and_states_never_merge() -> None:
+    assert hx.input("x", (3,)).value != hx.input("x", (3,)).value
+    assert hx.param("w", np.zeros(3, "f")).value != hx.param("w", np.zeros(3, "f")).value
+    assert hx.state("s", (3,)).value != hx.state("s", (3,)).value
+
+
+def float32(bits: int) -> np.ndarray:
+    return np.frombuffer(struct.pack("<I", bits), np.float32)
+
+
+def test_constants_compare_by_their_bits() -> None:
+    assert constant(float32(0x7FC00000)) == constant(float32(0x7FC00000))
+    assert constant(float32(0x7FC00000)) != constant(float32(0x7FC00001))
+    assert constant(np.array([0.0], "f")) != constant(np.array([-0.0], "f"))
+    assert constant(np.zeros(2, "f")) != constant(np.zeros(2, "i4"))
+    assert constant(np.zeros((2, 1), "f")) != constant(np.zeros((1, 2), "f"))
+
+
+def test_attributes_compare_by_their_bits() -> None:
+    x = hx.input("x", (3,))
+    assert hx.clip(x, alpha=0.0).value != hx.clip(x, alpha=-0.0).value
+
+
+def test_a_constant_keeps_its_value_when_the_callers_array_changes() -> None:
+    array = np.ones(3, "f")
+    c = hx.const(array)
+    array[:] = 7
+    assert hx.const(np.ones(3, "f")).value == c.value
+
+
+def test_merged_nodes_join_their_sources() -> None:
+    x = hx.input("x", (3,))
+    with source_scope("first"):
+        a = hx.relu(x)
+    with source_scope("second"):
+        b = hx.relu(x)
+    assert a.value == b.value
+    assert a.value.node.sources == ("first", "second")
+
+
+def test_sources_survive_every_pass() -> None:
+    from hexane.pipeline import lower
+    from hexane.targets import load_target
+
+    x = hx.input("x", (1, 3, 8, 8))
+    with source_scope("the_conv"):
+        y = hx.conv(x, np.ones((4, 3, 3, 3), "f"))
+    with source_scope("the_relu"):
+        y = hx.relu(y)
+    with source_scope("the_head"):
+        y = hx.linear(hx.flatten(y), np.ones((2, 144), "f"))
+    lowered = lower(hx.graph(y), load_target("host"))
+    sources = {node.op: node.sources for node in lowered.nodes}
+    assert sources["conv"] == ("the_conv", "the_relu")
+    assert sources["matmul"] == ("the_head",)
+
+
+def test_nodes_come_operands_first_and_each_once() -> None:
+    x = hx.input("x", (4,))
+    a = hx.exp(x)
+    graph = hx.graph([a + hx.tanh(a), a * 2.0])
+    seen = set()
+    for node in graph.nodes:
+        assert all(v is None or v.node in seen for v in node.inputs)
+        seen.add(node)
+    assert len(seen) == len(graph.nodes)
+
+
+def chain(length: int) -> Graph:
+    x = hx.input("x", (1, 4))
+    for i in range(length):
+        x = hx.tanh(x) if i % 2 else x + 1.0
+    return hx.graph(x)
+
+
+def test_a_chain_of_20000_nodes_prints_folds_and_is_freed() -> None:
+    graph = chain(20_000)
+    assert len(graph.nodes) == 20_002
+    text = str(graph)
+    assert str(hx.parse(text, graph.constants())) == text
+    assert len(fold(graph).nodes) == 20_002
+    del graph
+    gc.collect()
+
+
+def test_outputs_are_named_after_their_op() -> None:
+    x = hx.input("x", (3,))
+    graph = hx.graph([hx.relu(x), hx.relu(x + 1.0), hx.tanh(x)])
+    assert [p.name for p in graph.outputs] == ["relu", "relu_1", "tanh"]
+    assert [p.name for p in hx.graph({"y": hx.relu(x)}).outputs] == ["y"]
+
+
+def test_an_output_is_not_named_like_an_input() -> None:
+    relu = hx.input("relu", (3,))
+    assert hx.graph(hx.relu(relu)).outputs[0].name == "relu_1"
+    with pytest.raises(hx.Error, match="port name 'relu' twice"):
+        hx.graph({"relu": hx.relu(relu)})
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    with pytest.raises(hx.Error, match="name 'x' twice"):
+        hx.graph(hx.input("x", (3,)) + hx.input("x", (3,)))
+
+
+def test_inputs_are_in_the_order_they_were_made() -> None:
+    a, b = hx.input("a", (3,)), hx.input("b", (3,))
+    assert hx.graph(b - a).input_names() == ["a", "b"]
+
+
+def test_parsing_gives_the_same_text(golden) -> None:  # type: ignore[no-untyped-def]
+    x = hx.input("image", (1, 3, 6, 6))
+    with source_scope('a "quoted"\nname'):
+        y = hx.relu(hx.conv(x, np.arange(108, dtype="f").reshape(4, 3, 3, 3), np.float32([1, -2.5, np.inf, 0]), pad=1))
+    values, at = hx.topk(hx.reshape(y, shape=(4, 36)), k=2)
+    state = hx.state("odd name", (4, 8))
+    written = hx.write_state(state, values, hx.input("position", (), "int32"), axis=1)
+    scaled = written * hx.param("scale", np.float32([np.nan]))
+    graph = hx.graph({"first": scaled, "at": at}, name="all kinds")
+    with source_scope():
+        assert str(hx.parse(str(graph), graph.constants())) == str(graph)
+    golden("graph", hx.printer.print_graph(graph, sources=False) if hasattr(hx, "printer") else str(graph))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "need one"),
+        ("nonsense", r"\[line 1\].*need `graph NAME"),
+        ("graph g (%x: fp32[2])\n  %0 = nope(%x) : fp32[2]\n  return a=%0", r"\[line 2\].*an op of the catalogue"),
+        ("graph g (%x: fp32[2])\n  %0 = relu(%y) : fp32[2]\n  return a=%0", r"\[line 2\].*defined above"),
+        ("graph g (%x: fp32[2])\n  %0 = relu(%x) : fp32[3]\n  return a=%0", r"\[line 2\].*got the types fp32\[3\]"),
+        ("graph g (%x: fp33[2])\n  return a=%x", r"\[line 1\].*got the dtype fp33"),
+        ("graph g (%x: fp32[2])\n  %0 = const @00 : fp32[2]\n  return a=%0", r"\[line 2\].*need its array"),
+        ("graph g (%x: fp32[2])\n  %0 = relu(%x) {alpha=__import__} : fp32[2]\n  return a=%0", r"\[line 2\]"),
+    ],
+)
+def test_text_that_is_not_a_graph_names_the_line(text: str, message: str) -> None:
+    with pytest.raises(hx.Error, match=message):
+        hx.parse(text)
+
+
+def test_the_picture_is_svg_and_escapes_names(tmp_path: Path) -> None:
+    from xml.etree import ElementTree
+
+    picture = hx.graph(hx.relu(hx.input("<&>", (3,))))._repr_html_()
+    ElementTree.fromstring(picture)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int32", "bool"])
+def test_indexing_is_numpys(dtype: str) -> None:
+    array = np.arange(60).reshape(3, 4, 5)
+    x = hx.input("x", (3, 4, 5), dtype)
+    array = array.astype(x.dtype.numpy)
+    cases = (
+        np.s_[1], np.s_[..., -1], np.s_[1:, None, ::2], np.s_[::-1, 1:3], np.s_[:, 3:0:-2, 4], np.s_[2:1], np.s_[-2:, ..., 0:99:3],
+    )  # fmt: skip
+    for index in cases:
+        got = hx.compile(x[index], threads=1)(array)
+        np.testing.assert_array_equal(got, array[index])
+
+
+def test_operators_are_numpys() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(0.5, 2, (3, 4)).astype("f"), rng.uniform(0.5, 2, (4,)).astype("f")
+    x, y = hx.input("x", (3, 4)), hx.input("y", (4,))
+    pairs = [
+        (x + y, a + b), (1 - x, 1 - a), (x * 2, a * 2), (b / x, b / a), (x**2, a**2), (2**x, 2**a), (x // 0.3, a // 0.3),
+        (-x, -a), (abs(-x), a), (x @ y, a @ b), (a.T @ x, a.T @ a), (x < y, a < b), (x >= 1.0, a >= 1), (x == x, a == a),
+        (x != y, a != b), ((x > 1) & (x < 2), (a > 1) & (a < 2)), (~(x > 1), a <= 1), (x % 0.3, a % 0.3),
+    ]  # fmt: skip
+    for tensor, want in pairs:
+        graph = hx.graph(tensor)
+        got = hx.compile(graph, threads=1)({n: {"x": a, "y": b}[n] for n in graph.input_names()})
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+        assert got.dtype == want.dtype

@@ -1,0 +1,86 @@
+"""The direction of imports: a module imports what stands before it in the list, or its own layer."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYTHON = ROOT / "python" / "hexane"
+CSRC = ROOT / "csrc"
+
+# Each line may import the lines above it and itself. `_core` is the C++ library.
+PYTHON_LAYERS = (
+    ("errors", "dtypes", "_core"),
+    ("graph", "printer"),
+    ("targets", "program"),
+    ("ops",),
+    ("match", "build", "parse", "reference", "verify"),
+    ("importers", "passes"),
+    ("emit",),
+    ("pipeline",),
+    ("runtime",),
+    ("__init__",),
+    ("cli", "__main__"),
+)
+CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu"), ("run",), ("bind",))
+
+
+def layer(name: str, layers: tuple[tuple[str, ...], ...]) -> int:
+    found = [i for i, names in enumerate(layers) if name in names]
+    assert found, f"{name} has no layer: add it to this test and to docs/design.md"
+    return found[0]
+
+
+def module(path: Path) -> str:
+    return path.relative_to(PYTHON).parts[0].removesuffix(".py")
+
+
+def python_imports(path: Path) -> Iterator[str]:
+    """First parts below `hexane` of what the file imports at run time."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hexane":
+            parts = (node.module or "").split(".")
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("hexane."))
+
+
+@pytest.mark.parametrize("path", sorted(PYTHON.rglob("*.py")), ids=lambda p: str(p.relative_to(PYTHON)))
+def test_python_imports_only_lower_layers(path: Path) -> None:
+    own = layer(module(path), PYTHON_LAYERS)
+    for name in python_imports(path):
+        if (PYTHON / name).is_dir() or (PYTHON / f"{name}.py").exists() or name == "_core":
+            assert layer(name, PYTHON_LAYERS) <= own, f"{path.name} imports hexane.{name}, which is above it"
+
+
+@pytest.mark.parametrize("path", sorted(PYTHON.rglob("*.py")), ids=lambda p: str(p.relative_to(PYTHON)))
+def test_python_imports_are_absolute_and_name_what_they_take(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}"
+            assert path.name == "__init__.py" or all(a.name != "*" for a in node.names), f"{path.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", sorted(CSRC.rglob("*.[hc]*")), ids=lambda p: str(p.relative_to(CSRC)))
+def test_cpp_includes_only_lower_layers(path: Path) -> None:
+    folder = path.relative_to(CSRC).parts[0]
+    own = layer(folder, CPP_LAYERS)
+    text = path.read_text()
+    for name in re.findall(r'#include "(\w+)/', text):
+        other = layer(name, CPP_LAYERS)
+        assert other < own or name == folder, f"{path.name} includes {name}/"
+    if folder != "bind":
+        assert "Python.h" not in text
+        assert "pybind11" not in text
