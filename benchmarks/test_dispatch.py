@@ -1,0 +1,53 @@
+"""What a call costs, Python to Python: a program of one op (add 1x64) beside onnxruntime."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from peers import onnxruntime_bound_call, onnxruntime_session
+
+import hexane as hx
+
+
+def add_model() -> bytes:
+    ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 64]) for n in "xyz"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "y"], ["z"])], "add", ports[:2], ports[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("contestant", ["hexane", "onnxruntime iobinding", "onnxruntime run"])
+def test_bound_call_of_one_op(contestant: str, contest: Callable[..., None]) -> None:
+    x, y, z = np.ones((1, 64), "f"), np.full((1, 64), 2, "f"), np.zeros((1, 64), "f")
+    if contestant == "hexane":
+        call = hx.compile(add_model(), threads=1).bind(x=x, y=y, z=z)
+        call()
+        assert (z == 3).all()
+    elif contestant == "onnxruntime iobinding":
+        call = onnxruntime_bound_call(add_model(), {"x": x, "y": y})
+    else:
+        session = onnxruntime_session(add_model(), 1)
+
+        def call() -> object:
+            return session.run(None, {"x": x, "y": y})
+
+    contest("bound call, add 1x64 | 1 | <= 200 ns", contestant, call, rounds=50, iterations=10_000)
+
+
+@pytest.mark.parametrize("contestant", ["hexane", "onnxruntime run"])
+def test_ordinary_call_of_one_op(contestant: str, contest: Callable[..., None]) -> None:
+    x, y = np.ones((1, 64), "f"), np.full((1, 64), 2, "f")
+    if contestant == "hexane":
+        net = hx.compile(add_model(), threads=1)
+
+        def call() -> object:
+            return net(x, y)
+    else:
+        session = onnxruntime_session(add_model(), 1)
+
+        def call() -> object:
+            return session.run(None, {"x": x, "y": y})
+
+    contest("call, add 1x64 | 1 | -", contestant, call, rounds=50, iterations=5_000)

@@ -1,0 +1,67 @@
+"""Whole networks in fp32: Hexane beside onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output is checked."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from peers import onnxruntime_call, openvino_call
+
+import hexane as hx
+
+ROOT = Path(__file__).parents[1]
+BUILT = ROOT / "build" / "models"
+NETWORKS = {  # name: bar, peers
+    "resnet18_224": (0.6, ("onnxruntime", "openvino")),
+    "mobilenet_v2_100_224": (0.6, ("onnxruntime", "openvino")),
+    "encoder": (0.6, ("onnxruntime", "openvino")),
+    "resnet8": (0.6, ("onnxruntime",)),
+    "ds_cnn": (0.6, ("onnxruntime",)),
+    "transformer": (0.6, ("onnxruntime",)),
+}
+CONTESTS = [(n, c, t) for n, (_, peers) in NETWORKS.items() for t in (1, 2) for c in ("hexane", *peers)]
+
+
+def model_path(name: str, folder: Path) -> Path:
+    path = BUILT / f"{name}.onnx"
+    if path.exists():
+        return path
+    BUILT.mkdir(parents=True, exist_ok=True)
+    if name == "encoder":
+        command = [sys.executable, ROOT / "examples" / "encoder" / "make_model.py", "--out", path]
+    else:
+        if not (folder / "gen.py").exists():
+            pytest.skip(f"{folder / 'gen.py'} is not there; --models DIR names its folder")
+        command = [sys.executable, folder / "gen.py", "--no-int8", "--out", BUILT, "--only", name]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    return path
+
+
+def random_feeds(net: Any) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return {
+        p.name: rng.standard_normal(p.shape).astype(p.dtype.numpy)
+        if p.dtype.kind == "float"
+        else rng.integers(0, 1000, p.shape).astype(p.dtype.numpy)
+        for p in net.inputs
+    }
+
+
+@pytest.mark.parametrize(("name", "contestant", "threads"), CONTESTS)
+def test_network(name: str, contestant: str, threads: int, contest: Callable[..., None], pytestconfig: Any) -> None:
+    path = model_path(name, pytestconfig.getoption("--models"))
+    net = hx.compile(path, threads=threads)
+    feeds = random_feeds(net)
+    call = net.bind(**feeds)
+    call()
+    if contestant == "hexane":
+        run: Callable[[], object] = call
+    else:
+        run, outputs = (onnxruntime_call if contestant == "onnxruntime" else openvino_call)(path, feeds, threads)
+        for ours, theirs in zip(call.outputs.values(), outputs, strict=True):
+            assert np.abs(ours - theirs).max() <= 1e-4 * np.abs(theirs).max()
+    bar = NETWORKS[name][0]
+    contest(f"{name} | {threads} | >= {bar}", contestant, run, rounds=60)
