@@ -44,7 +44,7 @@ CHANNELS = [1, 3, 4, 17, 65]
 
 def attributes(case: Any, **more: Any) -> dict[str, Any]:
     _, kernel, strides, dilations, pad, ceil = case
-    return {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": pad, "ceil_mode": ceil, **more}
+    return {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pads": pad, "ceil_mode": ceil, **more}
 
 
 def empty_output(x: Array, case: Any) -> Array:
@@ -125,8 +125,8 @@ def test_pooling_refuses_what_does_not_fit() -> None:
         ({"kernel_sizes": (0, 2)}, "kernel size"),
         ({"strides": (2, 0)}, "stride"),
         ({"dilations": (1 << 40, 1)}, "dilation"),
-        ({"pad": (0, 0)}, "pad"),
-        ({"pad": (-1, 0, 0, 0)}, "pad"),
+        ({"pads": (0, 0)}, "pads"),
+        ({"pads": (-1, 0, 0, 0)}, "pad"),
         ({"kernel_sizes": (9, 9)}, "output"),
         ({"strides": (1, 1)}, "output"),
     ]:

@@ -26,7 +26,7 @@ struct MaxPoolAttributes {
   IntList kernel_sizes;  // of each spatial axis, as all lists but the last
   IntList strides;
   IntList dilations;
-  IntList pad;        // begin and end of the first spatial axis, of the second, ...
+  IntList pads;       // begin and end of the first spatial axis, of the second, ...
   int64_t ceil_mode;  // the last window may reach past the padding
 };
 
@@ -229,7 +229,7 @@ PoolAxis pool_axis(const char* name, const Call& call, const MaxPoolAttributes& 
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   const int i = axis - 1;
   PoolAxis result{in.shape[axis],        out.shape[axis],         a.kernel_sizes.values[i], a.strides.values[i],
-                  a.dilations.values[i], a.pad.values[2 * i],     a.pad.values[2 * i + 1],  in.strides[axis],
+                  a.dilations.values[i], a.pads.values[2 * i],    a.pads.values[2 * i + 1], in.strides[axis],
                   out.strides[axis],     axis == 1 ? in.ring : 0, axis == 1 ? out.ring : 0, axis};
   for (const int64_t value : {result.kernel, result.stride, result.dilation})
     if (value < 1 || value >= kMost)
@@ -274,7 +274,7 @@ Prepared prepare_pool(const char* name, const Call& call, const MaxPoolAttribute
   const int spatial = in.rank - 2;
   for (const IntList* list : {&a.kernel_sizes, &a.strides, &a.dilations})
     if (list->count != spatial) fail(name, "window: got ", list->count, " numbers, need ", spatial);
-  if (a.pad.count != 2 * spatial) fail(name, "pad: got ", a.pad.count, " numbers, need ", 2 * spatial);
+  if (a.pads.count != 2 * spatial) fail(name, "pads: got ", a.pads.count, " numbers, need ", 2 * spatial);
   PoolState state{{}, exclude_padding};
   for (int i = 0; i < spatial; ++i) state.axes[i + (spatial < 3)] = pool_axis(name, call, a, i + 1);
   const int64_t rows =
@@ -309,7 +309,7 @@ Range pool_needs(const Call& call, int, int axis, Range out) {
   const Tensor& in = call.inputs[0];
   if (axis <= 0 || axis == in.rank - 1) return out;
   const int i = axis - 1;
-  const int64_t before = a.pad.values[2 * i], extent = in.shape[axis];
+  const int64_t before = a.pads.values[2 * i], extent = in.shape[axis];
   const int64_t begin = std::clamp(out.begin * a.strides.values[i] - before, int64_t{0}, extent);
   const int64_t reach = (a.kernel_sizes.values[i] - 1) * a.dilations.values[i] + 1;
   return {begin, std::clamp((out.end - 1) * a.strides.values[i] - before + reach, begin, extent)};
@@ -334,11 +334,11 @@ int64_t pool_scratch(const Call& call) {
     name, dtypes, "ieee", layout, sizeof(Attributes), "rows", prepare, pool_cuts, pool_needs, pool_cost, pool_scratch, \
         nullptr, nullptr, run_pool<__VA_ARGS__>                                                                        \
   }
-#define HEXANE_MAX_POOL(dtypes, ...)                                                                           \
-  HEXANE_POOL("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pad:L ceil_mode:i", MaxPoolAttributes, \
+#define HEXANE_MAX_POOL(dtypes, ...)                                                                            \
+  HEXANE_POOL("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i", MaxPoolAttributes, \
               prepare_max_pool, __VA_ARGS__)
-#define HEXANE_AVG_POOL(dtypes, ...)                                                                          \
-  HEXANE_POOL("avg_pool", dtypes, "kernel_sizes:L strides:L dilations:L pad:L ceil_mode:i exclude_padding:i", \
+#define HEXANE_AVG_POOL(dtypes, ...)                                                                           \
+  HEXANE_POOL("avg_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i", \
               AvgPoolAttributes, prepare_avg_pool, __VA_ARGS__)
 
 const Kernel kTable[] = {
