@@ -1,28 +1,16 @@
-"""Computes at once what only depends on constants. Importers and the pass share `fold_node`."""
+"""Computes at once what only depends on constants."""
 
-from hexane.graph import Graph, Node, Value, constant, make_node
-from hexane.ops import LEAVES, evaluate
+from hexane.graph import Graph, Node, Value, make_node
+from hexane.ops import LEAVES
+from hexane.ops.fold import fold_node
 
-MAX_GROWTH = 1 << 24  # bytes a result may be larger than its inputs: a broadcast scalar stays a broadcast
-
-
-def fold_node(node: Node) -> tuple[Value, ...] | None:
-    """The node's outputs as constants, or None where an input is not constant or the result is much larger than they are."""
-    if node.op in LEAVES or not node.inputs:
-        return None
-    if any(v is not None and v.node.op != "const" for v in node.inputs):
-        return None
-    known = sum(v.type.bytes for v in node.inputs if v is not None)
-    if sum(t.bytes for t in node.types) > known + MAX_GROWTH:
-        return None
-    results = evaluate(node, [None if v is None else v.node.data for v in node.inputs])
-    return tuple(constant(r, node.sources) for r in results)
+__all__ = ["fold", "fold_node"]
 
 
 def fold(graph: Graph) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
-    Nodes all of whose inputs are constants, unless the result is more than 16 MiB larger than they are.
+    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

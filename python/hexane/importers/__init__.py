@@ -1,0 +1,1 @@
+"""Model files into graphs."""

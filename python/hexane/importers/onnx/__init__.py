@@ -1,0 +1,67 @@
+"""ONNX models into graphs: `import_onnx`, and what a model needs to be told first: `signature`."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Port, Value, constant, unique
+from hexane.importers.onnx.load import ModelSource, read_model
+from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
+from hexane.importers.onnx.translate import Translator
+
+__all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signature"]
+
+
+def signature(model: ModelSource) -> Signature:
+    """The model's inputs and outputs, and which inputs it has to be specialised by."""
+    return read_signature(read_model(model)[0])
+
+
+def import_onnx(
+    model: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Array] | None = None,
+) -> Graph:
+    """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
+
+    `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become constants.
+    Shapes follow from the inputs alone: what the file says of inner tensors and outputs is not read.
+    Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
+    Hexane does not have.
+    """
+    proto, folder = read_model(model)
+    described = read_signature(proto)
+    types = resolve(described, shapes or {}, values or {})
+    given = {name: np.asarray(array) for name, array in (values or {}).items()}
+    translator = Translator(proto, folder)
+    scope: dict[str, Value | None] = dict(translator.initializers(proto.graph, given))
+    inputs = []
+    for name, kind in types.items():
+        if name in given:
+            scope[name] = constant(given[name], (name,))
+        else:
+            inputs.append(unique("input", name, kind, sources=(name,)))
+            scope[name] = inputs[-1]
+    translator.nodes(proto.graph.node, scope, opsets_of(proto), set(scope))
+    if translator.problems:
+        count = len(translator.problems)
+        listed = "\n  ".join(translator.problems)
+        raise Error(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
+    return Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=proto.graph.name or "graph")
+
+
+def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Value | None]) -> list[Port]:
+    ports: list[Port] = []
+    for output in graph.output:
+        value = scope.get(output.name)
+        if value is None:
+            raise Error(f"[import] got the output {output.name!r}, which nothing defines")
+        if any(port.name == output.name for port in ports):
+            raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
+        ports.append(Port(output.name, value))
+    if not ports:
+        raise Error("[import] got a graph without outputs, need at least one")
+    return ports

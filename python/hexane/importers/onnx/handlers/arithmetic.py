@@ -1,0 +1,205 @@
+"""Elementwise ops and matrix products."""
+
+from functools import reduce
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BOOL, FP32, FP64, DType
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.load import element_type
+from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+
+
+def cast(b: Builder, x: Value, to: DType) -> Value:
+    return x if x.dtype is to else b.cast(x, dtype=to)
+
+
+def matmul(b: Builder, n: OnnxNode) -> Result:
+    """NumPy's: a vector counts as one row or column, which the result does not have."""
+    x, y = n.value(0), n.value(1)
+    if not x.shape or not y.shape:
+        raise Error(f"got the shapes {x.shape} and {y.shape}, need at least 1 axis each")
+    row, column = len(x.shape) == 1, len(y.shape) == 1
+    if row:
+        x = b.reshape(x, shape=(1, *x.shape))
+    if column:
+        y = b.reshape(y, shape=(*y.shape, 1))
+    out: Value = b.matmul(x, y)
+    if not row and not column:
+        return out
+    shape = out.shape[:-2] + (() if row else (out.shape[-2],)) + (() if column else (out.shape[-1],))
+    return b.reshape(out, shape=shape)
+
+
+def gemm(b: Builder, n: OnnxNode) -> Result:
+    x, y, bias = n.value(0), n.value(1), n.optional(2)
+    if len(x.shape) != 2 or len(y.shape) != 2:
+        raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
+    alpha, beta = n.attrs["alpha"], n.attrs["beta"]
+    flags = {"transpose_x": bool(n.attrs["transA"]), "transpose_y": bool(n.attrs["transB"])}
+    if bias is not None and beta != 1:
+        bias = b.mul(bias, beta)
+    if bias is not None and alpha == 1 and len(bias.shape) <= 2 and bias.shape[:-1] in ((), (1,)):
+        columns = y.shape[0 if flags["transpose_y"] else 1]
+        if bias.shape and bias.shape[-1] == columns:
+            return b.matmul(x, y, b.reshape(bias, shape=(columns,)), **flags)
+    out = b.matmul(x, y, **flags)
+    if alpha != 1:
+        out = b.mul(out, alpha)
+    if bias is None:
+        return out
+    if np.broadcast_shapes(bias.shape, out.shape) != out.shape:
+        raise Error(f"got C of shape {bias.shape}, need one that broadcasts to {out.shape}")
+    return b.add(out, bias)
+
+
+def power(b: Builder, n: OnnxNode) -> Result:
+    """The base's dtype is the result's."""
+    x, y = n.value(0), n.value(1)
+    if x.dtype is y.dtype:
+        return b.pow(x, y)
+    if x.dtype.kind == "float" or y.dtype.kind != "float":
+        return b.pow(x, cast(b, y, x.dtype))
+    return cast(b, b.pow(cast(b, x, y.dtype), y), x.dtype)
+
+
+def modulo(b: Builder, n: OnnxNode) -> Result:
+    x, y = n.value(0), n.value(1)
+    if not n.attrs["fmod"] and x.dtype.kind == "float":
+        raise Error(f"got {x.dtype} with fmod 0, need fmod 1 for floats")
+    return b.fmod(x, y) if n.attrs["fmod"] else b.mod(x, y)
+
+
+def variadic(op: str) -> Handler:
+    def join(b: Builder, n: OnnxNode) -> Result:
+        return reduce(lambda x, y: b.apply(op, x, y), [n.value(i) for i in range(len(n.inputs))])
+
+    return join
+
+
+def mean(b: Builder, n: OnnxNode) -> Result:
+    return b.real_div(variadic("add")(b, n), float(len(n.inputs)))
+
+
+def clip(b: Builder, n: OnnxNode) -> Result:
+    """Bounds are attributes before opset 11. Where they cross, the upper one wins."""
+    x = n.value(0)
+    low, high = (
+        b.const(n.attrs[k], x.dtype.numpy) if k in n.attrs else n.optional(i) for i, k in ((1, "min"), (2, "max"))
+    )
+    bounds = {}
+    for name, bound in (("alpha", low), ("beta", high)):
+        if bound is not None and bound.type.size != 1:
+            raise Error(f"got a bound of shape {bound.shape}, need a scalar")
+        if bound is not None and bound.node.data is not None and x.dtype.kind == "float":
+            bounds[name] = float(bound.node.data.reshape(()))
+    known = len(bounds) == sum(v is not None for v in (low, high))
+    if known and not any(map(isnan, bounds.values())) and bounds.get("alpha", -np.inf) <= bounds.get("beta", np.inf):
+        return b.clip(x, **bounds) if bounds else x
+    if low is not None:
+        x = b.maximum(x, b.reshape(low, shape=()))
+    return x if high is None else b.minimum(x, b.reshape(high, shape=()))
+
+
+def selu(b: Builder, n: OnnxNode) -> Result:
+    return b.selu(n.value(0), alpha=n.attrs["alpha"], beta=n.attrs["gamma"])
+
+
+def gelu(b: Builder, n: OnnxNode) -> Result:
+    forms = {"none": "gelu", "tanh": "gelu_tanh"}
+    if n.attrs["approximate"] not in forms:
+        raise Error(f"approximate: got {n.attrs['approximate']!r}, need one of {', '.join(forms)}")
+    return b.apply(forms[n.attrs["approximate"]], n.value(0))
+
+
+def swish(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    return b.silu(x) if n.attrs["alpha"] == 1 else b.mul(x, b.sigmoid(b.mul(x, n.attrs["alpha"])))
+
+
+def prelu(b: Builder, n: OnnxNode) -> Result:
+    x, slope = n.value(0), n.value(1)
+    if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
+        raise Error(f"got a slope of shape {slope.shape}, need one that broadcasts to {x.shape}")
+    return b.prelu(x, slope)
+
+
+def cast_to(b: Builder, n: OnnxNode) -> Result:
+    return converted(b, n.value(0), element_type(n.attrs["to"]), n)
+
+
+def cast_like(b: Builder, n: OnnxNode) -> Result:
+    return converted(b, n.value(0), n.value(1).dtype, n)
+
+
+def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
+    """Sub-byte integers and 8-bit floats have their own rules of rounding and saturation, which `cast` does not know."""
+    if to.bits < 8 or (to.bits == 8 and to.kind == "float"):
+        raise Error(f"got a cast to {to}, need a dtype of 8-bit integers or 16-bit floats and above")
+    return cast(b, x, to)
+
+
+def is_nan(b: Builder, n: OnnxNode) -> Result:
+    return b.not_equal(n.value(0), n.value(0))
+
+
+def is_inf(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    above, below = bool(n.attrs["detect_positive"]), bool(n.attrs["detect_negative"])
+    if above and below:
+        return b.equal(b.abs(x), np.inf)
+    if above or below:
+        return b.equal(x, np.inf if above else -np.inf)
+    return b.const(np.zeros(x.shape, np.bool_))
+
+
+def dropout(b: Builder, n: OnnxNode) -> Result:
+    """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
+    x = n.value(0)
+    if n.has(2) and bool(n.array(2).reshape(())):
+        raise Error("got training_mode, need inference")
+    if not n.wants(1):
+        return [x]
+    kind = BOOL if n.version >= 10 else x.dtype
+    return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]
+
+
+def equal(b: Builder, n: OnnxNode) -> Result:
+    return b.equal(n.value(0), n.value(1))
+
+
+def widened(op: str) -> Any:
+    """Floats below fp32 are compared and rounded as they are; ONNX lets integers through some ops of floats."""
+
+    def run(b: Builder, n: OnnxNode) -> Result:
+        x = n.value(0)
+        if x.dtype.kind == "float":
+            return b.apply(op, x)
+        return cast(b, b.apply(op, cast(b, x, FP32 if x.dtype.bits <= 16 else FP64)), x.dtype)
+
+    return run
+
+
+HANDLERS = {
+    "Cast": cast_to,
+    "CastLike": cast_like,
+    "Clip": clip,
+    "Dropout": dropout,
+    "Gelu": gelu,
+    "Gemm": gemm,
+    "IsInf": is_inf,
+    "IsNaN": is_nan,
+    "MatMul": matmul,
+    "Max": variadic("maximum"),
+    "Mean": mean,
+    "Min": variadic("minimum"),
+    "Mod": modulo,
+    "PRelu": prelu,
+    "Pow": power,
+    "Selu": selu,
+    "Sum": variadic("add"),
+    "Swish": swish,
+}

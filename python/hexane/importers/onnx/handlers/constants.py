@@ -1,0 +1,96 @@
+"""Ops whose result is known at import: constants, shapes, ranges, masks."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.load import element_type, read_tensor
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.ops.fold import MAX_GROWTH_BYTES
+
+_VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+
+
+def constant(b: Builder, n: OnnxNode) -> Result:
+    if len(n.attrs) != 1:
+        raise Error(f"got the attributes {', '.join(n.attrs) or 'none'}, need exactly one")
+    ((name, value),) = n.attrs.items()
+    if name == "value":
+        return b.const(read_tensor(value, None))
+    if name in _VALUES:
+        return b.const(np.array(value, _VALUES[name]))
+    raise Error(f"got a constant of {name}, need dense numbers")
+
+
+def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
+    tensor: onnx.TensorProto | None = n.attrs.get("value")
+    array = np.zeros(1, np.float32) if tensor is None else read_tensor(tensor, None)
+    if array.size != 1:
+        raise Error(f"value: got {array.size} elements, need 1")
+    return b.broadcast_to(b.const(array.reshape(())), shape=n.ints(0))
+
+
+def shape(b: Builder, n: OnnxNode) -> Result:
+    dims = n.value(0).shape
+    return b.const(np.array(dims[slice(n.attrs.get("start", 0), n.attrs.get("end", len(dims)))], np.int64))
+
+
+def size(b: Builder, n: OnnxNode) -> Result:
+    return b.const(np.array(prod(n.value(0).shape), np.int64))
+
+
+def arange(b: Builder, n: OnnxNode) -> Result:
+    start, limit, delta = (n.array(i).reshape(()) for i in range(3))
+    if delta == 0 or not all(np.isfinite(v.astype(np.float64)) for v in (start, limit, delta)):
+        raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
+    exact: Any = int if start.dtype.kind in "iu" else float
+    first, last, step = exact(start), exact(limit), exact(delta)
+    count = max(-int((first - last) // step), 0)
+    limited(count, start.dtype)
+    return b.const(
+        (first + step * np.arange(count, dtype=np.int64 if exact is int else np.float64)).astype(start.dtype)
+    )
+
+
+def eye_like(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    if len(x.shape) != 2:
+        raise Error(f"got the shape {x.shape}, need a matrix")
+    kind: DType = element_type(n.attrs["dtype"]) if "dtype" in n.attrs else x.dtype
+    limited(x.type.size, kind.numpy)
+    k = n.attrs["k"]
+    rows, columns = np.ogrid[: x.shape[0], : x.shape[1]]
+    return b.const((columns - rows == k).astype(kind.numpy))
+
+
+def trilu(b: Builder, n: OnnxNode) -> Result:
+    x: Value = n.value(0)
+    if len(x.shape) < 2:
+        raise Error(f"got the shape {x.shape}, need at least 2 axes")
+    k = n.int(1) if n.has(1) else 0
+    limited(x.shape[-2] * x.shape[-1], np.dtype(np.bool_))
+    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+    keep = columns - rows >= k if n.attrs["upper"] else columns - rows <= k
+    return b.select(b.const(keep), x, b.const(np.zeros((), x.dtype.numpy)))
+
+
+def limited(count: int, dtype: np.dtype[Any]) -> None:
+    """Raises Error where materialising would cost more than folding may."""
+    if count * dtype.itemsize > MAX_GROWTH_BYTES:
+        raise Error(f"got {count} elements of {dtype}, need at most {MAX_GROWTH_BYTES} bytes")
+
+
+HANDLERS = {
+    "Constant": constant,
+    "ConstantOfShape": constant_of_shape,
+    "EyeLike": eye_like,
+    "Range": arange,
+    "Shape": shape,
+    "Size": size,
+    "Trilu": trilu,
+}

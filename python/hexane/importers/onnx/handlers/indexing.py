@@ -1,0 +1,74 @@
+"""Ops that look elements up by index."""
+
+from hexane.dtypes import BOOL, FP32, INT32, INT64
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.arithmetic import cast
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+
+
+def gather(b: Builder, n: OnnxNode) -> Result:
+    return b.gather(n.value(0), n.value(1), axis=n.attrs["axis"])
+
+
+def gather_elements(b: Builder, n: OnnxNode) -> Result:
+    return b.gather_along_axis(n.value(0), n.value(1), axis=n.attrs["axis"])
+
+
+def gather_nd(b: Builder, n: OnnxNode) -> Result:
+    return b.gather_nd(n.value(0), n.value(1), batch_dims=n.attrs.get("batch_dims", 0))
+
+
+def scatter_elements(b: Builder, n: OnnxNode) -> Result:
+    return b.scatter_along_axis(n.value(0), n.value(1), n.value(2), axis=n.attrs["axis"], mode=_mode(n))
+
+
+def scatter_nd(b: Builder, n: OnnxNode) -> Result:
+    return b.scatter_nd(n.value(0), n.value(1), n.value(2), mode=_mode(n))
+
+
+def _mode(n: OnnxNode) -> str:
+    mode = n.attrs.get("reduction", "none")
+    return "update" if mode == "none" else str(mode)
+
+
+def one_hot(b: Builder, n: OnnxNode) -> Result:
+    """values are (off, on); indices may be of any numeric dtype."""
+    indices, depth, values = n.value(0), n.array(1), n.value(2)
+    if depth.size != 1 or values.shape != (2,):
+        raise Error(f"got depth of {depth.size} elements and values of shape {values.shape}, need 1 and (2,)")
+    if indices.dtype not in (INT32, INT64):
+        indices = cast(b, indices, INT64)
+    axis = axis_of(n.attrs["axis"], len(indices.shape) + 1)
+    options = {"axis": axis, "depth": int(depth.reshape(-1)[0])}
+    if values.node.data is not None and values.dtype in (FP32, INT32, BOOL):
+        off, on = (float(v) for v in values.node.data)
+        return b.one_hot(indices, on=on, off=off, dtype=values.dtype, **options)
+    hot = b.one_hot(indices, dtype=BOOL, **options)
+    return b.select(hot, _element(b, values, 1), _element(b, values, 0))
+
+
+def _element(b: Builder, x: Value, index: int) -> Value:
+    return b.reshape(b.slice_by_index(x, begin=(index,), end=(index + 1,)), shape=())
+
+
+def top_k(b: Builder, n: OnnxNode) -> Result:
+    """k is an attribute before opset 10."""
+    k = n.attrs["k"] if "k" in n.attrs else n.int(1)
+    largest, ordered = bool(n.attrs.get("largest", 1)), bool(n.attrs.get("sorted", 1))
+    found: tuple[Value, ...] = b.topk(
+        n.value(0), axis=n.attrs["axis"], k=k, largest=largest, sorted=ordered, dtype=INT64
+    )
+    return found
+
+
+HANDLERS = {
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "OneHot": one_hot,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "TopK": top_k,
+}

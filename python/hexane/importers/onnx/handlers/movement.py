@@ -1,0 +1,172 @@
+"""Ops that move elements: shapes, slices, pads, tiles."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+
+
+def reshape(b: Builder, n: OnnxNode) -> Result:
+    """0 copies the input's dim, unless allowzero."""
+    x, wanted = n.value(0), n.ints(1)
+    if not n.attrs.get("allowzero", 0):
+        if any(d == 0 for d in wanted[len(x.shape) :]):
+            raise Error(f"got the shape {wanted} for {x.shape}, need 0 only where the input has a dim to copy")
+        wanted = tuple(x.shape[i] if d == 0 else d for i, d in enumerate(wanted))
+    elif -1 in wanted and 0 in wanted:
+        raise Error(f"got the shape {wanted} with allowzero, need 0 or -1, not both")
+    return b.reshape(x, shape=wanted)
+
+
+def transpose(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    return b.transpose(x, perm=n.attrs.get("perm", tuple(reversed(range(len(x.shape))))))
+
+
+def squeeze(b: Builder, n: OnnxNode) -> Result:
+    """Axes are an attribute before opset 13."""
+    x, axes = n.value(0), _axes(n)
+    if axes == () and 1 in x.shape:
+        raise Error(f"axes: got none at all for the shape {x.shape}, need them named or absent")
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
+    return b.squeeze(x, axes=axes) if axes else x
+
+
+def unsqueeze(b: Builder, n: OnnxNode) -> Result:
+    axes = _axes(n)
+    return b.expand_dims(n.value(0), axes=axes) if axes else n.value(0)
+
+
+def _axes(n: OnnxNode) -> tuple[int, ...] | None:
+    if "axes" in n.attrs:
+        found: tuple[int, ...] = n.attrs["axes"]
+        return found
+    return n.ints(1) if n.has(1) else None
+
+
+def slice_(b: Builder, n: OnnxNode) -> Result:
+    """Bounds are attributes before opset 10. A negative step reverses the axis first."""
+    x = n.value(0)
+    if n.version < 10:
+        starts, ends = n.attrs["starts"], n.attrs["ends"]
+        axes, steps = n.attrs.get("axes"), None
+    else:
+        starts, ends = n.ints(1), n.ints(2)
+        axes, steps = (n.ints(i) if n.has(i) else None for i in (3, 4))
+    axes = tuple(axis_of(a, len(x.shape)) for a in axes) if axes is not None else tuple(range(len(starts)))
+    steps = steps if steps is not None else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) == len(set(axes)) or len(axes) > len(x.shape):
+        raise Error(f"got starts {starts}, ends {ends}, axes {axes} and steps {steps}, need one of each per axis")
+    begin, end, stride = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True):
+        if step == 0:
+            raise Error("got a step of 0, need another")
+        begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])
+    if flips := tuple(a for a, s in zip(axes, steps, strict=True) if s < 0):
+        x = b.reverse(x, axes=flips)
+    return b.slice_by_index(x, begin=begin, end=end, stride=stride)
+
+
+def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, int]:
+    """Begin, end and stride along an axis that has been reversed where step < 0."""
+    start, stop = (v + extent if v < 0 else v for v in (start, stop))
+    if step < 0:
+        start, stop = min(max(start, 0), extent - 1), min(max(stop, -1), extent - 1)
+        start, stop, step = extent - 1 - start, extent - 1 - stop, -step
+    start, stop = min(max(start, 0), extent), min(max(stop, 0), extent)
+    return start, max(start, stop), min(step, max(extent, 1))
+
+
+def split(b: Builder, n: OnnxNode) -> Result:
+    """Sizes are an attribute before opset 13; num_outputs (opset 18) leaves the last piece the rest."""
+    x = n.value(0)
+    axis = axis_of(n.attrs["axis"], len(x.shape))
+    extent, count = x.shape[axis], len(n.outputs)
+    if "split" in n.attrs or n.has(1):
+        sizes = n.attrs["split"] if "split" in n.attrs else n.ints(1)
+    elif "num_outputs" in n.attrs:
+        if n.attrs["num_outputs"] != count:
+            raise Error(f"num_outputs: got {n.attrs['num_outputs']} for {count} outputs, need as many")
+        piece = -(-extent // count)
+        sizes = (*[piece] * (count - 1), extent - piece * (count - 1))
+    else:
+        if extent % count:
+            raise Error(f"got an extent of {extent} for {count} equal outputs, need a multiple")
+        sizes = (extent // count,) * count
+    if len(sizes) != count or any(s < 0 for s in sizes):
+        raise Error(f"split: got {tuple(sizes)} for {count} outputs, need a size for each")
+    parts: tuple[Value, ...] = b.split(x, axis=axis, split_sizes=sizes)
+    return parts
+
+
+def expand(b: Builder, n: OnnxNode) -> Result:
+    x, wanted = n.value(0), n.ints(1)
+    try:
+        shape = np.broadcast_shapes(x.shape, wanted)
+    except ValueError:
+        raise Error(f"got the shape {x.shape} for {wanted}, need shapes that broadcast") from None
+    return x if shape == x.shape else b.broadcast_to(x, shape=shape)
+
+
+def tile(b: Builder, n: OnnxNode) -> Result:
+    return b.tile(n.value(0), reps=n.ints(1))
+
+
+def pad(b: Builder, n: OnnxNode) -> Result:
+    """Pads are an attribute before opset 11, cover the axes named from opset 18. Negative ones cut."""
+    x = n.value(0)
+    pads = n.attrs["pads"] if "pads" in n.attrs else n.ints(1)
+    axes = tuple(axis_of(a, len(x.shape)) for a in n.ints(3)) if n.has(3) else tuple(range(len(x.shape)))
+    if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
+        raise Error(f"pads: got {pads} for the axes {axes}, need a begin and an end for each")
+    begin, end = [0] * len(x.shape), [0] * len(x.shape)
+    for i, axis in enumerate(axes):
+        begin[axis], end[axis] = pads[i], pads[len(axes) + i]
+    mode = n.attrs["mode"]
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise Error(f"mode: got {mode!r}, need constant, reflect, edge or wrap")
+    if mode != "constant" and (min(begin, default=0) < 0 or min(end, default=0) < 0):
+        raise Error(f"pads: got {pads} with mode {mode}, need none that cut")
+    value = n.attrs.get("value", 0.0)
+    if n.has(2) and mode == "constant":
+        array = n.array(2)
+        if array.size != 1:
+            raise Error(f"constant_value: got {array.size} elements, need 1")
+        value = array.reshape(()).item()
+        if float(value) != value:
+            raise Error(f"constant_value: got {value}, need one that fp64 holds")
+    if not any(begin) and not any(end):
+        return x
+    return b.pad(x, begin=begin, end=end, mode=mode, value=float(value) if mode == "constant" else 0.0)
+
+
+def depth_to_space(b: Builder, n: OnnxNode) -> Result:
+    return b.depth_to_space(n.value(0), block_size=n.attrs["blocksize"], mode=n.attrs.get("mode", "DCR"))
+
+
+def space_to_depth(b: Builder, n: OnnxNode) -> Result:
+    return b.space_to_depth(n.value(0), block_size=n.attrs["blocksize"])
+
+
+def flatten_2d(b: Builder, x: Value, axis: int) -> Value:
+    """Rows of everything before the axis, columns of the rest."""
+    return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+HANDLERS = {
+    "DepthToSpace": depth_to_space,
+    "Expand": expand,
+    "Pad": pad,
+    "Reshape": reshape,
+    "Slice": slice_,
+    "SpaceToDepth": space_to_depth,
+    "Split": split,
+    "Squeeze": squeeze,
+    "Tile": tile,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+}

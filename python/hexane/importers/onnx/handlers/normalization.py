@@ -1,0 +1,97 @@
+"""Normalisation over batches, layers, groups, channels."""
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.arithmetic import cast
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+
+
+def batch_normalization(b: Builder, n: OnnxNode) -> Result:
+    x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
+    if n.attrs.get("training_mode", 0) or any(n.wants(i) for i in range(1, 5)):
+        raise Error("got training mode, need inference")
+    if not n.attrs.get("spatial", 1):
+        raise Error("spatial: got 0, need statistics per channel")
+    wide = max((v.dtype for v in (x, gamma, mean)), key=lambda d: d.bits)
+    operands = [cast(b, v, wide) for v in (x, mean, variance, gamma, beta)]
+    return cast(b, b.batch_norm(*operands, epsilon=n.attrs["epsilon"]), x.dtype)
+
+
+def instance_normalization(b: Builder, n: OnnxNode) -> Result:
+    return b.instance_norm(n.value(0), n.value(1), n.value(2), epsilon=n.attrs["epsilon"])
+
+
+def layer_normalization(b: Builder, n: OnnxNode) -> Result:
+    """Scale and shift may broadcast; the mean and the inverse deviation are there if wanted."""
+    x, gamma, beta = n.value(0), n.value(1), n.optional(2)
+    axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
+    normal = tuple(x.shape[a] for a in axes)
+    epsilon = n.attrs["epsilon"]
+    if gamma.shape == normal and (beta is None or beta.shape == normal):
+        out = b.layer_norm(x, gamma, beta, axes=axes, epsilon=epsilon)
+    else:
+        out = b.mul(b.layer_norm(x, axes=axes, epsilon=epsilon), _onto(gamma, x))
+        out = out if beta is None else b.add(out, _onto(beta, x))
+    if not n.wants(1) and not n.wants(2):
+        return [out]
+    mean = b.reduce_mean(x, axes=axes)
+    variance = b.reduce_mean(b.square(b.sub(x, mean)), axes=axes)
+    return [out, mean, b.rsqrt(b.add(variance, epsilon))]
+
+
+def rms_normalization(b: Builder, n: OnnxNode) -> Result:
+    x, gamma = n.value(0), n.value(1)
+    axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
+    if gamma.shape == tuple(x.shape[a] for a in axes):
+        return b.rms_norm(x, gamma, axes=axes, epsilon=n.attrs["epsilon"])
+    return b.mul(b.rms_norm(x, axes=axes, epsilon=n.attrs["epsilon"]), _onto(gamma, x))
+
+
+def group_normalization(b: Builder, n: OnnxNode) -> Result:
+    """Scale and shift are per group in opset 18, per channel from 21."""
+    x, gamma, beta, groups = n.value(0), n.value(1), n.value(2), n.attrs["num_groups"]
+    if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups:
+        raise Error(f"num_groups: got {groups} for the shape {x.shape}, need a divisor of the channels")
+    each = groups if n.version < 21 else x.shape[1]
+    if gamma.shape != (each,) or beta.shape != (each,):
+        raise Error(f"got scale {gamma.shape} and bias {beta.shape}, need ({each},)")
+    y = b.layer_norm(b.reshape(x, shape=(x.shape[0], groups, -1)), axes=(2,), epsilon=n.attrs["epsilon"])
+    y = b.reshape(y, shape=(x.shape[0], each, -1))
+    y = b.add(b.mul(y, b.reshape(gamma, shape=(each, 1))), b.reshape(beta, shape=(each, 1)))
+    return b.reshape(y, shape=x.shape)
+
+
+def local_response(b: Builder, n: OnnxNode) -> Result:
+    options = {"alpha": n.attrs["alpha"], "beta": n.attrs["beta"], "k": n.attrs["bias"], "size": n.attrs["size"]}
+    if options["size"] < 1:
+        raise Error(f"size: got {options['size']}, need a positive integer")
+    return b.local_response_norm(n.value(0), **options)
+
+
+def lp_normalization(b: Builder, n: OnnxNode) -> Result:
+    """x / |x|_p along an axis; 0 where the norm is 0."""
+    x, p = n.value(0), n.attrs["p"]
+    if p not in (1, 2):
+        raise Error(f"p: got {p}, need 1 or 2")
+    norm = b.apply(f"reduce_l{p}_norm", x, axes=(axis_of(n.attrs["axis"], len(x.shape)),))
+    return b.select(b.equal(norm, 0.0), b.const(np.zeros((), x.dtype.numpy)), b.real_div(x, norm))
+
+
+def _onto(v: Value, x: Value) -> Value:
+    """v, which must not widen x."""
+    if np.broadcast_shapes(v.shape, x.shape) != x.shape:
+        raise Error(f"got a scale or bias of shape {v.shape}, need one that broadcasts to {x.shape}")
+    return v
+
+
+HANDLERS = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "InstanceNormalization": instance_normalization,
+    "LRN": local_response,
+    "LayerNormalization": layer_normalization,
+    "LpNormalization": lp_normalization,
+    "RMSNormalization": rms_normalization,
+}

@@ -1,0 +1,125 @@
+"""Reductions, softmax and its kin, running sums."""
+
+import numpy as np
+
+from hexane.dtypes import BOOL, DTYPES, FP32, INT64
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.arithmetic import cast
+from hexane.importers.onnx.handlers.movement import flatten_2d
+from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result, axis_of
+
+_REDUCTIONS = {
+    "ReduceL1": "reduce_l1_norm",
+    "ReduceL2": "reduce_l2_norm",
+    "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp",
+    "ReduceMax": "reduce_max",
+    "ReduceMean": "reduce_mean",
+    "ReduceMin": "reduce_min",
+    "ReduceProd": "reduce_prod",
+    "ReduceSum": "reduce_sum",
+    "ReduceSumSquare": "reduce_sum_square",
+}
+_KEPT_BY_NO_AXES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp")
+
+
+def reduce(b: Builder, n: OnnxNode) -> Result:
+    """Axes are an attribute before opset 18 (ReduceSum: 13); none at all mean all, unless noop_with_empty_axes."""
+    x = n.value(0)
+    axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
+    if not axes and n.attrs.get("noop_with_empty_axes", 0):
+        if n.op not in _KEPT_BY_NO_AXES:
+            raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")
+        return x
+    if not x.shape:
+        axes = ()
+        x = b.reshape(x, shape=(1,))
+    found = tuple(axis_of(a, len(x.shape)) for a in axes) or tuple(range(len(x.shape)))
+    options = {"axes": found, "keep_dims": bool(n.attrs["keepdims"]) and bool(n.value(0).shape)}
+    if x.type.size == 0:
+        return _reduce_nothing(b, n, x, options)
+    if x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
+        return cast(b, b.apply(_REDUCTIONS[n.op], cast(b, x, DTYPES["uint8"]), **options), BOOL)
+    if x.dtype.kind in ("int", "uint") and n.op == "ReduceL1":
+        return b.reduce_sum(b.abs(x) if x.dtype.kind == "int" else x, **options)
+    if x.dtype.kind in ("int", "uint") and n.op == "ReduceSumSquare":
+        return b.reduce_sum(b.mul(x, x), **options)
+    return b.apply(_REDUCTIONS[n.op], x, **options)
+
+
+def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Value:
+    """The neutral element, for the sums and extremes that have one."""
+    shape = b.reduce_sum(b.broadcast_to(b.const(np.zeros((), np.float32)), shape=x.shape), **options).shape
+    kind = x.dtype.numpy
+    floating = x.dtype.kind == "float"
+    neutral: float
+    if not floating and n.op in ("ReduceMax", "ReduceMin") and x.dtype is not BOOL:
+        neutral = np.iinfo(kind).min if n.op == "ReduceMax" else np.iinfo(kind).max
+    elif n.op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
+        neutral = 0
+    elif n.op == "ReduceProd":
+        neutral = 1
+    elif floating and n.op in ("ReduceMax", "ReduceLogSum", "ReduceLogSumExp", "ReduceMin"):
+        neutral = np.inf if n.op == "ReduceMin" else -np.inf
+    elif 0 in shape:
+        neutral = 0
+    else:
+        raise Error(f"got {x.type}, need at least one element to reduce")
+    return b.broadcast_to(b.const(np.array(neutral, kind)), shape=shape)
+
+
+def arg(op: str) -> Handler:
+    def run(b: Builder, n: OnnxNode) -> Result:
+        """select_last_index: the first from the other end."""
+        x = n.value(0)
+        axis = axis_of(n.attrs["axis"], len(x.shape))
+        last = bool(n.attrs.get("select_last_index", 0))
+        source = b.reverse(x, axes=(axis,)) if last else x
+        index = b.apply(op, source, axis=axis, keep_dims=bool(n.attrs["keepdims"]), dtype=INT64)
+        return b.sub(x.shape[axis] - 1, index) if last else index
+
+    return run
+
+
+def softmax(op: str) -> Handler:
+    def run(b: Builder, n: OnnxNode) -> Result:
+        """Before opset 13 all axes from `axis` on count as one."""
+        x = n.value(0)
+        if n.version >= 13:
+            return b.apply(op, x, axis=n.attrs["axis"])
+        axis = n.attrs["axis"]
+        if axis < -len(x.shape) or axis > len(x.shape):
+            raise Error(f"axis: got {axis}, need {-len(x.shape)}..{len(x.shape)}")
+        axis += len(x.shape) if axis < 0 else 0
+        if axis == len(x.shape) - 1:
+            return b.apply(op, x, axis=axis)
+        return b.reshape(b.apply(op, flatten_2d(b, x, axis), axis=1), shape=x.shape)
+
+    return run
+
+
+def hardmax(b: Builder, n: OnnxNode) -> Result:
+    """1 at the first maximum, else 0."""
+    x = n.value(0)
+    axis = axis_of(n.attrs["axis"], len(x.shape))
+    y = x if n.version >= 13 else flatten_2d(b, x, axis)
+    along = axis if n.version >= 13 else 1
+    index = b.reduce_argmax(y, axis=along, keep_dims=False, dtype=INT64)
+    hot = cast(b, b.one_hot(index, axis=along, depth=y.shape[along], dtype=FP32), x.dtype)
+    return b.reshape(hot, shape=x.shape)
+
+
+def cumsum(b: Builder, n: OnnxNode) -> Result:
+    return b.cumsum(n.value(0), axis=n.int(1), exclusive=bool(n.attrs["exclusive"]), reverse=bool(n.attrs["reverse"]))
+
+
+HANDLERS = {
+    **dict.fromkeys(_REDUCTIONS, reduce),
+    "ArgMax": arg("reduce_argmax"),
+    "ArgMin": arg("reduce_argmin"),
+    "CumSum": cumsum,
+    "Hardmax": hardmax,
+    "LogSoftmax": softmax("log_softmax"),
+    "Softmax": softmax("softmax"),
+}

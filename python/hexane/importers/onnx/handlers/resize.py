@@ -1,0 +1,239 @@
+"""Resizing: along each axis, output i reads the source around an affine coordinate i * step + offset."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.onnx.handlers.constants import limited
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+
+# Indices of the nearest elements for fp32 coordinates, halves as onnxruntime has them.
+_NEAREST: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda v: np.ceil(v - np.float32(0.5)),
+    "round_prefer_ceil": lambda v: np.floor(v + np.float32(0.5)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One resized axis: its extents, and the affine map from output to source coordinates."""
+
+    axis: int
+    extent: int
+    out: int
+    scale: float
+    step: float
+    offset: float
+    coordinates: Array  # fp32, one for each output: as precise as the peers, where halves decide
+    crops: bool  # coordinates outside the source read the extrapolation value
+
+    def nearest(self, mode: str) -> Array:
+        found = np.clip(_NEAREST[mode](self.coordinates), 0, self.extent - 1).astype(np.int64)
+        return found
+
+    def inside(self) -> Array:
+        return (self.coordinates >= 0) & (self.coordinates <= self.extent - 1)
+
+
+def resize(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    mode = n.attrs["mode"]
+    if n.attrs.get("antialias", 0):
+        raise Error("antialias: got 1, need 0")
+    axes = _axes(n, x)
+    if not axes:
+        return x
+    if mode == "nearest":
+        out = _nearest(b, x, axes, n.attrs.get("nearest_mode", "floor"), simple=n.version < 11)
+    elif mode == "linear":
+        out = _linear(b, x, axes)
+    elif mode == "cubic":
+        a, exclude = float(n.attrs["cubic_coeff_a"]), bool(n.attrs["exclude_outside"])
+        out = _separable(b, x, axes, lambda axis: _cubic_weights(axis, a, exclude))
+    else:
+        raise Error(f"mode: got {mode!r}, need nearest, linear or cubic")
+    if any(axis.crops for axis in axes):
+        inside = np.ones([1] * len(x.shape), np.bool_)
+        for axis in axes:
+            inside = inside & axis.inside().reshape([-1 if i == axis.axis else 1 for i in range(len(x.shape))])
+        fill = np.array(n.attrs["extrapolation_value"], x.dtype.numpy)
+        out = b.select(b.const(inside), out, b.const(fill))
+    return out
+
+
+def _axes(n: OnnxNode, x: Value) -> list[Axis]:
+    """The axes that change, from scales or sizes."""
+    rank = len(x.shape)
+    if n.version < 11:  # Upsample, and the first Resize
+        scales = n.attrs["scales"] if "scales" in n.attrs else _floats(n, 1)
+        chosen, sizes, coordinates = list(range(rank)), (), "asymmetric"
+    else:
+        chosen = [axis_of(a, rank) for a in n.attrs.get("axes") or range(rank)]
+        scales = _floats(n, 2) if n.has(2) else ()
+        sizes = n.ints(3) if n.has(3) else ()
+        coordinates = n.attrs["coordinate_transformation_mode"]
+        if bool(scales) == bool(sizes):
+            raise Error("got both scales and sizes, or neither: need one of them")
+    if len(scales or sizes) != len(chosen) or len(set(chosen)) != len(chosen):
+        raise Error(f"got {len(scales or sizes)} scales or sizes for the axes {tuple(chosen)}, need one each")
+    extents = [x.shape[a] for a in chosen]
+    if 0 in extents:
+        raise Error(f"got the shape {x.shape}, need no empty axis")
+    if sizes:
+        outs, scales = _fitted(n, sizes, extents)
+    else:
+        outs = [_scaled(d, s) for d, s in zip(extents, scales, strict=True)]
+    if min(outs) < 1:
+        raise Error(f"got the output extents {tuple(outs)}, need positive ones")
+    crops = coordinates == "tf_crop_and_resize"
+    roi = _floats(n, 1) if crops else (0.0,) * len(chosen) + (1.0,) * len(chosen)
+    if len(roi) != 2 * len(chosen):
+        raise Error(f"roi: got {len(roi)} numbers, need {2 * len(chosen)}")
+    result = []
+    for i, (axis, extent, out, scale) in enumerate(zip(chosen, extents, outs, scales, strict=True)):
+        if out != extent or scale != 1 or crops:
+            step, offset, at = _coordinates(coordinates, extent, out, float(scale), roi[i], roi[len(chosen) + i])
+            result.append(Axis(axis, extent, out, float(scale), step, offset, at, crops))
+    return result
+
+
+def _floats(n: OnnxNode, index: int) -> tuple[float, ...]:
+    array = n.array(index)
+    if array.dtype.kind != "f" or array.ndim != 1 or not np.isfinite(array).all():
+        raise Error(f"input {index}: got {array.dtype}{list(array.shape)}, need a vector of finite numbers")
+    return tuple(float(v) for v in array)
+
+
+def _scaled(extent: int, scale: float) -> int:
+    """floor(extent * scale), refused where fp32 and fp64 do not agree on it: peers do not either."""
+    exact, single = floor(extent * scale), floor(np.float32(extent) * np.float32(scale))
+    if exact != single:
+        raise Error(f"got the scale {scale} for an extent of {extent}, whose product rounds differently; need sizes")
+    return exact
+
+
+def _fitted(n: OnnxNode, sizes: tuple[int, ...], extents: list[int]) -> tuple[list[int], list[float]]:
+    """Output extents and scales, the aspect ratio kept where the policy says so."""
+    if min(sizes) < 1:
+        raise Error(f"sizes: got {sizes}, need positive integers")
+    scales = [s / d for s, d in zip(sizes, extents, strict=True)]
+    policy = n.attrs.get("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return list(sizes), [float(np.float32(s)) for s in scales]
+    if policy not in ("not_larger", "not_smaller"):
+        raise Error(f"keep_aspect_ratio_policy: got {policy!r}, need stretch, not_larger or not_smaller")
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    return [floor(scale * d + 0.5) for d in extents], [scale] * len(extents)
+
+
+def _coordinates(
+    mode: str, extent: int, out: int, scale: float, start: float, end: float
+) -> tuple[float, float, Array]:
+    """(step, offset) in fp64, and the coordinates computed in fp32 in the order of the definition."""
+    i, single, half = np.arange(out, dtype=np.float32), np.float32(scale), np.float32(0.5)
+    centred = (1 / scale, 0.5 / scale - 0.5, (i + half) / single - half)
+    if mode == "asymmetric":
+        return 1 / scale, 0.0, i / single
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
+        return centred
+    if mode == "pytorch_half_pixel":
+        return 0.0, 0.0, i
+    if mode == "align_corners":
+        if out == 1:
+            return 0.0, 0.0, i
+        return (extent - 1) / (out - 1), 0.0, i * np.float32(extent - 1) / np.float32(out - 1)
+    if mode == "tf_half_pixel_for_nn":
+        return 1 / scale, 0.5 / scale, (i + half) / single
+    if mode == "half_pixel_symmetric":
+        shift = extent / 2 * (1 - out / (scale * extent))
+        return centred[0], centred[1] + shift, np.float32(shift) + centred[2]
+    if mode == "tf_crop_and_resize":
+        if out == 1:
+            middle = 0.5 * (start + end) * (extent - 1)
+            return 0.0, middle, np.full(1, middle, np.float32)
+        step, offset = (end - start) * (extent - 1) / (out - 1), start * (extent - 1)
+        return step, offset, (np.float32(offset) + i * np.float32(step)).astype(np.float32)
+    raise Error(f"coordinate_transformation_mode: got {mode!r}, need one that ONNX defines")
+
+
+def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) -> Value:
+    """As an image op where that has these indices, else as gathers."""
+    if mode not in _NEAREST:
+        raise Error(f"nearest_mode: got {mode!r}, need one of {', '.join(_NEAREST)}")
+    for axis in axes:
+        if simple and axis.scale < 1 and (axis.nearest("floor") != axis.nearest("ceil")).any():
+            raise Error(f"got the scale {axis.scale}, whose rounding this opset leaves open; need 1 / n")
+        derived = _NEAREST[mode](np.arange(axis.out) * axis.step + axis.offset)
+        if len(x.shape) != 4 or (np.clip(derived, 0, axis.extent - 1) != axis.nearest(mode)).any():
+            break
+    else:
+        if all(axis.axis >= 2 for axis in axes):
+            return b.resize_nearest_neighbor(x, mode=mode, **_image(x, axes))
+    for axis in axes:
+        x = b.gather(x, b.const(axis.nearest(mode)), axis=axis.axis)
+    return x
+
+
+def _linear(b: Builder, x: Value, axes: list[Axis]) -> Value:
+    if len(x.shape) == 4 and all(axis.axis >= 2 for axis in axes):
+        return b.resize_bilinear(x, **_image(x, axes))
+    return _separable(b, x, axes, _linear_weights)
+
+
+def _image(x: Value, axes: list[Axis]) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "height": x.shape[2], "width": x.shape[3], "scale_h": 1.0, "scale_w": 1.0
+    }  # fmt: skip
+    for axis in axes:
+        extent, letter = ("height", "h") if axis.axis == 2 else ("width", "w")
+        result |= {extent: axis.out, f"scale_{letter}": axis.step, f"offset_{letter}": axis.offset}
+    return result
+
+
+def _separable(b: Builder, x: Value, axes: list[Axis], weights: Callable[[Axis], Array]) -> Value:
+    """Along each axis a product with a constant matrix (source, output)."""
+    for axis in axes:
+        limited(axis.extent * axis.out, x.dtype.numpy)
+        last = len(x.shape) - 1
+        perm = [i for i in range(last + 1) if i != axis.axis] + [axis.axis]
+        y = b.matmul(b.transpose(x, perm=perm), b.const(weights(axis).astype(x.dtype.numpy)))
+        x = b.transpose(y, perm=[perm.index(i) for i in range(last + 1)])
+    return x
+
+
+def _linear_weights(axis: Axis) -> Array:
+    at = np.clip(np.arange(axis.out) * axis.step + axis.offset, 0, axis.extent - 1)
+    low = np.floor(at).astype(int)
+    result = np.zeros((axis.extent, axis.out))
+    columns = np.arange(axis.out)
+    np.add.at(result, (low, columns), 1 - (at - low))
+    np.add.at(result, (np.minimum(low + 1, axis.extent - 1), columns), at - low)
+    return result
+
+
+def _cubic_weights(axis: Axis, a: float, exclude: bool) -> Array:
+    """Four taps around the coordinate; those outside read the edge, or with `exclude` count nothing."""
+    at = np.arange(axis.out) * axis.step + axis.offset
+    low = np.floor(at).astype(int)
+    columns = np.arange(axis.out)
+    result = np.zeros((axis.extent, axis.out))
+    for tap in range(-1, 3):
+        t = np.abs(at - (low + tap))
+        near = ((a + 2) * t - (a + 3)) * t * t + 1
+        far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+        weight = np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+        rows = low + tap
+        if exclude:
+            weight = np.where((rows >= 0) & (rows < axis.extent), weight, 0.0)
+        np.add.at(result, (np.clip(rows, 0, axis.extent - 1), columns), weight)
+    return result / result.sum(axis=0) if exclude else result
+
+
+HANDLERS = {"Resize": resize, "Upsample": resize}

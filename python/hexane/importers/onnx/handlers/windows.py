@@ -1,0 +1,159 @@
+"""Convolutions and pooling."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+
+
+def conv(b: Builder, n: OnnxNode) -> Result:
+    x, weight, bias = n.value(0), n.value(1), n.optional(2)
+    num = _spatial(x)
+    kernel = _kernel(n, weight, num)
+    strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
+    pad = _pads(n, x.shape[2:], kernel, strides, dilations)
+    return b.conv(x, weight, bias, strides=strides, dilations=dilations, pad=pad, groups=n.attrs["group"])
+
+
+def conv_transpose(b: Builder, n: OnnxNode) -> Result:
+    """output_shape and auto_pad decide the pads; the extra one goes to the end for SAME_UPPER, else to the begin."""
+    x, weight, bias = n.value(0), n.value(1), n.optional(2)
+    num = _spatial(x)
+    kernel = _kernel(n, weight, num)
+    strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
+    extra = tuple(n.attrs.get("output_padding") or (0,) * num)
+    wanted = n.attrs.get("output_shape")
+    auto = n.attrs["auto_pad"]
+    if wanted is not None and len(wanted) == num + 2:
+        wanted = wanted[2:]
+    if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(d * s for d, s in zip(x.shape[2:], strides, strict=True))
+    if any(len(v) != num for v in (extra, wanted or kernel)):
+        raise Error(f"got output_padding {extra} and output_shape {wanted}, need {num} integers each")
+    if wanted is None:
+        pad = _pads(n, x.shape[2:], kernel, strides, dilations)
+    else:
+        pad = []
+        for d, k, s, r, o, w in zip(x.shape[2:], kernel, strides, dilations, extra, wanted, strict=True):
+            total = s * (d - 1) + o + (k - 1) * r + 1 - w
+            if total < 0:
+                raise Error(f"output_shape: got {tuple(wanted)}, need at most what the kernel reaches")
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            pad += [begin, total - begin]
+    options: dict[str, Any] = {"strides": strides, "dilations": dilations, "groups": n.attrs["group"]}
+    return b.conv_transpose(x, weight, bias, pad=pad, output_padding=extra, **options)
+
+
+def max_pool(b: Builder, n: OnnxNode) -> Result:
+    if n.wants(1):
+        raise Error("got the output Indices, need max pooling without them")
+    return b.max_pool(n.value(0), **_pool(n, n.value(0)))
+
+
+def average_pool(b: Builder, n: OnnxNode) -> Result:
+    return b.avg_pool(n.value(0), exclude_padding=not n.attrs["count_include_pad"], **_pool(n, n.value(0)))
+
+
+def lp_pool(b: Builder, n: OnnxNode) -> Result:
+    """(sum |x|^p)^(1/p) of a window: its mean, padding counted, times its size."""
+    x, p = n.value(0), float(n.attrs["p"])
+    options = _pool(n, x)
+    if options["ceil_mode"]:
+        raise Error("ceil_mode: got 1, need 0")
+    size = 1.0
+    for k in options["kernel_sizes"]:
+        size *= k
+    powers = b.pow(b.abs(x), p)
+    return b.pow(b.mul(b.avg_pool(powers, exclude_padding=False, **options), size), 1 / p)
+
+
+def global_pool(op: str) -> Handler:
+    def run(b: Builder, n: OnnxNode) -> Result:
+        x = n.value(0)
+        _spatial(x)
+        return b.apply(op, x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
+
+    return run
+
+
+def global_lp_pool(b: Builder, n: OnnxNode) -> Result:
+    x, p = n.value(0), n.attrs["p"]
+    _spatial(x)
+    axes = tuple(range(2, len(x.shape)))
+    if p in (1, 2):
+        return b.apply(f"reduce_l{p}_norm", x, axes=axes)
+    return b.pow(b.reduce_sum(b.pow(b.abs(x), float(p)), axes=axes), 1 / float(p))
+
+
+def _spatial(x: Value) -> int:
+    """How many spatial axes there are."""
+    if not 3 <= len(x.shape) <= 5:
+        raise Error(f"got an input of shape {x.shape}, need a batch, channels and 1 to 3 spatial axes")
+    return len(x.shape) - 2
+
+
+def _kernel(n: OnnxNode, weight: Value, num: int) -> tuple[int, ...]:
+    kernel: tuple[int, ...] = n.attrs.get("kernel_shape", weight.shape[2:])
+    if len(weight.shape) != num + 2 or kernel != weight.shape[2:]:
+        raise Error(f"got kernel_shape {kernel} and a weight of shape {weight.shape}, need {num} dims that agree")
+    return kernel
+
+
+def _each(n: OnnxNode, name: str, num: int) -> tuple[int, ...]:
+    values: tuple[int, ...] = n.attrs.get(name) or (1,) * num
+    if len(values) != num or min(values) < 1:
+        raise Error(f"{name}: got {values}, need {num} positive integers")
+    return values
+
+
+def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
+    num = _spatial(x)
+    kernel = _each(n, "kernel_shape", num)
+    strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
+    ceil = bool(n.attrs.get("ceil_mode", 0))
+    auto = n.attrs["auto_pad"]
+    if ceil and auto != "NOTSET":
+        raise Error(f"got ceil_mode with auto_pad {auto}, need one or the other")
+    return {
+        "kernel_sizes": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "pad": _pads(n, x.shape[2:], kernel, strides, dilations),
+        "ceil_mode": ceil,
+    }
+
+
+def _pads(
+    n: OnnxNode, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """(begin, end) for each spatial axis, from all begins and then all ends, or from auto_pad."""
+    num, auto = len(kernel), n.attrs["auto_pad"]
+    if auto == "NOTSET":
+        pads = n.attrs.get("pads") or (0,) * (2 * num)
+        if len(pads) != 2 * num or min(pads) < 0:
+            raise Error(f"pads: got {pads}, need {2 * num} integers that are not negative")
+        return [p for i in range(num) for p in (pads[i], pads[num + i])]
+    if auto not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise Error(f"auto_pad: got {auto!r}, need NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    if any(n.attrs.get("pads") or ()):
+        raise Error(f"got pads {n.attrs['pads']} with auto_pad {auto}, need one or the other")
+    result = []
+    for d, k, s, r in zip(extents, kernel, strides, dilations, strict=True):
+        total = 0 if auto == "VALID" else max((-(-d // s) - 1) * s + (k - 1) * r + 1 - d, 0)
+        begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        result += [begin, total - begin]
+    return result
+
+
+HANDLERS = {
+    "AveragePool": average_pool,
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "GlobalAveragePool": global_pool("reduce_mean"),
+    "GlobalLpPool": global_lp_pool,
+    "GlobalMaxPool": global_pool("reduce_max"),
+    "LpPool": lp_pool,
+    "MaxPool": max_pool,
+}

@@ -1,0 +1,147 @@
+"""Untrusted model files: parsing, tensors, and external data that never leaves the model's folder."""
+
+import os
+import re
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+from hexane.dtypes import DType, dtype
+from hexane.errors import Error
+from hexane.graph import Array, tensor_type
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+def read_model(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+    """The parsed model and the folder its external data may come from. Raises Error for what is not an ONNX model."""
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    folder = None
+    where = "model"
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = bytes(source)
+    else:
+        path = Path(source)
+        folder, where = path.parent, str(path)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise Error(f"[import] {where}: {error.strerror}, need a readable ONNX file") from None
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise Error(f"[import] {where}: got {len(data)} bytes that do not parse, need an ONNX model") from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise Error(f"[import] {where}: got {len(data)} bytes without a graph or an opset, need an ONNX model")
+    return model, folder
+
+
+def element_type(code: int) -> DType:
+    """The dtype of an ONNX element type. Raises Error for strings, complex numbers and unknown codes."""
+    if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
+        raise Error(f"element type: got {code}, need one that ONNX defines")
+    name = TensorProto.DataType.Name(code)
+    if code == TensorProto.STRING:
+        raise Error("element type: got STRING, need numbers")
+    try:
+        return dtype(helper.tensor_dtype_to_np_dtype(code))
+    except Error:
+        raise Error(f"element type: got {name}, need one that Hexane has") from None
+
+
+def read_tensor(tensor: TensorProto, folder: Path | None) -> Array:
+    """The tensor's array, of its declared shape. Raises Error where data and shape disagree."""
+    kind = tensor_type(element_type(tensor.data_type), tuple(tensor.dims))
+    if tensor.HasField("segment"):
+        raise Error("got a tensor in segments, need it whole")
+    if external_data_helper.uses_external_data(tensor):
+        raw: Any = _external(tensor, kind.bytes, folder)
+    elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        if len(raw) != kind.bytes:
+            raise Error(f"got {len(raw)} bytes of data, need {kind.bytes} for {kind}")
+    else:
+        return _typed(tensor, kind.size)
+    if kind.dtype.bits % 8 == 0 and np.little_endian:
+        return np.frombuffer(raw, kind.dtype.numpy).reshape(kind.shape)
+    # Packed sub-byte elements (and big-endian machines) go through onnx.
+    whole = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(raw))
+    return np.asarray(numpy_helper.to_array(whole))
+
+
+def _typed(tensor: TensorProto, size: int) -> Array:
+    """Data in a typed field (float_data, ...): several elements to one where they are packed."""
+    field = helper.tensor_dtype_to_field(tensor.data_type)
+    per_item = {4: 2, 2: 4}.get(element_type(tensor.data_type).bits, 1)
+    found, need = len(getattr(tensor, field)), -(-size // per_item)
+    if found != need:
+        raise Error(f"got {found} values in {field}, need {need}")
+    try:
+        return np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(tuple(tensor.dims))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Error(f"got data that does not convert: {error}") from None
+
+
+def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise Error(f"got external data in {location!r}, need the model as a file to know its folder")
+    offset, length = _number(entries, "offset", 0), _number(entries, "length", need)
+    if length != need:
+        raise Error(f"external data in {location!r}: got the length {length}, need {need}")
+    descriptor = _open_inside(folder, location)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if offset + length > size:
+            raise Error(
+                f"external data in {location!r}: got bytes {offset}..{offset + length} of {size}, need them inside"
+            )
+        array = np.fromfile(file, np.uint8, length, offset=offset)
+    if array.size != length:
+        raise Error(f"external data in {location!r}: got {array.size} bytes, need {length}")
+    return array
+
+
+def _number(entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key, str(default))
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise Error(f"external data: got the {key} {text[:40]!r}, need a number of bytes")
+    return int(text)
+
+
+def _open_inside(folder: Path, location: str) -> int:
+    """A descriptor of a file below the folder, reached through plain directories: no `..`, no links of either kind.
+
+    Each component is opened relative to the one before, so that nothing can be exchanged between check and use.
+    """
+    parts = PurePosixPath(location).parts
+    if not parts or "\\" in location or "\0" in location or location.startswith("/") or ".." in parts:
+        raise Error(f"external data: got the location {location!r}, need a file inside the model's folder")
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            # O_NONBLOCK: opening a pipe must not wait for its writer.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
+            inner = os.open(part, flags, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise Error(f"external data: {location!r} is a link or no regular file, need a file of its own")
+    except OSError as error:
+        os.close(opened)
+        reason = "a link" if os.path.islink(folder.joinpath(*parts)) else error.strerror
+        raise Error(f"external data: {location!r}: {reason}, need a file inside the model's folder") from None
+    except Error:
+        os.close(opened)
+        raise
+    return opened

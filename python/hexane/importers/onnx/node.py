@@ -1,0 +1,100 @@
+"""One ONNX node as its translation sees it, and the builder that applies catalogue ops and folds constants."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.fold import fold_node
+
+Result = Any  # what a Builder returns: a Value, or several
+
+
+class Builder:
+    """Applies ops by name: `b.add(x, 1.0)`. Arrays and scalars become constants, scalars of the first tensor's dtype."""
+
+    __slots__ = ("sources",)
+
+    def __init__(self, *sources: str) -> None:
+        self.sources = sources
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self.apply, name)
+
+    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
+        """The op's output, or a tuple where its record has several."""
+        op = OPS[name]
+        like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
+        operands = [x if x is None or isinstance(x, Value) else self.const(x, like) for x in inputs]
+        values = apply(op, operands, attrs, self.sources)
+        values = fold_node(values[0].node) or values
+        return values if len(op.outputs) > 1 or op.outputs[0].endswith("*") else values[0]
+
+    def const(self, x: Any, dtype: Any = None) -> Value:
+        """A constant; an array keeps its own dtype."""
+        array = x if isinstance(x, np.ndarray) else np.array(x, dtype)
+        return constant(array, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxNode:
+    """`version` is the opset in which the op took its present meaning; `attrs` has the schema's defaults filled in."""
+
+    op: str
+    version: int
+    inputs: tuple[Value | None, ...]
+    attrs: Mapping[str, Any]
+    outputs: tuple[str, ...]  # "" where one is not wanted
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        found = self.optional(index)
+        if found is None:
+            raise Error(f"input {index}: got none, need a tensor")
+        return found
+
+    def optional(self, index: int) -> Value | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def array(self, index: int) -> Array:
+        """A constant input. Raises Error where it is computed at run time."""
+        node = self.value(index).node
+        if node.op != "const":
+            raise Error(f"input {index} is computed at run time (by {node.where}), need a constant")
+        assert node.data is not None
+        return node.data
+
+    def ints(self, index: int) -> tuple[int, ...]:
+        """A constant input of integers: a vector, or one number."""
+        array = self.array(index)
+        if array.dtype.kind not in "iu" or array.ndim > 1:
+            raise Error(f"input {index}: got {array.dtype}{list(array.shape)}, need a vector of integers")
+        return tuple(int(v) for v in array.reshape(-1))
+
+    def int(self, index: int) -> int:
+        """A constant input of one integer."""
+        values = self.ints(index)
+        if len(values) != 1:
+            raise Error(f"input {index}: got {len(values)} elements, need 1")
+        return values[0]
+
+    def wants(self, index: int) -> bool:
+        """Is this output named?"""
+        return index < len(self.outputs) and self.outputs[index] != ""
+
+
+Handler = Callable[[Builder, OnnxNode], Result]
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """`axis` from the front."""
+    if not -rank <= axis < rank:
+        raise Error(f"axis: got {axis}, need {-rank}..{rank - 1} for rank {rank}")
+    return axis % rank

@@ -1,0 +1,111 @@
+"""What the installed onnx package says of an op: since when, which attributes and defaults, how many inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, helper
+
+from hexane.errors import Error
+from hexane.graph import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    version: int
+    min_inputs: int
+    max_inputs: int
+    kinds: Mapping[str, int]  # of AttributeProto.AttributeType
+    required: frozenset[str]
+    defaults: Mapping[str, Any]
+    has_function: bool  # ONNX itself writes it as other ops
+
+
+@cache
+def schema(op: str, opset: int) -> Schema | None:
+    """None where this opset has no such op. Raises Error for one it has removed."""
+    if not onnx.defs.has(op, opset, ""):
+        return None
+    found = onnx.defs.get_schema(op, opset, "")
+    if found.deprecated:
+        raise Error(f"opset {opset} has removed it")
+    attributes = found.attributes.items()
+    return Schema(
+        found.since_version,
+        found.min_input,
+        found.max_input,
+        {name: int(getattr(AttributeProto, a.type.name)) for name, a in attributes},
+        frozenset(name for name, a in attributes if a.required),
+        {name: _plain(helper.get_attribute_value(a.default_value)) for name, a in attributes if a.default_value.name},
+        found.has_function or found.has_context_dependent_function,
+    )
+
+
+def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> onnx.FunctionProto:
+    """The op as ONNX's own specification writes it in other ops."""
+    found = onnx.defs.get_schema(proto.op_type, opset, "")
+    body = onnx.FunctionProto()
+    if found.has_function:
+        body.CopyFrom(found.function_body)
+        return body
+    types = [_type(value) for value in inputs]
+    versions = [v for v in found.context_dependent_function_opset_versions if v <= opset]
+    text = found.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+    body.ParseFromString(text)
+    return body
+
+
+def _type(value: Value | None) -> bytes:
+    if value is None:
+        return b""
+    code = helper.np_dtype_to_tensor_dtype(value.dtype.numpy)
+    return helper.make_tensor_type_proto(code, value.shape).SerializeToString()
+
+
+def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> dict[str, Any]:
+    """The node's attributes as Python values, defaults filled in. `outer` are those of the function around it.
+
+    Raises Error for an unknown, doubled, missing or wrongly typed one.
+    """
+    result: dict[str, Any] = {}
+    for attr in resolved(proto, outer):
+        if attr.name not in found.kinds:
+            raise Error(f"got the attribute {attr.name!r}, need one of {', '.join(sorted(found.kinds)) or 'none'}")
+        if attr.type != found.kinds[attr.name] or attr.name in result:
+            raise Error(f"attribute {attr.name!r}: got it twice or of the wrong type")
+        result[attr.name] = _plain(helper.get_attribute_value(attr))
+    if missing := found.required - result.keys():
+        raise Error(f"attribute {min(missing)!r}: got none, need a value")
+    return {**found.defaults, **result}
+
+
+def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
+    """The attributes, references to those of the surrounding function replaced; absent ones are left out."""
+    result = []
+    for attr in proto.attribute:
+        if attr.ref_attr_name:
+            if (given := outer.get(attr.ref_attr_name)) is None:
+                continue
+            renamed = AttributeProto()
+            renamed.CopyFrom(given)
+            renamed.name = attr.name
+            attr = renamed
+        result.append(attr)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, (str, int, float)) or not hasattr(value, "__iter__"):
+        return value
+    return tuple(_text(v) if isinstance(v, bytes) else v for v in value)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise Error(f"got the text {value[:20]!r}, need UTF-8") from None

@@ -1,0 +1,158 @@
+"""What a model takes and gives, and the inputs that have to be known before its shapes are: specialisation inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+from hexane.graph import Array, TensorType, tensor_type
+from hexane.importers.onnx.decides import deciding_inputs
+from hexane.importers.onnx.load import element_type
+
+FIRST_OPSET = 7
+Dim = int | str | None  # fixed, named, free
+
+
+class SpecialisationNeeded(Error):
+    """Inputs, by `names`, whose shape or value has to be known to compile."""
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input: `dims` is None where the model does not even say the rank."""
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...] | None
+    decides: bool = False  # its value decides shapes
+
+    @property
+    def free(self) -> bool:
+        """Has it dims that the model leaves open?"""
+        return self.dims is None or any(not isinstance(d, int) for d in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def specialisation(self) -> tuple[Input, ...]:
+        """Inputs that have to be known before shapes are: by shape where `free`, by value where `decides`."""
+        return tuple(i for i in self.inputs if i.free or i.decides)
+
+
+def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The versions of the op sets. Raises Error for a default one that is missing, too old or too new."""
+    versions = {"" if e.domain == "ai.onnx" else e.domain: e.version for e in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    if not FIRST_OPSET <= versions.get("", 0) <= newest:
+        raise Error(f"[import] got opset {versions.get('', 'none')}, need {FIRST_OPSET} to {newest}")
+    return versions
+
+
+def read_signature(model: onnx.ModelProto) -> Signature:
+    """Inputs that have an initializer are constants with a name, and no part of it."""
+    opsets_of(model)
+    graph = model.graph
+    defaults = {tensor.name for tensor in graph.initializer}
+    deciding = deciding_inputs(model)
+    inputs: dict[str, Input] = {}
+    for info in graph.input:
+        if not info.name or info.name in inputs:
+            raise Error(f"[import] got the input name {info.name!r}, need names that are distinct and not empty")
+        if info.name in defaults:
+            continue
+        if info.type.WhichOneof("value") != "tensor_type":
+            raise Error(f"[import] input {info.name!r}: got no tensor, need one")
+        tensor = info.type.tensor_type
+        try:
+            kind = element_type(tensor.elem_type)
+        except Error as error:
+            raise Error(f"[import] input {info.name!r}: {error}") from None
+        dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
+        small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
+        inputs[info.name] = Input(info.name, kind, dims, info.name in deciding and small)
+    return Signature(tuple(inputs.values()), tuple(output.name for output in graph.output))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) or None
+
+
+def resolve(
+    signature: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> dict[str, TensorType]:
+    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere.
+
+    Raises SpecialisationNeeded naming all inputs that are not known well enough, Error for contradictions.
+    """
+    known = {i.name: i for i in signature.inputs}
+    for name in (*shapes, *values):
+        if name not in known:
+            raise Error(f"[import] got the input {name!r}, need one of {', '.join(known) or 'none'}")
+    given = {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
+    given.update({name: np.shape(array) for name, array in values.items()})
+    named: dict[str, int] = {}
+    for name, shape in given.items():
+        _agree(known[name], shape, named)
+    types, missing, deciding = {}, [], []
+    for entry in signature.inputs:
+        dims = given.get(entry.name, entry.dims)
+        filled = dims and tuple(named.get(d, d) if isinstance(d, str) else d for d in dims)
+        if filled is None or any(not isinstance(d, int) for d in filled):
+            missing.append(entry)
+        else:
+            types[entry.name] = _typed(entry, [int(d) for d in filled if d is not None])
+        if entry.decides and entry.name not in values:
+            deciding.append(entry)
+        if entry.name in values and values[entry.name].dtype != entry.dtype.numpy:
+            raise Error(f"[import] input {entry.name!r}: got a value of {values[entry.name].dtype}, need {entry.dtype}")
+    if missing or deciding:
+        raise SpecialisationNeeded(_needs(missing, deciding), tuple(dict.fromkeys(e.name for e in missing + deciding)))
+    return types
+
+
+def _agree(entry: Input, shape: tuple[int, ...], named: dict[str, int]) -> None:
+    if entry.dims is None:
+        return
+    if len(shape) != len(entry.dims):
+        raise Error(f"[import] input {entry.name!r}: got the shape {shape}, need {len(entry.dims)} dims")
+    for got, need in zip(shape, entry.dims, strict=True):
+        if isinstance(need, str):
+            need = named.setdefault(need, got)
+        if need is not None and got != need:
+            raise Error(f"[import] input {entry.name!r}: got the shape {shape}, need {_text(entry, named)}")
+
+
+def _typed(entry: Input, shape: list[int]) -> TensorType:
+    try:
+        return tensor_type(entry.dtype, shape)
+    except Error as error:
+        raise Error(f"[import] input {entry.name!r}: {error}") from None
+
+
+def _text(entry: Input, named: Mapping[str, int]) -> str:
+    dims = ["?" if d is None else str(named.get(d, d) if isinstance(d, str) else d) for d in entry.dims or ()]
+    return "x".join(dims) or "a scalar"
+
+
+def _needs(missing: list[Input], deciding: list[Input]) -> str:
+    lines = []
+    for entry in missing:
+        declared = f"{entry.dtype} of {_text(entry, {})}" if entry.dims is not None else f"{entry.dtype} of any rank"
+        example = "x".join(str(d) if isinstance(d, int) else "1" for d in entry.dims or (None,))
+        lines.append(f"the shape of {entry.name!r} ({declared}), for example --input-shape {entry.name}:{example}")
+    for entry in deciding:
+        lines.append(f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: give it as an input")
+    return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)

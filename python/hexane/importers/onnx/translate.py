@@ -1,0 +1,204 @@
+"""The walk over an ONNX graph: names to values, node by node, problems collected on the way."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+
+from hexane.errors import Error
+from hexane.graph import Value, constant
+from hexane.importers.onnx.handlers import HANDLERS
+from hexane.importers.onnx.load import read_tensor
+from hexane.importers.onnx.node import Builder, OnnxNode
+from hexane.importers.onnx.order import label, sort_nodes
+from hexane.importers.onnx.schema import attributes, resolved, schema, standard_function
+from hexane.ops import OPS
+
+PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
+MAX_INLINED = 1 << 20  # nodes of functions and branches, all calls together
+
+Scope = dict[str, Value | None]  # None: its node could not be translated, which has been reported
+Opsets = Mapping[str, int]
+Attributes = Mapping[str, onnx.AttributeProto]
+
+
+class Translator:
+    """Translates the nodes of one model. `problems` has a line for each node that cannot be."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+        self.folder = folder
+        self.problems: list[str] = []
+        self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
+        self._inlined = 0
+        self._calls: list[str] = []
+
+    def initializers(self, graph: onnx.GraphProto, overridden: Collection[str] = ()) -> Scope:
+        """The graph's constants by name."""
+        if graph.sparse_initializer:
+            raise Error("[import] got sparse initializers, need dense ones")
+        scope: Scope = {}
+        for tensor in graph.initializer:
+            if not tensor.name or tensor.name in scope:
+                raise Error(f"[import] got an initializer name {tensor.name!r} that is empty or there twice")
+            if tensor.name not in overridden:
+                try:
+                    scope[tensor.name] = constant(read_tensor(tensor, self.folder), (tensor.name,))
+                except Error as error:
+                    raise Error(f"[import] initializer {tensor.name!r}: {reason(error)}") from None
+        return scope
+
+    def nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        scope: Scope,
+        opsets: Opsets,
+        own: Collection[str],
+        outer: Attributes | None = None,
+        prefix: str = "",
+    ) -> None:
+        """Adds the nodes' outputs to the scope. `own` are names they must not define; `outer` a function's attributes."""
+        for index, proto in sort_nodes(nodes, scope, own, prefix):
+            where = label(proto, index, prefix)
+            inputs = [scope[name] if name else None for name in proto.input]
+            failed = any(name and value is None for name, value in zip(proto.input, inputs, strict=True))
+            try:
+                found = self._node(proto, inputs, failed, scope, opsets, outer or {}, where)
+            except Error as error:
+                domain = plain_domain(proto.domain)
+                op = f"{domain}.{proto.op_type}" if domain else proto.op_type
+                self.problems.append(f"{where}: {op} (opset {opsets.get(domain, '?')}): {reason(error)}")
+                found = None
+            for i, name in enumerate(proto.output):
+                if name:
+                    scope[name] = None if found is None else found[i]
+
+    def _node(
+        self,
+        proto: onnx.NodeProto,
+        inputs: list[Value | None],
+        failed: bool,
+        scope: Scope,
+        opsets: Opsets,
+        outer: Attributes,
+        where: str,
+    ) -> Sequence[Value | None] | None:
+        """The outputs, at least as many as are named; None where an input has failed before."""
+        domain = plain_domain(proto.domain)
+        function = self.functions.get((domain, proto.op_type, proto.overload))
+        if function is not None:
+            given = {a.name: a for a in resolved(proto, outer)}
+            return None if failed else self._call(function, inputs, given, where, len(proto.output))
+        if domain:
+            raise Error(f"got an op of the domain {domain!r}, need standard ONNX ops")
+        opset = opsets.get("", 0)
+        found = schema(proto.op_type, opset)
+        if found is None:
+            raise Error(f"got an op that opset {opset} does not have")
+        handler, plain = HANDLERS.get(proto.op_type), PLAIN.get(proto.op_type)
+        if not (handler or plain or found.has_function or proto.op_type == "If"):
+            raise Error("Hexane has no such op yet")
+        if failed:
+            return None
+        if not found.min_inputs <= len(inputs) <= found.max_inputs:
+            raise Error(f"got {len(inputs)} inputs, need {found.min_inputs} to {found.max_inputs}")
+        node = OnnxNode(
+            proto.op_type, found.version, tuple(inputs), attributes(proto, found, outer), tuple(proto.output)
+        )
+        results: Sequence[Value | None]
+        if proto.op_type == "If":
+            results = self._branch(node, scope, opsets, outer, where)
+        elif handler is not None:
+            made = handler(Builder(where), node)
+            results = [made] if isinstance(made, Value) else list(made)
+        elif plain is not None:
+            results = [Builder(where).apply(plain, *inputs, **node.attrs)]
+        else:
+            body = standard_function(proto, opset, inputs)
+            given = {a.name: a for a in resolved(proto, outer)}
+            results = self._call(body, inputs, given, where, len(proto.output)) or []
+        for name in proto.output[len(results) :]:
+            if name:
+                raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
+        return results
+
+    def _call(
+        self, function: onnx.FunctionProto, inputs: Sequence[Value | None], given: Attributes, where: str, wanted: int
+    ) -> Sequence[Value | None] | None:
+        """The function's body in place of the call."""
+        name = f"{function.domain}.{function.name}"
+        if len(inputs) > len(function.input) or wanted > len(function.output):
+            raise Error(f"function {name}: got {len(inputs)} inputs and {wanted} outputs, "
+                        f"need at most {len(function.input)} and {len(function.output)}")  # fmt: skip
+        given = {**{a.name: a for a in function.attribute_proto}, **given}
+        scope: Scope = dict(zip(function.input, (*inputs, *[None] * len(function.input)), strict=False))
+        absent = {name for name, value in scope.items() if value is None}
+        body = [_without(node, absent) for node in function.node] if absent else function.node
+        opsets = opset_versions(function.opset_import)
+        with self._inline(name, len(function.node)):
+            reported = len(self.problems)
+            self.nodes(body, scope, opsets, set(scope), given, where + "/")
+        if len(self.problems) > reported:
+            return None
+        for name in function.output:
+            if name not in scope:
+                raise Error(f"function {function.name}: got the output {name!r}, which nothing defines")
+        return [scope[name] for name in function.output]
+
+    def _branch(
+        self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
+    ) -> Sequence[Value | None]:
+        """The branch that the condition, a constant, chooses."""
+        condition = node.array(0)
+        if condition.size != 1:
+            raise Error(f"condition: got {condition.size} elements, need 1")
+        graph = node.attrs["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+        if graph.input:
+            raise Error("got a branch with inputs, need none")
+        inner: Scope = {**scope, **self.initializers(graph)}
+        with self._inline("", len(graph.node)):
+            own = {tensor.name for tensor in graph.initializer}
+            self.nodes(graph.node, inner, opsets, own, outer, where + "/")
+        for output in graph.output:
+            if output.name not in inner:
+                raise Error(f"got the branch output {output.name!r}, which nothing defines")
+        return [inner[output.name] for output in graph.output]
+
+    @contextmanager
+    def _inline(self, name: str, num_nodes: int) -> Iterator[None]:
+        """Keeps inlining finite: no recursion, and no doubling at every level."""
+        if name and name in self._calls:
+            raise Error(f"function {name} calls itself, need functions without recursion")
+        self._inlined += num_nodes
+        if self._inlined > MAX_INLINED:
+            raise Error(f"got more than {MAX_INLINED} nodes from functions and branches, need fewer")
+        self._calls.append(name)
+        try:
+            yield
+        finally:
+            self._calls.pop()
+
+
+def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:
+    """The node with the inputs that a call has left out left out."""
+    if not any(name in absent for name in node.input):
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.input[:] = ["" if name in absent else name for name in node.input]
+    return result
+
+
+def plain_domain(domain: str) -> str:
+    """ "ai.onnx" is another name of the default domain."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def opset_versions(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {plain_domain(entry.domain): entry.version for entry in imports}
+
+
+def reason(error: Error) -> str:
+    """The message without its leading [where], which the caller knows better."""
+    text = str(error)
+    return text.split("] ", 1)[1] if text.startswith("[") and "] " in text else text

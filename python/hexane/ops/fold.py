@@ -1,0 +1,32 @@
+"""Constant folding: a node whose operands are constants, evaluated by its record."""
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Node, Value, constant
+from hexane.ops import LEAVES, OPS, evaluate
+
+MAX_GROWTH_BYTES = 64 << 20  # a result above this may not outgrow its operands: broadcasting is left to run time
+
+
+def fold_node(node: Node) -> tuple[Value, ...] | None:
+    """Constants for the node's outputs; None where an operand is no constant or the result would be bloat.
+
+    Raises Error where the op does for these operands.
+    """
+    if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in node.inputs):
+        return None
+    result_bytes = sum(t.bytes for t in node.types)
+    operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
+    if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes):
+        return None
+    arrays = [None if v is None else v.node.data for v in node.inputs]
+    op = OPS[node.op]
+    try:
+        if op.view:  # moves bits, whatever they mean
+            results = [np.asarray(op.ref(*arrays, **node.attrs))]
+        else:
+            results = evaluate(node, arrays)
+    except (Error, ValueError) as error:
+        raise Error(f"[{node.where}] {error}") from None
+    return tuple(constant(array, node.sources) for array in results)
