@@ -16,7 +16,9 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       matmul_table(),
       pad_table(),
       pool_table(),
+      resize_table(),
       scatter_table(),
+      sort_table(),
   };
   return tables;
 }

@@ -12,6 +12,8 @@ std::span<const Kernel> gather_table();
 std::span<const Kernel> matmul_table();
 std::span<const Kernel> pad_table();
 std::span<const Kernel> pool_table();
+std::span<const Kernel> resize_table();
 std::span<const Kernel> scatter_table();
+std::span<const Kernel> sort_table();
 
 }  // namespace hexane::cpu
