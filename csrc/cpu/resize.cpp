@@ -10,10 +10,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/resize.cpp"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // after foreach_target
+#include <hwy/highway.h>
 #include "core/half-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu {
