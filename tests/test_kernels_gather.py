@@ -128,14 +128,14 @@ def test_scatter_nd_writes_the_last_update(dtype: str, depth: int) -> None:
     assert same_bits(out, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64"])
 @pytest.mark.parametrize("mode", list(REDUCTIONS))
 def test_scatters_combine_every_update(dtype: str, mode: str) -> None:
     rng = np.random.default_rng(15)
     x, updates = (
-        (rng.standard_normal((n, 5)) * 3 if dtype == "float32" else rng.integers(-(1 << 31), 1 << 31, (n, 5))).astype(
-            dtype
-        )
+        (
+            rng.standard_normal((n, 5)) if dtype.startswith("float") else rng.integers(-(1 << 31), 1 << 31, (n, 5))
+        ).astype(dtype)
         for n in (6, 40)
     )
     rows = indices_in(rng, 6, (40, 1), "int32")
@@ -215,9 +215,9 @@ def test_index_kernels_refuse_what_does_not_fit() -> None:
         run("scatter_nd", [x, at[:, None], out[:, :2]], [x.copy()], {"mode": "update"})
     with pytest.raises(Error, match="mode"):
         run("scatter_nd", [x, at[:, None], out], [x.copy()], {"mode": "sub"})
-    halves = [a.astype(np.float16) for a in (x, out)]
+    small = [a.astype(np.int8) for a in (x, out)]
     with pytest.raises(Error, match="dtype"):
-        run("scatter_nd", [halves[0], at[:, None], halves[1]], [halves[0].copy()], {"mode": "add"})
+        run("scatter_nd", [small[0], at[:, None], small[1]], [small[0].copy()], {"mode": "add"})
     with pytest.raises(Error, match="memory"):
         run("write_slice", [x, out, np.array(0)], [x.copy()], {"axis": 0})
     with pytest.raises(Error, match="update"):

@@ -2,6 +2,7 @@
 // the data; write_slice changes a state in place.
 #include <type_traits>
 
+#include "core/fp16.h"
 #include "cpu/indexing.h"
 #include "cpu/tables.h"
 
@@ -29,8 +30,8 @@ Mode scatter_mode(const char* name, const Call& call, uint64_t mode) {
   constexpr std::string_view kNames[] = {"update", "add", "mul", "max", "min"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (text != kNames[i]) continue;
-    if (i && dtype != DType::kFp32 && dtype != DType::kInt32 && dtype != DType::kInt64)
-      fail(name, "mode ", text, ": got dtype ", info(dtype).name, ", need fp32, int32 or int64");
+    if (i && dtype != DType::kFp32 && dtype != DType::kFp16 && dtype != DType::kInt32 && dtype != DType::kInt64)
+      fail(name, "mode ", text, ": got dtype ", info(dtype).name, ", need fp32, fp16, int32 or int64");
     return static_cast<Mode>(i);
   }
   fail(name, "mode: got '", text, "', need update, add, mul, max or min");
@@ -149,6 +150,9 @@ T combined(Mode mode, T old, T update) {
   return update;
 }
 
+// Each update is rounded, as if it were stored before the next.
+fp16 combined(Mode mode, fp16 old, fp16 update) { return to_fp16(combined(mode, to_float(old), to_float(update))); }
+
 // Combines the tail of one update with the output, axis by axis.
 template <typename T>
 void combine(Mode mode, std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes) {
@@ -196,6 +200,8 @@ void run_scatter(const Call& call, int axis, Range range, std::byte*, const std:
       tail.contiguous() ? copy_run(to, from, tail.unit) : run_copy(tail, to, from);
     else if (out.dtype == DType::kFp32)
       combine<float>(state.mode, to, from, piece.tail, piece.num_tail);
+    else if (out.dtype == DType::kFp16)
+      combine<fp16>(state.mode, to, from, piece.tail, piece.num_tail);
     else if (out.dtype == DType::kInt32)
       combine<int32_t>(state.mode, to, from, piece.tail, piece.num_tail);
     else
