@@ -548,5 +548,8 @@ def topk(
 ) -> tuple[Tensor, ...]:
     """The k largest (or smallest) along an axis and their indices; the lower index first in ties."""
 
+def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: object = ...) -> Tensor:
+    """The indices that sort x along an axis; the lower index first in ties, NaN above everything."""
+
 def write_state(state: Operand, update: Operand, position: Operand, *, axis: int = ...) -> Tensor:
     """Writes update into the state at a position along an axis, in place; the result is the state afterwards."""

@@ -18,6 +18,7 @@ from hexane.ops.spec import (
     integer,
     number,
     numeric,
+    same,
     text,
 )
 
@@ -152,13 +153,21 @@ def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
     return [numeric(x), _indexed(dtype, dtype)]
 
 
+def _order(x: Array, axis: int, descending: bool) -> Array:
+    """Stable either way: the lower index first in ties."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+
+
 def _top_k(x: Array, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Array]:
-    flipped = np.flip(x, axis) if largest else x
-    order = np.argsort(flipped, axis=axis, kind="stable")
-    if largest:
-        order = np.flip(x.shape[axis] - 1 - order, axis)
-    at = np.take(order, np.arange(k), axis)
+    at = np.take(_order(x, axis, largest), np.arange(k), axis)
     return [np.take_along_axis(x, at, axis), at.astype(dtype.numpy)]
+
+
+def _argsort_dtype(x: Any, dtype: Any, **_: Any) -> Any:
+    numeric(x)
+    return _indexed(dtype, dtype)
 
 
 def _write_shape(state: Shape, update: Shape, position: Shape, axis: int) -> Shape:
@@ -243,6 +252,14 @@ OPS = (
         canonical=_resolve_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
         kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, ref=_top_k,
         cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
+    ),
+    Op(
+        name="argsort", doc="The indices that sort x along an axis; the lower index first in ties, NaN above everything.",
+        inputs=("x",), attrs={"axis": integer(-1), "descending": flag(False), "dtype": element_type("int64")},
+        canonical=_resolve_axis, shape=same, dtype=_argsort_dtype, kernel="argsort",
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"},
+        ref=lambda x, axis, descending, dtype: _order(x, axis, descending).astype(dtype.numpy),
+        cases=(Case(((3, 17),)), Case(((5, 4),), {"axis": 0, "descending": True})),
     ),
     Op(
         name="write_state",
