@@ -92,14 +92,14 @@ void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& 
   s.out_n = out.strides[0];
   s.out_row = out.strides[1];
   s.out_pixel = flat ? 0 : out.strides[2];
-  s.in_place = x.dtype == DType::kFp32 && !s.pad_top && !pad_bottom && !s.pad_left && !pad_right;
+  s.in_place = x.dtype == DType::kFp32 && (s.depthwise || (!s.pad_top && !pad_bottom && !s.pad_left && !pad_right));
 }
 
 // How many output rows at a time, and what that takes in scratch.
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
-  s.row_floats = span_w * s.in_c;
+  s.row_floats = (s.depthwise ? s.in_w : span_w) * s.in_c;
   const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
   const int64_t fit = kChunkBytes / std::max<int64_t>(s.row_floats * 4, 1);
   s.chunk_rows =
@@ -130,13 +130,12 @@ Prepared prepare(const Call& call) {
     fail(kName, "x: got a ring of ", x.ring, " rows, need ", s.num_rows);
   }
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
-  for (int i = 0; i < s.epilogue.count; ++i)
-    if (const ResolvedSlot& slot = s.epilogue.slots[i]; slot.kind == ResolvedSlot::kAdd) {
-      const Tensor& extra = call.inputs[slot.operand];
-      s.extra_n[slot.extra] = extra.strides[0];
-      s.extra_row[slot.extra] = extra.strides[1];
-      s.extra_pixel[slot.extra] = x.rank == 3 ? 0 : extra.strides[2];
-    }
+  for (int e = 0; e < s.epilogue.num_extra; ++e) {
+    const Tensor& extra = call.inputs[s.epilogue.extra_operand[e]];
+    s.extra_n[e] = extra.strides[0];
+    s.extra_row[e] = extra.strides[1];
+    s.extra_pixel[e] = x.rank == 3 ? 0 : extra.strides[2];
+  }
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
@@ -193,13 +192,26 @@ int64_t cost(const Call& call) {
   return call.outputs[0].size() * s.kernel_h * s.kernel_w * s.group_in / (s.depthwise ? 10 : 50) + 100;
 }
 
-// Of one thread: row table | pointers of a tile | bias | copied rows.
+// How many neighbouring pixels a depthwise tile has: the last tile of a row starts early to be whole.
+int64_t depthwise_width(const ConvState& s) {
+  if (s.out_w < 4) return 1;
+  return s.out_w < 7 || ceil_div(s.out_w, 7) * 8 > ceil_div(s.out_w, 4) * 5 ? 4 : 7;
+}
+
+// Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows.
+int64_t depthwise_window(const ConvState& s, int64_t pixels) {
+  return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+}
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
-int64_t tile_items(const ConvState& s) { return ceil_div(s.num_segments * kTileRows, 8) * 8; }
+int64_t tile_items(const ConvState& s) {
+  const int64_t items = s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s)) : s.num_segments * kTileRows;
+  return ceil_div(items, 8) * 8;
+}
+int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + s.num_copies * s.row_floats);
+  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats);
 }
 
 int64_t shared_scratch(const Call& call) {
@@ -212,6 +224,29 @@ void begin(const Call& call, std::byte* shared) {
   if (!s.packed) pack_weights(s, call.inputs[1], shared);
 }
 
+// Output rows [first, first + count), all channels of the tile. `place(tile, i, row, column)` locates the output pixel
+// i.
+template <class Place>
+void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const float* const* table,
+                        const float** pointers, const float* zeros, Tile& tile, Place&& place) {
+  const int64_t width = depthwise_width(s), num_tiles = ceil_div(s.out_w, width);
+  const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
+  const auto run_tile = depthwise_pixels();
+  tile.rows = static_cast<int>(width);
+  for (int64_t y = 0; y < count; ++y)
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      const int64_t x = std::min(i * width, s.out_w - width), left = x * s.stride_w - s.pad_left;
+      const float** to = pointers;
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+        const float* row = table[y * s.stride_h + kh * s.dilation_h];
+        for (int64_t j = left; j < left + window.window; ++j)
+          *to++ = row && j >= 0 && j < s.in_w ? row + j * s.pixel_floats : zeros;
+      }
+      for (int64_t m = 0; m < width; ++m) place(tile, static_cast<int>(m), first + y, x + m);
+      run_tile(window, tile);
+    }
+}
+
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
   const auto& s = call.state<ConvState>();
   const Tensor &x = call.inputs[0], &out = call.outputs[0];
@@ -221,9 +256,13 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   auto** table = reinterpret_cast<const float**>(scratch);
   const float** pointers = table + table_items(s);
   auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
-  float* copies = bias + s.num_bias;
+  float* zeros = bias + s.num_bias;
+  float* copies = zeros + zero_items(s);
+  std::fill(zeros, copies, 0.0f);
   if (s.num_bias && !s.packed_bias) pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
-  const float* all_bias = s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get()) : bias;
+  const float* all_bias = !s.num_bias     ? nullptr
+                          : s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get())
+                                          : bias;
   const std::byte* weights = s.packed ? s.packed.get() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
   const int64_t taps_per_row = s.num_segments / s.kernel_h;
@@ -236,13 +275,27 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.epilogue = &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
   tile.num_columns = s.depthwise ? s.out_c : s.group_out;
-  tile.tap_stride = s.dilation_w * s.pixel_floats;
+  const auto place = [&](Tile& t, int i, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
+    t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
+    for (int e = 0; e < s.epilogue.num_extra; ++e)
+      t.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
+                      ox * s.extra_pixel[e] + channel * item;
+  };
 
   for (int64_t n = images.begin; n < images.end; ++n)
     for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
       const int64_t count = std::min(s.chunk_rows, rows.end - first);
       fill_rows(s, x, n, first, count, table, copies);
-      for (int64_t g = 0; g < (s.depthwise ? 1 : s.groups); ++g) {
+      if (s.depthwise) {
+        tile.bias = all_bias;
+        tile.panels = weights + channels.begin / kPanelLanes * s.panel_bytes;
+        tile.column = channels.begin;
+        tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
+        multiply_depthwise(s, first, count, table, pointers, zeros, tile,
+                           [&](Tile& t, int i, int64_t oy, int64_t ox) { place(t, i, n, oy, ox, 0); });
+        continue;
+      }
+      for (int64_t g = 0; g < s.groups; ++g) {
         const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
           int64_t oy = pixel / s.out_w, ox = pixel % s.out_w;
           for (int i = 0; i < num_pixels; ++i) {
@@ -250,36 +303,18 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
             const float** a = pointers + i;
             for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
               const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + at;
-              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += t.tap_stride) *a = tap;
+              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
+                *a = tap;
             }
-            const int64_t y = first + oy;
-            t.out[i] = out.data + n * s.out_n + y * s.out_row + ox * s.out_pixel + g * s.group_out * item;
-            for (int e = 0; e < s.epilogue.count; ++e)
-              if (const ResolvedSlot& slot = s.epilogue.slots[e]; slot.kind == ResolvedSlot::kAdd)
-                t.extra[slot.extra][i] = call.inputs[slot.operand].data + n * s.extra_n[slot.extra] +
-                                         y * s.extra_row[slot.extra] + ox * s.extra_pixel[slot.extra] +
-                                         g * s.group_out * item;
+            place(t, i, n, first + oy, ox, g * s.group_out);
             if (++ox == s.out_w) {
               ox = 0;
               ++oy;
             }
           }
         };
-        tile.bias = s.num_bias ? all_bias + g * group_bias : nullptr;
-        if (s.depthwise) {
-          const int64_t pixels = count * s.out_w, num_tiles = ceil_div(pixels, kTileRows);
-          tile.column = channels.begin;
-          tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
-          tile.panels = weights + channels.begin / kPanelLanes * s.panel_bytes;
-          for (int64_t i = 0; i < num_tiles; ++i) {
-            const int64_t begin = pixels * i / num_tiles;
-            tile.rows = static_cast<int>(pixels * (i + 1) / num_tiles - begin);
-            locate(begin, tile.rows, tile);
-            depthwise_tile()(tile);
-          }
-        } else {
-          multiply(tile, x.dtype == DType::kFp16, weights + g * s.group_bytes, count * s.out_w, channels, locate);
-        }
+        tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
+        multiply(tile, x.dtype == DType::kFp16, weights + g * s.group_bytes, count * s.out_w, channels, locate);
       }
     }
 }

@@ -43,11 +43,17 @@ struct ConvState {
   ResolvedEpilogue epilogue;
 };
 
-// One tile of a depthwise convolution: all channels from tile.column, num_panels of 16, of tile.rows pixels.
-using DepthwiseTile = void (*)(const Tile&);
-DepthwiseTile depthwise_tile();
+// Neighbouring output pixels of one row of a depthwise convolution, tile.rows of them: 7, 4 or 1. tile.a points to the
+// input pixels that they meet, [kernel_h][window].
+struct DepthwiseTile {
+  int64_t kernel_h, kernel_w, stride_w, dilation_w, window;
+};
+using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
+DepthwiseFunction depthwise_pixels();
+inline constexpr int64_t kDepthwisePixels = 7;
 
-// Fills the table for output rows [first, first + count) of image n.
+// Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside
+// of the image are null.
 void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
                float* copies);
 

@@ -14,7 +14,8 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
   for (int64_t y = 0; y < count; ++y)
     for (int64_t tap = 0; tap < s.kernel_h; ++tap) {
       const int64_t i = y * s.stride_h + tap * s.dilation_h, row = top + i;
-      if (table[i]) continue;
+      const bool outside = row < 0 || row >= s.in_h;
+      if (table[i] || (outside && s.depthwise)) continue;
       if (s.in_place) {
         table[i] = reinterpret_cast<const float*>(input_row(row));
         continue;
@@ -22,12 +23,12 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
       float* to = copies;
       copies += s.row_floats;
       table[i] = to;
-      if (row < 0 || row >= s.in_h) {
+      if (outside) {
         std::fill(to, to + s.row_floats, 0.0f);
         continue;
       }
       const std::byte* from = input_row(row);
-      const int64_t width = s.row_floats / s.pixel_floats, left = std::min(s.pad_left, width);
+      const int64_t width = s.row_floats / s.pixel_floats, left = s.depthwise ? 0 : std::min(s.pad_left, width);
       const int64_t copied = std::min(s.in_w, width - left);
       std::fill(to, to + left * s.pixel_floats, 0.0f);
       to += left * s.pixel_floats;

@@ -148,13 +148,12 @@ Prepared prepare(const Call& call) {
   s.in_place = x.dtype == DType::kFp32;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
-  for (int i = 0; i < s.epilogue.count; ++i)
-    if (const ResolvedSlot& slot = s.epilogue.slots[i]; slot.kind == ResolvedSlot::kAdd) {
-      const Tensor& extra = call.inputs[slot.operand];
-      s.extra_n[slot.extra] = extra.strides[0];
-      s.extra_row[slot.extra] = extra.strides[1];
-      s.extra_pixel[slot.extra] = flat ? 0 : extra.strides[2];
-    }
+  for (int e = 0; e < s.epilogue.num_extra; ++e) {
+    const Tensor& extra = call.inputs[s.epilogue.extra_operand[e]];
+    s.extra_n[e] = extra.strides[0];
+    s.extra_row[e] = extra.strides[1];
+    s.extra_pixel[e] = flat ? 0 : extra.strides[2];
+  }
   const int64_t fit = kChunkBytes / std::max<int64_t>(s.w.in * s.in_c * 4, 1), reach = (s.h.kernel - 1) * s.h.dilation;
   s.chunk_rows = s.in_place ? std::max<int64_t>(s.h.out, 1)
                             : std::clamp<int64_t>((fit - 2) * s.h.stride - reach, 1, std::max<int64_t>(s.h.out, 1));
@@ -276,10 +275,9 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         }
         const int64_t channel = g * s.group_out * item_bytes(out);
         t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel;
-        for (int e = 0; e < s.epilogue.count; ++e)
-          if (const ResolvedSlot& slot = s.epilogue.slots[e]; slot.kind == ResolvedSlot::kAdd)
-            t.extra[slot.extra][i] = call.inputs[slot.operand].data + n * s.extra_n[slot.extra] +
-                                     oy * s.extra_row[slot.extra] + ox * s.extra_pixel[slot.extra] + channel;
+        for (int e = 0; e < s.epilogue.num_extra; ++e)
+          t.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
+                          ox * s.extra_pixel[e] + channel;
       }
     };
     tile.num_segments = static_cast<int64_t>(phase.taps.size());

@@ -27,13 +27,46 @@ constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels)
 HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
 
+// Masked moves of 16-bit lanes that touch no memory behind the mask.
+constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3;
+
 // The first n of kLanes values at `from`, zeros after.
 template <class T>
 HWY_INLINE V load_n(const T* from, int64_t n) {
   if (n >= kLanes) return load(from);
+  if constexpr (kHasMasks && sizeof(T) == 4) {
+    return hn::MaskedLoad(hn::FirstN(D(), static_cast<size_t>(n)), D(), from);
+  } else if constexpr (kHasMasks) {
+    const hn::Rebind<uint16_t, D> bits;
+    const auto part =
+        hn::MaskedLoad(hn::FirstN(bits, static_cast<size_t>(n)), bits, reinterpret_cast<const uint16_t*>(from));
+    return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), part));
+  }
   T padded[kLanes] = {};
   if (n > 0) std::memcpy(padded, from, n * sizeof(T));
   return load(padded);
+}
+
+template <class T>
+HWY_INLINE void store_n(V value, T* to, int64_t n) {
+  const D d;
+  if constexpr (sizeof(T) == 4) {
+    if (n >= kLanes) return hn::StoreU(value, d, to);
+    if constexpr (kHasMasks) return hn::BlendedStore(value, hn::FirstN(d, static_cast<size_t>(n)), d, to);
+  } else {
+    if (n >= kLanes) return store_half(d, value, to);
+    if constexpr (kHasMasks) {
+      const hn::Rebind<uint16_t, D> bits;
+      const auto half = hn::BitCast(bits, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+      return hn::BlendedStore(half, hn::FirstN(bits, static_cast<size_t>(n)), bits, reinterpret_cast<uint16_t*>(to));
+    }
+  }
+  T padded[kLanes];
+  if constexpr (sizeof(T) == 4)
+    hn::StoreU(value, d, padded);
+  else
+    store_half(d, value, padded);
+  if (n > 0) std::memcpy(to, padded, n * sizeof(T));
 }
 
 HWY_INLINE V load_any(const std::byte* from, bool half, int64_t index, int64_t n) {
@@ -42,32 +75,86 @@ HWY_INLINE V load_any(const std::byte* from, bool half, int64_t index, int64_t n
 }
 
 HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int64_t n) {
+  if (half) return store_n(value, reinterpret_cast<hwy::float16_t*>(to) + index, n);
+  store_n(value, reinterpret_cast<float*>(to) + index, n);
+}
+
+// NaN passes through: of two operands, one a NaN, x86 takes the second and NEON the NaN.
+HWY_INLINE V at_least(V low, V x) { return hn::Max(low, x); }
+HWY_INLINE V at_most(V high, V x) { return hn::Min(high, x); }
+
+// Bias, epilogue and store of `rows` rows of n accumulators in memory, `pitch` floats apart and padded to whole
+// vectors.
+HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc, int64_t pitch) {
   const D d;
-  if (half) {
-    auto* p = reinterpret_cast<hwy::float16_t*>(to) + index;
-    if (n >= kLanes) return store_half(d, value, p);
-    hwy::float16_t padded[kLanes];
-    store_half(d, value, padded);
-    if (n > 0) std::memcpy(p, padded, n * sizeof(*p));
-  } else {
-    auto* p = reinterpret_cast<float*>(to) + index;
-    if (n >= kLanes) return hn::StoreU(value, d, p);
-    float padded[kLanes];
-    hn::StoreU(value, d, padded);
-    if (n > 0) std::memcpy(p, padded, n * sizeof(*p));
+  const ResolvedEpilogue& e = *t.epilogue;
+  const int64_t num_columns = HWY_MIN(n, t.num_columns - column);
+  for (int m = 0; m < rows; ++m) {
+    float* row = acc + m * pitch;
+    const auto each = [&](auto&& f) HWY_ATTR {
+      for (int64_t i = 0; i < num_columns; i += kLanes) hn::StoreU(f(load(row + i), i), d, row + i);
+    };
+    if (t.bias) each([&](V x, int64_t i) HWY_ATTR { return hn::Add(x, load(t.bias + column + i)); });
+    for (int s = 0; s < e.count; ++s) {
+      const ResolvedSlot& slot = e.slots[s];
+      const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
+      if (slot.kind == ResolvedSlot::kRelu) {
+        each([&](V x, int64_t) HWY_ATTR { return at_least(low, x); });
+      } else if (slot.kind == ResolvedSlot::kClamp) {
+        each([&](V x, int64_t) HWY_ATTR { return at_most(high, at_least(low, x)); });
+      } else if (slot.kind == ResolvedSlot::kAdd) {
+        const std::byte* extra = t.extra[slot.extra][m];
+        each([&](V x, int64_t i)
+                 HWY_ATTR { return hn::Add(x, load_any(extra, t.half_output, column + i, num_columns - i)); });
+      } else {
+        slot.function(row, num_columns, slot.alpha, slot.beta);
+      }
+    }
+    for (int64_t i = 0; i < num_columns; i += kLanes)
+      store_any(load(row + i), t.out[m], t.half_output, column + i, num_columns - i);
   }
 }
 
-// NaN passes through.
-HWY_INLINE V clamp(V x, V low, V high) {
-  x = hn::IfThenElse(hn::Lt(x, low), low, x);
-  return hn::IfThenElse(hn::Gt(x, high), high, x);
+template <int kRows, int kVectors, class T>
+HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t column, V (&acc)[kRows][kVectors]) {
+  const int64_t left = t.num_columns - column;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    const T* from = reinterpret_cast<const T*>(extra[m]) + column;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const bool whole = v < kVectors - kPanelVectors;  // only the last panel may be ragged
+      const V more = whole ? load(from + v * kLanes) : load_n(from + v * kLanes, left - v * kLanes);
+      acc[m][v] = hn::Add(acc[m][v], more);
+    }
+  }
 }
 
-// Applies bias and epilogue to rows x vectors of accumulators in registers, then stores them.
+template <int kRows, int kVectors, class T>
+HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
+  const int64_t left = t.num_columns - column;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    T* to = reinterpret_cast<T*>(t.out[m]) + column;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v)
+      store_n(acc[m][v], to + v * kLanes, v < kVectors - kPanelVectors ? kLanes : left - v * kLanes);
+  }
+}
+
+// The same for accumulators in registers, which is where they stay unless a slot is a function.
 template <int kRows, int kVectors>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;
+  const ResolvedEpilogue& e = *t.epilogue;
+  if (!e.in_registers) {
+    HWY_ALIGN float memory[kRows][kVectors * kLanes];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], d, memory[m] + v * kLanes);
+    return finish_in_memory(t, column, kRows, kVectors * kLanes, memory[0], kVectors * kLanes);
+  }
   if (t.bias) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
@@ -76,42 +163,31 @@ HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors])
       for (int m = 0; m < kRows; ++m) acc[m][v] = hn::Add(acc[m][v], bias);
     }
   }
-  const ResolvedEpilogue& e = *t.epilogue;
   for (int i = 0; i < e.count; ++i) {
     const ResolvedSlot& slot = e.slots[i];
+    if (slot.kind == ResolvedSlot::kAdd) {
+      if (t.half_output)
+        add_extra<kRows, kVectors, hwy::float16_t>(t, t.extra[slot.extra], column, acc);
+      else
+        add_extra<kRows, kVectors, float>(t, t.extra[slot.extra], column, acc);
+      continue;
+    }
+    const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[m][v] = at_least(low, acc[m][v]);
     if (slot.kind == ResolvedSlot::kClamp) {
-      const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[m][v] = clamp(acc[m][v], low, high);
-    } else if (slot.kind == ResolvedSlot::kAdd) {
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          const int64_t at = column + v * kLanes;
-          acc[m][v] = hn::Add(acc[m][v], load_any(t.extra[slot.extra][m], t.half_output, at, t.num_columns - at));
-        }
-    } else {
-      HWY_ALIGN float row[kVectors * kLanes];
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], d, row + v * kLanes);
-        slot.function(row, kVectors * kLanes, slot.alpha, slot.beta);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Load(d, row + v * kLanes);
-      }
+        for (int v = 0; v < kVectors; ++v) acc[m][v] = at_most(high, acc[m][v]);
     }
   }
-#pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m)
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = column + v * kLanes;
-      store_any(acc[m][v], t.out[m], t.half_output, at, t.num_columns - at);
-    }
+  if (t.half_output)
+    store_tile<kRows, kVectors, hwy::float16_t>(t, column, acc);
+  else
+    store_tile<kRows, kVectors, float>(t, column, acc);
 }
 
 }  // namespace

@@ -22,6 +22,13 @@ void tile(const Tile& t, int first_panel) {
     for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(d);
   const T* b = reinterpret_cast<const T*>(t.panels + first_panel * t.panel_bytes);
   const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(T));
+  const int64_t column = t.column + first_panel * kPanelLanes;
+  // The lines that will be written are fetched while the products run.
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int p = 0; p < kPanels; ++p)
+      __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
   for (int64_t s = 0; s < t.num_segments; ++s) {
     const float* a[kRows];
 #pragma GCC unroll 16
@@ -39,7 +46,7 @@ void tile(const Tile& t, int first_panel) {
       }
     }
   }
-  finish<kRows, kVectors>(t, t.column + first_panel * kPanelLanes, acc);
+  finish<kRows, kVectors>(t, column, acc);
 }
 
 template <int kPanels, class T>
@@ -145,12 +152,7 @@ void add_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, i
   add_rows_of<hwy::float16_t>(x, y, stride, k, n, out);
 }
 
-void finish_row(const Tile& t, float* row, int64_t n) {
-  for (int64_t j = 0; j < n; j += kLanes) {
-    V acc[1][1] = {{load_n(row + j, n - j)}};
-    finish<1, 1>(t, t.column + j, acc);
-  }
-}
+void finish_row(const Tile& t, float* row, int64_t n) { finish_in_memory(t, t.column, 1, n, row, 0); }
 
 }  // namespace
 

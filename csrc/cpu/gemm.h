@@ -21,21 +21,23 @@ namespace hexane::cpu {
 inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
+inline constexpr int64_t kMaxTileRows = 8;
 inline constexpr int kMaxSlots = 4;
 
-// An epilogue with its names resolved. relu, relu6 and clip are all clamps.
+// An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {
-  enum Kind { kAdd, kClamp, kFunction } kind;
+  enum Kind { kAdd, kRelu, kClamp, kFunction } kind;
   float alpha;
   float beta;
   int extra;  // kAdd: which row of Tile::extra
-  int operand;
   RowFunction function;
 };
 
 struct ResolvedEpilogue {
   int count = 0;
   int num_extra = 0;
+  int extra_operand[kMaxSlots];  // in Call::inputs
+  bool in_registers = true;      // no slot is a function of a row
   ResolvedSlot slots[kMaxSlots];
 };
 
@@ -56,9 +58,8 @@ struct Tile {
   int num_panels;
   int64_t column;       // of the first panel
   int64_t num_columns;  // of the whole right-hand side
-  int64_t tap_stride;   // depthwise only: floats from one element of a segment to the next
-  std::byte* out[kTileRows];
-  const std::byte* extra[kMaxSlots][kTileRows];
+  std::byte* out[kMaxTileRows];
+  const std::byte* extra[kMaxSlots][kMaxTileRows];
 };
 
 // What exists once per instruction set.
@@ -69,7 +70,7 @@ struct GemmOps {
   // One row of the output when the right-hand side is not worth packing: straight from its rows of `stride` bytes.
   void (*dot_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
   void (*add_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
-  // Bias, epilogue and store of columns [column, column + n) computed in `row`.
+  // Bias, epilogue and store of n columns from tile.column, computed in `row`, which is padded to whole vectors.
   void (*finish_row)(const Tile&, float* row, int64_t n);
 };
 const GemmOps& gemm_ops();

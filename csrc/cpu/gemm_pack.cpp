@@ -1,7 +1,6 @@
 // Packs weights and biases into the panels of gemm.h, and resolves epilogues.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "cpu/gemm.h"
 
@@ -70,7 +69,7 @@ ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Ep
     const EpilogueSlot& slot = epilogue.slots[i];
     const std::string_view kind = call.string(slot.kind);
     ResolvedSlot& resolved = result.slots[result.count++];
-    resolved = {ResolvedSlot::kClamp, static_cast<float>(slot.alpha), static_cast<float>(slot.beta), 0, -1, nullptr};
+    resolved = {ResolvedSlot::kClamp, static_cast<float>(slot.alpha), static_cast<float>(slot.beta), 0, nullptr};
     if (kind == "add") {
       if (slot.operand < 0 || slot.operand >= static_cast<int64_t>(call.inputs.size()))
         fail(kernel, "epilogue: got operand ", slot.operand, ", need one of ", call.inputs.size(), " inputs");
@@ -84,16 +83,17 @@ ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Ep
         fail(kernel, "epilogue: operand ", slot.operand, ": got a last stride of ", extra.strides[extra.rank - 1],
              " bytes, need ", item_bytes(extra));
       resolved.kind = ResolvedSlot::kAdd;
-      resolved.extra = result.num_extra++;
-      resolved.operand = static_cast<int>(slot.operand);
+      resolved.extra = result.num_extra;
+      result.extra_operand[result.num_extra++] = static_cast<int>(slot.operand);
     } else if (kind == "relu") {
+      resolved.kind = ResolvedSlot::kRelu;
       resolved.alpha = 0.0f;
-      resolved.beta = std::numeric_limits<float>::infinity();
     } else if (kind == "relu6") {
       resolved.alpha = 0.0f;
       resolved.beta = 6.0f;
     } else if (kind != "clip") {
       resolved.kind = ResolvedSlot::kFunction;
+      result.in_registers = false;
       resolved.function = find_row_function(kind);
     }
   }

@@ -121,9 +121,8 @@ Prepared prepare(const Call& call) {
       }
       if (own >= 0) s.num_y_batches *= y.shape[own];
     }
-    for (int i = 0; i < s.epilogue.count; ++i)
-      if (const ResolvedSlot& slot = s.epilogue.slots[i]; slot.kind == ResolvedSlot::kAdd)
-        a.extra[slot.extra] = stride_of(call.inputs[slot.operand], axis);
+    for (int e = 0; e < s.epilogue.num_extra; ++e)
+      a.extra[e] = stride_of(call.inputs[s.epilogue.extra_operand[e]], axis);
   }
   int64_t rows = 1;
   for (int axis = s.num_outer; axis < s.num_axes; ++axis) rows *= s.axes[axis].extent;
@@ -178,7 +177,7 @@ int64_t cost(const Call& call) {
 int64_t chunk_floats(const MatmulState& s) { return s.dense_x ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16; }
 int64_t scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  return 4 * (chunk_floats(s) + static_cast<int64_t>(s.bias.size()) + s.n);
+  return 4 * (chunk_floats(s) + static_cast<int64_t>(s.bias.size()) + ceil_div(s.n, 16) * 16);
 }
 
 int64_t shared_scratch(const Call& call) {
@@ -259,9 +258,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     const auto locate_row = [&](int64_t row, int i) {
       const Offsets at = offsets(s, box, s.num_outer, s.num_axes, row, base);
       tile.out[i] = out.data + at.out;
-      for (int e = 0; e < s.epilogue.count; ++e)
-        if (const ResolvedSlot& slot = s.epilogue.slots[e]; slot.kind == ResolvedSlot::kAdd)
-          tile.extra[slot.extra][i] = call.inputs[slot.operand].data + at.extra[slot.extra];
+      for (int e = 0; e < s.epilogue.num_extra; ++e)
+        tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
       return at.x;
     };
     const std::byte* panels = (s.packed ? s.packed.get() : shared) + base.y_batch * s.batch_bytes;
