@@ -9,13 +9,14 @@
 
 #include <cstring>
 
+#include "core/half-inl.h"
 #include "cpu/gemm.h"
-#include "cpu/half-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
+namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kPanelLanes>;
 using V = hn::Vec<D>;
 // Lanes is a constant on every target in use; a panel is this many vectors, and a tile as many panels as registers
@@ -23,6 +24,9 @@ using V = hn::Vec<D>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes) / kLanes;
 constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
+
+using hexane::HWY_NAMESPACE::load_half;
+using hexane::HWY_NAMESPACE::store_half;
 
 HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
