@@ -23,10 +23,8 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
     arrays = [None if v is None else v.node.data for v in node.inputs]
     op = OPS[node.op]
     try:
-        if op.view:  # moves bits, whatever they mean
-            results = [np.asarray(op.ref(*arrays, **node.attrs))]
-        else:
-            results = evaluate(node, arrays)
+        # A view moves bits, whatever they mean.
+        results = [np.asarray(op.ref(*arrays, **node.attrs))] if op.view else evaluate(node, arrays)
     except (Error, ValueError) as error:
         raise Error(f"[{node.where}] {error}") from None
     return tuple(constant(array, node.sources) for array in results)

@@ -1,7 +1,7 @@
 """One ONNX node as its translation sees it, and the builder that applies catalogue ops and folds constants."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,47 @@ class Builder:
         return constant(array, self.sources)
 
 
+class Attributes(dict[str, Any]):
+    """Attributes that remember which of them were looked at. Those that are not `given` are the schema's defaults."""
+
+    def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        super().__init__({**defaults, **given})
+        self._pending = {name for name, value in given.items() if name not in defaults or defaults[name] != value}
+
+    def __getitem__(self, name: str) -> Any:
+        self._pending.discard(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._pending.discard(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self._pending.discard(str(name))
+        return super().__contains__(name)
+
+    def unread(self) -> list[str]:
+        return sorted(self._pending)
+
+
+# What may be given without a meaning for inference, for dtypes we have, or beside the choice another attribute makes.
+IRRELEVANT: Mapping[str, tuple[str, ...]] = {
+    "BatchNormalization": ("attribute 'momentum'",),
+    "Cast": ("attribute 'round_mode'", "attribute 'saturate'"),
+    "CastLike": ("attribute 'round_mode'", "attribute 'saturate'"),
+    "Dropout": ("input 1", "attribute 'ratio'", "attribute 'seed'"),
+    "LayerNormalization": ("attribute 'stash_type'",),
+    "GroupNormalization": ("attribute 'stash_type'",),
+    "RMSNormalization": ("attribute 'stash_type'",),
+    "MaxPool": ("attribute 'storage_order'",),
+    "Pad": ("attribute 'value'", "input 2"),
+    "Resize": (
+        "input 1", "input 2", "attribute 'cubic_coeff_a'", "attribute 'exclude_outside'",
+        "attribute 'extrapolation_value'", "attribute 'keep_aspect_ratio_policy'", "attribute 'nearest_mode'",
+    ),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
     """`version` is the opset in which the op took its present meaning; `attrs` has the schema's defaults filled in."""
@@ -50,9 +91,10 @@ class OnnxNode:
     inputs: tuple[Value | None, ...]
     attrs: Mapping[str, Any]
     outputs: tuple[str, ...]  # "" where one is not wanted
+    _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] is not None
+        return self.optional(index) is not None
 
     def value(self, index: int) -> Value:
         found = self.optional(index)
@@ -61,6 +103,7 @@ class OnnxNode:
         return found
 
     def optional(self, index: int) -> Value | None:
+        self._inputs_read.add(index)
         return self.inputs[index] if index < len(self.inputs) else None
 
     def array(self, index: int) -> Array:
@@ -78,12 +121,21 @@ class OnnxNode:
             raise Error(f"input {index}: got {array.dtype}{list(array.shape)}, need a vector of integers")
         return tuple(int(v) for v in array.reshape(-1))
 
-    def int(self, index: int) -> int:
+    def integer(self, index: int) -> int:
         """A constant input of one integer."""
         values = self.ints(index)
         if len(values) != 1:
             raise Error(f"input {index}: got {len(values)} elements, need 1")
         return values[0]
+
+    def check_read(self) -> None:
+        """Raises Error for an input or attribute that was given and that nothing looked at: it may mean something."""
+        unread = [f"input {i}" for i, v in enumerate(self.inputs) if v is not None and i not in self._inputs_read]
+        if isinstance(self.attrs, Attributes):
+            unread += [f"attribute {name!r}" for name in self.attrs.unread()]
+        for what in unread:
+            if what not in IRRELEVANT.get(self.op, ()):
+                raise Error(f"{what} is given, which Hexane does not know in this op")
 
     def wants(self, index: int) -> bool:
         """Is this output named?"""

@@ -10,6 +10,7 @@ from onnx import AttributeProto, helper
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.node import Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Schema:
     kinds: Mapping[str, int]  # of AttributeProto.AttributeType
     required: frozenset[str]
     defaults: Mapping[str, Any]
+    default_protos: Mapping[str, AttributeProto]
     has_function: bool  # ONNX itself writes it as other ops
 
 
@@ -28,7 +30,7 @@ def schema(op: str, opset: int) -> Schema | None:
     """None where this opset has no such op. Raises Error for one it has removed."""
     if not onnx.defs.has(op, opset, ""):
         return None
-    found = onnx.defs.get_schema(op, opset, "")
+    found: Any = onnx.defs.get_schema(op, opset, "")
     if found.deprecated:
         raise Error(f"opset {opset} has removed it")
     attributes = found.attributes.items()
@@ -39,13 +41,14 @@ def schema(op: str, opset: int) -> Schema | None:
         {name: int(getattr(AttributeProto, a.type.name)) for name, a in attributes},
         frozenset(name for name, a in attributes if a.required),
         {name: _plain(helper.get_attribute_value(a.default_value)) for name, a in attributes if a.default_value.name},
+        {name: a.default_value for name, a in attributes if a.default_value.name},
         found.has_function or found.has_context_dependent_function,
     )
 
 
 def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> onnx.FunctionProto:
     """The op as ONNX's own specification writes it in other ops."""
-    found = onnx.defs.get_schema(proto.op_type, opset, "")
+    found: Any = onnx.defs.get_schema(proto.op_type, opset, "")
     body = onnx.FunctionProto()
     if found.has_function:
         body.CopyFrom(found.function_body)
@@ -61,10 +64,10 @@ def _type(value: Value | None) -> bytes:
     if value is None:
         return b""
     code = helper.np_dtype_to_tensor_dtype(value.dtype.numpy)
-    return helper.make_tensor_type_proto(code, value.shape).SerializeToString()
+    return bytes(helper.make_tensor_type_proto(code, value.shape).SerializeToString())
 
 
-def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> dict[str, Any]:
+def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
     """The node's attributes as Python values, defaults filled in. `outer` are those of the function around it.
 
     Raises Error for an unknown, doubled, missing or wrongly typed one.
@@ -78,7 +81,7 @@ def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, Attribu
         result[attr.name] = _plain(helper.get_attribute_value(attr))
     if missing := found.required - result.keys():
         raise Error(f"attribute {min(missing)!r}: got none, need a value")
-    return {**found.defaults, **result}
+    return Attributes(result, found.defaults)
 
 
 def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:

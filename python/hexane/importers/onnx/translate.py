@@ -88,7 +88,7 @@ class Translator:
         function = self.functions.get((domain, proto.op_type, proto.overload))
         if function is not None:
             given = {a.name: a for a in resolved(proto, outer)}
-            return None if failed else self._call(function, inputs, given, where, len(proto.output))
+            return None if failed else self._call(function, inputs, given, where, proto.output)
         if domain:
             raise Error(f"got an op of the domain {domain!r}, need standard ONNX ops")
         opset = opsets.get("", 0)
@@ -111,24 +111,37 @@ class Translator:
         elif handler is not None:
             made = handler(Builder(where), node)
             results = [made] if isinstance(made, Value) else list(made)
+            node.check_read()
         elif plain is not None:
             results = [Builder(where).apply(plain, *inputs, **node.attrs)]
         else:
-            body = standard_function(proto, opset, inputs)
             given = {a.name: a for a in resolved(proto, outer)}
-            results = self._call(body, inputs, given, where, len(proto.output)) or []
+            whole = onnx.NodeProto()
+            whole.CopyFrom(proto)
+            del whole.attribute[:]
+            whole.attribute.extend(given.values())
+            body = standard_function(whole, opset, inputs)
+            called = self._call(body, inputs, {**found.default_protos, **given}, where, proto.output)
+            if called is None:
+                return None
+            results = called
         for name in proto.output[len(results) :]:
             if name:
                 raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
         return results
 
     def _call(
-        self, function: onnx.FunctionProto, inputs: Sequence[Value | None], given: Attributes, where: str, wanted: int
+        self,
+        function: onnx.FunctionProto,
+        inputs: Sequence[Value | None],
+        given: Attributes,
+        where: str,
+        wanted: Sequence[str],
     ) -> Sequence[Value | None] | None:
         """The function's body in place of the call."""
         name = f"{function.domain}.{function.name}"
-        if len(inputs) > len(function.input) or wanted > len(function.output):
-            raise Error(f"function {name}: got {len(inputs)} inputs and {wanted} outputs, "
+        if len(inputs) > len(function.input) or len(wanted) > len(function.output):
+            raise Error(f"function {name}: got {len(inputs)} inputs and {len(wanted)} outputs, "
                         f"need at most {len(function.input)} and {len(function.output)}")  # fmt: skip
         given = {**{a.name: a for a in function.attribute_proto}, **given}
         scope: Scope = dict(zip(function.input, (*inputs, *[None] * len(function.input)), strict=False))
@@ -140,10 +153,10 @@ class Translator:
             self.nodes(body, scope, opsets, set(scope), given, where + "/")
         if len(self.problems) > reported:
             return None
-        for name in function.output:
-            if name not in scope:
+        for name, outside in zip(function.output, wanted, strict=False):
+            if outside and name not in scope:
                 raise Error(f"function {function.name}: got the output {name!r}, which nothing defines")
-        return [scope[name] for name in function.output]
+        return [scope.get(name) for name in function.output]
 
     def _branch(
         self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str

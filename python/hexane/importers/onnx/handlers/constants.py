@@ -19,7 +19,8 @@ _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": n
 def constant(b: Builder, n: OnnxNode) -> Result:
     if len(n.attrs) != 1:
         raise Error(f"got the attributes {', '.join(n.attrs) or 'none'}, need exactly one")
-    ((name, value),) = n.attrs.items()
+    name = next(iter(n.attrs))
+    value = n.attrs[name]
     if name == "value":
         return b.const(read_tensor(value, None))
     if name in _VALUES:
@@ -72,7 +73,7 @@ def trilu(b: Builder, n: OnnxNode) -> Result:
     x: Value = n.value(0)
     if len(x.shape) < 2:
         raise Error(f"got the shape {x.shape}, need at least 2 axes")
-    k = n.int(1) if n.has(1) else 0
+    k = n.integer(1) if n.has(1) else 0
     limited(x.shape[-2] * x.shape[-1], np.dtype(np.bool_))
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = columns - rows >= k if n.attrs["upper"] else columns - rows <= k

@@ -47,9 +47,9 @@ def _summed(b: Builder, term: Term, needed: str) -> Term:
     return b.reduce_sum(x, axes=axes, keep_dims=False), "".join(c for c in letters if c in needed)
 
 
-def _arranged(b: Builder, term: Term, order: str) -> Value:
+def _arranged(b: Builder, term: Term, order: str) -> Result:
     x, letters = term
-    return x if letters == order else b.transpose(x, perm=[letters.index(c) for c in order])  # type: ignore[no-any-return]
+    return x if letters == order else b.transpose(x, perm=[letters.index(c) for c in order])
 
 
 def _product(b: Builder, first: Term, second: Term, needed: str) -> Term:

@@ -48,13 +48,13 @@ def one_hot(b: Builder, n: OnnxNode) -> Result:
     return b.select(hot, _element(b, values, 1), _element(b, values, 0))
 
 
-def _element(b: Builder, x: Value, index: int) -> Value:
+def _element(b: Builder, x: Value, index: int) -> Result:
     return b.reshape(b.slice_by_index(x, begin=(index,), end=(index + 1,)), shape=())
 
 
 def top_k(b: Builder, n: OnnxNode) -> Result:
     """k is an attribute before opset 10."""
-    k = n.attrs["k"] if "k" in n.attrs else n.int(1)
+    k = n.attrs["k"] if "k" in n.attrs else n.integer(1)
     largest, ordered = bool(n.attrs.get("largest", 1)), bool(n.attrs.get("sorted", 1))
     found: tuple[Value, ...] = b.topk(
         n.value(0), axis=n.attrs["axis"], k=k, largest=largest, sorted=ordered, dtype=INT64

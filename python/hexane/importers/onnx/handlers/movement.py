@@ -149,10 +149,19 @@ def depth_to_space(b: Builder, n: OnnxNode) -> Result:
 
 
 def space_to_depth(b: Builder, n: OnnxNode) -> Result:
-    return b.space_to_depth(n.value(0), block_size=n.attrs["blocksize"])
+    """Mode CRD puts the channel before the place in its block."""
+    x, r = n.value(0), n.attrs["blocksize"]
+    y = b.space_to_depth(x, block_size=r)
+    if n.attrs.get("mode", "DCR") == "DCR":
+        return y
+    if n.attrs["mode"] != "CRD":
+        raise Error(f"mode: got {n.attrs['mode']!r}, need DCR or CRD")
+    batch, _, height, width = y.shape
+    split = b.reshape(y, shape=(batch, r * r, x.shape[1], height, width))
+    return b.reshape(b.transpose(split, perm=(0, 2, 1, 3, 4)), shape=y.shape)
 
 
-def flatten_2d(b: Builder, x: Value, axis: int) -> Value:
+def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
     """Rows of everything before the axis, columns of the rest."""
     return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
 

@@ -48,7 +48,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     return b.apply(_REDUCTIONS[n.op], x, **options)
 
 
-def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Value:
+def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Result:
     """The neutral element, for the sums and extremes that have one."""
     shape = b.reduce_sum(b.broadcast_to(b.const(np.zeros((), np.float32)), shape=x.shape), **options).shape
     kind = x.dtype.numpy
@@ -111,7 +111,9 @@ def hardmax(b: Builder, n: OnnxNode) -> Result:
 
 
 def cumsum(b: Builder, n: OnnxNode) -> Result:
-    return b.cumsum(n.value(0), axis=n.int(1), exclusive=bool(n.attrs["exclusive"]), reverse=bool(n.attrs["reverse"]))
+    return b.cumsum(
+        n.value(0), axis=n.integer(1), exclusive=bool(n.attrs["exclusive"]), reverse=bool(n.attrs["reverse"])
+    )
 
 
 HANDLERS = {

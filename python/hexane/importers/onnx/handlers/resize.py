@@ -73,7 +73,8 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
     rank = len(x.shape)
     if n.version < 11:  # Upsample, and the first Resize
         scales = n.attrs["scales"] if "scales" in n.attrs else _floats(n, 1)
-        chosen, sizes, coordinates = list(range(rank)), (), "asymmetric"
+        chosen, coordinates = list(range(rank)), "asymmetric"
+        sizes: tuple[int, ...] = ()
     else:
         chosen = [axis_of(a, rank) for a in n.attrs.get("axes") or range(rank)]
         scales = _floats(n, 2) if n.has(2) else ()
@@ -96,6 +97,10 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
     roi = _floats(n, 1) if crops else (0.0,) * len(chosen) + (1.0,) * len(chosen)
     if len(roi) != 2 * len(chosen):
         raise Error(f"roi: got {len(roi)} numbers, need {2 * len(chosen)}")
+    if coordinates in ("align_corners", "pytorch_half_pixel", "tf_crop_and_resize"):
+        for extent, out, scale in zip(extents, outs, scales, strict=True):
+            if abs(extent * scale - out) > 1e-4:  # peers disagree whether the length is rounded first
+                raise Error(f"got the scale {scale} for an extent of {extent} with {coordinates}, need sizes")
     result = []
     for i, (axis, extent, out, scale) in enumerate(zip(chosen, extents, outs, scales, strict=True)):
         if out != extent or scale != 1 or crops:
@@ -163,7 +168,7 @@ def _coordinates(
     raise Error(f"coordinate_transformation_mode: got {mode!r}, need one that ONNX defines")
 
 
-def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) -> Value:
+def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) -> Result:
     """As an image op where that has these indices, else as gathers."""
     if mode not in _NEAREST:
         raise Error(f"nearest_mode: got {mode!r}, need one of {', '.join(_NEAREST)}")
@@ -181,7 +186,7 @@ def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) ->
     return x
 
 
-def _linear(b: Builder, x: Value, axes: list[Axis]) -> Value:
+def _linear(b: Builder, x: Value, axes: list[Axis]) -> Result:
     if len(x.shape) == 4 and all(axis.axis >= 2 for axis in axes):
         return b.resize_bilinear(x, **_image(x, axes))
     return _separable(b, x, axes, _linear_weights)
@@ -197,7 +202,7 @@ def _image(x: Value, axes: list[Axis]) -> dict[str, Any]:
     return result
 
 
-def _separable(b: Builder, x: Value, axes: list[Axis], weights: Callable[[Axis], Array]) -> Value:
+def _separable(b: Builder, x: Value, axes: list[Axis], weights: Callable[[Axis], Array]) -> Result:
     """Along each axis a product with a constant matrix (source, output)."""
     for axis in axes:
         limited(axis.extent * axis.out, x.dtype.numpy)
