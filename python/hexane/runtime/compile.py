@@ -46,22 +46,25 @@ def compile(
 def _compile_onnx(
     model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
 ) -> Model | OpenModel:
-    from hexane.importers.onnx import import_onnx, signature
+    from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 
-    known = signature(model)
     fixed = {k: np.asarray(v) for k, v in values.items()}
-    given_shapes = {k: tuple(v) for k, v in shapes.items()}
-    open_shapes = {p.name for p in known.inputs if any(not isinstance(d, int) for d in p.shape)} - given_shapes.keys()
-    open_values = known.values - fixed.keys()
-    if not open_shapes and not open_values:
-        return options.build(import_onnx(known.model, shapes=given_shapes, values=fixed))
+    given = {k: tuple(v) for k, v in shapes.items()}
+    try:
+        return options.build(import_onnx(model, shapes=given, values=fixed))
+    except SpecialisationNeeded:
+        known = signature(model)
 
     def specialise(call_shapes: Shapes, call_values: Values) -> Model:
-        merged = {k: v for k, v in {**call_shapes, **given_shapes}.items() if k in open_shapes or k in given_shapes}
-        return options.build(import_onnx(known.model, shapes=merged, values={**fixed, **call_values}))
+        return options.build(import_onnx(model, shapes={**call_shapes, **given}, values={**fixed, **call_values}))
 
-    ports = tuple(PortType(p.name, p.shape, p.dtype) for p in known.inputs if p.name not in fixed)
-    return OpenModel(ports, known.outputs, frozenset(open_values), specialise)
+    ports = tuple(
+        PortType(i.name, given.get(i.name, ("...",) if i.dims is None else i.dims), i.dtype)
+        for i in known.inputs
+        if i.name not in fixed
+    )
+    open_values = frozenset(i.name for i in known.inputs if i.decides and i.name not in fixed)
+    return OpenModel(ports, known.outputs, open_values, specialise)
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:

@@ -19,7 +19,8 @@ from hexane.program import Program
 
 @dataclass(frozen=True, slots=True)
 class PortType:
-    """An input or output of a model. A dim is None (or a name) while it is not known before the call."""
+    """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." stands for
+    any number of dims."""
 
     name: str
     shape: tuple[int | str | None, ...]
