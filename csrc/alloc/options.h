@@ -1,21 +1,29 @@
-// How hard the solver tries. The tricks are named so that a test can switch each off and see what it is worth; none
-// changes what is a correct answer.
+// How hard the solver tries. The tricks have names so that a test can switch each off and see what it is worth; none
+// changes what a correct answer is.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace hexane::alloc {
 
-struct Options {
-  // Looks at an item in a section before the search gives up. Unlike time it is the same on every machine.
-  int64_t work_budget = 100'000'000;
+// Work is counted in looks at one item in one section, a few nanoseconds each: unlike time the same on every machine.
+inline constexpr int64_t kLowerBudget = 40'000'000;   // to lower a packing
+inline constexpr int64_t kFitBudget = 4'000'000'000;  // to meet a capacity
 
-  bool split = true;  // pack parts of the timeline that no waiting item joins one by one, never redoing a finished part
-  bool support =
-      true;  // an item refused at its lowest place must lie on another waiting item: lift it to the lowest such top
-  bool stack = true;    // of two items with one span, one upon the other, keep the better ranked below
-  bool learn = true;    // sections that caused many failures are decided earlier
-  bool restart = true;  // start again with other ranks after a while, so that no early mistake costs the whole budget
+struct Options {
+  std::optional<int64_t> work_budget;  // instead of the two above
+
+  // Parts of the timeline that no waiting item joins are packed one by one; a finished part is never redone.
+  bool split = true;
+  // An item refused at its lowest place must lie on another waiting item: it is lifted to the lowest such top.
+  bool support = true;
+  // Of two items with one span, one right upon the other, the better ranked lies below.
+  bool stack = true;
+  // Sections that failed often are decided earlier.
+  bool learn = true;
+  // The search starts over with other ranks after a while, so that an early mistake costs little.
+  bool restart = true;
 };
 
 }  // namespace hexane::alloc

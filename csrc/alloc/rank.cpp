@@ -51,7 +51,7 @@ std::vector<int32_t> rank_items(const Timeline& timeline, Order order, uint64_t 
     }
   }
   if (seed != 0) {
-    for (double& k : key) k *= static_cast<double>(768 + (next_random(seed) >> 55));  // 768..1279
+    for (double& k : key) k *= static_cast<double>(992 + (next_random(seed) >> 58));  // 992..1055
   }
 
   std::vector<int32_t> sorted(items.size());

@@ -16,8 +16,8 @@ enum class Order {
 };  // kLoad: items that meet the fullest section first, the larger first
 inline constexpr Order kOrders[] = {Order::kArea, Order::kLength, Order::kSize, Order::kLoad};
 
-// One rank 0..n-1 per item, 0 the largest. A seed other than 0 shuffles near neighbours: every key is scaled by 3/4 to
-// 5/4.
+// One rank 0..n-1 per item, 0 the largest. A seed other than 0 scales every key by up to 3 percent, which swaps
+// neighbours.
 std::vector<int32_t> rank_items(const Timeline& timeline, Order order, uint64_t seed = 0);
 
 }  // namespace hexane::alloc

@@ -8,12 +8,6 @@
 
 namespace hexane::alloc {
 
-int64_t count_members(const Timeline& timeline) {
-  int64_t count = 0;
-  for (const Item& item : timeline.items) count += item.length();
-  return count;
-}
-
 namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
@@ -24,14 +18,12 @@ struct Range {
 };
 
 struct Section {
-  int64_t floor = 0;        // nothing waiting can lie lower
   int64_t rest = 0;         // bytes waiting
   int64_t begin = 0;        // its first member slot; waiting members come first, in any order
   int64_t weight = kBlame;  // grows with failures
   int32_t waiting = 0;      // members not placed
   int32_t joined = 0;       // those that live in the next section too
   int32_t choices = 0;      // those that could lie on the floor
-  bool dirty = false;       // floor and choices are to be computed again
 };
 
 struct ItemState {
@@ -73,6 +65,7 @@ class Search {
         options_(options),
         work_left_(work_left),
         sections_(timeline.load.size()),
+        floor_(timeline.load.size()),
         states_(items_.size()) {
     int64_t num_slots = 0;
     for (const Item& item : items_) {
@@ -95,9 +88,9 @@ class Search {
     Range range{0, static_cast<int32_t>(sections_.size()) - 1};
     for (;;) {
       if (num_nodes-- == 0 || work_left_ <= 0) return Verdict::kExhausted;
-      if (!refresh()) {
+      if (!settle()) {
         if (!backtrack(range)) return Verdict::kImpossible;
-      } else if (narrow(range)) {
+      } else if (!cut_ || narrow(range)) {
         branch(range);
       } else if (goal_ >= 0) {
         const Goal& goal = goals_[goal_];
@@ -115,11 +108,6 @@ class Search {
     for (const ItemState& state : states_) offsets.push_back(state.lowest);
   }
 
-  // Failures long ago matter less.
-  void fade() {
-    for (Section& section : sections_) section.weight -= (section.weight - kBlame) / 2;
-  }
-
  private:
   void reset(const std::vector<int32_t>& rank) {
     rank_ = &rank;
@@ -130,17 +118,19 @@ class Search {
     std::fill(states_.begin(), states_.end(), ItemState{});
     for (size_t s = 0; s < sections_.size(); s++) {
       Section& section = sections_[s];
-      section.floor = 0;
+      floor_[s] = 0;
       section.rest = load_[s];
       section.waiting = section.joined = 0;
-      mark(static_cast<int32_t>(s));
     }
+    unsettled_.clear();
+    cut_ = true;
     for (size_t i = 0; i < items_.size(); i++) {
       const Item& item = items_[i];
       for (int32_t s = item.first; s <= item.last; s++) {
         Section& section = sections_[s];
         put(section.begin + section.waiting++, static_cast<int32_t>(i), s);
         section.joined += s < item.last;
+        section.choices = section.waiting;
       }
     }
     work_left_ -= static_cast<int64_t>(slots_.size());
@@ -152,27 +142,31 @@ class Search {
     slot_of_[first_slot_[item] + section - items_[item].first] = slot;
   }
 
-  void mark(int32_t s) {
-    if (sections_[s].dirty) return;
-    sections_[s].dirty = true;
-    dirty_.push_back(s);
-  }
-
-  void mark(const Item& item) {
-    for (int32_t s = item.first; s <= item.last; s++) mark(s);
-  }
-
   void set_section(int32_t s, int64_t floor, int32_t choices) {
     Section& section = sections_[s];
-    trail_.push_back({Undo::kSection, s, section.floor, section.choices});
-    section.floor = floor;
+    trail_.push_back({Undo::kSection, s, floor_[s], section.choices});
+    floor_[s] = floor;
     section.choices = choices;
   }
 
-  void set_lowest(int32_t i, int64_t lowest) {
-    trail_.push_back({Undo::kLowest, i, states_[i].lowest, 0});
+  // Lifts a waiting item; `skipped` are sections whose choices the caller counts.
+  void set_lowest(int32_t i, int64_t lowest, Range skipped) {
+    const int64_t before = states_[i].lowest;
+    trail_.push_back({Undo::kLowest, i, before, 0});
     states_[i].lowest = lowest;
-    mark(items_[i]);
+    const Item& item = items_[i];
+    leave_floor(before, {item.first, std::min(item.last, skipped.first - 1)});
+    leave_floor(before, {std::max(item.first, skipped.last + 1), item.last});
+  }
+
+  // One item fewer can lie on those floors of the range that are at `floor`.
+  void leave_floor(int64_t floor, Range range) {
+    for (int32_t s = range.first; s <= range.last; s++) {
+      if (floor_[s] != floor) continue;
+      set_section(s, floor, sections_[s].choices - 1);
+      if (sections_[s].choices == 0) unsettled_.push_back(s);
+    }
+    work_left_ -= std::max(0, range.last - range.first + 1);
   }
 
   // Lays an item on a floor that is flat under it.
@@ -186,16 +180,20 @@ class Search {
       section.rest -= item.size;
       section.joined -= s < item.last;
       section.waiting--;
+      cut_ = cut_ || section.waiting == 0 || (s < item.last && section.joined == 0);
       const int64_t last_slot = section.begin + section.waiting;
       const int64_t slot = slot_of_[first_slot_[index] + s - item.first];
       const int32_t other = slots_[last_slot];
       put(last_slot, index, s);
       put(slot, other, s);
-      set_section(s, top, 0);
-      mark(s);
+      int32_t choices = 0;
       for (int64_t k = section.begin; k < last_slot; k++) {
-        if (states_[slots_[k]].lowest < top) set_lowest(slots_[k], top);
+        const int32_t i = slots_[k];
+        if (states_[i].lowest < top) set_lowest(i, top, {item.first, item.last});
+        choices += states_[i].lowest == top;
       }
+      set_section(s, top, choices);
+      if (choices == 0 && section.waiting > 0) unsettled_.push_back(s);
       work_left_ -= section.waiting;
     }
   }
@@ -215,7 +213,7 @@ class Search {
     for (; trail_.size() > trail_size; trail_.pop_back()) {
       const Undo& change = trail_.back();
       if (change.kind == Undo::kSection) {
-        sections_[change.index].floor = change.value;
+        floor_[change.index] = change.value;
         sections_[change.index].choices = change.choices;
       } else if (change.kind == Undo::kLowest) {
         states_[change.index].lowest = change.value;
@@ -225,13 +223,12 @@ class Search {
     }
   }
 
-  // Computes floors and choices where something changed; false if a section cannot hold what waits for it.
-  bool refresh() {
+  // Raises the floors that nothing can lie on; false if a section cannot hold what waits for it.
+  bool settle() {
     bool alive = true;
-    for (const int32_t s : dirty_) {
+    for (const int32_t s : unsettled_) {
       Section& section = sections_[s];
-      section.dirty = false;
-      if (!alive || section.waiting == 0) continue;
+      if (!alive || section.choices > 0) continue;
       int64_t floor = kWall;
       int32_t choices = 0;
       for (int64_t k = section.begin; k < section.begin + section.waiting; k++) {
@@ -249,7 +246,7 @@ class Search {
         blame(s);
       }
     }
-    dirty_.clear();
+    unsettled_.clear();
     return alive;
   }
 
@@ -260,6 +257,7 @@ class Search {
   // Shrinks the range to its first part with something waiting and makes goals of the others; false if nothing waits in
   // it.
   bool narrow(Range& range) {
+    cut_ = false;
     const Range whole = range;
     range = {0, -1};
     for (int32_t s = whole.first; s <= whole.last; s++) {
@@ -277,7 +275,7 @@ class Search {
     return range.last >= 0;
   }
 
-  int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? sections_[s].floor : kWall; }
+  int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? floor_[s] : kWall; }
 
   // The section in a valley with the fewest choices for its weight.
   int32_t choose_section(const Range& range) const {
@@ -294,15 +292,17 @@ class Search {
       }
       first = end;
     }
+    work_left_ -= range.last - range.first + 1;
     return best;
   }
 
   void branch(const Range& range) {
-    const Section& section = sections_[choose_section(range)];
+    const int32_t s = choose_section(range);
+    const Section& section = sections_[s];
     int32_t best = -1;
     for (int64_t k = section.begin; k < section.begin + section.waiting; k++) {
       const int32_t i = slots_[k];
-      if (states_[i].lowest == section.floor && (best < 0 || (*rank_)[i] < (*rank_)[best])) best = i;
+      if (states_[i].lowest == floor_[s] && (best < 0 || (*rank_)[i] < (*rank_)[best])) best = i;
     }
     choices_.push_back({best, range, trail_.size(), goals_.size(), goal_});
     place(best);
@@ -338,7 +338,7 @@ class Search {
       for (int32_t s = item.first; s <= item.last; s++) blame(s);
       return false;
     }
-    set_lowest(index, options_.support ? lowest : states_[index].lowest + 1);
+    set_lowest(index, options_.support ? lowest : states_[index].lowest + 1, {item.last + 1, item.last});
     return true;
   }
 
@@ -356,16 +356,33 @@ class Search {
   const std::vector<int32_t>* rank_ = nullptr;
 
   std::vector<Section> sections_;
+  std::vector<int64_t> floor_;  // section -> the height below which nothing waiting can lie; apart, since scanned most
   std::vector<ItemState> states_;
   std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
   std::vector<int64_t> slot_of_;
   std::vector<int32_t> slots_;
-  std::vector<int32_t> dirty_;
+  std::vector<int32_t> unsettled_;  // sections without a choice
   std::vector<Undo> trail_;
   std::vector<Goal> goals_;
   std::vector<Choice> choices_;
+  bool cut_ = false;   // the last placed item may have parted the range
   int32_t goal_ = -1;  // what to do when the present range is packed
 };
+
+// About what the shortest descent does: each item that is placed looks at those it lives with, section by section.
+int64_t least_work(const Timeline& timeline) {
+  std::vector<int64_t> change(timeline.load.size() + 1);
+  for (const Item& item : timeline.items) {
+    change[item.first]++;
+    change[item.last + 1]--;
+  }
+  int64_t live = 0, work = 0;
+  for (const int64_t c : change) {
+    live += c;
+    work += live * live;
+  }
+  return work;
+}
 
 }  // namespace
 
@@ -373,17 +390,16 @@ Verdict search(const Timeline& timeline, int64_t capacity, const Options& option
                std::vector<int64_t>& offsets) {
   offsets.clear();
   if (timeline.items.empty()) return Verdict::kFits;
-  if (count_members(timeline) > work_left) return Verdict::kExhausted;
+  if (least_work(timeline) > work_left) return Verdict::kExhausted;
   Search search(timeline, capacity, options, work_left);
-  int64_t num_nodes = 4 * timeline.num_items();
+  int64_t num_nodes = timeline.num_items() * 3 / 2 + 64;
   for (uint64_t descent = 0; work_left > 0; descent++) {
     const Order order = kOrders[descent % std::size(kOrders)];
-    const std::vector<int32_t> rank = rank_items(timeline, order, descent / std::size(kOrders) * (descent + 1));
+    const std::vector<int32_t> rank = rank_items(timeline, order, descent);
     const Verdict verdict = search.run(rank, options.restart ? num_nodes : -1);
     if (verdict == Verdict::kFits) search.copy_offsets(offsets);
     if (verdict != Verdict::kExhausted) return verdict;
-    num_nodes += num_nodes / 16;
-    search.fade();
+    num_nodes += num_nodes / 64;
   }
   return Verdict::kExhausted;
 }

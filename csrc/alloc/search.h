@@ -24,10 +24,8 @@ namespace hexane::alloc {
 
 enum class Verdict { kFits, kImpossible, kExhausted };
 
-// Entries of the member lists the search keeps, one per item and section: the least work a search can do.
-int64_t count_members(const Timeline& timeline);
-
-// Fills `offsets` (one per item) when the verdict is kFits; takes the work it did off `work_left`.
+// Fills `offsets` (one per item) when the verdict is kFits; takes the work it did off `work_left` (see
+// Options::work_budget).
 Verdict search(const Timeline& timeline, int64_t capacity, const Options& options, int64_t& work_left,
                std::vector<int64_t>& offsets);
 

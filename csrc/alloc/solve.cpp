@@ -33,8 +33,8 @@ Packing make_packing(const Timeline& timeline, std::vector<int64_t> offsets) {
 
 // Narrows the gap between `bound` (proven) and the best height: the bound itself first, with half of the budget, then
 // by bisection.
-void improve(const Timeline& timeline, const Options& options, int64_t& bound, Packing& best) {
-  int64_t budget = options.work_budget;
+void lower(const Timeline& timeline, const Options& options, int64_t& bound, Packing& best) {
+  int64_t budget = options.work_budget.value_or(kLowerBudget);
   int64_t low = bound;  // heights below are impossible or too hard
   int64_t target = low;
   while (low < best.height) {
@@ -53,8 +53,9 @@ void improve(const Timeline& timeline, const Options& options, int64_t& bound, P
   }
 }
 
-void reach(const Timeline& timeline, const Options& options, int64_t capacity, int64_t bound, Packing& best) {
-  int64_t work = options.work_budget;
+void fit(const Timeline& timeline, const Options& options, int64_t capacity, int64_t bound, Packing& best) {
+  const int64_t budget = options.work_budget.value_or(kFitBudget);
+  int64_t work = budget;
   std::vector<int64_t> offsets;
   const Verdict verdict = search(timeline, capacity, options, work, offsets);
   if (verdict == Verdict::kImpossible) {
@@ -62,7 +63,7 @@ void reach(const Timeline& timeline, const Options& options, int64_t capacity, i
   }
   if (verdict == Verdict::kExhausted) {
     fail("alloc", "capacity: got ", capacity, ", need ", best.height,
-         " for the best packing found within the work budget ", options.work_budget, " (bound ", bound,
+         " for the best packing found within the work budget ", budget, " (bound ", bound,
          "); raise the budget or the capacity");
   }
   best = make_packing(timeline, std::move(offsets));
@@ -82,9 +83,9 @@ Solution solve(const Problem& problem, const Options& options) {
 
   Packing best = pack_greedily(timeline, problem.capacity.value_or(solution.bound));
   if (!problem.capacity) {
-    improve(timeline, options, solution.bound, best);
+    lower(timeline, options, solution.bound, best);
   } else if (best.height > *problem.capacity) {
-    reach(timeline, options, *problem.capacity, solution.bound, best);
+    fit(timeline, options, *problem.capacity, solution.bound, best);
   }
 
   solution.height = best.height;

@@ -29,7 +29,7 @@ alloc::Problem make_problem(const Array& lower, const Array& upper, const Array&
 }
 
 py::tuple solve(const Array& lower, const Array& upper, const Array& size, int64_t alignment,
-                std::optional<int64_t> capacity, int64_t work_budget) {
+                std::optional<int64_t> capacity, std::optional<int64_t> work_budget) {
   const alloc::Problem problem = make_problem(lower, upper, size, alignment, capacity);
   alloc::Options options;
   options.work_budget = work_budget;

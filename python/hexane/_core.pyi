@@ -58,11 +58,12 @@ def alloc_solve(
     size: NDArray[np.int64],
     alignment: int = 64,
     capacity: int | None = None,
-    work_budget: int = 100_000_000,
+    work_budget: int | None = None,
 ) -> tuple[NDArray[np.int64], int, int]:
     """Offsets (bytes) of buffers live at the steps lower <= step < upper, so that no two live ones overlap; height of the
     arena; and a bound below which no packing exists (at least `alloc_bound`; equal to the height: proven optimal). With a
-    capacity, an error if no packing fits it or none is found within the work budget."""
+    capacity, an error if no packing fits it or none is found within the work budget (a count of small steps, by default
+    worth about 0.1 s, or 10 s to meet a capacity)."""
 
 def alloc_check(
     lower: NDArray[np.int64],
