@@ -11,6 +11,7 @@ from hexane.build import Tensor, graph
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 from hexane.pipeline import compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
@@ -46,25 +47,19 @@ def compile(
 def _compile_onnx(
     model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
 ) -> Model | OpenModel:
-    from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
-
     fixed = {k: np.asarray(v) for k, v in values.items()}
-    given = {k: tuple(v) for k, v in shapes.items()}
     try:
-        return options.build(import_onnx(model, shapes=given, values=fixed))
+        return options.build(import_onnx(model, shapes=shapes, values=fixed))
     except SpecialisationNeeded:
         known = signature(model)
 
     def specialise(call_shapes: Shapes, call_values: Values) -> Model:
-        return options.build(import_onnx(model, shapes={**call_shapes, **given}, values={**fixed, **call_values}))
+        free = {p.name: call_shapes[p.name] for p in known.inputs if p.free and p.name in call_shapes}
+        return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}))
 
-    ports = tuple(
-        PortType(i.name, given.get(i.name, ("...",) if i.dims is None else i.dims), i.dtype)
-        for i in known.inputs
-        if i.name not in fixed
-    )
-    open_values = frozenset(i.name for i in known.inputs if i.decides and i.name not in fixed)
-    return OpenModel(ports, known.outputs, open_values, specialise)
+    ports = tuple(PortType(p.name, p.dims, p.dtype) for p in known.inputs if p.name not in fixed)
+    decides = frozenset(p.name for p in known.inputs if p.decides and p.name not in fixed)
+    return OpenModel(ports, known.outputs, decides, specialise)
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
