@@ -218,6 +218,16 @@ def arena_plan(first: dict[str, Any], second: dict[str, Any]) -> bytes:
     return plan.tobytes()
 
 
+def test_axes_of_extent_1_do_not_make_another_view():
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (4, 2))
+    arena = plan.space("arena", 64)
+    a, b = plan.tensor(arena, (4, 2)), plan.tensor(arena, (1, 4, 1, 2), strides=(4, 8, 64, 4))
+    plan.step("copy", [x], [a])
+    plan.step("copy", [a], [b])
+    _core.plan_read(plan.tobytes())
+
+
 @pytest.mark.parametrize("offset", [0, 32, 96])
 def test_an_output_may_be_its_input_or_apart_from_it(offset: int):
     _core.plan_read(arena_plan({}, {"offset": offset}))

@@ -77,8 +77,14 @@ bool WrittenBytes::covers(uint64_t offset, uint64_t bytes) const {
 }
 
 bool is_same_view(const PlanTensor& a, const PlanTensor& b) {
-  return a.space == b.space && a.offset == b.offset && a.rank == b.rank && a.ring == b.ring &&
-         std::equal(a.shape, a.shape + a.rank, b.shape) && std::equal(a.strides, a.strides + a.rank, b.strides);
+  if (a.space != b.space || a.offset != b.offset || a.ring != b.ring) return false;
+  uint32_t i = 0, j = 0;
+  for (;; ++i, ++j) {
+    while (i < a.rank && a.shape[i] == 1) ++i;
+    while (j < b.rank && b.shape[j] == 1) ++j;
+    if (i == a.rank || j == b.rank) return i == a.rank && j == b.rank;
+    if (a.shape[i] != b.shape[j] || a.strides[i] != b.strides[j]) return false;
+  }
 }
 
 bool may_overlap(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype) {

@@ -18,6 +18,7 @@ class WrittenBytes {
   std::map<uint64_t, uint64_t> ends_;  // end of the interval that begins there
 };
 
+// Element by element the same bytes; axes of extent 1 do not count.
 bool is_same_view(const PlanTensor& a, const PlanTensor& b);
 
 // True unless the views share no byte for sure: their hulls are apart, or they take turns in rows of a common pitch, as
