@@ -190,6 +190,16 @@ def test_a_missing_kernel_is_named_with_its_step():
         _core.Program(one_step("frobnicate"))
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (2, 1), (1, 2)])
+def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
+    plan = PlanBuilder()
+    x = [plan.port("inputs", f"x{i}", (3, 4)) for i in range(inputs)]
+    y = [plan.port("outputs", f"y{i}", (3, 4)) for i in range(outputs)]
+    plan.step("copy", x, y)
+    with pytest.raises(Error, match="copy: got .* need one of"):
+        _core.Program(plan.sections())
+
+
 def test_unknown_numerics_are_refused():
     with pytest.raises(Error, match=r"copy: got fp32->fp32 \(engine:h13\), need one of"):
         _core.Program(one_step("copy", numerics="engine:h13"))

@@ -31,7 +31,7 @@ bool token_matches(std::string_view token, DType dtype) {
   return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
 }
 
-// "fp32,fp32..." against operands; what follows "..." repeats the token before it.
+// "fp32,fp32..." against operands; what follows "..." repeats the token before it, and behind others it may be left out.
 bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
   std::string_view token;
   bool repeats = false;
@@ -48,7 +48,8 @@ bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
     }
     if (operand.present() && !token_matches(token, operand.dtype)) return false;
   }
-  return true;
+  const bool one_left = tokens.ends_with("...") && tokens.find(',') == std::string_view::npos;
+  return tokens.empty() || (one_left && !operands.empty());
 }
 
 std::string signature(const Call& call) {
