@@ -23,6 +23,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of Hexane.";
   py::register_local_exception_translator(translate_error);
   hexane::register_alloc(m);
+  hexane::register_convert(m);
   hexane::register_hash(m);
   hexane::register_kernels(m);
   hexane::register_plan(m);

@@ -1,4 +1,5 @@
-// IEEE half precision: one value at a time, and whole arrays at the speed of memory. Rounds to nearest even; NaN stays NaN.
+// IEEE half precision: one value at a time, and whole arrays at the speed of memory. Rounds to nearest even; NaN stays
+// NaN.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// fp16 to fp32 and back, rounding to nearest even, exact on every target: Highway's own conversions are taken where they
-// are instructions; elsewhere they mishandle infinities. Included once per target, inside foreach_target.
+// fp16 to fp32 and back, rounding to nearest even, exact on every target: Highway's own conversions are taken where
+// they are instructions; elsewhere they mishandle infinities. Included once per target, inside foreach_target.
 #if defined(HEXANE_CORE_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CORE_HALF_INL_H_
 #undef HEXANE_CORE_HALF_INL_H_
@@ -50,8 +50,8 @@ HWY_INLINE void store_half(D d, hn::Vec<D> value, hwy::float16_t* to) {
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
     const auto rounded = hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xfffu - (112u << 23)));
     // Adding 0.5 leaves a subnormal result, rounded, in the low bits.
-    const auto tiny = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))),
-                              hn::Set(du, 0x3f000000u));
+    const auto tiny =
+        hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(du, 0x3f000000u));
     const auto nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ffu)), hn::Set(du, 0x7e00u));
     auto half = hn::BitCast(di, hn::ShiftRight<13>(rounded));
     half = hn::IfThenElse(hn::Lt(order, hn::Set(di, 0x38800000)), hn::BitCast(di, tiny), half);

@@ -1,0 +1,87 @@
+"""Bulk fp16 <-> fp32 conversion against NumPy, over every fp16 value and every tie."""
+
+import numpy as np
+import pytest
+
+from hexane import _core
+from hexane.errors import Error
+from kernels import Array, same_bits
+
+ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
+FINITE = np.sort(ALL[np.isfinite(ALL)].astype(np.float32))
+
+
+def narrowed(values: Array) -> Array:
+    out = np.empty(values.shape, np.float16)
+    _core.convert(values, out)
+    return out
+
+
+def widened(values: Array) -> Array:
+    out = np.empty(values.shape, np.float32)
+    _core.convert(values, out)
+    return out
+
+
+def same_values(a: Array, b: Array) -> bool:
+    nan = np.isnan(a)
+    return np.array_equal(nan, np.isnan(b)) and same_bits(a[~nan], b[~nan])
+
+
+def test_every_fp16_value_widens_exactly() -> None:
+    assert same_values(widened(ALL), ALL.astype(np.float32))
+
+
+def test_every_fp16_value_round_trips() -> None:
+    assert same_values(narrowed(widened(ALL)), ALL)
+
+
+def test_ties_and_their_neighbours_round_as_in_numpy() -> None:
+    ties = (FINITE[1:].astype(np.float64) + FINITE[:-1]) / 2
+    ties = np.concatenate([ties, [65520, -65520]]).astype(np.float32)
+    values = np.concatenate([ties, np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(-np.inf))])
+    with np.errstate(over="ignore"):
+        assert same_values(narrowed(values), values.astype(np.float16))
+
+
+def test_random_fp32_bits_round_as_in_numpy() -> None:
+    seed = 5
+    print("seed", seed)
+    values = np.random.default_rng(seed).integers(0, 2**32, 1 << 20, np.uint32).view(np.float32)
+    with np.errstate(over="ignore"):
+        assert same_values(narrowed(values), values.astype(np.float16))
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 31, 33, 63, 65, 1000])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_value_does_not_depend_on_its_place(n: int, offset: int) -> None:
+    values = ALL[1000 : 1000 + offset + n][offset:]
+    assert same_bits(widened(values), values.astype(np.float32))
+    assert same_bits(narrowed(values.astype(np.float32)), values)
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_arrays_larger_than_the_caches_are_the_same(offset: int) -> None:
+    small = ALL[np.isfinite(ALL)]
+    large = np.tile(small, (9 << 20) // small.size + 1)[: (9 << 20) + 21]
+    out = np.empty(large.size + offset, np.float32)[offset:]
+    _core.convert(large, out)
+    assert np.array_equal(out, large.astype(np.float32))
+    back = np.empty(large.size + offset, np.float16)[offset:]
+    _core.convert(out, back)
+    assert same_bits(back.copy(), large)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        (np.zeros(3, np.float32), np.zeros(4, np.float16)),
+        (np.zeros(3, np.float32), np.zeros(3, np.float32)),
+        (np.zeros(3, np.float64), np.zeros(3, np.float16)),
+        (np.zeros(6, np.float32)[::2], np.zeros(3, np.float16)),
+        (np.zeros(3, ">f4"), np.zeros(3, np.float16)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(src: Array, dst: Array) -> None:
+    with pytest.raises(Error, match="convert"):
+        _core.convert(src, dst)
