@@ -1,0 +1,23 @@
+// What the elementwise kernel files share beside the loop.
+#pragma once
+
+#include <string_view>
+
+#include "cpu/kernel.h"
+
+namespace hexane::cpu {
+
+struct RowFunctionEntry {
+  std::string_view op;
+  RowFunction function;
+};
+
+// Whether a piece of a call is all of it.
+inline bool covers(const Call& call, int axis, Range range) {
+  return axis < 0 || (range.begin == 0 && range.end == call.outputs[0].shape[axis]);
+}
+
+// Half a nanosecond for each element: what an exponential takes.
+int64_t elementwise_cost(const Call& call);
+
+}  // namespace hexane::cpu

@@ -1,0 +1,343 @@
+// What needs no vector code of its own: integer arithmetic, comparisons, logic and select. Integers wrap as in NumPy,
+// and a division by zero is 0.
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <type_traits>
+
+#include "core/fp16.h"
+#include "cpu/elementwise.h"
+#include "cpu/loop.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+// Unsigned and wide enough that no intermediate value is promoted to a signed one.
+template <class T>
+using Wrap = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
+
+template <class T>
+constexpr T divide(T a, T b) {
+  if (b == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return static_cast<T>(0 - static_cast<Wrap<T>>(a));
+  return static_cast<T>(a / b);
+}
+
+template <class T>
+constexpr T remainder(T a, T b) {
+  if (b == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return 0;
+  return static_cast<T>(a % b);
+}
+
+template <class T>
+constexpr bool rounds_away(T a, T b) {  // the exact quotient lies below the truncated one
+  return remainder(a, b) != 0 && (a < 0) != (b < 0);
+}
+
+// A negative power is a fraction, truncated; of 0, as the largest there is, 0 as well.
+template <class T>
+constexpr T power(T base, T exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == T(-1) ? static_cast<T>(exponent % 2 ? -1 : 1) : 0;
+  Wrap<T> result = 1, factor = static_cast<Wrap<T>>(base);
+  for (; exponent; exponent = static_cast<T>(exponent >> 1), factor *= factor)
+    if (exponent & 1) result *= factor;
+  return static_cast<T>(result);
+}
+
+// ---- functors: the name of the kernel and a static apply ----
+
+#define HEXANE_BINARY(op, has_epilogue, expression) \
+  struct op##_op {                                  \
+    static constexpr const char* kName = #op;       \
+    static constexpr bool kEpilogue = has_epilogue; \
+    template <class T>                              \
+    static T apply(T a, T b) {                      \
+      return static_cast<T>(expression);            \
+    }                                               \
+  };
+HEXANE_BINARY(add, true, static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b))
+HEXANE_BINARY(sub, true, static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b))
+HEXANE_BINARY(mul, true, static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b))
+HEXANE_BINARY(real_div, true, divide(a, b))
+HEXANE_BINARY(floor_div, false, static_cast<Wrap<T>>(divide(a, b)) - rounds_away(a, b))
+HEXANE_BINARY(mod, false, remainder(a, b) + (rounds_away(a, b) ? b : 0))
+HEXANE_BINARY(fmod, false, remainder(a, b))
+HEXANE_BINARY(maximum, false, a < b ? b : a)
+HEXANE_BINARY(minimum, false, b < a ? b : a)
+HEXANE_BINARY(pow, false, power(a, b))
+HEXANE_BINARY(prelu, false, a < 0 ? static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b) : static_cast<Wrap<T>>(a))
+#undef HEXANE_BINARY
+
+#define HEXANE_COMPARISON(op, symbol)          \
+  struct op##_op {                             \
+    static constexpr const char* kName = #op;  \
+    template <class T>                         \
+    static bool apply(T a, T b) {              \
+      if constexpr (std::is_same_v<T, fp16>)   \
+        return to_float(a) symbol to_float(b); \
+      else                                     \
+        return a symbol b;                     \
+    }                                          \
+  };
+HEXANE_COMPARISON(equal, ==)
+HEXANE_COMPARISON(not_equal, !=)
+HEXANE_COMPARISON(greater, >)
+HEXANE_COMPARISON(greater_equal, >=)
+HEXANE_COMPARISON(less, <)
+HEXANE_COMPARISON(less_equal, <=)
+#undef HEXANE_COMPARISON
+
+struct logical_and_op {
+  static constexpr const char* kName = "logical_and";
+  static bool apply(uint8_t a, uint8_t b) { return (a != 0) & (b != 0); }
+};
+struct logical_or_op {
+  static constexpr const char* kName = "logical_or";
+  static bool apply(uint8_t a, uint8_t b) { return (a | b) != 0; }
+};
+struct logical_xor_op {
+  static constexpr const char* kName = "logical_xor";
+  static bool apply(uint8_t a, uint8_t b) { return (a != 0) != (b != 0); }
+};
+
+// Of one operand; low and high are the bounds of clip.
+#define HEXANE_UNARY(op, num_attributes, expression)                       \
+  struct op##_op {                                                         \
+    static constexpr const char* kName = #op;                              \
+    static constexpr int kNumAttributes = num_attributes;                  \
+    template <class T>                                                     \
+    static T apply(T x, [[maybe_unused]] T low, [[maybe_unused]] T high) { \
+      return static_cast<T>(expression);                                   \
+    }                                                                      \
+  };
+HEXANE_UNARY(abs, 0, x < 0 ? 0 - static_cast<Wrap<T>>(x) : static_cast<Wrap<T>>(x))
+HEXANE_UNARY(neg, 0, 0 - static_cast<Wrap<T>>(x))
+HEXANE_UNARY(sign, 0, (x > 0) - (x < 0))
+HEXANE_UNARY(relu, 0, x < 0 ? 0 : x)
+HEXANE_UNARY(square, 0, static_cast<Wrap<T>>(x) * static_cast<Wrap<T>>(x))
+HEXANE_UNARY(clip, 2, x<low ? low : x> high ? high : x)
+HEXANE_UNARY(logical_not, 0, x == 0)
+#undef HEXANE_UNARY
+
+// ---- rows ----
+
+template <class T>
+T& at(std::byte* from, int64_t stride, int64_t i) {
+  return *reinterpret_cast<T*>(from + i * stride);
+}
+
+// Constant strides, where they are what they mostly are, let the compiler vectorise.
+template <class Op, class T, class R>
+void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
+  const auto loop = [&](int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i)
+      at<R>(p[2], so, i) = static_cast<R>(Op::apply(at<const T>(p[0], sa, i), at<const T>(p[1], sb, i)));
+  };
+  constexpr int64_t kIn = sizeof(T), kOut = sizeof(R);
+  if (strides[2] == kOut && strides[0] == kIn && strides[1] == kIn)
+    loop(kIn, kIn, kOut);
+  else if (strides[2] == kOut && strides[0] == kIn && strides[1] == 0)
+    loop(kIn, 0, kOut);
+  else
+    loop(strides[0], strides[1], strides[2]);
+}
+
+template <class T>
+struct UnaryState {
+  Loop whole;
+  T low;
+  T high;
+};
+
+template <class Op, class T>
+void unary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* opaque) {
+  const auto& state = *static_cast<const UnaryState<T>*>(opaque);
+  const auto loop = [&, low = state.low, high = state.high ](int64_t si, int64_t so) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i) at<T>(p[1], so, i) = Op::apply(at<const T>(p[0], si, i), low, high);
+  };
+  if (strides[0] == sizeof(T) && strides[1] == sizeof(T))
+    loop(sizeof(T), sizeof(T));
+  else
+    loop(strides[0], strides[1]);
+}
+
+template <class T>
+void select_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
+  const auto loop = [&](int64_t sc, int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i) {
+      const T a = at<const T>(p[1], sa, i), b = at<const T>(p[2], sb, i);
+      at<T>(p[3], so, i) = at<const uint8_t>(p[0], sc, i) ? a : b;
+    }
+  };
+  constexpr int64_t k = sizeof(T);
+  if (strides[0] == 1 && strides[1] == k && strides[2] == k && strides[3] == k)
+    loop(1, k, k, k);
+  else if (strides[0] == 1 && strides[1] == k && strides[2] == 0 && strides[3] == k)
+    loop(1, k, 0, k);
+  else
+    loop(strides[0], strides[1], strides[2], strides[3]);
+}
+
+// ---- kernels ----
+
+template <class Op, size_t kNumInputs>
+Prepared prepare_loop(const Call& call) {
+  check_broadcast(Op::kName, call, kNumInputs, kNumInputs);
+  return std::make_shared<Loop>(make_loop(call, kNumInputs, -1, {}));
+}
+
+// The attribute of their float kernels; integers have nothing to fuse.
+template <class Op>
+Prepared prepare_without_epilogue(const Call& call) {
+  if (const int64_t count = call.attributes<Epilogue>().count)
+    fail(Op::kName, "epilogue: got ", count, " slots, need 0 for integers");
+  return prepare_loop<Op, 2>(call);
+}
+
+template <Row row, size_t kNumInputs>
+void run_loop(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  if (covers(call, axis, range))
+    walk(call.state<Loop>(), call, row, nullptr);
+  else
+    walk(make_loop(call, kNumInputs, axis, range), call, row, nullptr);
+}
+
+// The bound as a T: the nearest inside it, the end of the range of T if it lies beyond or is NaN.
+template <class T>
+T integer_bound(double bound, bool low) {
+  const double rounded = low ? std::ceil(bound) : std::floor(bound);
+  const T smallest = std::numeric_limits<T>::min(), largest = std::numeric_limits<T>::max();
+  if (std::isnan(bound)) return low ? smallest : largest;
+  if (rounded <= static_cast<double>(smallest)) return smallest;
+  if (rounded >= static_cast<double>(largest)) return largest;
+  return static_cast<T>(rounded);
+}
+
+template <class Op, class T>
+Prepared prepare_unary(const Call& call) {
+  check_broadcast(Op::kName, call, 1, 1);
+  auto state = std::make_shared<UnaryState<T>>();
+  state->whole = make_loop(call, 1, -1, {});
+  if constexpr (Op::kNumAttributes == 2) {
+    const double* attributes = static_cast<const double*>(call.attrs);
+    state->low = integer_bound<T>(attributes[0], true);
+    state->high = integer_bound<T>(attributes[1], false);
+  }
+  return state;
+}
+
+template <class Op, class T>
+void run_unary(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const auto& state = call.state<UnaryState<T>>();
+  if (covers(call, axis, range))
+    walk(state.whole, call, unary_row<Op, T>, &state);
+  else
+    walk(make_loop(call, 1, axis, range), call, unary_row<Op, T>, &state);
+}
+
+struct select_op {
+  static constexpr const char* kName = "select";
+};
+
+template <class Op, size_t kNumInputs, Row row>
+constexpr Kernel loop_kernel(const char* dtypes) {
+  return {Op::kName,      dtypes,          "ieee",           "",      0,       "strided", prepare_loop<Op, kNumInputs>,
+          cut_every_axis, broadcast_needs, elementwise_cost, nullptr, nullptr, nullptr,   run_loop<row, kNumInputs>};
+}
+
+template <class Op, class T>
+constexpr Kernel arithmetic(const char* dtypes) {
+  Kernel kernel = loop_kernel<Op, 2, binary_row<Op, T, T>>(dtypes);
+  if (Op::kEpilogue) {
+    kernel.attrs = "epilogue:E";
+    kernel.attrs_bytes = sizeof(Epilogue);
+    kernel.prepare = prepare_without_epilogue<Op>;
+  }
+  return kernel;
+}
+
+template <class Op, class T>
+constexpr Kernel comparison(const char* dtypes) {
+  return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
+}
+
+template <class Op, class T>
+constexpr Kernel unary(const char* dtypes) {
+  return {Op::kName,
+          dtypes,
+          "ieee",
+          Op::kNumAttributes == 2 ? "alpha:f beta:f" : "",
+          8 * Op::kNumAttributes,
+          "strided",
+          prepare_unary<Op, T>,
+          cut_every_axis,
+          broadcast_needs,
+          elementwise_cost,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_unary<Op, T>};
+}
+
+#define HEXANE_ARITHMETIC(op)                                                                                 \
+  arithmetic<op##_op, int8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),         \
+      arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, int32_t>("int32,int32->int32"), \
+      arithmetic<op##_op, int64_t>("int64,int64->int64")
+#define HEXANE_COMPARISON(op)                                                                               \
+  comparison<op##_op, float>("fp32,fp32->bool"), comparison<op##_op, fp16>("fp16,fp16->bool"),              \
+      comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),    \
+      comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"), \
+      comparison<op##_op, int64_t>("int64,int64->bool")
+#define HEXANE_UNARY(op)                                                                \
+  unary<op##_op, int8_t>("int8->int8"), unary<op##_op, uint8_t>("uint8->uint8"),        \
+      unary<op##_op, int16_t>("int16->int16"), unary<op##_op, int32_t>("int32->int32"), \
+      unary<op##_op, int64_t>("int64->int64")
+
+constexpr Kernel kTable[] = {
+    HEXANE_ARITHMETIC(add),
+    HEXANE_ARITHMETIC(sub),
+    HEXANE_ARITHMETIC(mul),
+    HEXANE_ARITHMETIC(real_div),
+    HEXANE_ARITHMETIC(floor_div),
+    HEXANE_ARITHMETIC(mod),
+    HEXANE_ARITHMETIC(fmod),
+    HEXANE_ARITHMETIC(maximum),
+    HEXANE_ARITHMETIC(minimum),
+    HEXANE_ARITHMETIC(pow),
+    HEXANE_ARITHMETIC(prelu),
+    HEXANE_COMPARISON(equal),
+    HEXANE_COMPARISON(not_equal),
+    HEXANE_COMPARISON(greater),
+    HEXANE_COMPARISON(greater_equal),
+    HEXANE_COMPARISON(less),
+    HEXANE_COMPARISON(less_equal),
+    comparison<equal_op, uint8_t>("bool,bool->bool"),
+    comparison<not_equal_op, uint8_t>("bool,bool->bool"),
+    comparison<logical_and_op, uint8_t>("bool,bool->bool"),
+    comparison<logical_or_op, uint8_t>("bool,bool->bool"),
+    comparison<logical_xor_op, uint8_t>("bool,bool->bool"),
+    unary<logical_not_op, uint8_t>("bool->bool"),
+    HEXANE_UNARY(abs),
+    HEXANE_UNARY(neg),
+    HEXANE_UNARY(sign),
+    HEXANE_UNARY(relu),
+    HEXANE_UNARY(square),
+    HEXANE_UNARY(clip),
+    loop_kernel<select_op, 3, select_row<uint8_t>>("bool,8b,8b->8b"),
+    loop_kernel<select_op, 3, select_row<uint16_t>>("bool,16b,16b->16b"),
+    loop_kernel<select_op, 3, select_row<uint32_t>>("bool,32b,32b->32b"),
+    loop_kernel<select_op, 3, select_row<uint64_t>>("bool,64b,64b->64b"),
+};
+#undef HEXANE_ARITHMETIC
+#undef HEXANE_COMPARISON
+#undef HEXANE_UNARY
+
+}  // namespace
+
+std::span<const Kernel> integer_table() { return kTable; }
+
+}  // namespace hexane::cpu

@@ -1,0 +1,336 @@
+// Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, subnormal results
+// included, NaN and infinities as in C; x times a sigmoid is its limit, 0, at -infinity. Included once per target, in
+// foreach_target.
+//
+// Polynomials are minimax fits of the relative error over the reduced range; each says what of.
+#if defined(HEXANE_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEXANE_CPU_MATH_INL_H_
+#undef HEXANE_CPU_MATH_INL_H_
+#else
+#define HEXANE_CPU_MATH_INL_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+
+using DI = hn::RebindToSigned<D>;
+using VI = hn::Vec<DI>;
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// c0 + c1 x + c2 x^2 + ...
+template <class... C>
+HWY_INLINE V polynomial(V x, float c0, C... rest) {
+  if constexpr (sizeof...(rest) == 0)
+    return set(c0);
+  else
+    return hn::MulAdd(polynomial(x, rest...), x, set(c0));
+}
+
+HWY_INLINE V nan_or(V x, V result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
+
+// What a * b lost by rounding.
+HWY_INLINE V product_error(V a, V b, V product) {
+#if HWY_NATIVE_FMA
+  return hn::MulSub(a, b, product);
+#else
+  const auto high = [](V x) HWY_ATTR {
+    const V big = hn::Mul(x, set(4097.0f));
+    return hn::Sub(big, hn::Sub(big, x));
+  };
+  const V a1 = high(a), b1 = high(b), a2 = hn::Sub(a, a1), b2 = hn::Sub(b, b1);
+  const V cross = hn::Add(hn::Mul(a1, b2), hn::Mul(a2, b1));
+  return hn::Add(hn::Add(hn::Sub(hn::Mul(a1, b1), product), cross), hn::Mul(a2, b2));
+#endif
+}
+
+// ---- exponentials ----
+
+HWY_INLINE V power_of_two(VI n) { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(DI(), 127)))); }
+
+// x 2^n in two steps, so that subnormal and infinite results round once.
+HWY_INLINE V scale(V x, VI n) {
+  const VI half = hn::ShiftRight<1>(n);
+  return hn::Mul(hn::Mul(x, power_of_two(half)), power_of_two(hn::Sub(n, half)));
+}
+
+// x = n ln 2 + r, |r| <= ln 2 / 2; both products are exact.
+HWY_INLINE V reduce_exp(V x, VI& n) {
+  n = hn::NearestInt(hn::Mul(x, set(1.44269504f)));
+  const V k = hn::ConvertTo(D(), n);
+  return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
+}
+
+// e^r - 1 - r for |r| <= ln 2 / 2
+HWY_INLINE V exp_tail(V r) {
+  return hn::Mul(hn::Mul(r, r),
+                 polynomial(r, 0.5f, 0.166666672f, 0.041666355f, 0.00833327323f, 0.00139411027f, 0.000199143018f));
+}
+
+// e^x = p 2^n, p near 1; of NaN, anything. What multiplies a tiny e^x is multiplied in before scale() rounds it to a
+// subnormal.
+HWY_INLINE V exp_parts(V x, VI& n) {
+  const V r = reduce_exp(hn::Min(hn::Max(x, set(-150.0f)), set(100.0f)), n);
+  return hn::Add(set(1.0f), hn::Add(r, exp_tail(r)));
+}
+
+// The same of x + low, |low| small.
+HWY_INLINE V exp_parts(V x, V low, VI& n) {
+  const V r = reduce_exp(hn::Min(hn::Max(x, set(-150.0f)), set(100.0f)), n);
+  const V q = hn::Add(r, exp_tail(r));
+  return hn::Add(set(1.0f), hn::MulAdd(q, low, hn::Add(q, low)));
+}
+
+HWY_INLINE V exp(V x) {
+  VI n;
+  const V p = exp_parts(x, n);
+  return nan_or(x, scale(p, n));
+}
+
+HWY_INLINE V exp2(V x) {
+  const V bounded = hn::Min(hn::Max(x, set(-160.0f)), set(140.0f));
+  const VI n = hn::NearestInt(bounded);
+  const V r = hn::Mul(hn::Sub(bounded, hn::ConvertTo(D(), n)), set(0.693147181f));
+  return nan_or(x, scale(hn::Add(set(1.0f), hn::Add(r, exp_tail(r))), n));
+}
+
+// e^x - 1, exact to the last bits near 0.
+HWY_INLINE V expm1(V x) {
+  VI n;
+  const V r = reduce_exp(hn::Min(hn::Max(x, set(-30.0f)), set(100.0f)), n);
+  const V rest = hn::Sub(set(1.0f), power_of_two(hn::Neg(hn::Min(n, hn::Set(DI(), 100)))));
+  const V result = scale(hn::Add(hn::Add(r, rest), exp_tail(r)), n);
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, nan_or(x, result));
+}
+
+// ---- logarithms ----
+
+HWY_INLINE V log(V x) {
+  const DI di;
+  const M subnormal = hn::Lt(x, set(std::numeric_limits<float>::min()));
+  const V scaled = hn::IfThenElse(subnormal, hn::Mul(x, set(0x1p25f)), x);
+  // scaled = 2^e m, sqrt(1/2) <= m < sqrt(2)
+  const VI bits = hn::Sub(hn::BitCast(di, scaled), hn::Set(di, 0x3f3504f3));
+  const V e = hn::Sub(hn::ConvertTo(D(), hn::ShiftRight<23>(bits)), hn::IfThenElseZero(subnormal, set(25.0f)));
+  const V m = hn::BitCast(D(), hn::Add(hn::And(bits, hn::Set(di, 0x7fffff)), hn::Set(di, 0x3f3504f3)));
+  const V f = hn::Sub(m, set(1.0f));
+  // (log(1 + f) - f + f^2 / 2) / f^3
+  const V p = polynomial(f, 0.333333105f, -0.249999866f, 0.200022265f, -0.16669251f, 0.142186582f, -0.123843431f,
+                         0.118729658f, -0.117898352f, 0.0691542476f);
+  const V square = hn::Mul(f, f);
+  const V low = hn::MulAdd(e, set(-2.12194440e-4f), hn::Mul(hn::Mul(square, f), p));
+  const V result = hn::MulAdd(e, set(0.693359375f), hn::Add(f, hn::NegMulAdd(set(0.5f), square, low)));
+  const V special = hn::IfThenElse(hn::Eq(x, hn::Zero(D())), set(-kInfinity),
+                                   hn::IfThenElse(hn::Eq(x, set(kInfinity)), x, set(std::nanf(""))));
+  const M ordinary = hn::And(hn::Gt(x, hn::Zero(D())), hn::Lt(x, set(kInfinity)));
+  return hn::IfThenElse(ordinary, result, special);
+}
+
+HWY_INLINE V log1p(V x) {
+  const V u = hn::Add(set(1.0f), x);
+  const V lost = hn::Sub(x, hn::Sub(u, set(1.0f)));
+  const V result = hn::Add(log(u), hn::Div(lost, u));
+  const M edge = hn::Or(hn::Eq(u, hn::Zero(D())), hn::Eq(u, set(kInfinity)));
+  return hn::IfThenElse(edge, log(u), hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, result));
+}
+
+// ---- hyperbolic functions ----
+
+HWY_INLINE V tanh(V x) {
+  const V a = hn::Min(hn::Abs(x), set(10.0f));
+  const V t = expm1(hn::Add(a, a));
+  return nan_or(x, hn::CopySign(hn::Div(t, hn::Add(t, set(2.0f))), x));
+}
+
+// e^|x| / 2 where the other half of sinh and cosh does not count; e^|x| itself would overflow too early.
+HWY_INLINE V half_exp(V a) {
+  const V h = exp(hn::Mul(a, set(0.5f)));
+  return hn::Mul(hn::Mul(h, set(0.5f)), h);
+}
+
+HWY_INLINE V sinh(V x) {
+  const V a = hn::Abs(x), t = expm1(a);
+  const V small = hn::Mul(set(0.5f), hn::Add(t, hn::Div(t, hn::Add(t, set(1.0f)))));
+  return nan_or(x, hn::CopySign(hn::IfThenElse(hn::Lt(a, set(40.0f)), small, half_exp(a)), x));
+}
+
+HWY_INLINE V cosh(V x) {
+  const V a = hn::Abs(x), e = exp(a);
+  const V small = hn::Mul(set(0.5f), hn::Add(e, hn::Div(set(1.0f), e)));
+  return nan_or(x, hn::IfThenElse(hn::Lt(a, set(40.0f)), small, half_exp(a)));
+}
+
+HWY_INLINE V asinh(V x) {
+  const V a = hn::Abs(x), square = hn::Mul(a, a);
+  const V root = hn::Sqrt(hn::Add(square, set(1.0f)));
+  const V small = log1p(hn::Add(a, hn::Div(square, hn::Add(root, set(1.0f)))));
+  const V large = hn::Add(log(a), set(0.693147181f));
+  return nan_or(x, hn::CopySign(hn::IfThenElse(hn::Lt(a, set(1e4f)), small, large), x));
+}
+
+HWY_INLINE V acosh(V x) {
+  const V t = hn::Sub(x, set(1.0f));
+  const V small = log1p(hn::Add(t, hn::Sqrt(hn::MulAdd(t, t, hn::Add(t, t)))));
+  const V large = hn::Add(log(x), set(0.693147181f));
+  const V result = hn::IfThenElse(hn::Lt(x, set(1e4f)), small, large);
+  return hn::IfThenElse(hn::Lt(x, set(1.0f)), set(std::nanf("")), result);
+}
+
+HWY_INLINE V atanh(V x) {
+  const V a = hn::Abs(x);
+  const V result = hn::Mul(set(0.5f), log1p(hn::Div(hn::Add(a, a), hn::Sub(set(1.0f), a))));
+  return nan_or(x, hn::CopySign(result, x));
+}
+
+// ---- trigonometric functions ----
+
+// sin (shift 0) or cos (shift 1) of |x| < 8192: x = n pi/2 + r, the first three products exact.
+HWY_INLINE V sine(V x, int shift) {
+  const DI di;
+  const VI n = hn::NearestInt(hn::Mul(x, set(0.636619772f)));
+  const V k = hn::ConvertTo(D(), n);
+  V r = hn::NegMulAdd(k, set(0x1.92p0f), x);
+  r = hn::NegMulAdd(k, set(0x1.fb4p-12f), r);
+  r = hn::NegMulAdd(k, set(0x1.444p-24f), r);
+  r = hn::NegMulAdd(k, set(0x1.68c234p-39f), r);
+  const V z = hn::Mul(r, r);
+  const V sin = hn::MulAdd(hn::Mul(r, z), polynomial(z, -0.166666552f, 0.00833217613f, -0.000195169778f), r);
+  const V cos = hn::Add(hn::NegMulAdd(set(0.5f), z, set(1.0f)),
+                        hn::Mul(hn::Mul(z, z), polynomial(z, 0.0416666456f, -0.00138873642f, 2.44380899e-05f)));
+  const VI quadrant = hn::Add(n, hn::Set(di, shift));
+  const V sign = hn::BitCast(D(), hn::ShiftLeft<30>(hn::And(quadrant, hn::Set(di, 2))));
+  const M odd = hn::RebindMask(D(), hn::TestBit(quadrant, hn::Set(di, 1)));
+  return hn::Xor(hn::IfThenElse(odd, cos, sin), sign);
+}
+
+// f(x) by `vector` where every lane is in its range, else by `scalar`, lane by lane where it is not.
+template <class Vector>
+HWY_INLINE V in_range(V x, float bound, Vector vector, float (*scalar)(float)) {
+  const M inside = hn::Lt(hn::Abs(x), set(bound));
+  const V result = vector(hn::IfThenElseZero(inside, x));
+  if (HWY_LIKELY(hn::AllTrue(D(), inside))) return result;
+  alignas(64) float in[kLanes], out[kLanes];
+  hn::Store(x, D(), in);
+  hn::Store(result, D(), out);
+  for (int64_t i = 0; i < kLanes; ++i)
+    if (!(std::abs(in[i]) < bound)) out[i] = scalar(in[i]);
+  return hn::Load(D(), out);
+}
+
+HWY_INLINE V sin(V x) {
+  const auto vector = [](V v) HWY_ATTR { return hn::IfThenElse(hn::Eq(v, hn::Zero(D())), v, sine(v, 0)); };
+  return in_range(x, 8192.0f, vector, [](float v) { return std::sin(v); });
+}
+
+HWY_INLINE V cos(V x) {
+  return in_range(
+      x, 8192.0f, [](V v) HWY_ATTR { return sine(v, 1); }, [](float v) { return std::cos(v); });
+}
+
+HWY_INLINE V tan(V x) {
+  const auto vector = [](V v) HWY_ATTR {
+    return hn::IfThenElse(hn::Eq(v, hn::Zero(D())), v, hn::Div(sine(v, 0), sine(v, 1)));
+  };
+  return in_range(x, 8192.0f, vector, [](float v) { return std::tan(v); });
+}
+
+HWY_INLINE V outside_one_is_nan(V x, V result) {
+  return hn::IfThenElse(hn::Le(hn::Abs(x), set(1.0f)), result, set(std::nanf("")));
+}
+HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
+HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
+HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
+
+// ---- the normal distribution ----
+
+// e^(t^2 / 2) times the probability of more than t >= 0, from u = 1 / (1 + t 9/32)
+HWY_INLINE V normal_tail_ratio(V u) {
+  return hn::Mul(u, polynomial(u, 0.112206802f, 0.112100817f, 0.104363851f, 0.0796589255f, 0.081616357f, -0.0095565021f,
+                               0.0596738607f, -0.0163968932f, -0.0600841157f, 0.0467880294f, -0.0103711234f));
+}
+
+HWY_INLINE V erf(V x) {
+  const V a = hn::Abs(x), square = hn::Mul(x, x);
+  const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.37612626f, 0.112836003f, -0.0268544443f, 0.00518953567f,
+                                        -0.000802084222f, 7.88912294e-05f));
+  const V u = hn::Div(set(1.0f), hn::MulAdd(a, set(0.397747564f), set(1.0f)));  // sqrt(2) 9/32
+  const V tail = hn::Mul(exp(hn::Neg(square)), normal_tail_ratio(u));
+  const V large = hn::CopySign(hn::NegMulAdd(set(2.0f), tail, set(1.0f)), x);
+  return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, large);
+}
+
+// x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits; what t^2 and u
+// lost by rounding is put back to first order (the ratio goes with about the power 1 + 1.84 u of u).
+HWY_INLINE V gelu(V x) {
+  const V one = set(1.0f), t = hn::Min(hn::Abs(x), set(20.0f));
+  const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);
+  const V c = set(0.28125f), divisor = hn::MulAdd(t, c, one), u = hn::Div(one, divisor);
+  const V divisor_lost = hn::MulAdd(t, c, hn::Sub(one, divisor));
+  const V u_lost = hn::NegMulAdd(u, divisor_lost, hn::NegMulAdd(u, divisor, one));
+  const V lost = hn::MulAdd(hn::MulAdd(u, set(1.84f), one), u_lost, hn::Mul(square_lost, set(-0.5f)));
+  VI n;
+  const V p = exp_parts(hn::Mul(square, set(-0.5f)), lost, n);
+  const V tail = scale(hn::Mul(hn::Mul(hn::CopySign(t, x), normal_tail_ratio(u)), p), n);
+  return nan_or(x, hn::IfThenElse(hn::Lt(x, hn::Zero(D())), tail, hn::Sub(x, tail)));
+}
+
+// ---- sigmoids ----
+
+HWY_INLINE V sigmoid(V x) {
+  const V e = exp(hn::Neg(hn::Abs(x)));
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), e, set(1.0f)), hn::Add(set(1.0f), e));
+}
+
+// x / (1 + e^-(u + low)), |low| small
+HWY_INLINE V times_sigmoid(V x, V u, V low) {
+  VI n;
+  const M negative = hn::Lt(u, hn::Zero(D()));
+  const V p = exp_parts(hn::Neg(hn::Abs(u)), hn::IfThenElse(negative, low, hn::Neg(low)), n);
+  const V e = scale(p, n);
+  const V numerator = hn::IfThenElse(negative, scale(hn::Mul(hn::Max(x, set(-200.0f)), p), n), x);
+  return hn::Div(numerator, hn::Add(set(1.0f), e));
+}
+
+HWY_INLINE V silu(V x) { return nan_or(x, times_sigmoid(x, x, hn::Zero(D()))); }
+
+// x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with u in two floats: an error in it is one of its exponential.
+HWY_INLINE V gelu_tanh(V x) {
+  const V t = hn::Min(hn::Max(x, set(-20.0f)), set(20.0f));
+  const V square = hn::Mul(t, t), square_low = product_error(t, t, square);
+  constexpr float kC1 = 1.59576917f, kC1Low = -4.53406804e-8f, kC3 = 0.0713548139f, kC3Low = 2.3988324e-9f;
+  const V c3 = set(kC3), cube = hn::Mul(square, c3);
+  const V cube_low = hn::Add(product_error(square, c3, cube), hn::MulAdd(square_low, c3, hn::Mul(square, set(kC3Low))));
+  const V sum = hn::Add(cube, set(kC1));  // |cube| may exceed the constant, so both orders are handled
+  const V back = hn::Sub(sum, cube);
+  const V sum_low =
+      hn::Add(hn::Add(hn::Sub(set(kC1), back), hn::Sub(cube, hn::Sub(sum, back))), hn::Add(cube_low, set(kC1Low)));
+  const V u = hn::Mul(t, sum);
+  const V u_low = hn::MulAdd(t, sum_low, product_error(t, sum, u));
+  return nan_or(x, times_sigmoid(x, u, u_low));
+}
+
+HWY_INLINE V softplus(V x) {
+  return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Zero(D()), x), log1p(exp(hn::Neg(hn::Abs(x)))));
+}
+
+// x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
+HWY_INLINE V mish(V x) {
+  VI n;
+  const V bounded = hn::Max(x, set(-200.0f));
+  const V p = exp_parts(hn::Min(x, set(20.0f)), n), e = scale(p, n), e2 = hn::Add(e, set(2.0f));
+  const V result = hn::Div(scale(hn::Mul(bounded, hn::Mul(p, e2)), n), hn::MulAdd(e, e2, set(2.0f)));
+  return nan_or(x, hn::IfThenElse(hn::Gt(x, set(20.0f)), x, result));
+}
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
