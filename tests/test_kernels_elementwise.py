@@ -1,4 +1,4 @@
-"""Unary, binary, comparison, select and cast kernels against NumPy: floats in fp64 rounded once, integers bit for bit."""
+"""Unary, binary, select and cast kernels against NumPy: floats in fp64 rounded once, integers bit for bit."""
 
 import warnings
 from collections.abc import Callable
@@ -441,7 +441,7 @@ CASTS = [
 
 
 def values_of(dtype: np.dtype) -> Array:
-    if dtype == bool:
+    if dtype.kind == "b":
         return np.array([True, False] * 20)
     if dtype.kind in "iu":
         return integers((515,), str(dtype))

@@ -28,7 +28,9 @@ HWY_INLINE hn::Vec<D> load_half(D d, const hwy::float16_t* from) {
     const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
     const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
     const auto special = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, (0x7c00 << 13) - 1));
-    const auto infinite = hn::And(hn::BitCast(du, hn::VecFromMask(di, special)), hn::Set(du, 0x7f800000u));
+    const auto nan = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 0x7c00 << 13));
+    const auto infinite = hn::Or(hn::And(hn::BitCast(du, hn::VecFromMask(di, special)), hn::Set(du, 0x7f800000u)),
+                                 hn::And(hn::BitCast(du, hn::VecFromMask(di, nan)), hn::Set(du, 0x400000u)));
     const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
     return hn::BitCast(d, hn::Or(hn::Or(scaled, infinite), sign));
   }

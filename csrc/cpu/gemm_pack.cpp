@@ -31,9 +31,6 @@ void pack_panel(const std::byte* from, int64_t k_stride, int64_t n_stride, int64
 
 }  // namespace
 
-// Until the library has row functions.
-[[gnu::weak]] RowFunction find_row_function(std::string_view op) { fail("epilogue", "'", op, "' has no row function"); }
-
 void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, int64_t n_stride, int64_t num_k,
                  int64_t num_columns, std::byte* to, int64_t panel_bytes) {
   for (int64_t n = 0; n < num_columns; n += kPanelLanes, from += kPanelLanes * n_stride, to += panel_bytes) {

@@ -24,6 +24,9 @@ def kernels() -> list[KernelRow]:
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
 
+def convert(src: Array, dst: Array) -> None:
+    """Fills `dst` from `src`: float32 to float16 (to nearest even) or float16 to float32; C-contiguous, of one size."""
+
 def run_kernel(
     name: str,
     inputs: Sequence[Array | None],
