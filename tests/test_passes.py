@@ -1,0 +1,180 @@
+"""Each pass: what it fires on, what it must leave alone, and that the graph still computes the same."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from compare import assert_close
+
+import hexane as hx
+from hexane.graph import Graph
+from hexane.passes.channels_last import channels_last
+from hexane.passes.expand import expand
+from hexane.passes.fold import fold
+from hexane.passes.fp16 import to_fp16
+from hexane.passes.fuse_bias import fuse_bias
+from hexane.passes.fuse_clip import fuse_clip
+from hexane.passes.fuse_epilogue import fuse_epilogue
+from hexane.passes.fuse_gelu import fuse_gelu
+from hexane.passes.fuse_silu import fuse_silu
+from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.pipeline import passes
+from hexane.printer import print_graph
+from hexane.reference import run_reference
+from hexane.targets import load_target
+
+HOST = load_target("host")
+Pass = Callable[[Graph], Graph]
+rng = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def _same_weights_in_whatever_order_tests_run() -> None:
+    global rng
+    rng = np.random.default_rng(3)
+
+
+def epilogue(graph: Graph) -> Graph:
+    return fuse_epilogue(graph, HOST)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def image(channels: int = 3) -> hx.Tensor:
+    return hx.input("x", (1, channels, 6, 5))
+
+
+def conv(x: hx.Tensor, out: int, **attrs: object) -> hx.Tensor:
+    return hx.conv(x, normal(out, x.shape[1], 3, 3), pad=1, **attrs)  # type: ignore[arg-type]
+
+
+def gelu(x: hx.Tensor) -> hx.Tensor:
+    return x * (hx.erf(x / math.sqrt(2)) + 1.0) * 0.5
+
+
+def residual() -> hx.Tensor:
+    x = image(4)
+    return hx.relu(conv(conv(x, 4), 4) + x)
+
+
+def attention() -> hx.Tensor:
+    q, k = hx.input("q", (1, 5, 2, 4)), hx.input("k", (1, 5, 2, 4))
+    return hx.transpose(q, perm=(0, 2, 1, 3)) @ hx.transpose(k, perm=(0, 2, 3, 1))
+
+
+def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
+    """The op's operand is read by somebody else too."""
+    y = conv(image(), 4)
+    return [make(y), hx.exp(y)]
+
+
+FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
+    "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
+    "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
+    "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
+    "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
+    "fuse_clip": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=0.0, beta=6.0)),
+    "fuse_bias_matmul": (fuse_bias, lambda: normal(1, 1, 4) + (hx.input("x", (1, 2, 3)) @ normal(3, 4))),
+    "fuse_bias_conv": (fuse_bias, lambda: conv(image(), 4) + normal(4, 1, 1)),
+    "fuse_transpose": (fuse_transpose, attention),
+    "channels_last": (channels_last, residual),
+    "channels_last_flatten": (channels_last, lambda: hx.flatten(hx.relu(conv(image(), 4)))),
+    "channels_last_reduce": (
+        channels_last, lambda: hx.reduce_mean(conv(image(), 4), axes=(2, 3), keep_dims=False) * 2.0
+    ),
+    "channels_last_concat": (
+        channels_last, lambda: (lambda y: hx.concat(y, hx.relu(y), axis=1))(conv(image(), 4))
+    ),
+    "channels_last_transpose": (channels_last, lambda: hx.transpose(conv(image(), 4), perm=(0, 2, 3, 1))),
+    "fuse_epilogue_residual": (epilogue, residual),
+    "fuse_epilogue_elementwise": (epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
+    "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
+}  # fmt: skip
+
+LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
+    "fold_a_large_broadcast": (fold, lambda: hx.input("x", (1,)) + hx.broadcast_to(hx.const(1.0), shape=(1 << 25, 1))),
+    "gelu_of_another_constant": (fuse_gelu, lambda: (lambda x: x * (hx.erf(x / 1.5) + 1.0) * 0.5)(hx.input("x", (4,)))),
+    "gelu_of_two_tensors": (
+        fuse_gelu,
+        lambda: hx.input("y", (4,)) * (hx.erf(hx.input("x", (4,)) / math.sqrt(2)) + 1.0) * 0.5,
+    ),
+    "gelu_that_broadcasts": (
+        fuse_gelu, lambda: (lambda x: x * (hx.erf(x / math.sqrt(2)) + 1.0) * np.full((2, 4), 0.5, "f"))(hx.input("x", (4,)))
+    ),
+    "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
+    "clip_at_minus_zero": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=-0.0)),
+    "clip_of_integers": (fuse_clip, lambda: hx.clip(hx.input("x", (4,), "int32"), alpha=0, beta=6)),
+    "a_bias_that_has_another_user_of_the_product": (fuse_bias, lambda: shared(lambda y: y + normal(4, 1, 1))),
+    "a_bias_along_rows": (fuse_bias, lambda: (hx.input("x", (4, 3)) @ normal(3, 4)) + normal(4, 1)),
+    "a_bias_that_widens": (fuse_bias, lambda: (hx.input("x", (1, 3)) @ normal(3, 4)) + normal(2, 4)),
+    "a_transpose_that_moves_the_innermost_axis_elsewhere": (
+        fuse_transpose, lambda: hx.transpose(hx.input("q", (4, 5, 6)), perm=(2, 0, 1)) @ normal(5, 2)
+    ),
+    "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
+    "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
+    "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
+    "an_activation_of_integers": (epilogue, lambda: hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32"))),
+}  # fmt: skip
+
+
+def feeds(graph: Graph) -> dict[str, np.ndarray]:
+    values = np.random.default_rng(5)
+    return {str(v.node.attrs["name"]): values.uniform(-2, 2, v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+
+
+def assert_same_meaning(before: Graph, after: Graph, loose: bool = False) -> None:
+    want, got = run_reference(before, feeds(before)), run_reference(after, feeds(before))
+    for name in want:
+        if loose:
+            np.testing.assert_allclose(got[name], want[name], rtol=2e-2, atol=2e-2)
+        else:
+            assert_close(got[name], want[name])
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
+    run, make = FIRES[name]
+    before = hx.graph(make())
+    after = run(before)
+    assert print_graph(before) != print_graph(after)
+    assert_same_meaning(before, after, loose=run is to_fp16)
+    golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_pass_leaves_alone(name: str) -> None:
+    run, make = LEAVES[name]
+    before = hx.graph(make())
+    assert print_graph(run(before)) == print_graph(before)
+
+
+def test_a_residual_goes_to_the_later_of_two_convolutions() -> None:
+    x = image(4)
+    first = conv(x, 4)
+    graph = fuse_epilogue(hx.graph(first + conv(conv(first, 4), 4)), HOST)
+    fused = [node for node in graph.nodes if node.op == "conv" and node.attrs["epilogue"]]
+    assert len(fused) == 1
+    assert fused[0] is graph.outputs[0].value.node
+
+
+def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:
+    bias = hx.const(normal(4, 1, 1))
+    graph = hx.graph([conv(image(), 4) + bias, hx.exp(bias)])
+    fused = fuse_bias(graph)
+    assert_same_meaning(graph, fused)
+
+
+@pytest.mark.parametrize("name", [p.name for p in passes(HOST)])
+def test_every_pass_has_one_name(name: str) -> None:
+    assert name == "fold_again" or any(name in path for path in map(str, hx_passes()))
+
+
+def hx_passes() -> list[str]:
+    from pathlib import Path
+
+    import hexane.passes
+
+    return [p.stem for folder in hexane.passes.__path__ for p in Path(folder).glob("*.py")] + ["to_fp16"]
