@@ -8,7 +8,7 @@ import numpy as np
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
 
-SECONDS = 0.3  # for each row
+SECONDS = 0.3
 CONV = "strides:L dilations:L pads:L groups:i epilogue:E"
 MATMUL = "transpose_x:i transpose_y:i epilogue:E"
 

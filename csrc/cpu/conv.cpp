@@ -18,7 +18,8 @@ struct ConvAttrs {
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
 constexpr const char* kName = "conv";
-constexpr int64_t kChunkBytes = 256 << 10;  // of copied input rows, a fraction of a core's second-level cache
+// Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
+constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
 // Output extent of one spatial axis.
 int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
@@ -43,12 +44,17 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
       }
     return;
   }
+  const bool expand = w.dtype == DType::kFp16 && !s.half_panels;
+  const int64_t divisor = expand ? 2 : 1, bytes = s.group_bytes * s.groups;
+  std::byte* panels = expand ? to + bytes / 2 : to;
   for (int64_t g = 0; g < s.groups; ++g)
     for (int64_t kh = 0; kh < s.kernel_h; ++kh)
       for (int64_t kw = 0; kw < s.kernel_w; ++kw)
         pack_panels(w.data + g * s.group_out * w.strides[0] + kh * h_stride + kw * w_stride, item, w.strides[1],
                     w.strides[0], s.group_in, s.group_out,
-                    to + g * s.group_bytes + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item, s.panel_bytes);
+                    panels + g * s.group_bytes / divisor + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item,
+                    s.panel_bytes / divisor);
+  if (expand) expand_half(to, bytes);
 }
 
 void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& out, const ConvAttrs& attrs) {
@@ -101,7 +107,8 @@ void set_chunks(ConvState& s) {
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
   s.row_floats = (s.depthwise ? s.in_w : span_w) * s.in_c;
   const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
-  const int64_t fit = kChunkBytes / std::max<int64_t>(s.row_floats * 4, 1);
+  const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w * 4 <= kInnerPanelBytes;
+  const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_floats * 4, 1);
   s.chunk_rows =
       s.in_place ? s.out_h : std::clamp<int64_t>((fit - reach) / s.stride_h + 1, 1, std::max<int64_t>(s.out_h, 1));
   s.num_rows = std::max<int64_t>(s.chunk_rows - 1, 0) * s.stride_h + reach;
@@ -141,7 +148,9 @@ Prepared prepare(const Call& call) {
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
   s.length = s.depthwise ? s.kernel_w : taps * s.group_in / s.num_segments;
   const int64_t width = s.depthwise ? s.out_c : s.group_out;
-  s.panel_bytes = taps * kPanelLanes * (s.depthwise ? 4 : s.group_in * item_bytes(w));
+  const int64_t panel_items = taps * kPanelLanes * (s.depthwise ? 1 : s.group_in);
+  s.half_panels = !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
   s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
   s.num_bias = 0;
   if (call.inputs.size() > 2 && call.inputs[2].present()) {
@@ -242,7 +251,7 @@ void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const 
         for (int64_t j = left; j < left + window.window; ++j)
           *to++ = row && j >= 0 && j < s.in_w ? row + j * s.pixel_floats : zeros;
       }
-      for (int64_t m = 0; m < width; ++m) place(tile, static_cast<int>(m), first + y, x + m);
+      place(tile, first + y, x);
       run_tile(window, tile);
     }
 }
@@ -265,7 +274,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                                           : bias;
   const std::byte* weights = s.packed ? s.packed.get() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
-  const int64_t taps_per_row = s.num_segments / s.kernel_h;
+  const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_floats;
 
   Tile tile{};
   tile.a = pointers;
@@ -275,11 +284,15 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.epilogue = &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
   tile.num_columns = s.depthwise ? s.out_c : s.group_out;
-  const auto place = [&](Tile& t, int i, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
-    t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
-    for (int e = 0; e < s.epilogue.num_extra; ++e)
-      t.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
-                      ox * s.extra_pixel[e] + channel * item;
+  // Where `run` output pixels from (oy, ox) are.
+  const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
+    std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
+    for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
+    for (int e = 0; e < s.epilogue.num_extra; ++e) {
+      const std::byte* from = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
+                              ox * s.extra_pixel[e] + channel * item;
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra_pixel[e];
+    }
   };
 
   for (int64_t n = images.begin; n < images.end; ++n)
@@ -292,29 +305,32 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         tile.column = channels.begin;
         tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
         multiply_depthwise(s, first, count, table, pointers, zeros, tile,
-                           [&](Tile& t, int i, int64_t oy, int64_t ox) { place(t, i, n, oy, ox, 0); });
+                           [&](Tile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 0); });
         continue;
       }
       for (int64_t g = 0; g < s.groups; ++g) {
+        int64_t oy = 0, ox = 0;
         const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
-          int64_t oy = pixel / s.out_w, ox = pixel % s.out_w;
-          for (int i = 0; i < num_pixels; ++i) {
-            const int64_t at = ox * s.stride_w * s.pixel_floats + g * s.group_in;
+          if (pixel == 0) oy = ox = 0;  // tiles come in order
+          for (int i = 0; i < num_pixels;) {
+            const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, s.out_w - ox));
             const float** a = pointers + i;
             for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
-              const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + at;
+              const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + ox * pixel_step + g * s.group_in;
               for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
-                *a = tap;
+                for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
             }
-            place(t, i, n, first + oy, ox, g * s.group_out);
-            if (++ox == s.out_w) {
+            place(t, i, run, n, first + oy, ox, g * s.group_out);
+            i += run;
+            ox += run;
+            if (ox == s.out_w) {
               ox = 0;
               ++oy;
             }
           }
         };
         tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
-        multiply(tile, x.dtype == DType::kFp16, weights + g * s.group_bytes, count * s.out_w, channels, locate);
+        multiply(tile, s.half_panels, weights + g * s.group_bytes, count * s.out_w, channels, locate);
       }
     }
 }

@@ -35,6 +35,7 @@ struct ConvState {
   int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
   int64_t num_copies;                // rows of scratch
   int64_t num_segments, length;
+  bool half_panels;
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   const float* bias;  // null if it is not constant

@@ -23,6 +23,7 @@ inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
 inline constexpr int64_t kMaxTileRows = 8;
 inline constexpr int kMaxSlots = 4;
+inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are swept for each tile of rows
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {
@@ -82,10 +83,25 @@ inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b
 void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, int64_t n_stride, int64_t num_k,
                  int64_t num_columns, std::byte* to, int64_t panel_bytes);
 
+// fp16 values in the upper half of `bytes` bytes, to fp32 values that fill them.
+void expand_half(std::byte* values, int64_t bytes);
+
+// Small fp16 weights that meet many rows are kept as fp32; big ones are converted in the kernel, which halves traffic.
+inline bool keep_half(DType dtype, int64_t items, int64_t rows) {
+  return dtype == DType::kFp16 && (items * 4 > kInnerPanelBytes / 2 || rows < kTileRows);
+}
+
 // The bias of n columns as floats, padded to whole panels.
 void pack_bias(const Tensor& bias, int64_t n, float* to);
 // Throws Error unless the bias has n elements, all along its last axis.
 void check_bias(const char* kernel, const Tensor& bias, int64_t n);
+
+// n things in `parts` runs whose lengths differ by at most one.
+struct Split {
+  int64_t length, longer;  // the first `longer` runs have one more
+  Split(int64_t n, int64_t parts) : length(n / parts), longer(n % parts) {}
+  int64_t operator[](int64_t run) const { return length + (run < longer); }
+};
 
 using PackedWeights = hwy::AlignedFreeUniquePtr<std::byte[]>;
 inline PackedWeights allocate_packed(int64_t bytes) {
@@ -103,18 +119,22 @@ void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num
                 num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
   const int64_t wide = tile.panel_bytes * kTilePanels > (768 << 10) ? 2 : kTilePanels;
   const int64_t num_groups = ceil_div(num_panels, wide), num_tiles = ceil_div(num_rows, kTileRows);
+  const Split rows(num_rows, num_tiles), groups(num_panels, num_groups);
+  int64_t row, panel;
   const auto row_tile = [&](int64_t i) {
-    const int64_t first = num_rows * i / num_tiles;
-    tile.rows = static_cast<int>(num_rows * (i + 1) / num_tiles - first);
-    locate(first, tile.rows, tile);
+    if (i == 0) row = 0;
+    tile.rows = static_cast<int>(rows[i]);
+    locate(row, tile.rows, tile);
+    row += tile.rows;
   };
   const auto column_group = [&](int64_t i) {
-    const int64_t first = num_panels * i / num_groups;
-    tile.num_panels = static_cast<int>(num_panels * (i + 1) / num_groups - first);
-    tile.column = (first_panel + first) * kPanelLanes;
-    tile.panels = panels + (first_panel + first) * tile.panel_bytes;
+    if (i == 0) panel = first_panel;
+    tile.num_panels = static_cast<int>(groups[i]);
+    tile.column = panel * kPanelLanes;
+    tile.panels = panels + panel * tile.panel_bytes;
+    panel += tile.num_panels;
   };
-  if (num_panels * tile.panel_bytes <= (512 << 10)) {
+  if (num_panels * tile.panel_bytes <= kInnerPanelBytes) {
     for (int64_t r = 0; r < num_tiles; ++r) {
       row_tile(r);
       for (int64_t c = 0; c < num_groups; ++c) {

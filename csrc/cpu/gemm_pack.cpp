@@ -42,6 +42,10 @@ void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, in
   }
 }
 
+void expand_half(std::byte* values, int64_t bytes) {
+  gemm_ops().to_fp32(values + bytes / 2, DType::kFp16, bytes / 4, reinterpret_cast<float*>(values));
+}
+
 void check_bias(const char* kernel, const Tensor& bias, int64_t n) {
   check_operand(kernel, "bias", bias);
   const int64_t last = bias.rank > 0 ? bias.shape[bias.rank - 1] : 1;

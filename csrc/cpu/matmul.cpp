@@ -49,13 +49,17 @@ struct MatmulState {
 int64_t stride_of(const Tensor& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
 
 void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
+  const bool expand = y.dtype == DType::kFp16 && !s.half_panels;
+  const int64_t divisor = expand ? 2 : 1, bytes = s.batch_bytes * s.num_y_batches;
+  std::byte* panels = expand ? to + bytes / 2 : to;
   int64_t index[kMaxRank] = {};
-  for (int64_t batch = 0; batch < s.num_y_batches; ++batch, to += s.batch_bytes) {
+  for (int64_t batch = 0; batch < s.num_y_batches; ++batch, panels += s.batch_bytes / divisor) {
     const std::byte* from = y.data;
     for (int axis = 0; axis < y.rank - 2; ++axis) from += index[axis] * y.strides[axis];
-    pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, to, s.panel_bytes);
+    pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, panels, s.panel_bytes / divisor);
     for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == y.shape[axis]; --axis) index[axis] = 0;
   }
+  if (expand) expand_half(to, bytes);
 }
 
 // The steps of batch axis `axis` of the output in an operand with its own leading axes.
@@ -100,7 +104,6 @@ Prepared prepare(const Call& call) {
   s.k_stride_y = stride_of(y, yk);
   s.n_stride_y = stride_of(y, yn);
   s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
-  s.half_panels = y.dtype == DType::kFp16;
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
 
   s.num_axes = out.rank - 1;
@@ -127,7 +130,9 @@ Prepared prepare(const Call& call) {
   int64_t rows = 1;
   for (int axis = s.num_outer; axis < s.num_axes; ++axis) rows *= s.axes[axis].extent;
   s.direct = !y.constant && rows <= kDirectRows;
-  s.panel_bytes = s.k * kPanelLanes * item_bytes(y);
+  const int64_t panel_items = s.k * kPanelLanes;
+  s.half_panels = keep_half(y.dtype, panel_items * ceil_div(s.n, kPanelLanes), rows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
   const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
   s.chunk_rows = std::max<int64_t>(1, std::min(rows, tiles * kTileRows));
