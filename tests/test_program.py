@@ -449,6 +449,23 @@ def test_update_replaces_a_weight_of_this_program_only(tmp_path: Path, source: s
     assert (tmp_path / "m.hxp").read_bytes() == data
 
 
+def test_update_prepares_the_kernels_that_packed_the_weight():
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (5, 20))
+    weights = plan.space("weights", 2 * 1600)
+    plan.weights = bytes(2 * 1600)
+    rows = [plan.tensor(weights, (20, 20), offset=1600 * i, name=f"w{i}") for i in range(2)]
+    for i, row in enumerate(rows):
+        y = plan.port("outputs", f"y{i}", (5, 20))
+        plan.step("matmul", [x, row], [y], transpose_x=0, transpose_y=0, epilogue=[])
+    program = _core.Program(plan.tobytes())
+    values = ramp((5, 20))
+    for name, factor in (("w1", 2), ("w0", 3), ("w1", 4)):
+        program.update(name, np.eye(20, dtype=np.float32) * factor)
+        assert np.array_equal(program.run([values])[int(name[1])], values * factor)
+    assert np.array_equal(program.run([values])[0], values * 3)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -19,6 +19,12 @@ uint64_t whole_lines(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLin
 
 int64_t item_bytes(const Tensor& tensor) { return (info(tensor.dtype).bits + 7) / 8; }
 
+int64_t extent_bytes(const Tensor& tensor) {
+  int64_t last = item_bytes(tensor);
+  for (int axis = 0; axis < tensor.rank; ++axis) last += (tensor.shape[axis] - 1) * tensor.strides[axis];
+  return tensor.size() ? last : 0;
+}
+
 // Whether the strides are what a kernel accepts: "strided", "rows" (innermost axis dense) or "dense" (no gaps).
 bool accepted(const Tensor& tensor, std::string_view accepts) {
   int64_t stride = item_bytes(tensor);
@@ -165,10 +171,12 @@ void Executor::set_base(uint32_t space, std::byte* base) {
   for (const Placed& placed : in_space_[space]) placed.operand->data = base + placed.offset;
 }
 
-void Executor::prepare() {
+void Executor::prepare(const std::byte* begin, const std::byte* end) {
+  const auto changed = [&](const Tensor& tensor) {
+    return tensor.constant && tensor.data < end && tensor.data + extent_bytes(tensor) > begin;
+  };
   for (Step& step : steps_) {
-    const auto is_constant = [](const Tensor& tensor) { return tensor.constant; };
-    if (!step.kernel->prepare || std::none_of(step.call.inputs.begin(), step.call.inputs.end(), is_constant)) continue;
+    if (!step.kernel->prepare || std::none_of(step.call.inputs.begin(), step.call.inputs.end(), changed)) continue;
     step.prepared = step.kernel->prepare(step.call);
     step.call.prepared = step.prepared.get();
   }

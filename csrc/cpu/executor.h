@@ -22,7 +22,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void set_base(uint32_t space, std::byte* base);
-  void prepare();  // again, after constants have changed
+  void prepare(const std::byte* begin, const std::byte* end);  // again, the steps that read constants there
 
   void run();
   // The same, calling `after(step)` after each step.

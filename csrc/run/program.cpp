@@ -147,23 +147,25 @@ void Program::reset_state() {
 
 void Program::update(const PlanTensor& weight, const std::byte* packed) {
   const std::lock_guard lock(running_);
-  if (own_weights_.size() == 0 && !plan_.weights.empty()) {
+  const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
+  if (bytes == 0) return;
+  if (own_weights_.size() == 0) {
     own_weights_ = Memory(plan_.weights.size(), "weights");
     std::memcpy(own_weights_.data(), weights_, plan_.weights.size());
     weights_ = own_weights_.data();
     bases_[weight.space] = weights_;
     executor_->set_base(weight.space, weights_);
+    executor_->prepare(weights_, weights_ + own_weights_.size());
   }
   const size_t item = static_cast<size_t>(info(plan_.dtype(weight)).bits + 7) / 8;
   std::byte* to = weights_ + weight.offset;
-  const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
   const std::vector<std::byte> old(to, to + bytes);
   unpack(weight, item, packed, to);
   try {
-    executor_->prepare();
+    executor_->prepare(to, to + bytes);
   } catch (...) {  // a kernel refuses the values: everything as before
     std::copy(old.begin(), old.end(), to);
-    executor_->prepare();
+    executor_->prepare(to, to + bytes);
     throw;
   }
 }
