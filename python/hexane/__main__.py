@@ -1,0 +1,5 @@
+"""`python -m hexane` is the command `hexane`."""
+
+from hexane.cli.main import main
+
+main()

@@ -1,0 +1,47 @@
+"""`hexane compile`: an ONNX model to a plan file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import hexane
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, open_model, shape_options
+from hexane.cli.options import Debug, Dtype, InputShapes, Json, Target
+from hexane.cli.output import print_json, size_text, working
+from hexane.errors import Error
+
+
+@command
+def compile_model(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
+    dtype: Dtype = None,
+    input_shape: InputShapes = None,
+    target: Target = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compile an ONNX model to a plan file."""
+    if is_plan(model):
+        raise Error(f"[compile] {model}: got a plan, need an ONNX model")
+    if output.exists() and output.samefile(model):
+        raise Error(f"[compile] {output}: got the model itself as the output, need another file")
+    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape)
+    if isinstance(net, hexane.OpenModel):
+        raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
+    with working(f"writing {output.name}"):
+        net.save(output)
+    file_bytes = output.stat().st_size
+    if json:
+        print_json({"plan": str(output), "file_bytes": file_bytes, "steps": len(net.steps), "memory": net.memory})
+        return
+    memory = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
+    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps; {memory}")
+
+
+def _fixes(net: hexane.OpenModel) -> str:
+    if net.value_inputs:
+        return f"the value of {', '.join(sorted(net.value_inputs))}, which only a call can give"
+    return " ".join(shape_options(net))

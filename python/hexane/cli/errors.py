@@ -1,0 +1,50 @@
+"""How a command ends: an error is one paragraph on stderr and exit code 1, a reader that went away is no error."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import typer
+
+from hexane.errors import Error
+
+P = ParamSpec("P")
+
+
+def command(function: Callable[P, None]) -> Callable[P, None]:
+    """The function as a command, which has the parameter `debug`: show the traceback of an error instead."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes stdout once more on its way out, which must not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            if kwargs["debug"] or _wrong_usage(error):
+                raise
+            print(f"error: {_message(error)}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+def _wrong_usage(error: Exception) -> bool:
+    return isinstance(error, typer.BadParameter)  # typer prints it, exit code 2
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, Error):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return f"{type(error).__name__}: {error} (a fault of hexane; --debug shows where)"

@@ -1,0 +1,101 @@
+"""`hexane info`: the interface, ops, weights and memory of an ONNX model or a plan."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import hexane
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, open_model, shape_options, shapes_of
+from hexane.cli.options import Debug, Dtype, InputShapes, Json
+from hexane.cli.output import print_json, print_table, size_text, type_text, working
+from hexane.ops import LEAVES
+from hexane.runtime import PortType
+
+
+@command
+def info(
+    model: Annotated[Path, typer.Argument(metavar="MODEL|PLAN", help="An ONNX file or a plan.")],
+    dtype: Dtype = None,
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the interface, ops, weights and memory of a model."""
+    plan = is_plan(model)
+    record: dict[str, Any] = {"model": str(model), "format": "plan" if plan else "onnx"}
+    net = open_model(model, dtype=dtype, input_shapes=input_shape)
+    if isinstance(net, hexane.OpenModel):
+        record |= _open(net)
+    else:
+        record |= {} if plan else _imported(model, shapes_of(input_shape))
+        record |= _compiled(net)
+    if json:
+        print_json(record)
+    else:
+        _print(record)
+
+
+def _ports(ports: Sequence[PortType]) -> list[dict[str, Any]]:
+    return [{"name": p.name, "dtype": str(p.dtype), "shape": list(p.shape)} for p in ports]
+
+
+def _open(net: hexane.OpenModel) -> dict[str, Any]:
+    """What is known before shapes are; `fix` says how to learn the rest."""
+    outputs = [{"name": name} for name in net.output_names]
+    return {
+        "inputs": _ports(net.inputs),
+        "outputs": outputs,
+        "values_needed": sorted(net.value_inputs),
+        "fix": shape_options(net),
+    }
+
+
+def _imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Ops of the graph as it was imported, before any pass."""
+    from hexane.importers.onnx import import_onnx
+
+    with working(f"importing {path.name}"):
+        graph = import_onnx(path, shapes=shapes)
+    return {"ops": dict(Counter(node.op for node in graph.nodes if node.op not in LEAVES).most_common())}
+
+
+def _compiled(net: hexane.Model) -> dict[str, Any]:
+    memory = dict(net.memory)
+    if net.program is not None:
+        memory["arena_bound"] = net.program.arena_bound
+    return {
+        "inputs": _ports(net.inputs),
+        "outputs": _ports(net.outputs),
+        "kernels": dict(Counter(step["kernel"] for step in net.steps).most_common()),
+        "memory": memory,
+        "device": net.device,
+    }
+
+
+def _print(record: dict[str, Any]) -> None:
+    print(f"{record['model']} ({record['format']})\n")
+    for kind in ("inputs", "outputs"):
+        for port in record[kind]:
+            described = type_text(port["dtype"], port["shape"]) if "dtype" in port else ""
+            print(f"{kind[:-1]:8}{port['name']}  {described}".rstrip())
+    if "memory" not in record:
+        print()
+        for name in record["values_needed"]:
+            print(f"The value of {name} decides shapes: it is given when the model is run.")
+        if record["fix"]:
+            print(f"Some dims are open, and with them ops and memory; fix them with {' '.join(record['fix'])}")
+        return
+    for kind in ("ops", "kernels"):
+        if kind in record:
+            print()
+            print_table((kind, "count"), [(name, str(n)) for name, n in record[kind].items()], right=("count",))
+    print()
+    memory = record["memory"]
+    for name in ("weights", "arena", "state", "scratch"):
+        line = f"{name:8}{size_text(memory[name]):>10}"
+        bound = memory.get("arena_bound") if name == "arena" else None
+        print(line if bound is None else f"{line}  (the bytes live at once: {size_text(bound)})")

@@ -1,0 +1,52 @@
+"""The command `hexane`: its subcommands, and what it does without one."""
+
+from typing import Annotated
+
+import typer
+
+import hexane
+from hexane.cli.compile import compile_model
+from hexane.cli.info import info
+from hexane.cli.ops import ops
+from hexane.cli.run import run
+
+app = typer.Typer(
+    name="hexane",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich takes longer to load than all of hexane
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"hexane {hexane.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _hexane(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Compile neural networks to flat plans and run them on the CPU."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+app.command("run")(run)
+app.command("info")(info)
+app.command("compile")(compile_model)
+app.command("ops")(ops)
+
+
+def main() -> None:
+    """Runs the command on sys.argv. Exit code 0, 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    app(prog_name="hexane")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Opens what a command is given: an ONNX file, or a plan, told apart by the first bytes."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import hexane
+from hexane.cli.options import NamedShape, Precision, by_name
+from hexane.cli.output import working
+from hexane.errors import Error
+
+PLAN_MAGIC = b"HEXANE\x1a\n"
+
+
+def is_plan(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(PLAN_MAGIC)) == PLAN_MAGIC
+
+
+def shapes_of(items: Iterable[NamedShape] | None) -> dict[str, tuple[int, ...]]:
+    return {name: item.shape for name, item in by_name(items or (), "--input-shape").items()}
+
+
+def open_model(
+    path: Path,
+    *,
+    target: str | None = None,
+    threads: int | None = None,
+    dtype: Precision | None = None,
+    input_shapes: Iterable[NamedShape] | None = None,
+) -> hexane.Model | hexane.OpenModel:
+    """A loaded plan or a compiled ONNX model. Raises Error for a plan with options that only compiling can follow."""
+    shapes = shapes_of(input_shapes)
+    if is_plan(path):
+        options = {"--target": target, "--dtype": dtype, "--input-shape": shapes}
+        if given := [name for name, value in options.items() if value]:
+            raise Error(f"[open] {path}: got a plan and {', '.join(given)}, need an ONNX model to compile that way")
+        with working(f"loading {path.name}"):
+            return hexane.load(path, threads=threads)
+    with working(f"compiling {path.name}"):
+        chosen = dtype.value if dtype else ""
+        return hexane.compile(path, target=target, threads=threads, dtype=chosen, input_shapes=shapes)
+
+
+def shape_options(model: hexane.OpenModel) -> list[str]:
+    """The options that would fix the shapes of a model, with 1 for each open dim."""
+    examples = []
+    for port in model.inputs:
+        if any(not isinstance(d, int) for d in port.shape):
+            dims = "x".join(str(d) if isinstance(d, int) else "1" for d in port.shape)
+            examples.append(f"--input-shape {port.name}:{dims}")
+    return examples

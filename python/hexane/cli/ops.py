@@ -1,0 +1,90 @@
+"""`hexane ops`: the catalogue, or one op of it in full."""
+
+from difflib import get_close_matches
+from math import isfinite
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Debug, Json
+from hexane.cli.output import print_json, print_table
+from hexane.errors import Error
+from hexane.ops import OPS
+from hexane.ops.spec import REQUIRED, Attr, Op
+
+
+@command
+def ops(
+    name: Annotated[str | None, typer.Argument(help="Show this op in full.")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the ops, or show one in full. Inputs: x? is optional, x* one or more."""
+    if name is None:
+        if json:
+            print_json({"ops": [_record(op) for op in OPS.values()]})
+        else:
+            rows = [(op.name, ", ".join(op.inputs), _first_line(op.doc)) for op in OPS.values()]
+            print_table(("op", "inputs", "what it is"), rows)
+        return
+    if name not in OPS:
+        near = get_close_matches(name, OPS, 3) or [op.name for op in OPS.values() if name in op.onnx]
+        hint = f"one like {', '.join(near)}" if near else "one that `hexane ops` lists"
+        raise Error(f"[ops] got {name!r}, need {hint}")
+    if json:
+        print_json(_record(OPS[name]))
+    else:
+        _print_op(OPS[name])
+
+
+def _first_line(doc: str) -> str:
+    return doc.strip().splitlines()[0]
+
+
+def _record(op: Op) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "doc": op.doc,
+        "inputs": list(op.inputs),
+        "outputs": list(op.outputs),
+        "attributes": {name: _attribute(attr) for name, attr in (op.attrs or {}).items()},
+        "onnx": list(op.onnx),
+        "runs": _runs(op),
+    }
+
+
+def _attribute(attr: Attr) -> dict[str, Any]:
+    record: dict[str, Any] = {"kind": attr.kind, "required": attr.default is REQUIRED}
+    if attr.default is not REQUIRED:
+        record["default"] = _plain(attr.default)
+    if attr.choices:
+        record["choices"] = list(attr.choices)
+    return record
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; infinities, which it has not, and dtypes as text."""
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    known = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))
+    return value if known else str(value)
+
+
+def _runs(op: Op) -> str:
+    if op.expand is not None:
+        return "expands into other ops"
+    return "a view: no work at run time" if op.view else f"kernel {op.kernel}"
+
+
+def _print_op(op: Op) -> None:
+    print(f"{op.name}({', '.join(op.inputs)}) -> {', '.join(op.outputs)}\n\n{op.doc}\n")
+    if op.attrs:
+        rows = []
+        for name, attr in op.attrs.items():
+            default = "required" if attr.default is REQUIRED else f"{attr.default!r}"
+            rows.append((name, attr.kind, default, ", ".join(attr.choices)))
+        print_table(("attribute", "kind", "default", "choices"), rows)
+        print()
+    print(f"onnx    {', '.join(op.onnx) or 'none that means exactly this'}")
+    print(f"runs    {_runs(op)}")

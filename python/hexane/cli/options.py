@@ -1,0 +1,80 @@
+"""Options that several commands share, and the forms NAME=FILE and NAME:1x3x224x224."""
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypeVar
+
+import typer
+
+
+class NamedFile(NamedTuple):
+    """--input NAME=FILE."""
+
+    name: str
+    path: Path
+
+
+class NamedShape(NamedTuple):
+    """--input-shape NAME:1x3x224x224."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Precision(str, Enum):
+    """--dtype: what is stored between the ports; fp32 means the model's own dtypes."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+def named_file(text: str) -> NamedFile:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise typer.BadParameter(f"got {text!r}, need NAME=FILE")
+    if Path(path).suffix.lower() not in (".npy", ".png"):
+        raise typer.BadParameter(f"got the file {path!r}, need one that ends in .npy or .png")
+    return NamedFile(name, Path(path))
+
+
+def named_shape(text: str) -> NamedShape:
+    name, colon, dims = text.rpartition(":")  # a name may have colons of its own
+    if not (name and colon and re.fullmatch(r"(\d{1,15}(x\d{1,15})*)?", dims, re.ASCII)):
+        raise typer.BadParameter(f"got {text!r}, need NAME:DIMS, for example image:1x3x224x224")
+    return NamedShape(name, tuple(map(int, dims.split("x"))) if dims else ())
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"got {text!r}, need a number, or one for each channel, as in 0.5,0.5,0.4") from None
+
+
+Item = TypeVar("Item", NamedFile, NamedShape)
+
+
+def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
+    """The items under their names. Raises BadParameter for a name given twice."""
+    found: dict[str, Item] = {}
+    for item in items:
+        if item.name in found:
+            raise typer.BadParameter(f"{option}: got the name {item.name!r} twice, need it once")
+        found[item.name] = item
+    return found
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Target = Annotated[str | None, typer.Option(metavar="NAME", help="What to compile for: host.")]
+Dtype = Annotated[
+    Precision | None, typer.Option(help="fp16: store fp16 between the ports, accumulate fp32. [default: the model's]")
+]
+InputShapes = Annotated[
+    list[NamedShape] | None,
+    typer.Option(
+        parser=named_shape, metavar="NAME:1x3x224x224", help="The shape of an input with free dims. Repeatable."
+    ),
+]

@@ -1,0 +1,71 @@
+"""What commands print: JSON, aligned tables, sizes; progress on stderr."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+SHOW_AFTER = 0.3  # seconds of work before progress is shown
+
+
+def print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Rows under their heads, the columns named in `right` flush right. Long cells wrap on a terminal, nowhere else."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    width = None if sys.stdout.isatty() else 10_000
+    console = Console(highlight=False, markup=False, width=width)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in head:
+        table.add_column(Text(name, "bold"), justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: 980 B, 1.4 MiB."""
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{count} B" if units[0] == "B" else f"{value:.{1 if value >= 10 else 2}f} {units[0]}"
+
+
+def type_text(dtype: object, shape: Sequence[object]) -> str:
+    """fp32[1, 3, batch, ?]"""
+    return f"{dtype}[{', '.join('?' if d is None else str(d) for d in shape)}]"
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows on a terminal's stderr that work is going on, once it takes long."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_show, args=(what, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show(what: str, done: threading.Event) -> None:
+    if done.wait(SHOW_AFTER):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        done.wait()

@@ -1,0 +1,56 @@
+"""What `pip install` gives: a typed package, the command, and imports that stay quick."""
+
+import subprocess
+import sys
+from importlib import metadata, resources
+
+import pytest
+
+import hexane as hx
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that a statement loads in a new interpreter."""
+    script = f"import sys; {statement}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in ran.stdout.splitlines()[-1].split()}
+
+
+@pytest.fixture
+def distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution("hexane")
+    except metadata.PackageNotFoundError:
+        pytest.skip("hexane is not installed but imported from its folder")
+
+
+def test_the_package_is_typed():
+    files = {file.name for file in resources.files("hexane").iterdir()}
+    assert {"py.typed", "_core.pyi", "build.pyi"} <= files
+
+
+def test_targets_are_in_the_package():
+    assert resources.files("hexane.targets").joinpath("host.toml").is_file()
+
+
+def test_the_command_is_declared(distribution):
+    (command,) = distribution.entry_points.select(group="console_scripts", name="hexane")
+    assert callable(command.load())
+
+
+def test_the_version_is_the_same_everywhere(distribution):
+    assert hx.__version__ == distribution.version
+
+
+def test_the_extra_for_png_files_is_declared(distribution):
+    assert "images" in distribution.metadata.get_all("Provides-Extra")
+
+
+def test_importing_hexane_loads_neither_onnx_nor_the_terminal():
+    assert not {"onnx", "google", "rich", "typer", "PIL"} & loaded_by("import hexane")
+
+
+def test_help_loads_neither_onnx_nor_rich():
+    loaded = loaded_by("from hexane.cli.main import app; app(['--help'], standalone_mode=False)")
+    assert "typer" in loaded
+    assert not {"onnx", "google", "rich", "PIL"} & loaded
