@@ -332,6 +332,29 @@ def test_info_names_open_dims_and_the_option_that_fixes_them(cli, open_model):
     assert fixed["outputs"][0]["shape"] == [2, 10]
 
 
+def test_an_input_of_any_rank_is_shown_and_run(cli, tmp_path):
+    ports = ("x", TensorProto.FLOAT, None), ("y", TensorProto.FLOAT, None)
+    path = save_model(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], ports[:1], ports[1:])
+    assert "x  fp32[...]" in cli("info", path).out
+    np.save(tmp_path / "x.npy", np.array([[-1, 2]], np.float32))
+    assert cli("run", path, "--input", f"x={tmp_path}/x.npy", "--output", tmp_path).code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [[0, 2]])
+
+
+def test_an_input_that_decides_shapes_has_to_be_given(cli, tmp_path):
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    inputs = ("x", TensorProto.FLOAT, [6]), ("shape", TensorProto.INT64, [2])
+    path = save_model(tmp_path / "m.onnx", nodes, inputs, [("y", TensorProto.FLOAT, None)])
+    assert "shape decides shapes" in cli("info", path).out
+    assert "--input shape=FILE.npy" in cli("run", path).err
+    assert "only a call can give" in cli("compile", path, "-o", tmp_path / "m.hxp").err
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32))
+    np.save(tmp_path / "shape.npy", np.array([2, 3]))
+    files = "--input", f"x={tmp_path}/x.npy", "--input", f"shape={tmp_path}/shape.npy"
+    assert cli("run", path, *files, "--output", tmp_path).code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [[0, 1, 2], [3, 4, 5]])
+
+
 def test_ops_lists_the_whole_catalogue(cli):
     out = cli("ops").out
     assert [line.split()[0] for line in out.splitlines()[1:]] == list(OPS)

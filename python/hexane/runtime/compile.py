@@ -11,7 +11,6 @@ from hexane.build import Tensor, graph
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 from hexane.pipeline import compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
@@ -47,6 +46,9 @@ def compile(
 def _compile_onnx(
     model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
 ) -> Model | OpenModel:
+    # Loaded where it is used: onnx takes longer to import than all of hexane, and a plan needs none of it.
+    from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
+
     fixed = {k: np.asarray(v) for k, v in values.items()}
     try:
         return options.build(import_onnx(model, shapes=shapes, values=fixed))
@@ -57,7 +59,9 @@ def _compile_onnx(
         free = {p.name: call_shapes[p.name] for p in known.inputs if p.free and p.name in call_shapes}
         return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}))
 
-    ports = tuple(PortType(p.name, p.dims, p.dtype) for p in known.inputs if p.name not in fixed)
+    ports = tuple(
+        PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in known.inputs if p.name not in fixed
+    )
     decides = frozenset(p.name for p in known.inputs if p.decides and p.name not in fixed)
     return OpenModel(ports, known.outputs, decides, specialise)
 
