@@ -64,11 +64,23 @@ def conv_plan() -> PlanBuilder:
     return plan
 
 
+def cache_plan() -> PlanBuilder:
+    """A state of 8 rows, 2 of them written at a position from outside; y is all of it."""
+    plan = PlanBuilder()
+    x, position = plan.port("inputs", "x", (2, 4)), plan.port("inputs", "position", (), "int32")
+    cache = plan.tensor(plan.space("state", 128), (8, 4), name="cache")
+    y = plan.port("outputs", "y", (8, 4))
+    plan.step("write_slice", [cache, x, position], [cache], axis=0)
+    plan.step("copy", [cache], [y])
+    return plan
+
+
 PLANS: dict[str, Callable[[], PlanBuilder]] = {
     "copy": copy_plan,
     "many_sided": many_sided_plan,
     "matmul": matmul_plan,
     "conv": conv_plan,
+    "cache": cache_plan,
 }
 
 
