@@ -5,18 +5,22 @@
 
 namespace hexane::cpu {
 
+std::span<const Kernel> binary_table();
+std::span<const Kernel> cast_table();
 std::span<const Kernel> conv_table();
 std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();
-std::span<const Kernel> binary_table();
-std::span<const Kernel> cast_table();
 std::span<const Kernel> gather_table();
 std::span<const Kernel> integer_table();
 std::span<const Kernel> matmul_table();
+std::span<const Kernel> norm_table();
 std::span<const Kernel> pad_table();
 std::span<const Kernel> pool_table();
+std::span<const Kernel> reduce_scalar_table();
+std::span<const Kernel> reduce_table();
 std::span<const Kernel> resize_table();
 std::span<const Kernel> scatter_table();
+std::span<const Kernel> softmax_table();
 std::span<const Kernel> sort_table();
 std::span<const Kernel> unary_table();
 

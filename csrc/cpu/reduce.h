@@ -1,0 +1,44 @@
+// How a reduction walks its input: the axes it keeps, each with its place in the output, and those it reduces, merged
+// as far as the strides allow.
+#pragma once
+
+#include "cpu/kernel.h"
+
+namespace hexane::cpu {
+
+struct ReduceAttributes {
+  IntList axes;  // none: all
+  int64_t keep_dims;
+};
+
+struct ReduceLoop {
+  struct Axis {
+    int64_t extent;
+    int64_t in;   // bytes
+    int64_t out;  // bytes; 0 for a reduced axis
+  };
+  int num_kept, num_reduced;
+  Axis kept[8], reduced[8];  // outermost first
+  bool inner_kept;           // whether the innermost axis of more than one element is kept
+  int64_t in, out;           // bytes to the first element of each
+  int64_t count;             // elements that make one result
+};
+
+// Throws Error unless attributes and shapes fit.
+void check_reduce(const char* kernel, const Call& call, const IntList& axes, bool keep_dims);
+
+// The results in `range` of output axis `axis`, all for -1.
+ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dims, int axis, Range range);
+
+// Calls f(in, out) with the byte offsets of every combination of indices of the axes.
+template <class F>
+void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t out, const F& f) {
+  if (num_axes == 0) return f(in, out);
+  for (int64_t i = 0; i < axes->extent; ++i)
+    for_each(axes + 1, num_axes - 1, in + i * axes->in, out + i * axes->out, f);
+}
+
+Range reduce_needs(const Call& call, int input, int axis, Range out);
+int64_t reduce_cost(const Call& call);
+
+}  // namespace hexane::cpu
