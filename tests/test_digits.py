@@ -1,12 +1,16 @@
-"""The shipped digits example: its files are what they say they are, and its NumPy reference can be trusted."""
+"""The shipped digits example: its files are what they say they are, and hexane agrees with its NumPy reference."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
+
+import hexane as hx
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
@@ -61,3 +65,41 @@ def test_reference_equals_onnxruntime(held_out, expected):
 
 def test_held_out_accuracy_is_at_least_98_percent(held_out, expected):
     assert (expected.argmax(axis=1) == held_out[1]).mean() >= 0.98
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_hexane_equals_the_reference(threads, held_out, expected):
+    net = hx.compile(MODEL, threads=threads)
+    answers = np.concatenate([net(image[None]) for image in held_out[0]])
+    assert np.abs(answers - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_hexane_held_out_accuracy_is_at_least_98_percent(held_out):
+    images, labels = held_out
+    net = hx.compile(MODEL)
+    predicted = [net(image[None]).argmax() for image in images]
+    assert np.mean(predicted == labels) >= 0.98
+
+
+def test_bound_call_follows_its_input_buffer(held_out):
+    net = hx.compile(MODEL)
+    image, answer = np.empty((1, 1, 8, 8), np.float32), np.empty((1, 10), np.float32)
+    call = net.bind(image=image, probabilities=answer)
+    for held in held_out[0][:20]:
+        image[0] = held
+        call()
+        np.testing.assert_array_equal(answer, net(held[None]))
+
+
+def test_run_prints_pictures_accuracy_latency_and_device():
+    ran = subprocess.run([sys.executable, DIGITS / "run.py"], check=True, capture_output=True, encoding="utf-8")
+    assert "█" in ran.stdout
+    for line in (
+        "predicted",
+        "label",
+        "accuracy    hexane 9",
+        "disagree    on 0 images",
+        "latency     median",
+        "ran on",
+    ):
+        assert line in ran.stdout

@@ -1,4 +1,5 @@
-"""The encoder and decoder examples: the models they make are valid, and two ways to compute the decoder agree."""
+"""The encoder and decoder examples: the models they make are valid, hexane runs the encoder,
+and two ways to compute the decoder agree."""
 
 import importlib.util
 import subprocess
@@ -9,6 +10,8 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
+
+import hexane as hx
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL_ENCODER = {"layers": 2, "dim": 24, "heads": 3, "hidden": 48, "tokens": 10, "vocab": 50}
@@ -60,6 +63,18 @@ def test_encoder_output_depends_on_every_token(encoder):
         changed = token_ids.copy()
         changed[0, i] += 20
         assert np.abs(session.run(None, {"token_ids": changed})[0] - before)[0, 0].max() > 1e-3
+
+
+@pytest.mark.parametrize("options", [SMALL_ENCODER, {}], ids=["small", "full"])
+def test_encoder_on_hexane_equals_onnxruntime(encoder, options, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    config = encoder.Config(**options)
+    path = tmp_path / "encoder.onnx"
+    onnx.save(encoder.make_model(config), path)
+    token_ids = np.random.default_rng(1).integers(0, config.vocab, (1, config.tokens), dtype=np.int64)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"token_ids": token_ids})[0]
+    assert np.abs(hx.compile(path)(token_ids) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_encoder_refuses_heads_that_do_not_divide_dim(encoder):
