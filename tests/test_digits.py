@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import hexane as hx
+from compare import assert_close
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
@@ -60,7 +61,7 @@ def test_reference_equals_onnxruntime(held_out, expected):
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     answers = np.concatenate([session.run(None, {"image": image[None]})[0] for image in held_out[0]])
-    assert np.abs(answers - expected).max() <= 1e-5 * np.abs(answers).max()
+    assert_close(expected, answers)
 
 
 def test_held_out_accuracy_is_at_least_98_percent(held_out, expected):
@@ -71,7 +72,7 @@ def test_held_out_accuracy_is_at_least_98_percent(held_out, expected):
 def test_hexane_equals_the_reference(threads, held_out, expected):
     net = hx.compile(MODEL, threads=threads)
     answers = np.concatenate([net(image[None]) for image in held_out[0]])
-    assert np.abs(answers - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert_close(answers, expected)
 
 
 def test_hexane_held_out_accuracy_is_at_least_98_percent(held_out):

@@ -1,5 +1,5 @@
-"""The encoder and decoder examples: the models they make are valid, hexane runs the encoder,
-and two ways to compute the decoder agree."""
+"""The encoder and decoder examples: the models they make are valid, hexane runs the encoder and the
+decoder, and three ways to compute the decoder agree."""
 
 import importlib.util
 import subprocess
@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import hexane as hx
+from compare import assert_close
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL_ENCODER = {"layers": 2, "dim": 24, "heads": 3, "hidden": 48, "tokens": 10, "vocab": 50}
@@ -74,7 +75,7 @@ def test_encoder_on_hexane_equals_onnxruntime(encoder, options, tmp_path):
     token_ids = np.random.default_rng(1).integers(0, config.vocab, (1, config.tokens), dtype=np.int64)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = session.run(None, {"token_ids": token_ids})[0]
-    assert np.abs(hx.compile(path)(token_ids) - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert_close(hx.compile(path)(token_ids), expected)
 
 
 def test_encoder_refuses_heads_that_do_not_divide_dim(encoder):
@@ -101,9 +102,7 @@ def test_decoder_with_a_cache_equals_attention_over_the_whole_sequence(decoder, 
     tokens = [5, 61, 0, 33, 5, 69, 12]
     cached = decoder.Decoder(config, weights)
     logits = np.stack([cached.step(token, pos) for pos, token in enumerate(tokens)])
-    assert logits.dtype == np.float32
-    expected = whole_sequence_logits(config, weights, tokens)
-    assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert_close(logits, whole_sequence_logits(config, weights, tokens).astype(np.float32))
 
 
 def whole_sequence_logits(config, weights, tokens):
@@ -141,6 +140,20 @@ def test_decoder_refuses_a_position_beyond_its_cache(decoder, small):
         decoder.Decoder(*small).step(0, 12)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decoder_on_hexane_equals_the_reference_token_by_token(decoder, small, threads, monkeypatch):
+    monkeypatch.setitem(sys.modules, "reference", decoder)
+    config, weights = small
+    net = hx.compile(load("decoder/model").build(config, weights), threads=threads)
+    reference = decoder.Decoder(config, weights)
+    token = 7
+    for pos in range(config.max_seq):
+        expected = reference.step(token, pos)
+        logits = net(token=np.array([token], np.int32), position=np.array([pos], np.int32))
+        assert_close(logits[0], expected)
+        token = int(expected.argmax())
+
+
 def test_onnx_peer_is_valid(peer, small):
     onnx.checker.check_model(peer.make_peer(*small), full_check=True)
 
@@ -158,7 +171,7 @@ def test_onnx_peer_equals_the_reference_token_by_token(decoder, peer, small):
         expected = reference.step(token, pos)
         feed = {"token": np.array([token]), "pos": np.array([pos]), "past_k": keys, "past_v": values}
         logits, keys, values = session.run(["logits", "k", "v"], feed)
-        assert np.abs(logits[0] - expected).max() <= 1e-4 * np.abs(expected).max()
-        assert np.abs(keys - reference.keys).max() <= 1e-4 * np.abs(reference.keys).max()
-        assert np.abs(values - reference.values).max() <= 1e-4 * np.abs(reference.values).max()
+        assert_close(logits[0], expected)
+        assert_close(keys, reference.keys)
+        assert_close(values, reference.values)
         token = int(expected.argmax())
