@@ -135,14 +135,17 @@ def arguments(
     inputs: Sequence[PortType], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Mapping[str, Any] | Sequence[Any]:
     """What a call was given, in port order or by name. Raises Error for a wrong number or unknown names."""
-    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-        return args[0]
-    if not kwargs:
-        return args
     names = [p.name for p in inputs]
-    if len(args) > len(names):
-        raise Error(f"[call] got {len(args)} arrays, need {len(names)}: {', '.join(names)}")
-    given = dict(zip(names, args, strict=False))
-    if twice := given.keys() & kwargs.keys():
-        raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
-    return {**given, **kwargs}
+    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+        given = dict(args[0])
+    elif not kwargs:
+        return args
+    else:
+        given = dict(zip(names, args, strict=False))
+        if twice := given.keys() & kwargs.keys():
+            raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
+        given.update(kwargs)
+    if given.keys() != set(names) or len(args) > len(names):
+        got = ", ".join(given) if len(args) <= len(names) else f"{len(args)} arrays"
+        raise Error(f"[call] got the inputs {got or 'none'}, need {', '.join(names) or 'none'}")
+    return given
