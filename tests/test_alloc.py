@@ -63,6 +63,12 @@ def chain(num_layers: int) -> Buffers:
     return [(i, i + 2, MIB >> (i * 7 % 5)) for i in range(num_layers)]
 
 
+def uneven_chain(num_layers: int) -> Buffers:
+    """The same with sizes that have nothing in common: too hard for any greedy order."""
+    sizes = np.random.default_rng(num_layers).integers(1, MIB, num_layers).tolist()
+    return [(i, i + 2, size) for i, size in enumerate(sizes)]
+
+
 def residual(num_blocks: int) -> Buffers:
     """ResNet bottlenecks: the block's input lives until the addition at its end."""
     buffers = []
@@ -129,6 +135,8 @@ def dense_concat(num_layers: int) -> Buffers:
     [
         pytest.param(chain(50), id="chain"),
         pytest.param(chain(1000), id="long_chain"),
+        pytest.param(uneven_chain(200), id="uneven_chain"),
+        pytest.param(uneven_chain(20_000), id="long_uneven_chain"),
         pytest.param(residual(16), id="resnet"),
         pytest.param(inverted_residual(17), id="mobilenet"),
         pytest.param(unet(3), id="unet3"),

@@ -11,7 +11,8 @@ namespace hexane::alloc {
 namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
-constexpr int64_t kBlame = 1024;  // one failure in a section weighs as much as the section did at first
+constexpr int32_t kHorizon = 250;  // sections looked at to choose one, so that long timelines take linear time
+constexpr int64_t kBlame = 1024;   // one failure in a section weighs as much as the section did at first
 
 struct Range {
   int32_t first, last;  // sections
@@ -28,7 +29,6 @@ struct Section {
 
 struct ItemState {
   int64_t lowest = 0;  // the lowest place that is not refused; the place itself once it is placed
-  bool placed = false;
 };
 
 // How to take back one change.
@@ -86,17 +86,19 @@ class Search {
   Verdict run(const std::vector<int32_t>& rank, int64_t num_nodes) {
     reset(rank);
     Range range{0, static_cast<int32_t>(sections_.size()) - 1};
+    touched_ = range;
     for (;;) {
       if (num_nodes-- == 0 || work_left_ <= 0) return Verdict::kExhausted;
       if (!settle()) {
         if (!backtrack(range)) return Verdict::kImpossible;
-      } else if (!cut_ || narrow(range)) {
+      } else if (narrow(range)) {
         branch(range);
       } else if (goal_ >= 0) {
         const Goal& goal = goals_[goal_];
         range = goal.range;
         choices_.resize(goal.num_choices);
         goal_ = goal.next;
+        touched_ = {0, -1};
       } else {
         return Verdict::kFits;
       }
@@ -115,6 +117,7 @@ class Search {
     goals_.clear();
     choices_.clear();
     goal_ = -1;
+    num_waiting_ = items_.size();
     std::fill(states_.begin(), states_.end(), ItemState{});
     for (size_t s = 0; s < sections_.size(); s++) {
       Section& section = sections_[s];
@@ -123,7 +126,6 @@ class Search {
       section.waiting = section.joined = 0;
     }
     unsettled_.clear();
-    cut_ = true;
     for (size_t i = 0; i < items_.size(); i++) {
       const Item& item = items_[i];
       for (int32_t s = item.first; s <= item.last; s++) {
@@ -172,7 +174,8 @@ class Search {
   // Lays an item on a floor that is flat under it.
   void place(int32_t index) {
     const Item& item = items_[index];
-    states_[index].placed = true;
+    touched_ = {item.first, item.last};
+    num_waiting_--;
     trail_.push_back({Undo::kPlace, index, 0, 0});
     const int64_t top = states_[index].lowest + item.size;
     for (int32_t s = item.first; s <= item.last; s++) {
@@ -180,7 +183,6 @@ class Search {
       section.rest -= item.size;
       section.joined -= s < item.last;
       section.waiting--;
-      cut_ = cut_ || section.waiting == 0 || (s < item.last && section.joined == 0);
       const int64_t last_slot = section.begin + section.waiting;
       const int64_t slot = slot_of_[first_slot_[index] + s - item.first];
       const int32_t other = slots_[last_slot];
@@ -201,7 +203,7 @@ class Search {
   // An item that was last to leave its sections is first to return: its slots are those just past the waiting ones.
   void take_back(int32_t index) {
     const Item& item = items_[index];
-    states_[index].placed = false;
+    num_waiting_++;
     for (int32_t s = item.first; s <= item.last; s++) {
       sections_[s].rest += item.size;
       sections_[s].joined += s < item.last;
@@ -254,45 +256,53 @@ class Search {
     if (options_.learn) sections_[s].weight += kBlame;
   }
 
-  // Shrinks the range to its first part with something waiting and makes goals of the others; false if nothing waits in
-  // it.
+  // Parts the range where the touched sections no longer hold it together: it becomes one of the parts, the others
+  // become goals. False if nothing is left of it.
   bool narrow(Range& range) {
-    cut_ = false;
+    if (!options_.split) return num_waiting_ > 0;
     const Range whole = range;
     range = {0, -1};
-    for (int32_t s = whole.first; s <= whole.last; s++) {
-      if (sections_[s].waiting == 0) continue;
-      Range part{s, s};
-      while (part.last < whole.last && (sections_[part.last].joined > 0 || !options_.split)) part.last++;
-      if (range.last < 0) {
-        range = part;
-      } else {
-        goals_.push_back({part, choices_.size(), goal_});
+    int32_t first = whole.first;
+    const auto add_part = [&](int32_t last) {
+      if (first > last) return;
+      if (range.first <= range.last) {
+        goals_.push_back({range, choices_.size(), goal_});
         goal_ = static_cast<int32_t>(goals_.size()) - 1;
       }
-      s = part.last;
+      range = {first, last};
+    };
+    for (int32_t s = touched_.first; s <= touched_.last; s++) {
+      const bool empty = sections_[s].waiting == 0;
+      if (!empty && sections_[s].joined > 0) continue;
+      add_part(empty ? s - 1 : s);
+      first = s + 1;
     }
-    return range.last >= 0;
+    add_part(whole.last);
+    return range.first <= range.last;
   }
 
   int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? floor_[s] : kWall; }
 
-  // The section in a valley with the fewest choices for its weight.
+  // The section in a valley with the fewest choices for its weight, looked for no farther than kHorizon once one is
+  // found. A flat at 0 is a valley wherever it ends.
   int32_t choose_section(const Range& range) const {
+    const int32_t horizon = std::min(range.last, range.first + kHorizon);
     int32_t best = -1;
-    for (int32_t first = range.first; first <= range.last;) {
+    int32_t first = range.first;
+    while (first <= range.last && (first <= horizon || best < 0)) {
       const int64_t floor = height(first);
+      const int32_t last = floor == 0 ? std::max(first, horizon) : range.last;
       int32_t end = first + 1;
-      while (end <= range.last && height(end) == floor) end++;
-      const bool valley = floor != kWall && (first == range.first || height(first - 1) > floor) &&
-                          (end > range.last || height(end) > floor);
+      while (end <= last && height(end) == floor) end++;
+      const bool valley = floor == 0 || (floor != kWall && (first == range.first || height(first - 1) > floor) &&
+                                         (end > range.last || height(end) > floor));
       for (int32_t s = first; valley && s < end; s++) {
         if (best < 0 || sections_[s].choices * sections_[best].weight < sections_[best].choices * sections_[s].weight)
           best = s;
       }
       first = end;
     }
-    work_left_ -= range.last - range.first + 1;
+    work_left_ -= first - range.first;
     return best;
   }
 
@@ -317,6 +327,7 @@ class Search {
       goals_.resize(choice.num_goals);
       goal_ = choice.goal;
       range = choice.range;
+      touched_ = {0, -1};
       if (refuse(choice.item)) return true;
     }
     return false;
@@ -365,7 +376,8 @@ class Search {
   std::vector<Undo> trail_;
   std::vector<Goal> goals_;
   std::vector<Choice> choices_;
-  bool cut_ = false;   // the last placed item may have parted the range
+  Range touched_{0, -1};  // where the last placed item may have parted the range
+  size_t num_waiting_ = 0;
   int32_t goal_ = -1;  // what to do when the present range is packed
 };
 
