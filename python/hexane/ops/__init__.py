@@ -24,8 +24,8 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     attrs = dict(node.attrs)
     slots = attrs.pop("epilogue", ())
     moves = op.dtype is same_dtype  # elements are moved, not computed with
-    wide = [a if a is None or moves else _widen(a) for a in arrays]
     with np.errstate(all="ignore"):
+        wide = [a if a is None or moves else _widen(a) for a in arrays]
         results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)
         if not isinstance(results, list):
             results = [results]

@@ -1,11 +1,14 @@
 """Constant folding: a node whose operands are constants, evaluated by its record."""
 
+from math import prod
+
 import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
 from hexane.ops import LEAVES, OPS, evaluate
 
+MAX_WINDOW_BYTES = 256 << 20  # what pooling reads: a file may ask for any kernel size
 MAX_GROWTH_BYTES = 64 << 20  # a result above this may not outgrow its operands: broadcasting is left to run time
 
 
@@ -18,13 +21,16 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
         return None
     result_bytes = sum(t.bytes for t in node.types)
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
-    if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes):
+    taps = prod(node.attrs.get("kernel_sizes", ()))
+    if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES:
         return None
     arrays = [None if v is None else v.node.data for v in node.inputs]
     op = OPS[node.op]
     try:
         # A view moves bits, whatever they mean.
         results = [np.asarray(op.ref(*arrays, **node.attrs))] if op.view else evaluate(node, arrays)
+    except MemoryError:
+        return None
     except (Error, ValueError) as error:
         raise Error(f"[{node.where}] {error}") from None
     return tuple(constant(array, node.sources) for array in results)

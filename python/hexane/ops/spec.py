@@ -281,9 +281,9 @@ def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None
     needed = sum(not n.endswith("?") for n in names)
     if len(inputs) < needed or (len(inputs) > len(names) and not variadic):
         raise Error(f"got {len(inputs)} inputs, need {', '.join(names)}")
-    for name, value in zip(names, inputs, strict=False):
-        if value is None and not name.endswith("?"):
-            raise Error(f"input {name}: got none, need a tensor")
+    for i, value in enumerate(inputs):
+        if value is None and not names[min(i, len(names) - 1)].endswith("?"):
+            raise Error(f"input {names[min(i, len(names) - 1)]}: got none, need a tensor")
     if not names or names[-1].endswith("*"):
         return tuple(inputs)
     return (*inputs, *[None] * (len(names) - len(inputs)))

@@ -7,7 +7,7 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, Value, constant, unique
-from hexane.importers.onnx.load import ModelSource, read_model
+from hexane.importers.onnx.load import ModelSource, check_text, read_model
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
 
@@ -50,7 +50,7 @@ def import_onnx(
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)
         raise Error(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
-    return Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=proto.graph.name or "graph")
+    return Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
 
 
 def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Value | None]) -> list[Port]:

@@ -43,6 +43,13 @@ def read_model(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
     return model, folder
 
 
+def check_text(text: str) -> str:
+    """The text itself. Raises Error for what is not UTF-8, which protobuf hands out as bytes."""
+    if not isinstance(text, str):
+        raise Error(f"[import] got the text {text!r:.60}, need UTF-8")
+    return text
+
+
 def element_type(code: int) -> DType:
     """The dtype of an ONNX element type. Raises Error for strings, complex numbers and unknown codes."""
     if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
@@ -91,7 +98,7 @@ def _typed(tensor: TensorProto, size: int) -> Array:
 
 def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    location = check_text(entries.get("location", ""))
     if folder is None:
         raise Error(f"got external data in {location!r}, need the model as a file to know its folder")
     offset, length = _number(entries, "offset", 0), _number(entries, "length", need)
@@ -111,7 +118,7 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:
-    text = entries.get(key, str(default))
+    text = check_text(entries.get(key, str(default)))
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise Error(f"external data: got the {key} {text[:40]!r}, need a number of bytes")
     return int(text)

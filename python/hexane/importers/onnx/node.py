@@ -114,6 +114,13 @@ class OnnxNode:
         assert node.data is not None
         return node.data
 
+    def scalar(self, index: int) -> Array:
+        """A constant input of one element, as a rank-0 array."""
+        array = self.array(index)
+        if array.size != 1:
+            raise Error(f"input {index}: got {array.size} elements, need 1")
+        return array.reshape(())
+
     def ints(self, index: int) -> tuple[int, ...]:
         """A constant input of integers: a vector, or one number."""
         array = self.array(index)

@@ -63,7 +63,7 @@ def _sorted(nodes: Sequence[onnx.NodeProto], waits: list[set[int]], prefix: str)
 
 def label(node: onnx.NodeProto, index: int, prefix: str = "") -> str:
     """The node's name, else Op#index."""
-    return prefix + (node.name or f"{node.op_type}#{index}")
+    return f"{prefix}{node.name or f'{node.op_type}#{index}'}"
 
 
 def reads(node: onnx.NodeProto) -> list[str]:

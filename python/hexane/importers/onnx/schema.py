@@ -1,6 +1,6 @@
 """What the installed onnx package says of an op: since when, which attributes and defaults, how many inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,6 +11,22 @@ from onnx import AttributeProto, helper
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Attributes
+
+FIRST_OPSET = 7
+
+
+def plain_domain(domain: str) -> str:
+    """ "ai.onnx" is another name of the default domain."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Versions by domain. Raises Error for one of the default domain that is too old, or newer than the onnx package."""
+    versions = {plain_domain(entry.domain): entry.version for entry in imports}
+    newest = onnx.defs.onnx_opset_version()
+    if not FIRST_OPSET <= versions.get("", newest) <= newest:
+        raise Error(f"[import] got opset {versions['']}, need {FIRST_OPSET} to {newest}")
+    return versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from hexane.dtypes import DType
 from hexane.errors import Error
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.onnx.decides import deciding_inputs
-from hexane.importers.onnx.load import element_type
+from hexane.importers.onnx.load import check_text, element_type
+from hexane.importers.onnx.schema import opset_versions
 
-FIRST_OPSET = 7
 Dim = int | str | None  # fixed, named, free
 
 
@@ -52,10 +52,9 @@ class Signature:
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
     """The versions of the op sets. Raises Error for a default one that is missing, too old or too new."""
-    versions = {"" if e.domain == "ai.onnx" else e.domain: e.version for e in model.opset_import}
-    newest = onnx.defs.onnx_opset_version()
-    if not FIRST_OPSET <= versions.get("", 0) <= newest:
-        raise Error(f"[import] got opset {versions.get('', 'none')}, need {FIRST_OPSET} to {newest}")
+    versions = opset_versions(model.opset_import)
+    if "" not in versions:
+        raise Error("[import] got no opset of the standard ops, need one")
     return versions
 
 
@@ -67,7 +66,7 @@ def read_signature(model: onnx.ModelProto) -> Signature:
     deciding = deciding_inputs(model)
     inputs: dict[str, Input] = {}
     for info in graph.input:
-        if not info.name or info.name in inputs:
+        if not check_text(info.name) or info.name in inputs:
             raise Error(f"[import] got the input name {info.name!r}, need names that are distinct and not empty")
         if info.name in defaults:
             continue
@@ -81,7 +80,7 @@ def read_signature(model: onnx.ModelProto) -> Signature:
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
         inputs[info.name] = Input(info.name, kind, dims, info.name in deciding and small)
-    return Signature(tuple(inputs.values()), tuple(output.name for output in graph.output))
+    return Signature(tuple(inputs.values()), tuple(check_text(output.name) for output in graph.output))
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

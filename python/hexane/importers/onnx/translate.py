@@ -9,14 +9,14 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers import HANDLERS
-from hexane.importers.onnx.load import read_tensor
+from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode
 from hexane.importers.onnx.order import label, sort_nodes
-from hexane.importers.onnx.schema import attributes, resolved, schema, standard_function
+from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
 from hexane.ops import OPS
 
 PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
-MAX_INLINED = 1 << 20  # nodes of functions and branches, all calls together
+MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 
 Scope = dict[str, Value | None]  # None: its node could not be translated, which has been reported
 Opsets = Mapping[str, int]
@@ -39,7 +39,7 @@ class Translator:
             raise Error("[import] got sparse initializers, need dense ones")
         scope: Scope = {}
         for tensor in graph.initializer:
-            if not tensor.name or tensor.name in scope:
+            if not check_text(tensor.name) or tensor.name in scope:
                 raise Error(f"[import] got an initializer name {tensor.name!r} that is empty or there twice")
             if tensor.name not in overridden:
                 try:
@@ -60,6 +60,8 @@ class Translator:
         """Adds the nodes' outputs to the scope. `own` are names they must not define; `outer` a function's attributes."""
         for index, proto in sort_nodes(nodes, scope, own, prefix):
             where = label(proto, index, prefix)
+            for part in (proto.op_type, proto.domain, proto.overload):
+                check_text(part)
             inputs = [scope[name] if name else None for name in proto.input]
             failed = any(name and value is None for name, value in zip(proto.input, inputs, strict=True))
             try:
@@ -162,10 +164,7 @@ class Translator:
         self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
     ) -> Sequence[Value | None]:
         """The branch that the condition, a constant, chooses."""
-        condition = node.array(0)
-        if condition.size != 1:
-            raise Error(f"condition: got {condition.size} elements, need 1")
-        graph = node.attrs["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+        graph = node.attrs["then_branch" if node.scalar(0) else "else_branch"]
         if graph.input:
             raise Error("got a branch with inputs, need none")
         inner: Scope = {**scope, **self.initializers(graph)}
@@ -200,15 +199,6 @@ def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:
     result.CopyFrom(node)
     result.input[:] = ["" if name in absent else name for name in node.input]
     return result
-
-
-def plain_domain(domain: str) -> str:
-    """ "ai.onnx" is another name of the default domain."""
-    return "" if domain == "ai.onnx" else domain
-
-
-def opset_versions(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {plain_domain(entry.domain): entry.version for entry in imports}
 
 
 def reason(error: Error) -> str:

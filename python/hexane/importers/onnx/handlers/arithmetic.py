@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+from hexane.ops.spec import broadcast
 
 
 def cast(b: Builder, x: Value, to: DType) -> Value:
@@ -51,7 +52,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
         out = b.mul(out, alpha)
     if bias is None:
         return out
-    if np.broadcast_shapes(bias.shape, out.shape) != out.shape:
+    if broadcast(bias.shape, out.shape) != out.shape:
         raise Error(f"got C of shape {bias.shape}, need one that broadcasts to {out.shape}")
     return b.add(out, bias)
 
@@ -122,7 +123,7 @@ def swish(b: Builder, n: OnnxNode) -> Result:
 
 def prelu(b: Builder, n: OnnxNode) -> Result:
     x, slope = n.value(0), n.value(1)
-    if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
+    if broadcast(x.shape, slope.shape) != x.shape:
         raise Error(f"got a slope of shape {slope.shape}, need one that broadcasts to {x.shape}")
     return b.prelu(x, slope)
 
@@ -159,7 +160,7 @@ def is_inf(b: Builder, n: OnnxNode) -> Result:
 def dropout(b: Builder, n: OnnxNode) -> Result:
     """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
     x = n.value(0)
-    if n.has(2) and bool(n.array(2).reshape(())):
+    if n.has(2) and bool(n.scalar(2)):
         raise Error("got training_mode, need inference")
     if not n.wants(1):
         return [x]

@@ -46,7 +46,7 @@ def size(b: Builder, n: OnnxNode) -> Result:
 
 
 def arange(b: Builder, n: OnnxNode) -> Result:
-    start, limit, delta = (n.array(i).reshape(()) for i in range(3))
+    start, limit, delta = (n.scalar(i) for i in range(3))
     if delta == 0 or not all(np.isfinite(v.astype(np.float64)) for v in (start, limit, delta)):
         raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
     exact: Any = int if start.dtype.kind in "iu" else float

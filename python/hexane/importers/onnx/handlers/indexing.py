@@ -34,13 +34,13 @@ def _mode(n: OnnxNode) -> str:
 
 def one_hot(b: Builder, n: OnnxNode) -> Result:
     """values are (off, on); indices may be of any numeric dtype."""
-    indices, depth, values = n.value(0), n.array(1), n.value(2)
-    if depth.size != 1 or values.shape != (2,):
-        raise Error(f"got depth of {depth.size} elements and values of shape {values.shape}, need 1 and (2,)")
+    indices, depth, values = n.value(0), n.scalar(1), n.value(2)
+    if values.shape != (2,) or not float(depth).is_integer():
+        raise Error(f"got depth {depth} and values of shape {values.shape}, need an integer and (2,)")
     if indices.dtype not in (INT32, INT64):
         indices = cast(b, indices, INT64)
     axis = axis_of(n.attrs["axis"], len(indices.shape) + 1)
-    options = {"axis": axis, "depth": int(depth.reshape(-1)[0])}
+    options = {"axis": axis, "depth": int(depth)}
     if values.node.data is not None and values.dtype in (FP32, INT32, BOOL):
         off, on = (float(v) for v in values.node.data)
         return b.one_hot(indices, on=on, off=off, dtype=values.dtype, **options)

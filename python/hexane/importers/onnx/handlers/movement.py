@@ -2,11 +2,10 @@
 
 from math import prod
 
-import numpy as np
-
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.spec import broadcast
 
 
 def reshape(b: Builder, n: OnnxNode) -> Result:
@@ -105,10 +104,7 @@ def split(b: Builder, n: OnnxNode) -> Result:
 
 def expand(b: Builder, n: OnnxNode) -> Result:
     x, wanted = n.value(0), n.ints(1)
-    try:
-        shape = np.broadcast_shapes(x.shape, wanted)
-    except ValueError:
-        raise Error(f"got the shape {x.shape} for {wanted}, need shapes that broadcast") from None
+    shape = broadcast(x.shape, wanted)
     return x if shape == x.shape else b.broadcast_to(x, shape=shape)
 
 
@@ -133,10 +129,7 @@ def pad(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"pads: got {pads} with mode {mode}, need none that cut")
     value = n.attrs.get("value", 0.0)
     if n.has(2) and mode == "constant":
-        array = n.array(2)
-        if array.size != 1:
-            raise Error(f"constant_value: got {array.size} elements, need 1")
-        value = array.reshape(()).item()
+        value = n.scalar(2).item()
         if float(value) != value:
             raise Error(f"constant_value: got {value}, need one that fp64 holds")
     if not any(begin) and not any(end):

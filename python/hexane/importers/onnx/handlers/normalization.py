@@ -6,6 +6,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.spec import broadcast
 
 
 def batch_normalization(b: Builder, n: OnnxNode) -> Result:
@@ -50,16 +51,15 @@ def rms_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def group_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Scale and shift are per group in opset 18, per channel from 21."""
     x, gamma, beta, groups = n.value(0), n.value(1), n.value(2), n.attrs["num_groups"]
     if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups:
         raise Error(f"num_groups: got {groups} for the shape {x.shape}, need a divisor of the channels")
-    each = groups if n.version < 21 else x.shape[1]
-    if gamma.shape != (each,) or beta.shape != (each,):
-        raise Error(f"got scale {gamma.shape} and bias {beta.shape}, need ({each},)")
+    channels = x.shape[1]
+    if gamma.shape != (channels,) or beta.shape != (channels,):
+        raise Error(f"got scale {gamma.shape} and bias {beta.shape}, need ({channels},)")
     y = b.layer_norm(b.reshape(x, shape=(x.shape[0], groups, -1)), axes=(2,), epsilon=n.attrs["epsilon"])
-    y = b.reshape(y, shape=(x.shape[0], each, -1))
-    y = b.add(b.mul(y, b.reshape(gamma, shape=(each, 1))), b.reshape(beta, shape=(each, 1)))
+    y = b.reshape(y, shape=(x.shape[0], channels, -1))
+    y = b.add(b.mul(y, b.reshape(gamma, shape=(channels, 1))), b.reshape(beta, shape=(channels, 1)))
     return b.reshape(y, shape=x.shape)
 
 
@@ -81,7 +81,7 @@ def lp_normalization(b: Builder, n: OnnxNode) -> Result:
 
 def _onto(v: Value, x: Value) -> Value:
     """v, which must not widen x."""
-    if np.broadcast_shapes(v.shape, x.shape) != x.shape:
+    if broadcast(v.shape, x.shape) != x.shape:
         raise Error(f"got a scale or bias of shape {v.shape}, need one that broadcasts to {x.shape}")
     return v
 

@@ -91,6 +91,7 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
         outs, scales = _fitted(n, sizes, extents)
     else:
         outs = [_scaled(d, s) for d, s in zip(extents, scales, strict=True)]
+    limited(max(outs), np.dtype(np.float32))  # its coordinates
     if min(outs) < 1:
         raise Error(f"got the output extents {tuple(outs)}, need positive ones")
     crops = coordinates == "tf_crop_and_resize"
