@@ -129,6 +129,7 @@ def test_conv_epilogue_adds_a_residual_then_clamps(dtype: str, constant: bool, c
     for epilogue, want in [
         ([add, relu], np.maximum(sums + residual, 0)),
         ([relu6], np.clip(sums, 0, 6)),
+        ([("tanh", 0.0, 0.0, -1), add], np.tanh(sums) + residual),
     ]:
         got = conv(x, w, bias, residual, epilogue=epilogue, constant=constant, shape=want.shape, **window)
         assert close(got, want)

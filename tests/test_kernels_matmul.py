@@ -138,6 +138,7 @@ def test_matmul_epilogue_applies_slots_in_order(dtype: str, constant: bool, rows
         ([add, relu], np.maximum(sums + residual, 0)),
         ([relu, add], np.maximum(sums, 0) + residual),
         ([add, clip], np.clip(sums + residual, -0.5, 1.5)),
+        ([("tanh", 0.0, 0.0, -1), add], np.tanh(sums) + residual),
     ]:
         assert close(matmul(x, y, bias, residual, epilogue=epilogue, constant=constant), want)
 
