@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     folder = Path(__file__).parents[2] / "shared" / "models"
-    parser.addoption("--models", type=Path, default=folder, metavar="DIR", help="folder of gen.py, which builds the models")
+    parser.addoption(
+        "--models", type=Path, default=folder, metavar="DIR", help="folder of gen.py, which builds the models"
+    )
 
 
 @pytest.fixture

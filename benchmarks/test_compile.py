@@ -54,9 +54,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def test_compile_time_grows_with_the_graph(capsys: pytest.CaptureFixture[str]) -> None:
-    half, whole = (min(seconds(lambda n=n: hx.compile(chain(n), threads=1)) for _ in range(3)) for n in (10_000, 20_000))
+    half, whole = (
+        min(seconds(lambda n=n: hx.compile(chain(n), threads=1)) for _ in range(3)) for n in (10_000, 20_000)
+    )
     graph = random_graph(5_000, 0)
     network = seconds(lambda: hx.compile(graph, threads=1))
     with capsys.disabled():
-        print(f"\nimport + compile of a chain: 10,000 nodes {half:.2f} s, 20,000 nodes {whole:.2f} s, ratio {whole / half:.2f} (bar: 6 s, 2.4)")
+        print(
+            f"\nimport + compile of a chain: 10,000 nodes {half:.2f} s, 20,000 nodes {whole:.2f} s, ratio {whole / half:.2f} (bar: 6 s, 2.4)"
+        )
         print(f"compile of a random graph of 5,000 tensors: {network:.2f} s (bar: 6 s)")

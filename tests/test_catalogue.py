@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, IDS, arrays, feeds, graph_of
-from compare import assert_close, assert_within_ulps
 
 import hexane as hx
+from cases import CASES, IDS, arrays, feeds, graph_of
+from compare import assert_close, assert_within_ulps
 from hexane import _core
 from hexane.build import stub
 from hexane.emit.attrs import fields

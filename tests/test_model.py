@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from compare import assert_close
 
 import hexane as hx
+from compare import assert_close
 from hexane.reference import run_reference
 
 RNG = np.random.default_rng(7)
@@ -155,7 +155,14 @@ def test_nan_and_infinity_flow_through() -> None:
 def test_outputs_may_be_inputs_constants_views_and_twice_the_same() -> None:
     x = hx.input("x", (2, 3))
     y = hx.relu(x)
-    outputs = {"x_again": x, "c": hx.const([1.5, 2.5]), "t": hx.transpose(x), "y1": y, "y2": y, "flat": hx.reshape(y, shape=(6,))}
+    outputs = {
+        "x_again": x,
+        "c": hx.const([1.5, 2.5]),
+        "t": hx.transpose(x),
+        "y1": y,
+        "y2": y,
+        "flat": hx.reshape(y, shape=(6,)),
+    }
     array = np.float32([[1, -2, 3], [-4, 5, -6]])
     out = hx.compile(outputs, threads=1)(array)
     np.testing.assert_array_equal(out["x_again"], array)

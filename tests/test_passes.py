@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from compare import assert_close
 
 import hexane as hx
+from compare import assert_close
 from hexane.graph import Graph
 from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand

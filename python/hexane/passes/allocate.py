@@ -32,7 +32,8 @@ def allocate(program: Program) -> Program:
     sizes = np.array([_up(program.buffers[i].bytes, alignment) for i in arena], np.int64)
     height = bound = 0
     if arena:
-        solved, height, bound = _core.alloc_solve(lower, upper, sizes, alignment)
+        solved, height, _ = _core.alloc_solve(lower, upper, sizes, alignment)
+        bound = _core.alloc_bound(lower, upper, sizes, alignment)
         _core.alloc_check(lower, upper, sizes, solved, height)
         for i, offset in zip(arena, solved.tolist(), strict=True):
             offsets[i] = offset

@@ -41,7 +41,9 @@ def compile(
     if isinstance(model, (Tensor, Mapping)) or (isinstance(model, Sequence) and not isinstance(model, (str, bytes))):
         return options.build(graph(model, updates))
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
-        raise Error(f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto")
+        raise Error(
+            f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto"
+        )
     return _compile_onnx(model, options, input_shapes or {}, input_values or {})
 
 
