@@ -196,7 +196,7 @@ def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
     x = [plan.port("inputs", f"x{i}", (3, 4)) for i in range(inputs)]
     y = [plan.port("outputs", f"y{i}", (3, 4)) for i in range(outputs)]
     plan.step("copy", x, y)
-    with pytest.raises(Error, match="copy: got .* need one of"):
+    with pytest.raises(Error, match=r"copy: got .* need one of"):
         _core.Program(plan.sections())
 
 
