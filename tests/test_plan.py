@@ -148,6 +148,11 @@ def same_space(sections: Sections) -> None:
 
 def no_steps(sections: Sections) -> None:
     sections["steps"] = sections["steps"][:0]
+    sections["operands"] = sections["operands"][:0]
+
+
+def an_operand_more(sections: Sections) -> None:
+    sections["operands"] = np.append(sections["operands"], sections["operands"][:1])
 
 
 # Tensors of copy_plan: 0 is x, 1 the one in the arena, 2 is y; spaces alike; steps copy 0 to 1 and 1 to 2.
@@ -181,6 +186,8 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("written_input_port", put("operands", 1, "", 0), "only read"),
     ("read_before_written", put("operands", 0, "", 1), "no earlier step has written"),
     ("step_operands", put("steps", 0, "operands", 2**32 - 1), "operands: got"),
+    ("step_operands_again", put("steps", 1, "operands", 0), "operands: got 0, need 2"),
+    ("operands_of_no_step", an_operand_more, "operands: got 5, need 4"),
     ("step_inputs", put("steps", 0, "num_inputs", 2**32 - 1), "operands: got"),
     ("step_outputs", put("steps", 0, "num_outputs", 0), "outputs: got 0"),
     ("step_device", put("steps", 0, "device", 1), "device: got 'x', need cpu"),

@@ -68,7 +68,7 @@ typedef struct PlanStep {
   uint32_t numerics; /* "ieee" */
   uint32_t device;   /* "cpu" */
   uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
-  uint32_t operands; /* first row of operands: the inputs, then the outputs */
+  uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
   uint32_t num_inputs;
   uint32_t num_outputs;
   uint32_t attrs_bytes;

@@ -66,8 +66,9 @@ void check_spaces(const Plan& plan) {
     fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of the space, ", state);
 }
 
-// Broadcast views can be larger than memory, but a sensible one is seldom much larger than what it is combined with: what a
-// hostile plan can make a kernel walk over is limited by the memory it asks for, or to what takes well under a second.
+// Broadcast views can be larger than memory, but a sensible one is seldom much larger than what it is combined with:
+// what a hostile plan can make a kernel walk over is limited by the memory it asks for, or to what takes well under a
+// second.
 uint64_t most_elements(const Plan& plan) {
   constexpr uint64_t kAlways = uint64_t{1} << 26;
   uint64_t bytes = 0;
@@ -163,7 +164,7 @@ std::vector<bool> check_ports(const Plan& plan) {
   return is_input;
 }
 
-void check_step_fields(const Plan& plan, size_t row) {
+void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
   const PlanStep& step = plan.steps[row];
   check_string(plan, "steps", row, "kernel", step.kernel);
   check_string(plan, "steps", row, "numerics", step.numerics);
@@ -173,6 +174,8 @@ void check_step_fields(const Plan& plan, size_t row) {
   if (plan.string(step.device) != "cpu") fail(where, "device: got '", plan.string(step.device), "', need cpu");
   const uint64_t count = uint64_t{step.num_inputs} + step.num_outputs;
   check_range(where, "operands", step.operands, count, plan.operands.size());
+  if (step.operands != first_operand)
+    fail(where, "operands: got ", step.operands, ", need ", first_operand, ", behind those of the step before");
   if (step.num_outputs == 0) fail(where, "outputs: got 0, need at least 1");
   if (step.attrs % 8 || step.attrs_bytes % 8)
     fail(where, "attrs: got [", step.attrs, ", +", step.attrs_bytes, "), need multiples of 8");
@@ -194,9 +197,11 @@ void check_step_fields(const Plan& plan, size_t row) {
 // over nothing that the same step reads, unless it is exactly the same view.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   std::vector<WrittenBytes> written(plan.spaces.size());
+  uint64_t first_operand = 0;
   for (size_t row = 0; row < plan.steps.size(); ++row) {
-    check_step_fields(plan, row);
+    check_step_fields(plan, row, first_operand);
     const PlanStep& step = plan.steps[row];
+    first_operand += uint64_t{step.num_inputs} + step.num_outputs;
     const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
     const auto operands = plan.operands.subspan(step.operands, size_t{step.num_inputs} + step.num_outputs);
     for (size_t i = 0; i < step.num_inputs; ++i) {
@@ -228,6 +233,8 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
       written[out.space].add(out.offset, extent_bytes(out, plan.dtype(out)));
     }
   }
+  if (first_operand != plan.operands.size())
+    fail("plan", "operands: got ", plan.operands.size(), ", need ", first_operand, ", those of the steps");
   for (const PlanPort& port : plan.outputs) {
     const uint32_t space = plan.tensors[port.tensor].space;
     if (!written[space].covers(0, plan.spaces[space].bytes))
