@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 namespace hexane {
@@ -34,7 +35,8 @@ class ThreadPool {
     template <typename Body>
     void run(Body&& body) const {
       pool_->run(
-          threads_ - 1, [](void* context, int worker) { (*static_cast<Body*>(context))(worker); }, &body);
+          threads_ - 1,
+          [](void* context, int worker) { (*static_cast<std::remove_reference_t<Body>*>(context))(worker); }, &body);
     }
 
    private:

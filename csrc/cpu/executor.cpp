@@ -10,8 +10,9 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kParallelCost = 5000;  // ns; below it waking other threads costs more than they save
-constexpr int64_t kChunkCost = 1000;     // ns; a thread should not come back for more work sooner
+constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
+constexpr int64_t kChunkCost = 1000;            // ns; a thread should not come back for more work sooner
+constexpr uint64_t kParallelWeights = 1 << 20;  // bytes from which threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 
@@ -78,13 +79,9 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
     }
   for (uint32_t space = 0; space < bases.size(); ++space)
     if (bases[space]) set_base(space, bases[space]);
-  Tensor* operands = operands_.data();
+  resolve_all();
   uint64_t scratch = 0;
-  steps_.reserve(plan_.steps.size());
-  for (const PlanStep& row : plan_.steps) {
-    steps_.push_back(resolve(row, operands));
-    operands += size_t{row.num_inputs} + row.num_outputs;
-    const Step& step = steps_.back();
+  for (const Step& step : steps_) {
     any_parallel_ = any_parallel_ || step.chunk;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
@@ -93,27 +90,54 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
   scratch_ = Memory(scratch, "scratch");
 }
 
+// Threads share the steps, for packing weights takes time. The error of the first step that has one is thrown.
+void Executor::resolve_all() {
+  steps_.resize(plan_.steps.size());
+  Tensor* operands = operands_.data();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const PlanStep& row = plan_.steps[i];
+    steps_[i].row = &row;
+    steps_[i].call = {{operands, row.num_inputs},
+                      {operands + row.num_inputs, row.num_outputs},
+                      plan_.attrs.data() + row.attrs,
+                      plan_.string(0).data(),
+                      nullptr};
+    operands += size_t{row.num_inputs} + row.num_outputs;
+  }
+  std::vector<std::exception_ptr> errors(steps_.size());
+  std::atomic<size_t> next{0};
+  auto work = [&](int) {
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < steps_.size();) try {
+        resolve(steps_[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+  };
+  const bool worth_it = plan_.weights.size() >= kParallelWeights;
+  const auto lease = worth_it ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
+  if (lease)
+    lease.run(work);
+  else
+    work(0);
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
 std::string Executor::place(const Step& step) const {
   const std::string_view source = plan_.string(step.row->source);
   return " (step " + std::to_string(step.row - plan_.steps.data()) + ", " +
          std::string(plan_.string(step.row->kernel)) + (source.empty() ? "" : ", ") + std::string(source) + ")";
 }
 
-Executor::Step Executor::resolve(const PlanStep& row, Tensor* operands) {
-  Step step{};
-  step.row = &row;
-  step.call = {{operands, row.num_inputs},
-               {operands + row.num_inputs, row.num_outputs},
-               plan_.attrs.data() + row.attrs,
-               plan_.string(0).data(),
-               nullptr};
+void Executor::resolve(Step& step) const {
+  const PlanStep& row = *step.row;
   try {
     const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(row.numerics), step.call);
     step.kernel = &kernel;
     check_attributes(kernel.name, kernel, plan_.attrs.subspan(row.attrs, row.attrs_bytes), plan_.strings,
                      row.num_inputs);
     for (size_t i = 0; i < size_t{row.num_inputs} + row.num_outputs; ++i) {
-      const Tensor& tensor = operands[i];
+      const Tensor& tensor = step.call.inputs.data()[i];  // the outputs follow
       if (!tensor.present()) continue;
       if (!accepted(tensor, kernel.accepts))
         fail(kernel.name, "operand ", i, ": got strides that are not ", kernel.accepts);
@@ -125,7 +149,6 @@ Executor::Step Executor::resolve(const PlanStep& row, Tensor* operands) {
   } catch (const Error& error) {
     throw Error(error.what() + place(step));
   }
-  return step;
 }
 
 // Decides the range of a step, and whether threads share it: along the first axis that gives each of them a piece, or

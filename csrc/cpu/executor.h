@@ -45,17 +45,17 @@ class Executor {
 
  private:
   struct Step {
-    const Kernel* kernel;
-    const PlanStep* row;
-    Call call;
+    const Kernel* kernel = nullptr;
+    const PlanStep* row = nullptr;
+    Call call = {};
     Prepared prepared;
-    bool empty;  // no output has an element: nothing runs
-    int axis;
-    Range range;
-    int64_t chunk;  // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
-    uint64_t shared_bytes;
-    uint64_t scratch_bytes;  // of each thread
-    int64_t cost;
+    bool empty = false;  // no output has an element: nothing runs
+    int axis = -1;
+    Range range = {};
+    int64_t chunk = 0;  // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
+    uint64_t shared_bytes = 0;
+    uint64_t scratch_bytes = 0;  // of each thread
+    int64_t cost = 0;
     int64_t calls = 0;
     int64_t nanoseconds = 0;
   };
@@ -65,7 +65,8 @@ class Executor {
     uint64_t offset;
   };
 
-  Step resolve(const PlanStep& row, Tensor* operands);
+  void resolve_all();
+  void resolve(Step& step) const;
   void plan_work(Step& step) const;
   void run_step(const Step& step, const ThreadPool::Lease& lease) const;
   std::string place(const Step& step) const;
