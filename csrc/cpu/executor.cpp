@@ -11,7 +11,7 @@ namespace hexane::cpu {
 namespace {
 
 constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
-constexpr int64_t kChunkCost = 1000;            // ns; a thread should not come back for more work sooner
+constexpr int64_t kChunkCost = 4000;            // ns; in smaller pieces kernels lose more than threads win
 constexpr uint64_t kParallelWeights = 1 << 20;  // bytes from which threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;

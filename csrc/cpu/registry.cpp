@@ -39,7 +39,7 @@ bool token_matches(std::string_view token, DType dtype) {
   return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
 }
 
-// "fp32,fp32..." against operands; what follows "..." repeats the token before it, and behind others it may be left out.
+// "fp32,fp32..." against operands: "..." repeats its token, and behind other tokens there may be none of it.
 bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
   std::string_view token;
   bool repeats = false;
