@@ -252,3 +252,11 @@ def test_conv_transpose_refuses_what_does_not_fit(change: Any) -> None:
     operands = [np.ones((1, 5, 5, 3), "float32"), np.ones((3, 4, 3, 3), "float32"), None]
     with pytest.raises(Error, match=r"\[conv_transpose\]"):
         run("conv_transpose", operands, [np.ones((1, 7, 7, 4), "float32")], {**window, "epilogue": (), **change})
+
+
+def test_conv_refuses_sizes_that_overflow() -> None:
+    w = np.lib.stride_tricks.as_strided(np.ones(1, "float32"), (1, 1, 2**24, 2**24), (0, 0, 0, 0))
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 1, "epilogue": ()}
+    operands = [np.ones((1, 1, 1, 1), "float32"), w, None]
+    with pytest.raises(Error, match=r"2\^40"):
+        run("conv", operands, [np.ones((1, 0, 0, 1), "float32")], window)

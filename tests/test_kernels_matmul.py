@@ -181,3 +181,17 @@ def test_matmul_refuses_an_epilogue_operand_of_another_shape() -> None:
             np.ones((1, 6), "float32"),
             epilogue=[("add", 0.0, 0.0, 3)],
         )
+
+
+def test_matmul_refuses_sizes_that_overflow() -> None:
+    x = np.lib.stride_tricks.as_strided(np.ones(2, "float32"), (2**58, 2), (0, 4))
+    y = np.lib.stride_tricks.as_strided(np.ones(1, "float32"), (2**58, 1), (0, 4))
+    attrs = {"transpose_x": 1, "transpose_y": 0, "epilogue": ()}
+    with pytest.raises(Error, match=r"2\^40"):
+        run("matmul", [x, y, None], [np.zeros((2, 1), "float32")], attrs)
+
+
+def test_matmul_packs_a_broadcast_batch_once() -> None:
+    x, y = random((2**14, 1, 3), "float32", 1), random((3, 70), "float32", 2)
+    everywhere = np.lib.stride_tricks.as_strided(y, (2**14, 3, 70), (0, *y.strides))
+    assert close(matmul(x, everywhere), x.astype(float) @ y.astype(float))

@@ -105,7 +105,7 @@ void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& 
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
-  s.row_floats = (s.depthwise ? s.in_w : span_w) * s.in_c;
+  s.row_floats = checked_product(kName, {s.depthwise ? s.in_w : span_w, s.in_c, 4}) / 4;
   const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
   const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w * 4 <= kInnerPanelBytes;
   const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_floats * 4, 1);
@@ -113,6 +113,12 @@ void set_chunks(ConvState& s) {
       s.in_place ? s.out_h : std::clamp<int64_t>((fit - reach) / s.stride_h + 1, 1, std::max<int64_t>(s.out_h, 1));
   s.num_rows = std::max<int64_t>(s.chunk_rows - 1, 0) * s.stride_h + reach;
   s.num_copies = s.in_place ? 0 : std::min(s.num_rows, s.chunk_rows * s.kernel_h);
+  checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
+}
+
+// How many input pixels of a row so many neighbouring output pixels meet.
+int64_t depthwise_window(const ConvState& s, int64_t pixels) {
+  return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
 }
 
 Prepared prepare(const Call& call) {
@@ -148,6 +154,8 @@ Prepared prepare(const Call& call) {
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
   s.length = s.depthwise ? s.kernel_w : taps * s.group_in / s.num_segments;
   const int64_t width = s.depthwise ? s.out_c : s.group_out;
+  checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
+  checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
   const int64_t panel_items = taps * kPanelLanes * (s.depthwise ? 1 : s.group_in);
   s.half_panels = !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
@@ -157,15 +165,17 @@ Prepared prepare(const Call& call) {
     const Tensor& bias = call.inputs[2];
     check_bias(kName, bias, s.out_c);
     if (s.out_c > 0) s.num_bias = s.out_c / width * ceil_div(width, kPanelLanes) * kPanelLanes;
+    s.constant_bias = bias.constant;
     if (bias.constant) {
-      s.packed_bias = allocate_packed(s.num_bias * 4);
+      s.packed_bias = Memory(s.num_bias * 4, "packed bias");
       pack_group_bias(bias, s.out_c, s.depthwise ? s.out_c : s.group_out,
-                      reinterpret_cast<float*>(s.packed_bias.get()));
+                      reinterpret_cast<float*>(s.packed_bias.data()));
     }
   }
+  s.constant_weights = w.constant;
   if (w.constant) {
-    s.packed = allocate_packed(s.group_bytes * (s.depthwise ? 1 : s.groups));
-    pack_weights(s, w, s.packed.get());
+    s.packed = Memory(s.group_bytes * (s.depthwise ? 1 : s.groups), "packed weights");
+    pack_weights(s, w, s.packed.data());
   }
   return state;
 }
@@ -208,9 +218,6 @@ int64_t depthwise_width(const ConvState& s) {
 }
 
 // Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows.
-int64_t depthwise_window(const ConvState& s, int64_t pixels) {
-  return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
-}
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t tile_items(const ConvState& s) {
   const int64_t items = s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s)) : s.num_segments * kTileRows;
@@ -225,12 +232,12 @@ int64_t scratch(const Call& call) {
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return s.packed ? 0 : s.group_bytes * (s.depthwise ? 1 : s.groups);
+  return s.constant_weights ? 0 : s.group_bytes * (s.depthwise ? 1 : s.groups);
 }
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<ConvState>();
-  if (!s.packed) pack_weights(s, call.inputs[1], shared);
+  if (!s.constant_weights) pack_weights(s, call.inputs[1], shared);
 }
 
 // Output rows [first, first + count), all channels of the tile. `place(tile, i, row, column)` locates the output pixel
@@ -268,11 +275,12 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* zeros = bias + s.num_bias;
   float* copies = zeros + zero_items(s);
   std::fill(zeros, copies, 0.0f);
-  if (s.num_bias && !s.packed_bias) pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
-  const float* all_bias = !s.num_bias     ? nullptr
-                          : s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get())
-                                          : bias;
-  const std::byte* weights = s.packed ? s.packed.get() : shared;
+  if (s.num_bias && !s.constant_bias)
+    pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
+  const float* all_bias = !s.num_bias       ? nullptr
+                          : s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data())
+                                            : bias;
+  const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
   const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_floats;
 

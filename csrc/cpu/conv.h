@@ -38,9 +38,9 @@ struct ConvState {
   bool half_panels;
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
-  const float* bias;  // null if it is not constant
-  PackedWeights packed;
-  PackedWeights packed_bias;
+  bool constant_weights, constant_bias;
+  Memory packed;
+  Memory packed_bias;
   ResolvedEpilogue epilogue;
 };
 

@@ -59,7 +59,8 @@ struct State {
   int64_t max_taps;
   int64_t weight_bytes;
   int64_t num_bias;
-  PackedWeights packed, packed_bias;
+  bool constant_weights, constant_bias;
+  Memory packed, packed_bias;
   ResolvedEpilogue epilogue;
 };
 
@@ -158,18 +159,22 @@ Prepared prepare(const Call& call) {
   s.chunk_rows = s.in_place ? std::max<int64_t>(s.h.out, 1)
                             : std::clamp<int64_t>((fit - 2) * s.h.stride - reach, 1, std::max<int64_t>(s.h.out, 1));
   s.num_rows = s.in_place ? 0 : std::min(s.h.in, (s.chunk_rows - 1 + reach) / s.h.stride + 2);
+  checked_product(kName, {s.h.kernel, s.w.kernel, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1), 64});
+  checked_product(kName, {std::max<int64_t>(s.num_rows, 1), s.w.in, std::max<int64_t>(s.in_c, 1), 4});
   set_phases(s, item_bytes(w));
   if (call.inputs.size() > 2 && call.inputs[2].present()) {
     check_bias(kName, call.inputs[2], s.out_c);
     if (s.out_c > 0) s.num_bias = s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
-    if (call.inputs[2].constant) {
-      s.packed_bias = allocate_packed(s.num_bias * 4);
-      pack_group_bias(call.inputs[2], s.out_c, s.group_out, reinterpret_cast<float*>(s.packed_bias.get()));
+    s.constant_bias = call.inputs[2].constant;
+    if (s.constant_bias) {
+      s.packed_bias = Memory(s.num_bias * 4, "packed bias");
+      pack_group_bias(call.inputs[2], s.out_c, s.group_out, reinterpret_cast<float*>(s.packed_bias.data()));
     }
   }
+  s.constant_weights = w.constant;
   if (w.constant) {
-    s.packed = allocate_packed(s.weight_bytes);
-    pack_weights(s, w, s.packed.get());
+    s.packed = Memory(s.weight_bytes, "packed weights");
+    pack_weights(s, w, s.packed.data());
   }
   return state;
 }
@@ -210,12 +215,12 @@ int64_t scratch(const Call& call) {
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<State>();
-  return s.packed ? 0 : s.weight_bytes;
+  return s.constant_weights ? 0 : s.weight_bytes;
 }
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<State>();
-  if (!s.packed) pack_weights(s, call.inputs[1], shared);
+  if (!s.constant_weights) pack_weights(s, call.inputs[1], shared);
 }
 
 void convert_rows(const State& s, const Tensor& x, int64_t n, Range rows, float* to) {
@@ -245,9 +250,9 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* zeros = bias + s.num_bias;
   float* converted = zeros + ceil_div(s.group_in, 16) * 16;
   std::fill(zeros, zeros + s.group_in, 0.0f);
-  if (s.num_bias && !s.packed_bias) pack_group_bias(call.inputs[2], s.out_c, s.group_out, bias);
-  const float* all_bias = s.packed_bias ? reinterpret_cast<const float*>(s.packed_bias.get()) : bias;
-  const std::byte* weights = s.packed ? s.packed.get() : shared;
+  if (s.num_bias && !s.constant_bias) pack_group_bias(call.inputs[2], s.out_c, s.group_out, bias);
+  const float* all_bias = s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data()) : bias;
+  const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
 
   Tile tile{};
   tile.a = pointers;

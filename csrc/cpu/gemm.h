@@ -9,10 +9,10 @@
 //   k = 1   [16 lanes] [16 lanes]
 #pragma once
 
-#include <hwy/aligned_allocator.h>
-
 #include <algorithm>
+#include <initializer_list>
 
+#include "core/memory.h"
 #include "cpu/kernel.h"
 #include "cpu/operand.h"
 
@@ -103,10 +103,8 @@ struct Split {
   int64_t operator[](int64_t run) const { return length + (run < longer); }
 };
 
-using PackedWeights = hwy::AlignedFreeUniquePtr<std::byte[]>;
-inline PackedWeights allocate_packed(int64_t bytes) {
-  return hwy::AllocateAligned<std::byte>(std::max<int64_t>(bytes, 1));
-}
+// Product of sizes that come from a file; throws Error past 2^40.
+int64_t checked_product(const char* kernel, std::initializer_list<int64_t> factors);
 
 // Rows [0, num_rows) times columns [begin, end). `locate(first, count, tile)` fills a, out and extra for rows
 // [first, first + count). The bigger side is streamed once: panels that fit in half of a 1 MiB cache are the inner

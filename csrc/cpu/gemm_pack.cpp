@@ -42,6 +42,14 @@ void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, in
   }
 }
 
+int64_t checked_product(const char* kernel, std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors)
+    if (__builtin_mul_overflow(product, factor, &product) || product > int64_t{1} << 40)
+      fail(kernel, "size: got more than 2^40 bytes to pack or to keep, need less");
+  return product;
+}
+
 void expand_half(std::byte* values, int64_t bytes) {
   gemm_ops().to_fp32(values + bytes / 2, DType::kFp16, bytes / 4, reinterpret_cast<float*>(values));
 }

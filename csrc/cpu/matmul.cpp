@@ -36,17 +36,23 @@ struct MatmulState {
   int num_outer;  // axes that change y; the rest are rows of one product
   Axis axes[kMaxRank];
   int64_t k_stride_x, k_stride_y, n_stride_y;
-  bool dense_x;  // fp32 rows with K innermost: read in place
-  bool direct;   // y is read in place
+  bool dense_x;    // fp32 rows with K innermost: read in place
+  bool is_packed;  // y is constant
+  bool direct;     // y is read in place
   bool half_panels;
   int64_t panel_bytes, batch_bytes, num_y_batches;
   int64_t chunk_rows;  // rows of x converted at once
   std::vector<float> bias;
-  PackedWeights packed;
+  Memory packed;
   ResolvedEpilogue epilogue;
 };
 
 int64_t stride_of(const Tensor& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
+
+// How many different matrices lie along a batch axis of y.
+int64_t packed_extent(const Tensor& y, int axis) {
+  return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
+}
 
 void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
   const bool expand = y.dtype == DType::kFp16 && !s.half_panels;
@@ -57,7 +63,7 @@ void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
     const std::byte* from = y.data;
     for (int axis = 0; axis < y.rank - 2; ++axis) from += index[axis] * y.strides[axis];
     pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, panels, s.panel_bytes / divisor);
-    for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == y.shape[axis]; --axis) index[axis] = 0;
+    for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == packed_extent(y, axis); --axis) index[axis] = 0;
   }
   if (expand) expand_half(to, bytes);
 }
@@ -118,11 +124,11 @@ Prepared prepare(const Call& call) {
       a.x = batch_stride(x, out.rank, axis, a.extent, "x");
       a.y = batch_stride(y, out.rank, axis, a.extent, "y");
       const int own = axis - (out.rank - y.rank);
-      if (own >= 0 && y.shape[own] > 1) {
+      if (own >= 0 && packed_extent(y, own) > 1) {
         a.y_batch = s.num_y_batches;
         s.num_outer = std::max(s.num_outer, axis + 1);
       }
-      if (own >= 0) s.num_y_batches *= y.shape[own];
+      if (own >= 0) s.num_y_batches *= packed_extent(y, own);
     }
     for (int e = 0; e < s.epilogue.num_extra; ++e)
       a.extra[e] = stride_of(call.inputs[s.epilogue.extra_operand[e]], axis);
@@ -130,10 +136,14 @@ Prepared prepare(const Call& call) {
   int64_t rows = 1;
   for (int axis = s.num_outer; axis < s.num_axes; ++axis) rows *= s.axes[axis].extent;
   s.direct = !y.constant && rows <= kDirectRows;
+  const int64_t num_panels = ceil_div(s.n, kPanelLanes);
+  checked_product(kName,
+                  {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
+  checked_product(kName, {s.k, 4, kTileRows});
   const int64_t panel_items = s.k * kPanelLanes;
-  s.half_panels = keep_half(y.dtype, panel_items * ceil_div(s.n, kPanelLanes), rows);
+  s.half_panels = keep_half(y.dtype, panel_items * num_panels, rows);
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
-  s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
+  s.batch_bytes = s.panel_bytes * num_panels;
   const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
   s.chunk_rows = std::max<int64_t>(1, std::min(rows, tiles * kTileRows));
   if (call.inputs.size() > 2 && call.inputs[2].present()) {
@@ -142,9 +152,10 @@ Prepared prepare(const Call& call) {
     s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
     if (bias.constant) pack_bias(bias, s.n, s.bias.data());
   }
+  s.is_packed = y.constant;
   if (y.constant) {
-    s.packed = allocate_packed(s.batch_bytes * s.num_y_batches);
-    pack_y(y, s, s.packed.get());
+    s.packed = Memory(s.batch_bytes * s.num_y_batches, "packed weights");
+    pack_y(y, s, s.packed.data());
   }
   return state;
 }
@@ -187,12 +198,12 @@ int64_t scratch(const Call& call) {
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  return s.packed || s.direct ? 0 : s.batch_bytes * s.num_y_batches;
+  return s.is_packed || s.direct ? 0 : s.batch_bytes * s.num_y_batches;
 }
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
-  if (!s.packed && !s.direct) pack_y(call.inputs[1], s, shared);
+  if (!s.is_packed && !s.direct) pack_y(call.inputs[1], s, shared);
 }
 
 struct Offsets {
@@ -267,7 +278,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
       return at.x;
     };
-    const std::byte* panels = (s.packed ? s.packed.get() : shared) + base.y_batch * s.batch_bytes;
+    const std::byte* panels = (s.is_packed ? s.packed.data() : shared) + base.y_batch * s.batch_bytes;
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
       if (!s.dense_x)
