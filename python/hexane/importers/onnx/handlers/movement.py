@@ -64,6 +64,8 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
     for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:
             raise Error("got a step of 0, need another")
+        if step < 0 and stop >= 2**31 - 1:  # nothing to NumPy, everything to onnxruntime
+            raise Error(f"got the end {stop} with a step of {step}, need one that does not stand for infinity")
         begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])
     if flips := tuple(a for a, s in zip(axes, steps, strict=True) if s < 0):
         x = b.reverse(x, axes=flips)

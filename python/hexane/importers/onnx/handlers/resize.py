@@ -12,13 +12,16 @@ from hexane.graph import Array, Value
 from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 
-# Indices of the nearest elements for fp32 coordinates, halves as onnxruntime has them.
+# Indices of the nearest elements.
 _NEAREST: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
-    "round_prefer_floor": lambda v: np.ceil(v - np.float32(0.5)),
-    "round_prefer_ceil": lambda v: np.floor(v + np.float32(0.5)),
+    "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+    "round_prefer_ceil": lambda v: np.floor(v + 0.5),
 }
+
+
+_NUDGES = (-1e-4, 1e-4)  # more than fp32 may be off
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,37 @@ class Axis:
     offset: float
     coordinates: Array  # fp32, one for each output: as precise as the peers, where halves decide
     crops: bool  # coordinates outside the source read the extrapolation value
+    settled: bool  # peers agree how to compute the coordinates
+
+    @property
+    def exact(self) -> Array:
+        """The coordinates in fp64."""
+        return np.arange(self.out) * self.step + self.offset
 
     def nearest(self, mode: str) -> Array:
-        found = np.clip(_NEAREST[mode](self.coordinates), 0, self.extent - 1).astype(np.int64)
+        def pick(coordinates: Array) -> Array:
+            return np.clip(_NEAREST[mode](coordinates), 0, self.extent - 1).astype(np.int64)
+
+        found = pick(self.coordinates.astype(np.float64))  # fp32 would round once more at halves
+        # Peers agree on floor and ceil of most coordinates, and on halves that are exact.
+        doubtful = np.full(self.out, not self.settled)
+        if mode.startswith("round"):
+            doubtful |= (self.exact != self.coordinates) | (self.exact * 4096 % 1 != 0)
+        if any(((pick(self.exact + nudge) != found) & doubtful).any() for nudge in _NUDGES):
+            raise Error("got coordinates between two elements, where rounding decides; need other sizes")
         return found
 
     def inside(self) -> Array:
-        return (self.coordinates >= 0) & (self.coordinates <= self.extent - 1)
+        def within(coordinates: Array) -> Array:
+            return (coordinates >= 0) & (coordinates <= self.extent - 1)
+
+        found = within(self.exact)
+        # From the first element to the last, however it is computed.
+        edges = np.isin(self.exact, (0, self.extent - 1)) & (self.offset == 0)
+        edges &= (self.exact == 0) | (self.step * (self.out - 1) == self.extent - 1)
+        if any(((within(self.exact + nudge) != found) & ~edges).any() for nudge in _NUDGES):
+            raise Error("got coordinates on the border of the source, where rounding decides; need another roi")
+        return found
 
 
 def resize(b: Builder, n: OnnxNode) -> Result:
@@ -102,11 +129,17 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
         for extent, out, scale in zip(extents, outs, scales, strict=True):
             if abs(extent * scale - out) > 1e-4:  # peers disagree whether the length is rounded first
                 raise Error(f"got the scale {scale} for an extent of {extent} with {coordinates}, need sizes")
+    settled = not crops and coordinates != "half_pixel_symmetric"
     result = []
     for i, (axis, extent, out, scale) in enumerate(zip(chosen, extents, outs, scales, strict=True)):
-        if out != extent or scale != 1 or crops:
+        whole = (roi[i], roi[len(chosen) + i]) == (0, 1)
+        if out == extent and scale != 1:  # onnxruntime leaves such an image as it is
+            raise Error(f"got the scale {scale} for axis {axis}, which keeps its extent; need 1 or sizes")
+        if crops and scale == 1 and not whole:  # onnxruntime leaves such an axis as it is
+            raise Error(f"got a roi for axis {axis}, which keeps its extent; need one that changes")
+        if out != extent or scale != 1:
             step, offset, at = _coordinates(coordinates, extent, out, float(scale), roi[i], roi[len(chosen) + i])
-            result.append(Axis(axis, extent, out, float(scale), step, offset, at, crops))
+            result.append(Axis(axis, extent, out, float(scale), step, offset, at, crops, settled))
     return result
 
 
@@ -165,7 +198,8 @@ def _coordinates(
             middle = 0.5 * (start + end) * (extent - 1)
             return 0.0, middle, np.full(1, middle, np.float32)
         step, offset = (end - start) * (extent - 1) / (out - 1), start * (extent - 1)
-        return step, offset, (np.float32(offset) + i * np.float32(step)).astype(np.float32)
+        span, last, gaps = np.float32(end) - np.float32(start), np.float32(extent - 1), np.float32(out - 1)
+        return step, offset, np.float32(start) * last + i * span * last / gaps
     raise Error(f"coordinate_transformation_mode: got {mode!r}, need one that ONNX defines")
 
 
@@ -176,7 +210,7 @@ def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) ->
     for axis in axes:
         if simple and axis.scale < 1 and (axis.nearest("floor") != axis.nearest("ceil")).any():
             raise Error(f"got the scale {axis.scale}, whose rounding this opset leaves open; need 1 / n")
-        derived = _NEAREST[mode](np.arange(axis.out) * axis.step + axis.offset)
+        derived = _NEAREST[mode](axis.exact)
         if len(x.shape) != 4 or (np.clip(derived, 0, axis.extent - 1) != axis.nearest(mode)).any():
             break
     else:
@@ -215,7 +249,7 @@ def _separable(b: Builder, x: Value, axes: list[Axis], weights: Callable[[Axis],
 
 
 def _linear_weights(axis: Axis) -> Array:
-    at = np.clip(np.arange(axis.out) * axis.step + axis.offset, 0, axis.extent - 1)
+    at = np.clip(axis.exact, 0, axis.extent - 1)
     low = np.floor(at).astype(int)
     result = np.zeros((axis.extent, axis.out))
     columns = np.arange(axis.out)
@@ -226,7 +260,7 @@ def _linear_weights(axis: Axis) -> Array:
 
 def _cubic_weights(axis: Axis, a: float, exclude: bool) -> Array:
     """Four taps around the coordinate; those outside read the edge, or with `exclude` count nothing."""
-    at = np.arange(axis.out) * axis.step + axis.offset
+    at = axis.exact
     low = np.floor(at).astype(int)
     columns = np.arange(axis.out)
     result = np.zeros((axis.extent, axis.out))
@@ -239,7 +273,8 @@ def _cubic_weights(axis: Axis, a: float, exclude: bool) -> Array:
         if exclude:
             weight = np.where((rows >= 0) & (rows < axis.extent), weight, 0.0)
         np.add.at(result, (np.clip(rows, 0, axis.extent - 1), columns), weight)
-    return result / result.sum(axis=0) if exclude else result
+    total = result.sum(axis=0)
+    return result / np.where(total == 0, 1, total) if exclude else result
 
 
 HANDLERS = {"Resize": resize, "Upsample": resize}

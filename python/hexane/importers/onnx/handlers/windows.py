@@ -35,13 +35,17 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
     if wanted is None:
         pad = _pads(n, x.shape[2:], kernel, strides, dilations)
     else:
-        pad = []
+        pad, grown = [], []
         for d, k, s, r, o, w in zip(x.shape[2:], kernel, strides, dilations, extra, wanted, strict=True):
             total = s * (d - 1) + o + (k - 1) * r + 1 - w
-            if total < 0:
-                raise Error(f"output_shape: got {tuple(wanted)}, need at most what the kernel reaches")
-            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            pad += [begin, total - begin]
+            if total < 0 and "output_shape" not in n.attrs:
+                raise Error(f"auto_pad: got {auto} for a kernel of {kernel} and strides {strides}, need pads")
+            grown.append(o + max(-total, 0))  # past what the kernel reaches there is only the bias
+            begin = max(total, 0) // 2
+            if auto != "SAME_UPPER":
+                begin = max(total, 0) - begin
+            pad += [begin, max(total, 0) - begin]
+        extra = tuple(grown)
     options: dict[str, Any] = {"strides": strides, "dilations": dilations, "groups": n.attrs["group"]}
     return b.conv_transpose(x, weight, bias, pad=pad, output_padding=extra, **options)
 
@@ -114,6 +118,8 @@ def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
     ceil = bool(n.attrs.get("ceil_mode", 0))
     auto = n.attrs["auto_pad"]
+    if auto.startswith("SAME") and max(dilations) > 1:  # onnxruntime pads as if there were none
+        raise Error(f"got dilations {dilations} with auto_pad {auto}, need pads")
     if ceil and auto != "NOTSET":
         raise Error(f"got ceil_mode with auto_pad {auto}, need one or the other")
     return {
