@@ -160,9 +160,13 @@ py::list port_infos(const std::vector<Port>& ports) {
   return result;
 }
 
-py::list step_infos(const ProgramObject& self) {
+py::list step_infos(ProgramObject& self) {
+  const auto steps = [&] {
+    const py::gil_scoped_release release;
+    return self.program->steps();
+  }();
   py::list result;
-  for (const auto& step : self.program->steps())
+  for (const auto& step : steps)
     result.append(py::dict(py::arg("kernel") = step.kernel->name, py::arg("source") = text(step.source),
                            py::arg("cost") = step.cost, py::arg("parallel") = step.parallel,
                            py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds));

@@ -66,7 +66,8 @@ std::byte* Program::base_of(uint32_t space) const {
   return kind == "arena" ? arena_.data() : kind == "state" ? state_.data() : kind == "weights" ? weights_ : nullptr;
 }
 
-std::vector<cpu::Executor::StepInfo> Program::steps() const {
+std::vector<cpu::Executor::StepInfo> Program::steps() {
+  const std::lock_guard lock(running_);
   std::vector<cpu::Executor::StepInfo> result;
   for (size_t i = 0; i < executor_->num_steps(); ++i) result.push_back(executor_->step(i));
   return result;

@@ -25,7 +25,7 @@ class Program {
   uint64_t arena_bytes() const { return arena_.size(); }
   uint64_t state_bytes() const { return state_.size(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
-  std::vector<cpu::Executor::StepInfo> steps() const;
+  std::vector<cpu::Executor::StepInfo> steps();
 
   // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
   // the one used last need not resolve them again; 0 is never remembered.
