@@ -54,60 +54,67 @@ HWY_INLINE V product_error(V a, V b, V product) {
 
 // ---- exponentials ----
 
-HWY_INLINE V power_of_two(VI n) { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(DI(), 127)))); }
-
-// x 2^n in two steps, so that subnormal and infinite results round once.
-HWY_INLINE V scale(V x, VI n) {
-  const VI half = hn::ShiftRight<1>(n);
-  return hn::Mul(hn::Mul(x, power_of_two(half)), power_of_two(hn::Sub(n, half)));
+// 2^k, k a whole number from -126 to 127.
+HWY_INLINE V power_of_two(V k) {
+  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(DI(), k), hn::Set(DI(), 127))));
 }
 
-// x = n ln 2 + r, |r| <= ln 2 / 2; both products are exact.
-HWY_INLINE V reduce_exp(V x, VI& n) {
-  n = hn::NearestInt(hn::Mul(x, set(1.44269504f)));
-  const V k = hn::ConvertTo(D(), n);
+// x 2^k, k a whole number, rounded once also where it is subnormal or infinite.
+HWY_INLINE V scale(V x, V k) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  return V{_mm512_scalef_ps(x.raw, k.raw)};
+#else
+  const VI n = hn::ConvertTo(DI(), k), half = hn::ShiftRight<1>(n), bias = hn::Set(DI(), 127);
+  const auto power = [&](VI i) HWY_ATTR { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(i, bias))); };
+  return hn::Mul(hn::Mul(x, power(half)), power(hn::Sub(n, half)));
+#endif
+}
+
+// x limited to low..high; NaN stays NaN, by the order of the operands where the instruction returns the second one.
+HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Min(set(high), x)); }
+
+// r = x - k ln 2, |r| <= ln 2 / 2; both products are exact. |x| < 2^21.
+HWY_INLINE V reduce_exp(V x, V& k) {
+  const V magic = set(0x1.8p23f);  // what is added to it is rounded to a whole number
+  k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
 
-// e^r - 1 - r for |r| <= ln 2 / 2
-HWY_INLINE V exp_tail(V r) {
-  return hn::Mul(hn::Mul(r, r),
-                 polynomial(r, 0.5f, 0.166666672f, 0.041666355f, 0.00833327323f, 0.00139411027f, 0.000199143018f));
+// (e^r - 1) / r for |r| <= ln 2 / 2
+HWY_INLINE V exp_slope(V r) {
+  return polynomial(r, 1.0f, 0.5f, 0.16666542f, 0.0416662805f, 0.00836664438f, 0.00139465544f);
 }
 
-// e^x = p 2^n, p near 1; of NaN, anything. What multiplies a tiny e^x is multiplied in before scale() rounds it to a
-// subnormal.
-HWY_INLINE V exp_parts(V x, VI& n) {
-  const V r = reduce_exp(hn::Min(hn::Max(x, set(-150.0f)), set(100.0f)), n);
-  return hn::Add(set(1.0f), hn::Add(r, exp_tail(r)));
+// e^(x + low) = p 2^k, p near 1, |low| small. What multiplies a tiny e^x is multiplied in before scale() rounds it to a
+// subnormal; what e^x is too large for, too.
+HWY_INLINE V exp_parts(V x, V low, V& k) {
+  const V r = hn::Add(reduce_exp(limit(x, -150.0f, 100.0f), k), low);
+  return hn::MulAdd(r, exp_slope(r), set(1.0f));
 }
 
-// The same of x + low, |low| small.
-HWY_INLINE V exp_parts(V x, V low, VI& n) {
-  const V r = reduce_exp(hn::Min(hn::Max(x, set(-150.0f)), set(100.0f)), n);
-  const V q = hn::Add(r, exp_tail(r));
-  return hn::Add(set(1.0f), hn::MulAdd(q, low, hn::Add(q, low)));
+HWY_INLINE V exp_parts(V x, V& k) {
+  const V r = reduce_exp(limit(x, -150.0f, 100.0f), k);
+  return hn::MulAdd(r, exp_slope(r), set(1.0f));
 }
 
 HWY_INLINE V exp(V x) {
-  VI n;
-  const V p = exp_parts(x, n);
-  return nan_or(x, scale(p, n));
+  V k;
+  const V p = exp_parts(x, k);
+  return scale(p, k);
 }
 
 HWY_INLINE V exp2(V x) {
-  const V bounded = hn::Min(hn::Max(x, set(-160.0f)), set(140.0f));
-  const VI n = hn::NearestInt(bounded);
-  const V r = hn::Mul(hn::Sub(bounded, hn::ConvertTo(D(), n)), set(0.693147181f));
-  return nan_or(x, scale(hn::Add(set(1.0f), hn::Add(r, exp_tail(r))), n));
+  const V bounded = limit(x, -160.0f, 140.0f), k = hn::Round(bounded);
+  const V r = hn::Mul(hn::Sub(bounded, k), set(0.693147181f));
+  return scale(hn::MulAdd(r, exp_slope(r), set(1.0f)), k);
 }
 
 // e^x - 1, exact to the last bits near 0.
 HWY_INLINE V expm1(V x) {
-  VI n;
-  const V r = reduce_exp(hn::Min(hn::Max(x, set(-30.0f)), set(100.0f)), n);
-  const V rest = hn::Sub(set(1.0f), power_of_two(hn::Neg(hn::Min(n, hn::Set(DI(), 100)))));
-  const V result = scale(hn::Add(hn::Add(r, rest), exp_tail(r)), n);
+  V k;
+  const V r = reduce_exp(limit(x, -30.0f, 100.0f), k);
+  const V rest = hn::Sub(set(1.0f), power_of_two(hn::Neg(hn::Min(k, set(100.0f)))));
+  const V result = scale(hn::MulAdd(r, exp_slope(r), rest), k);
   return hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, nan_or(x, result));
 }
 
@@ -144,10 +151,12 @@ HWY_INLINE V log1p(V x) {
 
 // ---- hyperbolic functions ----
 
+// t / (t + 2), t = e^|2 x| - 1
 HWY_INLINE V tanh(V x) {
-  const V a = hn::Min(hn::Abs(x), set(10.0f));
-  const V t = expm1(hn::Add(a, a));
-  return nan_or(x, hn::CopySign(hn::Div(t, hn::Add(t, set(2.0f))), x));
+  V k;
+  const V a = hn::Min(set(10.0f), hn::Abs(x)), r = reduce_exp(hn::Add(a, a), k), power = power_of_two(k);
+  const V t = hn::MulAdd(power, hn::Mul(r, exp_slope(r)), hn::Sub(power, set(1.0f)));
+  return hn::CopySign(hn::Div(t, hn::Add(t, set(2.0f))), x);
 }
 
 // e^|x| / 2 where the other half of sinh and cosh does not count; e^|x| itself would overflow too early.
@@ -261,10 +270,13 @@ HWY_INLINE V erf(V x) {
   const V a = hn::Abs(x), square = hn::Mul(x, x);
   const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.37612626f, 0.112836003f, -0.0268544443f, 0.00518953567f,
                                         -0.000802084222f, 7.88912294e-05f));
-  const V u = hn::Div(set(1.0f), hn::MulAdd(a, set(0.397747564f), set(1.0f)));  // sqrt(2) 9/32
-  const V tail = hn::Mul(exp(hn::Neg(square)), normal_tail_ratio(u));
-  const V large = hn::CopySign(hn::NegMulAdd(set(2.0f), tail, set(1.0f)), x);
-  return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, large);
+  // log(1 - erf(a)) for 1 <= a, where that is as good as 0 beyond 4.05
+  const V exponent = polynomial(hn::Min(set(4.05f), a), -0.000353713403f, -1.12704003f, -0.638225615f, -0.103037409f,
+                                0.0218053367f, -0.00293961214f, 0.000185574521f);
+  V k;
+  const V r = reduce_exp(exponent, k);
+  const V rest = hn::Mul(hn::MulAdd(r, exp_slope(r), set(1.0f)), power_of_two(k));
+  return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, hn::CopySign(hn::Sub(set(1.0f), rest), x));
 }
 
 // x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits; what t^2 and u
@@ -276,9 +288,9 @@ HWY_INLINE V gelu(V x) {
   const V divisor_lost = hn::MulAdd(t, c, hn::Sub(one, divisor));
   const V u_lost = hn::NegMulAdd(u, divisor_lost, hn::NegMulAdd(u, divisor, one));
   const V lost = hn::MulAdd(hn::MulAdd(u, set(1.84f), one), u_lost, hn::Mul(square_lost, set(-0.5f)));
-  VI n;
-  const V p = exp_parts(hn::Mul(square, set(-0.5f)), lost, n);
-  const V tail = scale(hn::Mul(hn::Mul(hn::CopySign(t, x), normal_tail_ratio(u)), p), n);
+  V k;
+  const V p = exp_parts(hn::Mul(square, set(-0.5f)), lost, k);
+  const V tail = scale(hn::Mul(hn::Mul(hn::CopySign(t, x), normal_tail_ratio(u)), p), k);
   return nan_or(x, hn::IfThenElse(hn::Lt(x, hn::Zero(D())), tail, hn::Sub(x, tail)));
 }
 
@@ -291,11 +303,11 @@ HWY_INLINE V sigmoid(V x) {
 
 // x / (1 + e^-(u + low)), |low| small
 HWY_INLINE V times_sigmoid(V x, V u, V low) {
-  VI n;
+  V k;
   const M negative = hn::Lt(u, hn::Zero(D()));
-  const V p = exp_parts(hn::Neg(hn::Abs(u)), hn::IfThenElse(negative, low, hn::Neg(low)), n);
-  const V e = scale(p, n);
-  const V numerator = hn::IfThenElse(negative, scale(hn::Mul(hn::Max(x, set(-200.0f)), p), n), x);
+  const V p = exp_parts(hn::Neg(hn::Abs(u)), hn::IfThenElse(negative, low, hn::Neg(low)), k);
+  const V e = scale(p, k);
+  const V numerator = hn::IfThenElse(negative, scale(hn::Mul(hn::Max(x, set(-200.0f)), p), k), x);
   return hn::Div(numerator, hn::Add(set(1.0f), e));
 }
 
@@ -323,10 +335,10 @@ HWY_INLINE V softplus(V x) {
 
 // x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
 HWY_INLINE V mish(V x) {
-  VI n;
+  V k;
   const V bounded = hn::Max(x, set(-200.0f));
-  const V p = exp_parts(hn::Min(x, set(20.0f)), n), e = scale(p, n), e2 = hn::Add(e, set(2.0f));
-  const V result = hn::Div(scale(hn::Mul(bounded, hn::Mul(p, e2)), n), hn::MulAdd(e, e2, set(2.0f)));
+  const V p = exp_parts(hn::Min(x, set(20.0f)), k), e = scale(p, k), e2 = hn::Add(e, set(2.0f));
+  const V result = hn::Div(scale(hn::Mul(bounded, hn::Mul(p, e2)), k), hn::MulAdd(e, e2, set(2.0f)));
   return nan_or(x, hn::IfThenElse(hn::Gt(x, set(20.0f)), x, result));
 }
 

@@ -18,43 +18,46 @@ namespace {
 
 constexpr int kWays = 4;
 
-HWY_INLINE V larger(V top, V x) { return hn::IfThenElse(hn::Or(hn::Gt(x, top), hn::IsNaN(x)), x, top); }
-
-// step(total, x, i) over n values, four totals at once; what is past the end is `fill`.
-template <class T, class Step, class Merge>
-HWY_INLINE V accumulate(const T* x, int64_t n, float start, float fill, const Step& step, const Merge& merge) {
-  V total[kWays] = {set(start), set(start), set(start), set(start)};
+// A NaN may get lost in a maximum: its own exponential brings it into the sum.
+template <class T>
+HWY_INLINE float row_max(const T* x, int64_t n) {
+  V top[kWays] = {set(-kInfinity), set(-kInfinity), set(-kInfinity), set(-kInfinity)};
   int64_t i = 0;
   for (; i + kWays * kLanes <= n; i += kWays * kLanes)
-    for (int k = 0; k < kWays; ++k) total[k] = step(total[k], load(x + i + k * kLanes), i + k * kLanes);
-  for (int k = 0; i < n; ++k, i += kLanes)
-    total[k] = step(total[k], n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, fill), i);
-  return merge(merge(total[0], total[1]), merge(total[2], total[3]));
+    for (int k = 0; k < kWays; ++k) top[k] = hn::Max(top[k], load(x + i + k * kLanes));
+  for (; i + kLanes <= n; i += kLanes) top[0] = hn::Max(top[0], load(x + i));
+  if (i < n) top[1] = hn::Max(top[1], load_part(x + i, n - i, -kInfinity));
+  return hn::GetLane(hn::MaxOfLanes(D(), hn::Max(hn::Max(top[0], top[1]), hn::Max(top[2], top[3]))));
 }
 
 // e^(x - top) into `exps`; returns the sum.
 template <class T>
 HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
   const V shift = set(top);
-  const auto step = [&](V total, V v, int64_t i) HWY_ATTR {
-    const V e = exp(hn::Sub(v, shift));
-    if (n - i >= kLanes)
-      store(e, exps + i);
-    else
-      store_part(e, exps + i, n - i);
-    return hn::Add(total, e);
-  };
-  const auto add = [](V a, V b) HWY_ATTR { return hn::Add(a, b); };
-  return hn::GetLane(hn::SumOfLanes(D(), accumulate(x, n, 0, -kInfinity, step, add)));
+  V sum[kWays] = {set(0), set(0), set(0), set(0)};
+  int64_t i = 0;
+  for (; i + kWays * kLanes <= n; i += kWays * kLanes)
+    for (int k = 0; k < kWays; ++k) {
+      const V e = exp(hn::Sub(load(x + i + k * kLanes), shift));
+      store(e, exps + i + k * kLanes);
+      sum[k] = hn::Add(sum[k], e);
+    }
+  for (; i + kLanes <= n; i += kLanes) {
+    const V e = exp(hn::Sub(load(x + i), shift));
+    store(e, exps + i);
+    sum[0] = hn::Add(sum[0], e);
+  }
+  if (i < n) {
+    const V e = exp(hn::Sub(load_part(x + i, n - i, -kInfinity), shift));
+    store_part(e, exps + i, n - i);
+    sum[1] = hn::Add(sum[1], hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n - i)), e));
+  }
+  return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
 template <bool kLog, class T>
 void softmax_row(const T* x, T* y, int64_t n, float* scratch) {
-  const auto step = [](V top, V v, int64_t) HWY_ATTR { return larger(top, v); };
-  alignas(64) float tops[kLanes];
-  store(accumulate(x, n, -kInfinity, -kInfinity, step, larger), tops);
-  float top = tops[0];
-  for (int64_t i = 1; i < kLanes; ++i) top = tops[i] > top || tops[i] != tops[i] ? tops[i] : top;
+  const float top = row_max(x, n);
   float* exps = scratch;
   if constexpr (sizeof(T) == 4 && !kLog) exps = y;
   const float sum = exponentials(x, exps, n, top);
@@ -62,8 +65,8 @@ void softmax_row(const T* x, T* y, int64_t n, float* scratch) {
     const V shift = set(top), log_sum = set(std::log(sum));
     map(x, y, n, [&](V v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), log_sum); });
   } else {
-    const V scale = set(1 / sum);
-    map(exps, y, n, [&](V e) HWY_ATTR { return hn::Mul(e, scale); });
+    const V factor = set(1 / sum);
+    map(exps, y, n, [&](V e) HWY_ATTR { return hn::Mul(e, factor); });
   }
 }
 
@@ -75,7 +78,7 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
     return columns == kLanes ? load(from) : load_part(from, columns);
   };
   V top = set(-kInfinity), sum = set(0);
-  for (int64_t i = 0; i < n; ++i) top = larger(top, at(i));
+  for (int64_t i = 0; i < n; ++i) top = hn::Max(top, at(i));
   for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, exp(hn::Sub(at(i), top)));
   const V factor = kLog ? log(sum) : hn::Div(set(1), sum);
   for (int64_t i = 0; i < n; ++i) {
