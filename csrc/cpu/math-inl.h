@@ -54,11 +54,6 @@ HWY_INLINE V product_error(V a, V b, V product) {
 
 // ---- exponentials ----
 
-// 2^k, k a whole number from -126 to 127.
-HWY_INLINE V power_of_two(V k) {
-  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(DI(), k), hn::Set(DI(), 127))));
-}
-
 // x 2^k, k a whole number, rounded once also where it is subnormal or infinite.
 HWY_INLINE V scale(V x, V k) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -80,40 +75,46 @@ HWY_INLINE V reduce_exp(V x, V& k) {
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
 
+// The same with 2^k for |x| < 87: its exponent is what the rounding left in the low bits.
+HWY_INLINE V reduce_exp_power(V x, V& power) {
+  const V magic = set(0x1.8p23f + 127), rounded = hn::MulAdd(x, set(1.44269504f), magic), k = hn::Sub(rounded, magic);
+  power = hn::BitCast(D(), hn::ShiftLeft<23>(hn::BitCast(DI(), rounded)));
+  return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
+}
+
 // (e^r - 1) / r for |r| <= ln 2 / 2
 HWY_INLINE V exp_slope(V r) {
   return polynomial(r, 1.0f, 0.5f, 0.16666542f, 0.0416662805f, 0.00836664438f, 0.00139465544f);
 }
 
-// e^(x + low) = p 2^k, p near 1, |low| small. What multiplies a tiny e^x is multiplied in before scale() rounds it to a
-// subnormal; what e^x is too large for, too.
-HWY_INLINE V exp_parts(V x, V low, V& k) {
-  const V r = hn::Add(reduce_exp(limit(x, -150.0f, 100.0f), k), low);
-  return hn::MulAdd(r, exp_slope(r), set(1.0f));
-}
-
-HWY_INLINE V exp_parts(V x, V& k) {
-  const V r = reduce_exp(limit(x, -150.0f, 100.0f), k);
-  return hn::MulAdd(r, exp_slope(r), set(1.0f));
-}
+// e^r = 1 + r slope = p, e^x = p 2^k. What multiplies a tiny e^x is multiplied with p, before scale() rounds to a
+// subnormal.
+HWY_INLINE V exp_of_reduced(V r) { return hn::MulAdd(r, exp_slope(r), set(1.0f)); }
 
 HWY_INLINE V exp(V x) {
   V k;
-  const V p = exp_parts(x, k);
-  return scale(p, k);
+  const V r = reduce_exp(limit(x, -150.0f, 100.0f), k);
+  return scale(exp_of_reduced(r), k);
+}
+
+// The same for x <= 0.
+HWY_INLINE V exp_of_negative(V x) {
+  V k;
+  const V r = reduce_exp(hn::Max(set(-150.0f), x), k);
+  return scale(exp_of_reduced(r), k);
 }
 
 HWY_INLINE V exp2(V x) {
   const V bounded = limit(x, -160.0f, 140.0f), k = hn::Round(bounded);
   const V r = hn::Mul(hn::Sub(bounded, k), set(0.693147181f));
-  return scale(hn::MulAdd(r, exp_slope(r), set(1.0f)), k);
+  return scale(exp_of_reduced(r), k);
 }
 
 // e^x - 1, exact to the last bits near 0.
 HWY_INLINE V expm1(V x) {
   V k;
   const V r = reduce_exp(limit(x, -30.0f, 100.0f), k);
-  const V rest = hn::Sub(set(1.0f), power_of_two(hn::Neg(hn::Min(k, set(100.0f)))));
+  const V rest = hn::Sub(set(1.0f), scale(set(1.0f), hn::Neg(k)));
   const V result = scale(hn::MulAdd(r, exp_slope(r), rest), k);
   return hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, nan_or(x, result));
 }
@@ -153,8 +154,8 @@ HWY_INLINE V log1p(V x) {
 
 // t / (t + 2), t = e^|2 x| - 1
 HWY_INLINE V tanh(V x) {
-  V k;
-  const V a = hn::Min(set(10.0f), hn::Abs(x)), r = reduce_exp(hn::Add(a, a), k), power = power_of_two(k);
+  V power;
+  const V a = hn::Min(set(10.0f), hn::Abs(x)), r = reduce_exp_power(hn::Add(a, a), power);
   const V t = hn::MulAdd(power, hn::Mul(r, exp_slope(r)), hn::Sub(power, set(1.0f)));
   return hn::CopySign(hn::Div(t, hn::Add(t, set(2.0f))), x);
 }
@@ -268,54 +269,54 @@ HWY_INLINE V normal_tail_ratio(V u) {
 
 HWY_INLINE V erf(V x) {
   const V a = hn::Abs(x), square = hn::Mul(x, x);
-  const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.37612626f, 0.112836003f, -0.0268544443f, 0.00518953567f,
-                                        -0.000802084222f, 7.88912294e-05f));
+  const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.376123548f, 0.112804115f, -0.0267177075f,
+                                        0.00492478954f, -0.000566015602f));
   // log(1 - erf(a)) for 1 <= a, where that is as good as 0 beyond 4.05
-  const V exponent = polynomial(hn::Min(set(4.05f), a), -0.000353713403f, -1.12704003f, -0.638225615f, -0.103037409f,
-                                0.0218053367f, -0.00293961214f, 0.000185574521f);
-  V k;
-  const V r = reduce_exp(exponent, k);
-  const V rest = hn::Mul(hn::MulAdd(r, exp_slope(r), set(1.0f)), power_of_two(k));
+  const V exponent = polynomial(hn::Min(set(4.05f), a), -0.002671703f, -1.11743844f, -0.654488921f, -0.0886341706f,
+                                0.0147781195f, -0.00115042203f);
+  V power;
+  const V rest = hn::Mul(exp_of_reduced(reduce_exp_power(exponent, power)), power);
   return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, hn::CopySign(hn::Sub(set(1.0f), rest), x));
 }
 
 // x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits; what t^2 and u
 // lost by rounding is put back to first order (the ratio goes with about the power 1 + 1.84 u of u).
 HWY_INLINE V gelu(V x) {
-  const V one = set(1.0f), t = hn::Min(hn::Abs(x), set(20.0f));
+  const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond, the tail is 0
   const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);
   const V c = set(0.28125f), divisor = hn::MulAdd(t, c, one), u = hn::Div(one, divisor);
   const V divisor_lost = hn::MulAdd(t, c, hn::Sub(one, divisor));
   const V u_lost = hn::NegMulAdd(u, divisor_lost, hn::NegMulAdd(u, divisor, one));
   const V lost = hn::MulAdd(hn::MulAdd(u, set(1.84f), one), u_lost, hn::Mul(square_lost, set(-0.5f)));
   V k;
-  const V p = exp_parts(hn::Mul(square, set(-0.5f)), lost, k);
+  const V p = exp_of_reduced(hn::Add(reduce_exp(hn::Mul(square, set(-0.5f)), k), lost));
   const V tail = scale(hn::Mul(hn::Mul(hn::CopySign(t, x), normal_tail_ratio(u)), p), k);
-  return nan_or(x, hn::IfThenElse(hn::Lt(x, hn::Zero(D())), tail, hn::Sub(x, tail)));
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(D())), tail, hn::Sub(x, tail));
 }
 
 // ---- sigmoids ----
 
 HWY_INLINE V sigmoid(V x) {
-  const V e = exp(hn::Neg(hn::Abs(x)));
+  const V e = exp_of_negative(hn::Neg(hn::Abs(x)));
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), e, set(1.0f)), hn::Add(set(1.0f), e));
 }
 
-// x / (1 + e^-(u + low)), |low| small
-HWY_INLINE V times_sigmoid(V x, V u, V low) {
-  V k;
-  const M negative = hn::Lt(u, hn::Zero(D()));
-  const V p = exp_parts(hn::Neg(hn::Abs(u)), hn::IfThenElse(negative, low, hn::Neg(low)), k);
-  const V e = scale(p, k);
-  const V numerator = hn::IfThenElse(negative, scale(hn::Mul(hn::Max(x, set(-200.0f)), p), k), x);
-  return hn::Div(numerator, hn::Add(set(1.0f), e));
+// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, x > -200.
+HWY_INLINE V times_sigmoid(V x, V r, V k) {
+  const V p = exp_of_reduced(r);
+  const V numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(D())), scale(hn::Mul(x, p), k), x);
+  return hn::Div(numerator, hn::Add(set(1.0f), scale(p, k)));
 }
 
-HWY_INLINE V silu(V x) { return nan_or(x, times_sigmoid(x, x, hn::Zero(D()))); }
+HWY_INLINE V silu(V x) {
+  V k;
+  const V r = reduce_exp(hn::Max(set(-150.0f), hn::Neg(hn::Abs(x))), k);
+  return times_sigmoid(hn::Max(set(-200.0f), x), r, k);
+}
 
 // x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with u in two floats: an error in it is one of its exponential.
 HWY_INLINE V gelu_tanh(V x) {
-  const V t = hn::Min(hn::Max(x, set(-20.0f)), set(20.0f));
+  const V t = limit(x, -11.5f, 11.5f);  // beyond, the sigmoid is 0 or 1
   const V square = hn::Mul(t, t), square_low = product_error(t, t, square);
   constexpr float kC1 = 1.59576917f, kC1Low = -4.53406804e-8f, kC3 = 0.0713548139f, kC3Low = 2.3988324e-9f;
   const V c3 = set(kC3), cube = hn::Mul(square, c3);
@@ -326,20 +327,23 @@ HWY_INLINE V gelu_tanh(V x) {
       hn::Add(hn::Add(hn::Sub(set(kC1), back), hn::Sub(cube, hn::Sub(sum, back))), hn::Add(cube_low, set(kC1Low)));
   const V u = hn::Mul(t, sum);
   const V u_low = hn::MulAdd(t, sum_low, product_error(t, sum, u));
-  return nan_or(x, times_sigmoid(x, u, u_low));
+  V k;
+  const V sign = hn::And(u, set(-0.0f));
+  const V r = hn::Sub(reduce_exp(hn::Neg(hn::Abs(u)), k), hn::Xor(u_low, sign));
+  return times_sigmoid(hn::Max(set(-200.0f), x), r, k);
 }
 
 HWY_INLINE V softplus(V x) {
-  return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Zero(D()), x), log1p(exp(hn::Neg(hn::Abs(x)))));
+  return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Zero(D()), x),
+                 log1p(exp_of_negative(hn::Neg(hn::Abs(x)))));
 }
 
 // x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
 HWY_INLINE V mish(V x) {
   V k;
-  const V bounded = hn::Max(x, set(-200.0f));
-  const V p = exp_parts(hn::Min(x, set(20.0f)), k), e = scale(p, k), e2 = hn::Add(e, set(2.0f));
-  const V result = hn::Div(scale(hn::Mul(bounded, hn::Mul(p, e2)), k), hn::MulAdd(e, e2, set(2.0f)));
-  return nan_or(x, hn::IfThenElse(hn::Gt(x, set(20.0f)), x, result));
+  const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k)), e = scale(p, k), e2 = hn::Add(e, set(2.0f));
+  const V numerator = scale(hn::Mul(hn::Max(set(-200.0f), x), hn::Mul(p, e2)), k);
+  return hn::IfThenElse(hn::Gt(x, set(20.0f)), x, hn::Div(numerator, hn::MulAdd(e, e2, set(2.0f))));
 }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

@@ -38,17 +38,17 @@ HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
   int64_t i = 0;
   for (; i + kWays * kLanes <= n; i += kWays * kLanes)
     for (int k = 0; k < kWays; ++k) {
-      const V e = exp(hn::Sub(load(x + i + k * kLanes), shift));
+      const V e = exp_of_negative(hn::Sub(load(x + i + k * kLanes), shift));
       store(e, exps + i + k * kLanes);
       sum[k] = hn::Add(sum[k], e);
     }
   for (; i + kLanes <= n; i += kLanes) {
-    const V e = exp(hn::Sub(load(x + i), shift));
+    const V e = exp_of_negative(hn::Sub(load(x + i), shift));
     store(e, exps + i);
     sum[0] = hn::Add(sum[0], e);
   }
   if (i < n) {
-    const V e = exp(hn::Sub(load_part(x + i, n - i, -kInfinity), shift));
+    const V e = exp_of_negative(hn::Sub(load_part(x + i, n - i, -kInfinity), shift));
     store_part(e, exps + i, n - i);
     sum[1] = hn::Add(sum[1], hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n - i)), e));
   }
@@ -79,11 +79,11 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
   };
   V top = set(-kInfinity), sum = set(0);
   for (int64_t i = 0; i < n; ++i) top = hn::Max(top, at(i));
-  for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, exp(hn::Sub(at(i), top)));
+  for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, exp_of_negative(hn::Sub(at(i), top)));
   const V factor = kLog ? log(sum) : hn::Div(set(1), sum);
   for (int64_t i = 0; i < n; ++i) {
     const V shifted = hn::Sub(at(i), top);
-    const V result = kLog ? hn::Sub(shifted, factor) : hn::Mul(exp(shifted), factor);
+    const V result = kLog ? hn::Sub(shifted, factor) : hn::Mul(exp_of_negative(shifted), factor);
     T* to = reinterpret_cast<T*>(y + i * y_stride);
     if (columns == kLanes)
       store(result, to);
