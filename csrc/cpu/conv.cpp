@@ -139,9 +139,9 @@ Prepared prepare(const Call& call) {
   ConvState& s = *state;
   set_geometry(s, x, w, out, attrs);
   set_chunks(s);
-  if (x.ring > 0 && x.ring < s.num_rows) {
-    fail(kName, "x: got a ring of ", x.ring, " rows, need ", s.num_rows);
-  }
+  const int64_t window = (s.kernel_h - 1) * s.dilation_h + 1;
+  if (x.ring < 0 || (x.ring > 0 && x.ring < std::min(window, s.in_h)))
+    fail(kName, "x: got a ring of ", x.ring, " rows, need the ", window, " of a window");
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
   for (int e = 0; e < s.epilogue.num_extra; ++e) {
     const Tensor& extra = call.inputs[s.epilogue.extra_operand[e]];
