@@ -12,6 +12,7 @@ from hexane.graph import Graph
 from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand
 from hexane.passes.fold import fold
+from hexane.passes.fold_batch_norm import fold_batch_norm
 from hexane.passes.fp16 import to_fp16
 from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
@@ -19,7 +20,7 @@ from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
-from hexane.pipeline import passes
+from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference
 from hexane.targets import load_target
@@ -65,6 +66,12 @@ def attention() -> hx.Tensor:
     return hx.transpose(q, perm=(0, 2, 1, 3)) @ hx.transpose(k, perm=(0, 2, 3, 1))
 
 
+def normed(y: hx.Tensor, axis: int = 1) -> hx.Tensor:
+    channels = y.shape[axis]
+    params = normal(channels), rng.uniform(0.5, 2, channels).astype(np.float32), normal(channels), normal(channels)
+    return hx.batch_norm(y, *params, axis=axis)
+
+
 def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
     """The op's operand is read by somebody else too."""
     y = conv(image(), 4)
@@ -77,6 +84,21 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
     "fuse_clip": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=0.0, beta=6.0)),
+    "fold_batch_norm": (fold_batch_norm, lambda: normed(hx.conv(image(), normal(4, 3, 3, 3), normal(4)))),
+    "fold_batch_norm_nhwc": (
+        fold_batch_norm,
+        lambda: normed(hx.conv(hx.input("x", (1, 6, 5, 4)), normal(6, 2, 3, 1), groups=2, layout="nhwc"), axis=3),
+    ),
+    "fold_batch_norm_conv_transpose": (
+        fold_batch_norm, lambda: normed(hx.conv_transpose(image(4), normal(4, 3, 3, 3), strides=2, groups=2))
+    ),
+    "fold_batch_norm_matmul": (fold_batch_norm, lambda: normed(hx.matmul(hx.input("x", (5, 3)), normal(4, 3), transpose_y=True))),
+    "fold_batch_norm_chain": (
+        fold_batch_norm, lambda: (normed(conv(image(), 4)) * normal(4, 1, 1) - normal(1, 4, 1, 1)) / normal(4, 1, 1)
+    ),
+    "fold_batch_norm_from_a_constant": (
+        fold_batch_norm, lambda: normal(4) - hx.input("x", (2, 5, 3)) @ normal(3, 4)
+    ),
     "fuse_bias_matmul": (fuse_bias, lambda: normal(1, 1, 4) + (hx.input("x", (1, 2, 3)) @ normal(3, 4))),
     "fuse_bias_conv": (fuse_bias, lambda: conv(image(), 4) + normal(4, 1, 1)),
     "fuse_transpose": (fuse_transpose, attention),
@@ -107,6 +129,27 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
     "clip_at_minus_zero": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=-0.0)),
     "clip_of_integers": (fuse_clip, lambda: hx.clip(hx.input("x", (4,), "int32"), alpha=0, beta=6)),
+    "a_batch_norm_whose_operand_is_shared": (fold_batch_norm, lambda: shared(normed)),
+    "a_batch_norm_after_weights_that_are_computed": (
+        fold_batch_norm, lambda: normed(hx.conv(image(), hx.input("w", (4, 3, 3, 3))))
+    ),
+    "a_batch_norm_after_a_bias_that_is_computed": (
+        fold_batch_norm, lambda: normed(hx.conv(image(), normal(4, 3, 3, 3), hx.input("b", (4,))))
+    ),
+    "a_batch_norm_of_rows": (fold_batch_norm, lambda: normed(hx.input("x", (2, 5, 3)) @ normal(3, 4))),
+    "a_batch_norm_of_parameters_that_are_computed": (
+        fold_batch_norm, lambda: hx.batch_norm(conv(image(), 4), hx.input("m", (4,)), normal(4) ** 2)
+    ),
+    "a_batch_norm_of_negative_variance": (
+        fold_batch_norm, lambda: hx.batch_norm(conv(image(), 4), normal(4), np.full(4, -1, "f"))
+    ),
+    "a_scale_under_which_weights_vanish": (fold_batch_norm, lambda: conv(image(), 4) * np.full((4, 1, 1), 1e-40, "f")),
+    "a_scale_of_one_number": (fold_batch_norm, lambda: (hx.input("x", (2, 3)) @ normal(3, 4)) * 0.3),
+    "a_scale_that_fp16_weights_cannot_hold": (
+        fold_batch_norm,
+        lambda: (hx.input("x", (2, 3), "fp16") @ normal(3, 4).astype("e")) * np.full(4, 0.3, "e"),
+    ),
+    "a_quotient_of_a_constant": (fold_batch_norm, lambda: normal(4) / (hx.input("x", (2, 3)) @ normal(3, 4))),
     "a_bias_that_has_another_user_of_the_product": (fuse_bias, lambda: shared(lambda y: y + normal(4, 1, 1))),
     "a_bias_along_rows": (fuse_bias, lambda: (hx.input("x", (4, 3)) @ normal(3, 4)) + normal(4, 1)),
     "a_bias_that_widens": (fuse_bias, lambda: (hx.input("x", (1, 3)) @ normal(3, 4)) + normal(2, 4)),
@@ -158,6 +201,49 @@ def test_a_residual_goes_to_the_later_of_two_convolutions() -> None:
     fused = [node for node in graph.nodes if node.op == "conv" and node.attrs["epilogue"]]
     assert len(fused) == 1
     assert fused[0] is graph.outputs[0].value.node
+
+
+def test_folding_a_batch_norm_leaves_the_weights_to_their_other_readers() -> None:
+    x, weight, bias = image(), hx.const(normal(4, 3, 3, 3)), hx.const(normal(4))
+    graph = hx.graph(
+        [normed(hx.conv(x, weight, bias)), hx.relu(hx.conv(x, weight, bias)), hx.exp(weight), normed(bias, 0)]
+    )
+    folded = fold_batch_norm(graph)
+    want, got = run_reference(graph, feeds(graph)), run_reference(folded, feeds(graph))
+    np.testing.assert_array_equal(got["relu"], want["relu"])
+    assert_same_meaning(graph, folded)
+
+
+def test_two_batch_norms_of_one_convolution_both_stay() -> None:
+    y = conv(image(), 4)
+    graph = hx.graph([normed(y), normed(y)])
+    assert print_graph(fold_batch_norm(graph)) == print_graph(graph)
+
+
+def test_a_chain_of_scales_is_rounded_once() -> None:
+    x, weight = hx.input("x", (1, 3)), normal(3, 4)
+    scales = [rng.uniform(0.5, 2, 4).astype(np.float32) for _ in range(5)]
+    y = x @ weight
+    for scale in scales:
+        y = y * scale
+    (weights,) = (n.data for n in fold_batch_norm(hx.graph(y)).nodes if n.op == "const" and n.types[0].shape == (3, 4))
+    wide = weight * np.prod(np.array(scales, np.float64), axis=0)
+    np.testing.assert_array_equal(weights, wide.astype(np.float32))
+
+
+def test_folding_a_batch_norm_keeps_small_integers_exact() -> None:
+    def whole(*shape: int) -> np.ndarray:
+        return rng.integers(-3, 4, shape).astype(np.float32)
+
+    y = hx.conv(image(), whole(4, 3, 3, 3), whole(4), pad=1)
+    scales = np.array([0.25, 1, 4, 16], np.float32)
+    y = hx.batch_norm(y, whole(4), scales, whole(4) * 2, whole(4), epsilon=0.0) * 0.5
+    graph = hx.graph(hx.relu(y))
+    values = {"x": whole(1, 3, 6, 5)}
+    folded = lower(graph, HOST)
+    assert not any(node.op == "batch_norm" for node in folded.nodes)
+    np.testing.assert_array_equal(run_reference(folded, values)["relu"], run_reference(graph, values)["relu"])
+    np.testing.assert_array_equal(hx.compile(graph)(values), run_reference(graph, values)["relu"])
 
 
 def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:

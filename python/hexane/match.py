@@ -29,6 +29,14 @@ def operands_with_scalar(node: Node, number: float, rtol: float = 0.0) -> Value 
     return None
 
 
+def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
+    """Whether the value's only extent is all of that axis of the shape it broadcasts to."""
+    if value.type.rank > len(shape):
+        return False
+    padded = (1,) * (len(shape) - value.type.rank) + value.shape
+    return all(d == (shape[i] if i == axis else 1) for i, d in enumerate(padded))
+
+
 def use_counts(graph: Graph) -> Counter[Value]:
     """How often each value is read, outputs and updates included."""
     counts = Counter(v for node in graph.nodes for v in node.inputs if v is not None)

@@ -1,7 +1,7 @@
 """Moves the addition of a per-column or per-channel constant into the op before it."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, use_counts
+from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 
 _FUSABLE = ("matmul", "conv", "conv_transpose")
@@ -27,7 +27,7 @@ def fuse_bias(graph: Graph) -> Graph:
             if old is None or counts[old] != 1:
                 continue
             axis = len(maker.types[0].shape) - 1 if maker.op == "matmul" else 1
-            if maker.types[0] != node.types[0] or not _only_along(bias, axis, maker.types[0].shape):
+            if maker.types[0] != node.types[0] or not only_along(bias, axis, maker.types[0].shape):
                 continue
             flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]
             sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
@@ -35,11 +35,3 @@ def fuse_bias(graph: Graph) -> Graph:
         return None
 
     return graph.rewrite(change)
-
-
-def _only_along(bias: Value, axis: int, shape: tuple[int, ...]) -> bool:
-    """Whether the value's only extent is all of that axis of the shape it broadcasts to."""
-    if bias.type.rank > len(shape):
-        return False
-    padded = (1,) * (len(shape) - bias.type.rank) + bias.shape
-    return all(d == (shape[i] if i == axis else 1) for i, d in enumerate(padded))

@@ -1,0 +1,133 @@
+"""Folds batch normalisation, and other scales and shifts of channels, into the weights before it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.match import made_by, only_along, use_counts
+from hexane.ops import OPS, apply
+
+_FOLDABLE = ("conv", "conv_transpose", "matmul")
+_FP32_EPSILON = 2.0**-23
+
+
+class _Affine(NamedTuple):
+    """y * scale + shift, by channel, in fp64."""
+
+    scale: Array
+    shift: Array
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """batch_norm(conv(%x, %w, %b), %mean, %var, %gamma, %beta)  ->  conv(%x, %w * s, (%b - %mean) * s + %beta)
+
+    Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant for
+    each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new constants, a
+    chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32 rounding does.
+    """
+    counts = use_counts(graph)
+    folded: dict[Value, tuple[Node, _Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        for i, product in enumerate(inputs[:2]):
+            maker = made_by(product, *_FOLDABLE)
+            if product is None or maker is None or counts[node.inputs[i]] != 1 or maker.types != node.types:  # type: ignore[index]
+                continue
+            affine = _affine(node, inputs, i, _channel_axis(maker))
+            if affine is None or maker.attrs["epilogue"]:
+                continue
+            base, before = folded.get(product, (maker, None))
+            if before is not None:
+                affine = _Affine(before.scale * affine.scale, before.shift * affine.scale + affine.shift)
+            operands = _scaled(base, affine)
+            if operands is None:
+                continue
+            sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+            result = apply(OPS[base.op], operands, base.attrs, sources)
+            folded[result[0]] = (base, affine)
+            return result
+        return None
+
+    return graph.rewrite(change)
+
+
+def _channel_axis(maker: Node) -> int:
+    return 1 if maker.attrs.get("layout") == "nchw" else maker.types[0].rank - 1
+
+
+def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> _Affine | None:
+    """What the node does to each channel of its input i, if it does the same to all of a channel."""
+    shape = node.types[0].shape
+    ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
+    if node.op == "batch_norm" and i == 0 and node.attrs["axis"] == axis:
+        params = [
+            _numbers(v) if v is not None else d for v, d in zip(inputs[1:], (zeros, ones, ones, zeros), strict=True)
+        ]
+        if any(p is None for p in params):
+            return None
+        mean, variance, gamma, beta = params
+        with np.errstate(all="ignore"):
+            scale = gamma / np.sqrt(variance + node.attrs["epsilon"])
+        return _Affine(scale, beta - mean * scale)
+    if node.op not in ("add", "sub", "mul", "real_div") or node.attrs["epilogue"]:
+        return None
+    other = inputs[1 - i]
+    numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
+    if numbers is None:
+        return None
+    with np.errstate(all="ignore"):
+        match node.op, i:
+            case "add", _:
+                return _Affine(ones, numbers)
+            case "sub", _:
+                return _Affine(ones, -numbers) if i == 0 else _Affine(-ones, numbers)
+            case "mul", _:
+                return _Affine(numbers, zeros)
+            case "real_div", 0:
+                return _Affine(1 / numbers, zeros)
+    return None
+
+
+def _numbers(value: Value) -> Array | None:
+    if value.node.op != "const":
+        return None
+    assert value.node.data is not None
+    return value.node.data.astype(np.float64).reshape(-1)
+
+
+def _scaled(maker: Node, affine: _Affine) -> list[Value] | None:
+    """Operands with which the op computes its result * scale + shift."""
+    x, weight, bias = maker.inputs
+    assert x is not None
+    assert weight is not None
+    wide = None if weight.node.op != "const" else weight.node.data
+    offset = np.zeros_like(affine.shift) if bias is None else _numbers(bias)
+    if wide is None or offset is None:
+        return None
+    new_bias = _constant(offset * affine.scale + affine.shift, weight)
+    if (affine.scale == 1).all():
+        new_weight: Value | None = weight
+    else:
+        new_weight = _constant(wide.astype(np.float64) * _over_weight(affine.scale, maker, weight.shape), weight)
+    return None if new_weight is None or new_bias is None else [x, new_weight, new_bias]
+
+
+def _over_weight(scale: Array, maker: Node, shape: tuple[int, ...]) -> Array:
+    """The scale of each output channel in a shape that broadcasts over the weight."""
+    if maker.op == "matmul":
+        return scale[:, None] if maker.attrs["transpose_y"] else scale
+    spatial = (1,) * (len(shape) - 2)
+    if maker.op == "conv":
+        return scale.reshape(-1, 1, *spatial)
+    # (in, out / groups, ..): the inputs of a group reach the outputs of that group only.
+    groups: int = maker.attrs["groups"]
+    return np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0).reshape(*shape[:2], *spatial)
+
+
+def _constant(wide: Array, like: Value) -> Value | None:
+    """The array in the value's dtype, unless that overflows, underflows or is coarser than fp32."""
+    with np.errstate(all="ignore"):
+        narrow = wide.astype(like.dtype.numpy)
+        fits = np.abs(narrow.astype(np.float64) - wide) <= _FP32_EPSILON * np.abs(wide)
+    return constant(narrow, like.node.sources) if fits.all() else None
