@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP32, FP64, DType
+from hexane.dtypes import BOOL, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
@@ -166,22 +166,6 @@ def dropout(b: Builder, n: OnnxNode) -> Result:
         return [x]
     kind = BOOL if n.version >= 10 else x.dtype
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]
-
-
-def equal(b: Builder, n: OnnxNode) -> Result:
-    return b.equal(n.value(0), n.value(1))
-
-
-def widened(op: str) -> Any:
-    """Floats below fp32 are compared and rounded as they are; ONNX lets integers through some ops of floats."""
-
-    def run(b: Builder, n: OnnxNode) -> Result:
-        x = n.value(0)
-        if x.dtype.kind == "float":
-            return b.apply(op, x)
-        return cast(b, b.apply(op, cast(b, x, FP32 if x.dtype.bits <= 16 else FP64)), x.dtype)
-
-    return run
 
 
 HANDLERS = {

@@ -1,6 +1,7 @@
 """Convolutions and pooling."""
 
 from collections.abc import Sequence
+from operator import gt
 from typing import Any
 
 from hexane.errors import Error
@@ -66,6 +67,8 @@ def lp_pool(b: Builder, n: OnnxNode) -> Result:
     options = _pool(n, x)
     if options["ceil_mode"]:
         raise Error("ceil_mode: got 1, need 0")
+    if n.attrs["auto_pad"].startswith("SAME") and any(map(gt, options["strides"], options["kernel_sizes"])):
+        raise Error(f"got auto_pad {n.attrs['auto_pad']} with strides beyond the kernel, need pads")
     size = 1.0
     for k in options["kernel_sizes"]:
         size *= k
