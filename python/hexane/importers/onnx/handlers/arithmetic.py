@@ -2,7 +2,6 @@
 
 from functools import reduce
 from math import isnan
-from typing import Any
 
 import numpy as np
 
