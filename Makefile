@@ -12,11 +12,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
 .NOTPARALLEL:
-.PHONY: help run test test-long bench bench-alloc sanitize test-arm64 lint
+.PHONY: help run test test-long conformance bench bench-alloc sanitize test-arm64 lint
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
 	@echo "make test-long    the same with the slow tests"
+	@echo "make conformance  ONNX's own backend tests; writes docs/conformance.md"
 	@echo "make bench        speed, beside onnxruntime and OpenVINO"
 	@echo "make bench-alloc  the memory allocator on the MiniMalloc instances"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -31,6 +32,9 @@ test test-long: $(DONE)/package $(DONE)/test
 	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 	@echo "Python tests"
 	@$(BIN)/python -m pytest -q $(if $(filter test,$@),-m "not slow") $(ARGS)
+
+conformance: $(DONE)/package
+	@$(BIN)/python tests/conformance/run.py
 
 bench: $(DONE)/package $(DONE)/test $(DONE)/bench
 	@$(BIN)/python -m pytest -q benchmarks $(ARGS)

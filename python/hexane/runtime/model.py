@@ -137,7 +137,7 @@ def arguments(
     """What a call was given, in port order or by name. Raises Error for a wrong number or unknown names."""
     names = [p.name for p in inputs]
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-        given = dict(args[0])
+        given, args = dict(args[0]), ()
     elif not kwargs:
         return args
     else:
