@@ -13,6 +13,7 @@ from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand
 from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
+from hexane.passes.fold_pad import fold_pad
 from hexane.passes.fp16 import to_fp16
 from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
@@ -72,6 +73,10 @@ def normed(y: hx.Tensor, axis: int = 1) -> hx.Tensor:
     return hx.batch_norm(y, *params, axis=axis)
 
 
+def padded(x: hx.Tensor, value: float = 0.0, end: int = 2, **attrs: str) -> hx.Tensor:
+    return hx.pad(x, begin=(0, 0, 1, 0), end=(0, 0, end, 1), value=value, **attrs)
+
+
 def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
     """The op's operand is read by somebody else too."""
     y = conv(image(), 4)
@@ -98,6 +103,18 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "fold_batch_norm_from_a_constant": (
         fold_batch_norm, lambda: normal(4) - hx.input("x", (2, 5, 3)) @ normal(3, 4)
+    ),
+    "fold_pad_conv": (fold_pad, lambda: hx.conv(padded(image()), normal(4, 3, 3, 3), pad=(1, 0), strides=2)),
+    "fold_pad_nhwc": (
+        fold_pad,
+        lambda: hx.conv(
+            hx.pad(hx.input("x", (1, 6, 5, 4)), begin=(0, 1, 0, 0), end=(0, 0, 2, 0)), normal(6, 4, 3, 3), layout="nhwc"
+        ),
+    ),
+    "fold_pad_max_pool": (fold_pad, lambda: hx.max_pool(padded(image(), -math.inf), kernel_sizes=3, strides=2)),
+    "fold_pad_avg_pool": (fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=3, strides=2)),
+    "fold_pad_shared": (
+        fold_pad, lambda: (lambda y: [hx.conv(y, normal(4, 3, 3, 3)), hx.conv(y, normal(4, 3, 1, 1)), hx.exp(y)])(padded(image()))
     ),
     "fuse_bias_matmul": (fuse_bias, lambda: normal(1, 1, 4) + (hx.input("x", (1, 2, 3)) @ normal(3, 4))),
     "fuse_bias_conv": (fuse_bias, lambda: conv(image(), 4) + normal(4, 1, 1)),
@@ -150,6 +167,25 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         lambda: (hx.input("x", (2, 3), "fp16") @ normal(3, 4).astype("e")) * np.full(4, 0.3, "e"),
     ),
     "a_quotient_of_a_constant": (fold_batch_norm, lambda: normal(4) / (hx.input("x", (2, 3)) @ normal(3, 4))),
+    "a_pad_with_another_value": (fold_pad, lambda: hx.conv(padded(image(), 1.0), normal(4, 3, 3, 3))),
+    "a_pad_with_minus_zero": (fold_pad, lambda: hx.conv(padded(image(), -0.0), normal(4, 3, 3, 3))),
+    "a_pad_in_another_mode": (fold_pad, lambda: hx.conv(padded(image(), mode="edge"), normal(4, 3, 3, 3))),
+    "a_pad_that_cuts_off": (fold_pad, lambda: hx.conv(padded(image(), end=-1), normal(4, 3, 3, 3))),
+    "a_pad_of_channels": (
+        fold_pad, lambda: hx.conv(hx.pad(image(), begin=(0, 1, 1, 1), end=(0, 0, 1, 1)), normal(2, 4, 3, 3))
+    ),
+    "a_pad_before_a_transposed_convolution": (fold_pad, lambda: hx.conv_transpose(padded(image()), normal(3, 4, 3, 3))),
+    "zeros_before_a_max_pool": (fold_pad, lambda: hx.max_pool(padded(image()), kernel_sizes=3)),
+    "a_pad_as_wide_as_the_window": (fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=2)),
+    "a_pad_before_an_avg_pool_that_leaves_out_its_own": (
+        fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=3, pad=(1, 0))
+    ),
+    "a_pad_in_which_a_rounded_up_window_begins": (
+        fold_pad,
+        lambda: hx.avg_pool(
+            hx.pad(hx.input("x", (1, 1, 3)), begin=(0, 0, 0), end=(0, 0, 1)), kernel_sizes=2, strides=3, ceil_mode=True
+        ),
+    ),
     "a_bias_that_has_another_user_of_the_product": (fuse_bias, lambda: shared(lambda y: y + normal(4, 1, 1))),
     "a_bias_along_rows": (fuse_bias, lambda: (hx.input("x", (4, 3)) @ normal(3, 4)) + normal(4, 1)),
     "a_bias_that_widens": (fuse_bias, lambda: (hx.input("x", (1, 3)) @ normal(3, 4)) + normal(2, 4)),
@@ -185,6 +221,14 @@ def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
     assert print_graph(before) != print_graph(after)
     assert_same_meaning(before, after, loose=run is to_fp16)
     golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_what_passes_make_of_a_graph_runs(name: str) -> None:
+    before = hx.graph(FIRES[name][1]())
+    want, got = run_reference(before, feeds(before)), hx.compile(before)(feeds(before))
+    for port, array in (got if len(want) > 1 else {next(iter(want)): got}).items():
+        assert_close(array, want[port])
 
 
 @pytest.mark.parametrize("name", LEAVES)

@@ -9,6 +9,7 @@ from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand
 from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
+from hexane.passes.fold_pad import fold_pad
 from hexane.passes.fp16 import to_fp16
 from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
@@ -41,6 +42,7 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         Pass("fuse_clip", fuse_clip),
         # Before precision drops: weights are scaled in fp64 and rounded once.
         Pass("fold_batch_norm", fold_batch_norm),
+        Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),

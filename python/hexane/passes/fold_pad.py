@@ -1,0 +1,55 @@
+"""Lets convolutions and pools pad for themselves."""
+
+import math
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+
+
+def fold_pad(graph: Graph) -> Graph:
+    """conv(pad(%x) {begin=(0, 0, 1, 1), end=(0, 0, 2, 2)}, %w) {pad=(0, 0, 0, 0)}  ->  conv(%x, %w) {pad=(1, 2, 1, 2)}
+
+    Where constants are added to spatial axes only, and they are what the op itself pads with: 0 for conv and avg_pool, -inf
+    for max_pool. avg_pool then counts its padding, which it must not already leave out. What else reads the pad keeps it.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        pad = made_by(inputs[0], "pad") if node.op in _FILL else None
+        if pad is None or node.attrs.get("epilogue"):
+            return None
+        attrs = _padded(node, pad)
+        if attrs is None:
+            return None
+        try:
+            result = apply(OPS[node.op], [pad.inputs[0], *inputs[1:]], attrs, node.sources)
+        except Error:  # a pool takes less padding than its kernel reaches
+            return None
+        return result if result[0].type == node.types[0] else None  # rounded up, a window may begin in the end padding
+
+    return graph.rewrite(change)
+
+
+_FILL = {"conv": 0.0, "avg_pool": 0.0, "max_pool": -math.inf}
+
+
+def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
+    """The node's attributes when it pads as well as `pad` does; None where it cannot."""
+    begin, end, value = pad.attrs["begin"], pad.attrs["end"], pad.attrs["value"]
+    same_fill = value == _FILL[node.op] and math.copysign(1, value) == math.copysign(1, _FILL[node.op])
+    if pad.attrs["mode"] != "constant" or not same_fill or pad.types[0].dtype.kind != "float":
+        return None
+    rank = len(begin)
+    spatial = range(1, rank - 1) if node.attrs["layout"] == "nhwc" else range(2, rank)
+    if min(*begin, *end) < 0 or any(begin[i] or end[i] for i in range(rank) if i not in spatial):
+        return None
+    own: tuple[int, ...] = node.attrs["pad"]
+    added = tuple(p for i in spatial for p in (begin[i], end[i]))
+    attrs = {**node.attrs, "pad": tuple(a + b for a, b in zip(own, added, strict=True))}
+    if node.op == "avg_pool":
+        if node.attrs["exclude_padding"] and any(own):
+            return None
+        attrs["exclude_padding"] = False
+    return attrs
