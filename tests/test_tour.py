@@ -1,0 +1,72 @@
+"""A tour of the house: one small network through every stage, each stage printed and held as golden text."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from compare import assert_close
+
+import hexane as hx
+from hexane import _core
+from hexane.emit.plan import emit_plan
+from hexane.pipeline import compile_graph, lower
+from hexane.printer import print_graph
+from hexane.program import Program
+from hexane.reference import run_reference
+from hexane.targets import load_target
+
+
+def weights(*shape: int) -> np.ndarray:
+    """Small integers, so that every stage computes exactly the same."""
+    return (np.arange(np.prod(shape)).reshape(shape) % 5 - 2).astype(np.float32)
+
+
+def network() -> hx.Graph:
+    """Two convolutions with a residual, joined with their input, pooled, and a classifier."""
+    x = hx.input("image", (1, 2, 4, 4))
+    y = hx.relu(hx.conv(x, weights(4, 2, 3, 3), bias=weights(4), pad=1))
+    z = hx.relu(hx.conv(y, weights(4, 4, 1, 1)) + y)
+    pooled = hx.max_pool(hx.concat(y, z, axis=1), kernel_sizes=2, strides=2)
+    return hx.graph({"scores": hx.linear(hx.flatten(pooled), weights(3, 32), bias=weights(3))}, name="tour")
+
+
+def print_program(program: Program) -> str:
+    def view(v: object) -> str:
+        if v is None:
+            return "none"
+        buffer = program.buffers[v.buffer]  # type: ignore[attr-defined]
+        at = program.offsets[v.buffer] + v.offset  # type: ignore[attr-defined]
+        return f"{buffer.name or buffer.kind}+{at} {v.type}"  # type: ignore[attr-defined]
+
+    lines = [
+        f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps
+    ]
+    sizes = f"arena {program.arena_bytes} (bound {program.arena_bound}), weights {program.weights_bytes}"
+    return "\n".join([*lines, sizes])
+
+
+def test_a_network_goes_through_the_house(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    target = load_target("host")
+    graph = network()
+    golden("tour/1_graph", print_graph(graph, sources=False))
+
+    lowered = lower(graph, target)
+    golden("tour/2_lowered", print_graph(lowered, sources=False))
+
+    program = compile_graph(graph, target)
+    golden("tour/3_program", print_program(program))
+
+    sections = emit_plan(program)
+    plan = _core.plan_write(sections)
+    assert _core.plan_read(plan).keys() == sections.keys()
+
+    image = weights(1, 2, 4, 4)
+    (got,) = _core.Program(plan, threads=2).run([image])
+    want = run_reference(graph, {"image": image})["scores"]
+    np.testing.assert_array_equal(got, want)
+
+    net = hx.compile(graph)
+    net.save(tmp_path / "tour.hxp")
+    assert (tmp_path / "tour.hxp").read_bytes() == plan
+    np.testing.assert_array_equal(hx.load(tmp_path / "tour.hxp")(image), want)
+    assert_close(hx.compile(hx.parse(str(graph), graph.constants()))(image), want)
