@@ -21,6 +21,7 @@ from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference
@@ -85,6 +86,7 @@ def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
 
 FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
+    "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
     "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from compare import assert_close
 
 import hexane as hx
+from compare import assert_close
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph, lower
@@ -38,9 +38,7 @@ def print_program(program: Program) -> str:
         at = program.offsets[v.buffer] + v.offset  # type: ignore[attr-defined]
         return f"{buffer.name or buffer.kind}+{at} {v.type}"  # type: ignore[attr-defined]
 
-    lines = [
-        f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps
-    ]
+    lines = [f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps]
     sizes = f"arena {program.arena_bytes} (bound {program.arena_bound}), weights {program.weights_bytes}"
     return "\n".join([*lines, sizes])
 

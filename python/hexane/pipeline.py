@@ -18,6 +18,7 @@ from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.place import place
+from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.program import Program
 from hexane.targets import Target
 
@@ -35,6 +36,7 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
     """The passes from the user's graph to what the kernels run."""
     return [
         Pass("expand", expand),
+        Pass("split_conv_3d", split_conv_3d),
         Pass("fold", fold),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
         Pass("fuse_gelu", fuse_gelu),

@@ -1,0 +1,65 @@
+"""Writes 3-D convolutions as sums of 2-D ones, which have a kernel."""
+
+from typing import Any
+
+from hexane.dtypes import FP32
+from hexane.graph import Graph, Node, Value
+from hexane.ops.conv import pairs
+from hexane.passes.expand import Emit
+
+
+def split_conv_3d(graph: Graph) -> Graph:
+    """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
+
+    Each with depth folded into the batch, in fp32, rounded once at the end to the model's dtype. Channels first only.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = inputs[0]
+        if node.op != "conv" or x is None or x.type.rank != 5 or node.attrs["layout"] != "nchw":
+            return None
+        b = Emit(node.sources)
+        wide = [None if v is None or v.dtype is FP32 else b.cast(v, dtype=FP32) for v in inputs]
+        operands = [w or v for w, v in zip(wide, inputs, strict=True)]
+        total = _sum_of_taps(b, node.types[0].shape, operands, node.attrs)
+        return (total if node.types[0].dtype is FP32 else b.cast(total, dtype=node.types[0].dtype),)
+
+    return graph.rewrite(change)
+
+
+def _sum_of_taps(b: Any, out: tuple[int, ...], operands: list[Value | None], attrs: Any) -> Value:
+    x, weight, bias = operands
+    assert x is not None
+    assert weight is not None
+    depth, *plane = pairs(attrs["pad"])
+    x = b.pad(x, begin=(0, 0, depth[0], 0, 0), end=(0, 0, depth[1], 0, 0))
+    n, c, _, h, w = x.shape
+    stride, dilation = attrs["strides"][0], attrs["dilations"][0]
+    flat = {
+        "strides": attrs["strides"][1:],
+        "dilations": attrs["dilations"][1:],
+        "pad": tuple(p for pair in plane for p in pair),
+        "groups": attrs["groups"],
+    }
+    total = None
+    for tap in range(weight.shape[2]):
+        start = tap * dilation
+        slab = b.slice_by_index(
+            x,
+            begin=(0, 0, start, 0, 0),
+            end=(n, c, start + (out[2] - 1) * stride + 1, h, w),
+            stride=(1, 1, stride, 1, 1),
+        )
+        images = b.reshape(b.transpose(slab, perm=(0, 2, 1, 3, 4)), shape=(n * out[2], c, h, w))
+        kernel = b.slice_by_index(
+            weight,
+            begin=(0, 0, tap, 0, 0),
+            end=(*weight.shape[:2], tap + 1, *weight.shape[3:]),
+        )
+        product = b.conv(
+            images, b.reshape(kernel, shape=(*weight.shape[:2], *weight.shape[3:])), None if tap else bias, **flat
+        )
+        total = product if total is None else b.add(total, product)
+    assert total is not None
+    stacked = b.reshape(total, shape=(n, out[2], out[1], *out[3:]))
+    return b.transpose(stacked, perm=(0, 2, 1, 3, 4))  # type: ignore[no-any-return]
