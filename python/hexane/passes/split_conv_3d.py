@@ -15,12 +15,11 @@ def split_conv_3d(graph: Graph) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = inputs[0]
-        if node.op != "conv" or x is None or x.type.rank != 5 or node.attrs["layout"] != "nchw":
+        if node.op != "conv" or node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
             return None
         b = Emit(node.sources)
         wide = [None if v is None or v.dtype is FP32 else b.cast(v, dtype=FP32) for v in inputs]
-        operands = [w or v for w, v in zip(wide, inputs, strict=True)]
+        operands = [w if w is not None else v for w, v in zip(wide, inputs, strict=True)]
         total = _sum_of_taps(b, node.types[0].shape, operands, node.attrs)
         return (total if node.types[0].dtype is FP32 else b.cast(total, dtype=node.types[0].dtype),)
 
