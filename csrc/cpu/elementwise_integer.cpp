@@ -1,6 +1,8 @@
 // What needs no vector code of its own: integer arithmetic, comparisons, logic and select. Integers wrap as in NumPy,
 // and a division by zero is 0.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <type_traits>
@@ -72,16 +74,13 @@ HEXANE_BINARY(pow, false, power(a, b))
 HEXANE_BINARY(prelu, false, a < 0 ? static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b) : static_cast<Wrap<T>>(a))
 #undef HEXANE_BINARY
 
-#define HEXANE_COMPARISON(op, symbol)          \
-  struct op##_op {                             \
-    static constexpr const char* kName = #op;  \
-    template <class T>                         \
-    static bool apply(T a, T b) {              \
-      if constexpr (std::is_same_v<T, fp16>)   \
-        return to_float(a) symbol to_float(b); \
-      else                                     \
-        return a symbol b;                     \
-    }                                          \
+#define HEXANE_COMPARISON(op, symbol)         \
+  struct op##_op {                            \
+    static constexpr const char* kName = #op; \
+    template <class T>                        \
+    static bool apply(T a, T b) {             \
+      return a symbol b;                      \
+    }                                         \
   };
 HEXANE_COMPARISON(equal, ==)
 HEXANE_COMPARISON(not_equal, !=)
@@ -138,12 +137,52 @@ void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const vo
       at<R>(p[2], so, i) = static_cast<R>(Op::apply(at<const T>(p[0], sa, i), at<const T>(p[1], sb, i)));
   };
   constexpr int64_t kIn = sizeof(T), kOut = sizeof(R);
-  if (strides[2] == kOut && strides[0] == kIn && strides[1] == kIn)
+  const bool dense_left = strides[2] == kOut && strides[0] == kIn;
+  if (dense_left && strides[1] == kIn)
     loop(kIn, kIn, kOut);
-  else if (strides[2] == kOut && strides[0] == kIn && strides[1] == 0)
+  else if (dense_left && strides[1] == 0)
     loop(kIn, 0, kOut);
   else
     loop(strides[0], strides[1], strides[2]);
+}
+
+// The results are bytes, which may alias anything: they take a detour through a buffer that does not.
+template <class Op, class T>
+void compare_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
+  constexpr int64_t kChunk = 512;
+  uint8_t results[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    std::byte* const chunk[] = {p[0] + i * strides[0], p[1] + i * strides[1], reinterpret_cast<std::byte*>(results)};
+    const int64_t chunk_strides[] = {strides[0], strides[1], 1};
+    binary_row<Op, T, uint8_t>(chunk, chunk_strides, count, state);
+    if (strides[2] == 1)
+      std::memcpy(p[2] + i, results, static_cast<size_t>(count));
+    else
+      for (int64_t j = 0; j < count; ++j) at<uint8_t>(p[2], strides[2], i + j) = results[j];
+  }
+}
+
+// n fp16 values as fp32
+inline void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
+  const auto* dense = reinterpret_cast<const fp16*>(from);
+  if (stride == sizeof(fp16)) return convert(std::span(dense, n), std::span(to, n));
+  for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const fp16*>(from + i * stride));
+}
+
+template <class Op>
+void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
+  constexpr int64_t kChunk = 512;
+  float a[kChunk], b[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    widen(p[0] + i * strides[0], strides[0], a, count);
+    widen(p[1] + i * strides[1], strides[1], b, count);
+    std::byte* const chunk[] = {reinterpret_cast<std::byte*>(a), reinterpret_cast<std::byte*>(b),
+                                p[2] + i * strides[2]};
+    const int64_t chunk_strides[] = {sizeof(float), sizeof(float), strides[2]};
+    compare_row<Op, float>(chunk, chunk_strides, count, state);
+  }
 }
 
 template <class T>
@@ -262,7 +301,7 @@ constexpr Kernel arithmetic(const char* dtypes) {
 
 template <class Op, class T>
 constexpr Kernel comparison(const char* dtypes) {
-  return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
+  return loop_kernel<Op, 2, compare_row<Op, T>>(dtypes);
 }
 
 template <class Op, class T>
@@ -288,7 +327,8 @@ constexpr Kernel unary(const char* dtypes) {
       arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, int32_t>("int32,int32->int32"), \
       arithmetic<op##_op, int64_t>("int64,int64->int64")
 #define HEXANE_COMPARISON(op)                                                                               \
-  comparison<op##_op, float>("fp32,fp32->bool"), comparison<op##_op, fp16>("fp16,fp16->bool"),              \
+  comparison<op##_op, float>("fp32,fp32->bool"),                                                            \
+      loop_kernel<op##_op, 2, compare_halves_row<op##_op>>("fp16,fp16->bool"),                              \
       comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),    \
       comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"), \
       comparison<op##_op, int64_t>("int64,int64->bool")

@@ -100,18 +100,23 @@ struct Accumulator {
 
 // ---- the innermost axis reduced: rows of values ----
 
-template <class R, class T>
-HWY_INLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
+template <class R, class T, class F>
+HWY_INLINE void add_to_ways(const R& reduce, V* ways, const T* x, int64_t n, const F& after_step) {
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
-    for (int k = 0; k < kWays; ++k) to.part[k] = to.reduce.step(to.part[k], load(x + i + k * kLanes), k);
-    to.count_step();
+    for (int k = 0; k < kWays; ++k) ways[k] = reduce.step(ways[k], load(x + i + k * kLanes), k);
+    after_step();
   }
   for (int k = 0; i < n; ++k, i += kLanes) {
     const V v = n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, R::kFill);
-    to.part[k] = to.reduce.step(to.part[k], v, k);
+    ways[k] = reduce.step(ways[k], v, k);
   }
-  to.count_step();
+  after_step();
+}
+
+template <class R, class T>
+HWY_INLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
+  add_to_ways(to.reduce, to.part, x, n, [&]() HWY_ATTR { to.count_step(); });
 }
 
 template <class R, class T>
@@ -126,22 +131,24 @@ void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t
 }
 
 template <class R>
-float across(Accumulator<R>& from) {
-  from.finish();
-  const V all = from.reduce.merge(from.reduce.merge(from.total[0], from.total[1]),
-                                  from.reduce.merge(from.total[2], from.total[3]));
+HWY_INLINE float across(const R& reduce, const V* ways) {
+  const V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
   alignas(64) float lanes[2 * kLanes] = {};
   hn::Store(all, D(), lanes);
   for (int64_t width = kLanes / 2; width; width /= 2) {
-    std::copy(lanes + width, lanes + 2 * width, lanes + kLanes);
-    const V low = hn::Load(D(), lanes), high = hn::Load(D(), lanes + kLanes);
-    hn::Store(from.reduce.merge(low, high), D(), lanes);
+    const V low = hn::Load(D(), lanes), high = hn::LoadU(D(), lanes + width);
+    hn::Store(reduce.merge(low, high), D(), lanes);
   }
   return lanes[0];
 }
 
 template <class T, class R>
 float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in) {
+  if (loop.num_reduced == 1 && loop.reduced[0].in == sizeof(T) && loop.reduced[0].extent < kSteps * kBlock) {
+    V ways[kWays] = {set(R::kIdentity), set(R::kIdentity), set(R::kIdentity), set(R::kIdentity)};
+    add_to_ways(reduce, ways, reinterpret_cast<const T*>(in), loop.reduced[0].extent, [] {});
+    return across(reduce, ways);
+  }
   Accumulator<R> accumulator(reduce);
   if (loop.num_reduced == 0) {
     add_strided<R, T>(accumulator, in, sizeof(T), 1);
@@ -151,7 +158,8 @@ float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in
       add_strided<R, T>(accumulator, in + offset, inner.in, inner.extent);
     });
   }
-  return across(accumulator);
+  accumulator.finish();
+  return across(reduce, accumulator.total);
 }
 
 // ---- the innermost axis kept: up to kBlock columns at once ----
