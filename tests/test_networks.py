@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from compare import assert_close
 
 import hexane as hx
+from compare import assert_close
 
 NETWORKS = (
     "autoencoder", "ds_cnn", "mobilenet_v1_025_96", "mobilenet_v2_035_96", "mobilenet_v2_100_224", "randwire",
