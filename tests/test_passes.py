@@ -9,6 +9,7 @@ import pytest
 import hexane as hx
 from compare import assert_close
 from hexane.graph import Graph
+from hexane.passes.cancel import cancel
 from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand
 from hexane.passes.fold import fold
@@ -84,12 +85,67 @@ def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
     return [make(y), hx.exp(y)]
 
 
+def block(dtype: str = "fp32") -> hx.Tensor:
+    return hx.input("x", (2, 3, 4), dtype)
+
+
+def casts(source: str, *dtypes: str) -> hx.Tensor:
+    x = hx.input(source, (2, 3, 4), source)
+    for d in dtypes:
+        x = hx.cast(x, dtype=d)
+    return x
+
+
 FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
     "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
+    "cancel_transposes": (
+        cancel, lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0)))
+    ),
+    "cancel_transposes_to_one": (cancel, lambda: hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(2, 1, 0))),
+    "cancel_transpose_to_reshape": (cancel, lambda: hx.transpose(hx.input("x", (2, 1, 4)), perm=(1, 0, 2))),
+    "cancel_transposes_shared": (
+        cancel, lambda: (lambda y: [hx.transpose(y, perm=(1, 2, 0)), hx.exp(y)])(hx.transpose(block(), perm=(2, 0, 1)))
+    ),
+    "cancel_reshapes": (cancel, lambda: hx.exp(hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(2, 3, 4)))),
+    "cancel_reshapes_to_one": (cancel, lambda: hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(3, 8))),
+    "cancel_casts": (cancel, lambda: [casts("fp16", "fp32", "fp16"), casts("int8", "fp16", "int8")]),
+    "cancel_casts_to_one": (
+        cancel, lambda: [casts("fp16", "fp32", "int8"), casts("uint8", "int32", "fp32"), casts("int32", "int64", "int8")]
+    ),
+    "cancel_reversals": (
+        cancel,
+        lambda: [hx.reverse(hx.reverse(block(), axes=(0, 2)), axes=(2, 0)),
+                 hx.reverse(hx.reverse(hx.input("y", (2, 3)), axes=(0,)), axes=(1, 0))],
+    ),
+    "cancel_slice_concat_broadcast": (
+        cancel,
+        lambda: hx.broadcast_to(
+            hx.concat(hx.slice_by_index(block(), begin=(0, 0, 0), end=(2, 3, 4)), np.zeros((2, 0, 4), "f"), axis=1),
+            shape=(2, 3, 4),
+        ),
+    ),
+    "cancel_negations": (
+        cancel,
+        lambda: [
+            hx.neg(hx.neg(block())), hx.logical_not(hx.logical_not(hx.input("b", (3,), "bool"))),
+            hx.abs(hx.abs(hx.input("y", (3,)))),
+        ],
+    ),
+    "cancel_neutral_numbers": (cancel, lambda: np.ones((3, 1), "f") * block() / 1.0 - 0.0),
+    "cancel_limits": (
+        cancel,
+        lambda: (lambda x: [
+            hx.clip(hx.relu(hx.relu(x[0])), beta=6.0), hx.relu(hx.clip(x[1], alpha=-1.0, beta=0.5)),
+            hx.clip(hx.clip(x[1] * 2.0, alpha=-1.0, beta=0.5), alpha=0.75, beta=2.0),
+        ])(block()),
+    ),
+    "cancel_a_limit_that_is_shared": (
+        cancel, lambda: (lambda y: [hx.relu(y), hx.exp(y)])(hx.relu6(block()))
+    ),
     "fuse_clip": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=0.0, beta=6.0)),
     "fold_batch_norm": (fold_batch_norm, lambda: normed(hx.conv(image(), normal(4, 3, 3, 3), normal(4)))),
     "fold_batch_norm_nhwc": (
@@ -146,6 +202,23 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         fuse_gelu, lambda: (lambda x: x * (hx.erf(x / math.sqrt(2)) + 1.0) * np.full((2, 4), 0.5, "f"))(hx.input("x", (4,)))
     ),
     "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
+    "two_transposes_of_one_tensor": (
+        cancel, lambda: (lambda x: [hx.transpose(x, perm=(0, 2, 1)), hx.transpose(x, perm=(1, 2, 0))])(block())
+    ),
+    "casts_that_round": (cancel, lambda: casts("fp32", "fp16", "fp32")),
+    "casts_that_round_large_integers": (cancel, lambda: casts("int32", "fp32", "int32")),
+    "casts_that_wrap": (cancel, lambda: casts("int32", "uint8", "int32")),
+    "casts_that_saturate": (cancel, lambda: casts("int32", "fp64", "int8")),
+    "casts_to_bool": (cancel, lambda: casts("fp32", "bool", "fp32")),
+    "a_sum_with_zero": (cancel, lambda: block() + 0.0),
+    "a_difference_with_minus_zero": (cancel, lambda: block() - np.float32(-0.0)),
+    "one_over_x": (cancel, lambda: 1.0 / block()),
+    "a_one_that_widens": (cancel, lambda: hx.input("x", (3,)) * np.ones((2, 3), "f")),
+    "a_limit_whose_operand_is_shared": (
+        cancel, lambda: (lambda y: [hx.clip(y, beta=3.0), hx.exp(y)])(hx.relu(block()))
+    ),
+    "limits_at_minus_zero": (cancel, lambda: hx.relu(hx.clip(block(), alpha=-0.0))),
+    "limits_of_integers": (cancel, lambda: hx.clip(hx.clip(block("int32"), alpha=0.5), alpha=0.25)),
     "clip_at_minus_zero": (fuse_clip, lambda: hx.clip(hx.input("x", (4,)), alpha=-0.0)),
     "clip_of_integers": (fuse_clip, lambda: hx.clip(hx.input("x", (4,), "int32"), alpha=0, beta=6)),
     "a_batch_norm_whose_operand_is_shared": (fold_batch_norm, lambda: shared(normed)),
@@ -301,7 +374,7 @@ def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:
 
 @pytest.mark.parametrize("name", [p.name for p in passes(HOST)])
 def test_every_pass_has_one_name(name: str) -> None:
-    assert name == "fold_again" or any(name in path for path in map(str, hx_passes()))
+    assert any(name.removesuffix("_again") in path for path in map(str, hx_passes()))
 
 
 def hx_passes() -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hexane.graph import Graph
 from hexane.passes.allocate import allocate
+from hexane.passes.cancel import cancel
 from hexane.passes.channels_last import channels_last
 from hexane.passes.expand import expand
 from hexane.passes.fold import fold
@@ -38,6 +39,8 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         Pass("expand", expand),
         Pass("split_conv_3d", split_conv_3d),
         Pass("fold", fold),
+        # Before what looks for neighbours: nothing stands between them any more.
+        Pass("cancel", cancel),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
         Pass("fuse_gelu", fuse_gelu),
         Pass("fuse_silu", fuse_silu),
@@ -48,6 +51,8 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
+        # Casts to what has become fp16 do nothing now.
+        Pass("cancel_again", cancel, dtype == "fp16"),
         Pass("channels_last", channels_last, target.channels_last),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold_again", fold),

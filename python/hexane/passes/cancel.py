@@ -1,0 +1,178 @@
+"""Removes ops that undo each other, or do nothing."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DType
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by, use_counts
+from hexane.ops import OPS, apply
+from hexane.passes.fuse_transpose import transposed
+
+Rule = Callable[[Node, Value], Value | None]
+
+
+def cancel(graph: Graph) -> Graph:
+    """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
+
+    Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another become
+    one or none; transposes that move nothing, slices of everything, joins of one tensor, broadcasts to the same shape,
+    x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. Of two limits the first may not have another reader.
+    """
+    counts = use_counts(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = inputs[0] if inputs else None
+        if x is None or node.attrs.get("epilogue"):
+            return None
+        if node.op == "concat":
+            return _joined(node, inputs)
+        if len(inputs) == 2:
+            found = _without_neutral(node, inputs)
+        elif node.op in _LIMITS:
+            found = _limited(node, x, alone=counts[node.inputs[0]] == 1)  # type: ignore[index]
+        elif node.op in _RULES:
+            found = _RULES[node.op](node, x)
+        else:
+            return None
+        return None if found is None else (found,)
+
+    return graph.rewrite(change)
+
+
+def _transpose(node: Node, x: Value) -> Value | None:
+    y = transposed(x, node.attrs["perm"], node.sources)
+    return _reshape(y.node, x) or y if y.node.op == "reshape" and y.node.inputs == (x,) else y
+
+
+def _reshape(node: Node, x: Value) -> Value | None:
+    inner = made_by(x, "reshape")
+    source = x if inner is None else inner.inputs[0]
+    if source is not None and source.type == node.types[0]:
+        return source
+    return None if inner is None else apply(OPS["reshape"], inner.inputs, node.attrs, node.sources)[0]
+
+
+def _same_type(node: Node, x: Value) -> Value | None:
+    """For ops that do nothing where they keep the shape."""
+    return x if x.type == node.types[0] else None
+
+
+def _cast(node: Node, x: Value) -> Value | None:
+    if x.type == node.types[0]:
+        return x
+    inner = made_by(x, "cast")
+    source = None if inner is None else inner.inputs[0]
+    if source is None or not _holds(x.dtype, source.dtype):
+        return None
+    if source.type == node.types[0]:
+        return source
+    # A detour through floats has a meaning: integers wrap where floats saturate.
+    if _is_float(source.dtype) == _is_float(x.dtype):
+        return apply(OPS["cast"], [source], node.attrs, node.sources)[0]
+    return None
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every number of `narrow` is one of `wide`."""
+    if narrow.kind == "bool":
+        return True
+    if wide.kind == "bool":
+        return False
+    if _is_float(narrow):
+        return _is_float(wide) and np.can_cast(narrow.numpy, wide.numpy, "safe")
+    if _is_float(wide):
+        return narrow.bits - (narrow.kind == "int") <= _SIGNIFICAND_BITS.get(wide.name, 0)
+    return wide.bits - (wide.kind == "int") >= narrow.bits - (narrow.kind == "int") and wide.kind in (
+        "int",
+        narrow.kind,
+    )
+
+
+_SIGNIFICAND_BITS = {"bf16": 8, "fp16": 11, "fp32": 24, "fp64": 53}
+
+
+def _is_float(d: DType) -> bool:
+    return d.kind == "float"
+
+
+def _reverse(node: Node, x: Value) -> Value | None:
+    inner = made_by(x, "reverse")
+    source, undone = (x, ()) if inner is None else (inner.inputs[0], inner.attrs["axes"])
+    axes = tuple(a for a in range(x.type.rank) if (a in node.attrs["axes"]) != (a in undone) and x.shape[a] > 1)
+    if not axes:
+        return source
+    return None if inner is None else apply(OPS["reverse"], [source], {"axes": axes}, node.sources)[0]
+
+
+def _undone(node: Node, x: Value) -> Value | None:
+    inner = made_by(x, node.op)
+    return None if inner is None else inner.inputs[0]
+
+
+def _once(node: Node, x: Value) -> Value | None:
+    return x if x.node.op == node.op else None
+
+
+_RULES: dict[str, Rule] = {
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "slice_by_index": _same_type,
+    "broadcast_to": _same_type,
+    "cast": _cast,
+    "reverse": _reverse,
+    "neg": _undone,
+    "logical_not": _undone,
+    **dict.fromkeys(("abs", "ceil", "floor", "round", "sign"), _once),
+}
+
+_LIMITS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "clip": None}
+
+
+def _limited(node: Node, x: Value, alone: bool) -> Value | None:
+    """clip(clip(x)) as one clip."""
+    if x.node.op not in _LIMITS or not _is_float(x.dtype):
+        return None
+    (low, high), (outer_low, outer_high) = _bounds(x.node), _bounds(node)
+    if any(v == 0 and math.copysign(1, v) < 0 for v in (low, high, outer_low, outer_high)):
+        return None  # which zero a limit gives depends on the order
+    bounds = tuple(min(max(v, outer_low), outer_high) for v in (low, high))
+    if bounds == (low, high):
+        return x
+    if not alone:
+        return None
+    return apply(OPS["clip"], x.node.inputs, {"alpha": bounds[0], "beta": bounds[1]}, node.sources)[0]
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    return _LIMITS[node.op] or (float(node.attrs["alpha"]), float(node.attrs["beta"]))
+
+
+def _joined(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    kept = [v for v in inputs if v is not None and v.shape[node.attrs["axis"]] > 0]
+    if len(kept) == 1:
+        return (kept[0],)
+    return apply(OPS["concat"], kept, node.attrs, node.sources) if kept and len(kept) < len(inputs) else None
+
+
+# What leaves every x as it is, bit for bit, and on which side it may stand.
+_NEUTRAL: dict[str, tuple[float, tuple[int, ...]]] = {"mul": (1.0, (0, 1)), "real_div": (1.0, (1,)), "sub": (0.0, (1,))}
+
+
+def _without_neutral(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
+    neutral, sides = _NEUTRAL.get(node.op, (0.0, ()))
+    for i in sides:
+        x, other = inputs[1 - i], inputs[i]
+        if x is not None and x.type == node.types[0] and other is not None and _is_all(other, neutral):
+            return x
+    return None
+
+
+def _is_all(value: Value, number: Any) -> bool:
+    data = value.node.data if value.node.op == "const" else None
+    if data is None or not bool((data == number).all()):
+        return False
+    return number != 0 or not bool(np.signbit(data.astype(np.float64)).any())
