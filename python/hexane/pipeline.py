@@ -37,7 +37,6 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
     """The passes from the user's graph to what the kernels run."""
     return [
         Pass("expand", expand),
-        Pass("split_conv_3d", split_conv_3d),
         Pass("fold", fold),
         # Before what looks for neighbours: nothing stands between them any more.
         Pass("cancel", cancel),
@@ -49,10 +48,12 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         Pass("fold_batch_norm", fold_batch_norm),
         Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
+        # A convolution that is not in pieces yet takes batch norms, pads and biases.
+        Pass("split_conv_3d", split_conv_3d),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
-        # Casts to what has become fp16 do nothing now.
-        Pass("cancel_again", cancel, dtype == "fp16"),
+        # Casts to what has become fp16 do nothing now, and pieces brought reshapes of their own.
+        Pass("cancel_again", cancel),
         Pass("channels_last", channels_last, target.channels_last),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold_again", fold),
