@@ -25,7 +25,8 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
     if (tensor.shape[i] < 0 || tensor.strides[i] < 0)
       fail(kernel, operand, " axis ", i, ": got extent ", tensor.shape[i], " and stride ", tensor.strides[i],
            ", need neither negative");
-    if (__builtin_mul_overflow(bytes, tensor.shape[i], &bytes))
+    // An empty tensor counts as if it were not, so that the product of any of the extents fits as well.
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(tensor.shape[i], 1), &bytes))
       fail(kernel, operand, ": got shape ", shape_text(tensor), ", need less than 2^63 bytes");
   }
 }
