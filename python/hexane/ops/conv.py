@@ -140,7 +140,7 @@ def _conv(
             slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
         )
         y += np.einsum("ngc...,goc->ngo...", x[(slice(None), slice(None), slice(None), *index)], w[(..., *tap)])
-    y = y.reshape(y.shape[0], -1, *out)
+    y = y.reshape(y.shape[0], weight.shape[0], *out)
     if bias is not None:
         y = y + bias.reshape(-1, *[1] * len(out))
     return from_nchw(y, layout)
@@ -153,8 +153,10 @@ def _transpose_extents(
         (n - 1) * s + d * (k - 1) + 1 - p[0] - p[1] + o
         for n, k, s, d, p, o in zip(spatial, kernel, strides, dilations, pairs(pad), output_padding, strict=True)
     )
-    if any(n < 1 for n in out) or any(o < 0 for o in output_padding):
-        raise Error(f"got the output extents {out} with output_padding {output_padding}, need positive extents")
+    if min(spatial) < 1 or any(n < 1 for n in out) or any(o < 0 for o in output_padding):
+        raise Error(
+            f"got the extents {tuple(spatial)} -> {out} with output_padding {output_padding}, need positive extents"
+        )
     return out
 
 
@@ -194,8 +196,8 @@ def _conv_transpose(
         max((n - 1) * s + d * (k - 1) + 1, o + p[0])
         for n, s, d, k, o, p in zip(spatial, strides, dilations, kernel, out, pairs(pad), strict=True)
     )
-    grouped = x.reshape(x.shape[0], groups, -1, *spatial)
-    w = weight.reshape(groups, -1, *weight.shape[1:])
+    grouped = x.reshape(x.shape[0], groups, x.shape[1] // groups, *spatial)
+    w = weight.reshape(groups, x.shape[1] // groups, *weight.shape[1:])
     y = np.zeros((x.shape[0], groups, weight.shape[1], *full), x.dtype)
     for tap in product(*map(range, kernel)):
         index: Any = (
@@ -206,7 +208,7 @@ def _conv_transpose(
             ),
         )
         y[index] += np.einsum("ngc...,gco->ngo...", grouped, w[(..., *tap)])
-    y = y.reshape(y.shape[0], -1, *full)
+    y = y.reshape(y.shape[0], groups * weight.shape[1], *full)
     y = y[(slice(None), slice(None), *(slice(p[0], p[0] + o) for p, o in zip(pairs(pad), out, strict=True)))]
     if bias is not None:
         y = y + bias.reshape(-1, *[1] * len(out))

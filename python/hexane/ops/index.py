@@ -1,6 +1,7 @@
 """Ops that look elements up by index, sort, or keep state between calls."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,8 @@ def _gather_nd_shape(x: Shape, indices: Shape, batch_dims: int) -> Shape:
 
 def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
     batch, depth = x.shape[:batch_dims], indices.shape[-1]
-    flat = x.reshape(-1, *x.shape[batch_dims:])
-    at = indices.reshape(flat.shape[0], -1, depth)
+    flat = x.reshape(prod(batch), *x.shape[batch_dims:])
+    at = indices.reshape(prod(batch), prod(indices.shape[batch_dims:-1]), depth)
     for i in range(depth):
         _checked(at[..., i], flat.shape[1 + i])
     items = [flat[b][tuple(at[b].T)] if depth else np.stack([flat[b]] * at.shape[1]) for b in range(flat.shape[0])]

@@ -105,7 +105,9 @@ class _Placer:
         for value in node.inputs:
             assert value is not None
             strides = _canonical(whole.strides, value.type)
-            pieces.append((value, View(whole.buffer, whole.offset + at * whole.strides[axis], value.type, strides)))
+            # Strides of an empty whole may point outside of it.
+            offset = whole.offset + (at * whole.strides[axis] if value.type.size else 0)
+            pieces.append((value, View(whole.buffer, offset, value.type, strides)))
             at += value.shape[axis]
         return pieces
 
