@@ -13,6 +13,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden instead of comparing with it")
+    parser.addoption("--seed", type=int, metavar="N", help="run random graphs of this seed only")
     parser.addoption(
         "--models",
         type=Path,
