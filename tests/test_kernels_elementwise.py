@@ -195,6 +195,29 @@ def integers(shape: tuple[int, ...], dtype: str, seed: int = SEED) -> Array:
     return values
 
 
+@pytest.mark.parametrize("dtype", [*INTEGERS, "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("bitwise_and", np.bitwise_and),
+        ("bitwise_or", np.bitwise_or),
+        ("bitwise_xor", np.bitwise_xor),
+        ("shift_left", np.left_shift),
+        ("shift_right", np.right_shift),
+    ],
+)
+def test_bits_are_those_of_numpy(name: str, reference: Callable[..., Array], dtype: str) -> None:
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(SEED)
+    x = rng.integers(info.min, info.max, 500, dtype, endpoint=True)
+    y = rng.integers(info.min, info.max, 500, dtype, endpoint=True)
+    if name.startswith("shift"):
+        y[:400] = rng.integers(0, info.bits, 400).astype(dtype)  # the others are no number of bits
+    out = poisoned(x.shape, dtype)
+    run(name, [x, y], [out], {})
+    np.testing.assert_array_equal(out, reference(x, y))
+
+
 @pytest.mark.parametrize("name", INTEGER_UNARY)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integer_unary_is_numpy(name: str, dtype: str) -> None:

@@ -50,6 +50,12 @@ constexpr T power(T base, T exponent) {
   return static_cast<T>(result);
 }
 
+// Is it a number of bits? Shifts by any other leave copies of the sign (to the right) or nothing.
+template <class T>
+constexpr bool shifts(T by) {
+  return static_cast<uint64_t>(by) < 8 * sizeof(T);
+}
+
 // ---- functors: the name of the kernel and a static apply ----
 
 #define HEXANE_BINARY(op, has_epilogue, expression) \
@@ -72,6 +78,11 @@ HEXANE_BINARY(maximum, false, a < b ? b : a)
 HEXANE_BINARY(minimum, false, b < a ? b : a)
 HEXANE_BINARY(pow, false, power(a, b))
 HEXANE_BINARY(prelu, false, a < 0 ? static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b) : static_cast<Wrap<T>>(a))
+HEXANE_BINARY(bitwise_and, false, a& b)
+HEXANE_BINARY(bitwise_or, false, a | b)
+HEXANE_BINARY(bitwise_xor, false, a ^ b)
+HEXANE_BINARY(shift_left, false, shifts<T>(b) ? static_cast<Wrap<T>>(a) << b : 0)
+HEXANE_BINARY(shift_right, false, shifts<T>(b) ? a >> b : a < 0 ? T(-1) : 0)
 #undef HEXANE_BINARY
 
 #define HEXANE_COMPARISON(op, symbol)         \
@@ -322,16 +333,18 @@ constexpr Kernel unary(const char* dtypes) {
           run_unary<Op, T>};
 }
 
-#define HEXANE_ARITHMETIC(op)                                                                                 \
-  arithmetic<op##_op, int8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),         \
-      arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, int32_t>("int32,int32->int32"), \
-      arithmetic<op##_op, int64_t>("int64,int64->int64")
-#define HEXANE_COMPARISON(op)                                                                               \
-  comparison<op##_op, float>("fp32,fp32->bool"),                                                            \
-      loop_kernel<op##_op, 2, compare_halves_row<op##_op>>("fp16,fp16->bool"),                              \
-      comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),    \
-      comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"), \
-      comparison<op##_op, int64_t>("int64,int64->bool")
+#define HEXANE_ARITHMETIC(op)                                                                                     \
+  arithmetic<op##_op, int8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),             \
+      arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \
+      arithmetic<op##_op, int32_t>("int32,int32->int32"), arithmetic<op##_op, uint32_t>("uint32,uint32->uint32"), \
+      arithmetic<op##_op, int64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
+#define HEXANE_COMPARISON(op)                                                                                  \
+  comparison<op##_op, float>("fp32,fp32->bool"),                                                               \
+      loop_kernel<op##_op, 2, compare_halves_row<op##_op>>("fp16,fp16->bool"),                                 \
+      comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),       \
+      comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"),    \
+      comparison<op##_op, int64_t>("int64,int64->bool"), comparison<op##_op, uint16_t>("uint16,uint16->bool"), \
+      comparison<op##_op, uint32_t>("uint32,uint32->bool"), comparison<op##_op, uint64_t>("uint64,uint64->bool")
 #define HEXANE_UNARY(op)                                                                \
   unary<op##_op, int8_t>("int8->int8"), unary<op##_op, uint8_t>("uint8->uint8"),        \
       unary<op##_op, int16_t>("int16->int16"), unary<op##_op, int32_t>("int32->int32"), \
@@ -349,6 +362,11 @@ constexpr Kernel kTable[] = {
     HEXANE_ARITHMETIC(minimum),
     HEXANE_ARITHMETIC(pow),
     HEXANE_ARITHMETIC(prelu),
+    HEXANE_ARITHMETIC(bitwise_and),
+    HEXANE_ARITHMETIC(bitwise_or),
+    HEXANE_ARITHMETIC(bitwise_xor),
+    HEXANE_ARITHMETIC(shift_left),
+    HEXANE_ARITHMETIC(shift_right),
     HEXANE_COMPARISON(equal),
     HEXANE_COMPARISON(not_equal),
     HEXANE_COMPARISON(greater),

@@ -283,6 +283,24 @@ def logical_or(x: Operand, y: Operand) -> Tensor:
 def logical_xor(x: Operand, y: Operand) -> Tensor:
     """Either x or y."""
 
+def bitwise_and(x: Operand, y: Operand) -> Tensor:
+    """The bits set in both, broadcast."""
+
+def bitwise_or(x: Operand, y: Operand) -> Tensor:
+    """The bits set in either, broadcast."""
+
+def bitwise_xor(x: Operand, y: Operand) -> Tensor:
+    """The bits set in one of the two, broadcast."""
+
+def shift_left(x: Operand, y: Operand) -> Tensor:
+    """The bits of x moved up by y, broadcast."""
+
+def shift_right(x: Operand, y: Operand) -> Tensor:
+    """The bits of x moved down by y, copies of its sign behind them, broadcast."""
+
+def bit_cast(x: Operand, *, dtype: object) -> Tensor:
+    """The same bits as another dtype of the same size."""
+
 def select(cond: Operand, a: Operand, b: Operand) -> Tensor:
     """a where cond, else b, broadcast."""
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.graph import Array, Node
 from hexane.ops import conv, elementwise, index, linear, reduce, shape
-from hexane.ops.spec import Op, apply, same_dtype
+from hexane.ops.spec import Op, apply, same_bits, same_dtype
 
 __all__ = ["LEAVES", "OPS", "Op", "apply", "evaluate"]
 
@@ -23,7 +23,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     op = OPS[node.op]
     attrs = dict(node.attrs)
     slots = attrs.pop("epilogue", ())
-    moves = op.dtype is same_dtype  # elements are moved, not computed with
+    moves = op.dtype in (same_dtype, same_bits)  # elements are moved, not computed with
     with np.errstate(all="ignore"):
         wide = [a if a is None or moves else _widen(a) for a in arrays]
         results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)

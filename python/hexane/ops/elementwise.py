@@ -15,10 +15,12 @@ from hexane.ops.spec import (
     compare,
     element_type,
     floating,
+    integral,
     number,
     numeric,
     op_error,
     same,
+    same_bits,
     same_dtype,
 )
 
@@ -214,6 +216,27 @@ OPS = (
     _binary("logical_and", "x and y.", np.logical_and, dtype=boolean, onnx=("And",)),
     _binary("logical_or", "x or y.", np.logical_or, dtype=boolean, onnx=("Or",)),
     _binary("logical_xor", "Either x or y.", np.logical_xor, dtype=boolean, onnx=("Xor",)),
+    *(
+        Op(
+            name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, layout="elementwise",
+            ref=ref, onnx=onnx,
+            cases=(Case(((5, 7), (5, 7)), dtypes=("uint8",), low=0, high=200 if onnx else 9),
+                   Case(((2, 1, 5), (3, 1)), dtypes=("uint32",), low=0, high=40)),
+        )
+        for name, doc, ref, onnx in (
+            ("bitwise_and", "The bits set in both, broadcast.", np.bitwise_and, ("BitwiseAnd",)),
+            ("bitwise_or", "The bits set in either, broadcast.", np.bitwise_or, ("BitwiseOr",)),
+            ("bitwise_xor", "The bits set in one of the two, broadcast.", np.bitwise_xor, ("BitwiseXor",)),
+            ("shift_left", "The bits of x moved up by y, broadcast.", np.left_shift, ()),
+            ("shift_right", "The bits of x moved down by y, copies of its sign behind them, broadcast.", np.right_shift, ()),
+        )
+    ),
+    Op(
+        name="bit_cast", doc="The same bits as another dtype of the same size.", inputs=("x",),
+        attrs={"dtype": element_type()}, shape=same, dtype=same_bits, kernel="copy",
+        kernel_attrs=lambda types, attrs: {}, ref=lambda x, dtype: x.view(dtype.numpy),
+        cases=(Case(((3, 5),), {"dtype": "int32"}), Case(((9,),), {"dtype": "int8"}, dtypes=("uint8",), low=0, high=255)),
+    ),
     Op(
         name="select", doc="a where cond, else b, broadcast.", inputs=("cond", "a", "b"), shape=_select_shape,
         dtype=_select_dtype, kernel="select", layout="elementwise", ref=np.where, onnx=("Where",),

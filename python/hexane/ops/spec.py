@@ -171,6 +171,11 @@ def numeric(*dtypes: DType | None, **_: Any) -> DType:
     return _of_kind(same_dtype(*dtypes), ("float", "int", "uint"), "a numeric dtype")
 
 
+def integral(*dtypes: DType | None, **_: Any) -> DType:
+    """All inputs share one integer dtype."""
+    return _of_kind(same_dtype(*dtypes), ("int", "uint"), "an integer dtype")
+
+
 def boolean(*dtypes: DType | None, **_: Any) -> DType:
     """All inputs are bool."""
     return _of_kind(same_dtype(*dtypes), ("bool",), "bool")
@@ -185,6 +190,13 @@ def compare(*dtypes: DType | None, **_: Any) -> DType:
 def first_dtype(x: DType, *_: DType | None, **__: Any) -> DType:
     """The first input's dtype, whatever the others are."""
     return x
+
+
+def same_bits(x: DType, dtype: DType) -> DType:
+    """The dtype asked for, of the input's size."""
+    if x.bits != dtype.bits or x.bits % 8:
+        raise Error(f"got {x} to {dtype}, need dtypes of one size, of whole bytes")
+    return dtype
 
 
 def _of_kind(d: DType, kinds: tuple[str, ...], need: str) -> DType:
