@@ -68,8 +68,6 @@ def power(b: Builder, n: OnnxNode) -> Result:
 
 def modulo(b: Builder, n: OnnxNode) -> Result:
     x, y = n.value(0), n.value(1)
-    if not n.attrs["fmod"] and x.dtype.kind == "float":
-        raise Error(f"got {x.dtype} with fmod 0, need fmod 1 for floats")
     return b.fmod(x, y) if n.attrs["fmod"] else b.mod(x, y)
 
 

@@ -1,0 +1,32 @@
+"""Ops on the bits of integers."""
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.importers.onnx.load import element_type
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+
+
+def bitwise_not(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    if x.dtype.kind not in ("int", "uint"):
+        raise Error(f"got {x.dtype}, need integers")
+    return b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy))))
+
+
+def bit_shift(b: Builder, n: OnnxNode) -> Result:
+    ops = {"LEFT": "shift_left", "RIGHT": "shift_right"}
+    if n.attrs["direction"] not in ops:
+        raise Error(f"direction: got {n.attrs['direction']!r}, need LEFT or RIGHT")
+    return b.apply(ops[n.attrs["direction"]], n.value(0), n.value(1))
+
+
+def bit_cast(b: Builder, n: OnnxNode) -> Result:
+    return b.bit_cast(n.value(0), dtype=element_type(n.attrs["to"]))
+
+
+HANDLERS = {
+    "BitCast": bit_cast,
+    "BitShift": bit_shift,
+    "BitwiseNot": bitwise_not,
+}
