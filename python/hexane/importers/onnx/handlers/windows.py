@@ -10,12 +10,17 @@ from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
 
 
 def conv(b: Builder, n: OnnxNode) -> Result:
-    x, weight, bias = n.value(0), n.value(1), n.optional(2)
+    x, weight = n.value(0), n.value(1)
+    return b.conv(x, weight, n.optional(2), **convolution_options(n, x, weight))
+
+
+def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
+    """The attributes of a convolution, for every spatial axis."""
     num = _spatial(x)
     kernel = _kernel(n, weight, num)
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
     pad = _pads(n, x.shape[2:], kernel, strides, dilations)
-    return b.conv(x, weight, bias, strides=strides, dilations=dilations, pad=pad, groups=n.attrs["group"])
+    return {"strides": strides, "dilations": dilations, "pad": pad, "groups": n.attrs["group"]}
 
 
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:

@@ -1,0 +1,168 @@
+"""Quantised tensors and integer products, written in exact fp32 arithmetic.
+
+A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums are
+added up in int32.
+"""
+
+from math import prod
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP32, INT32, DType
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.arithmetic import cast
+from hexane.importers.onnx.handlers.windows import convolution_options
+from hexane.importers.onnx.load import element_type
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+
+EXACT_TERMS = 256
+INT8, UINT8 = DTYPES["int8"], DTYPES["uint8"]
+QUANTISED = (INT8, UINT8, DTYPES["int16"], DTYPES["uint16"])
+
+
+def quantize_linear(b: Builder, n: OnnxNode) -> Result:
+    x, scale, zero = n.value(0), n.value(1), n.optional(2)
+    kind = zero.dtype if zero is not None else UINT8
+    if n.attrs.get("output_dtype", 0):
+        kind = element_type(n.attrs["output_dtype"])
+        if zero is not None and zero.dtype is not kind:
+            raise Error(f"output_dtype: got {kind} beside a zero point of {zero.dtype}, need the same")
+    precision = FP32 if x.dtype.kind != "float" or scale.dtype is FP32 else x.dtype
+    if n.attrs.get("precision", 0):
+        precision = element_type(n.attrs["precision"])
+    scale = _spread(b, n, scale, x)
+    zero = None if zero is None else _spread(b, n, zero, x)
+    return quantised(b, b.real_div(cast(b, x, precision), cast(b, scale, precision)), zero, kind)
+
+
+def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
+    """x, in steps, rounded half to even and moved by the zero point; what does not fit saturates."""
+    if kind not in QUANTISED:
+        raise Error(f"got the quantised dtype {kind}, need int8, uint8, int16 or uint16")
+    x = cast(b, b.round(x), FP32)
+    if zero is not None:
+        x = b.add(x, cast(b, zero, FP32))
+    info = np.iinfo(kind.numpy)
+    return cast(b, b.clip(x, alpha=float(info.min), beta=float(info.max)), kind)
+
+
+def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
+    x, scale, zero = n.value(0), n.value(1), n.optional(2)
+    if x.dtype not in (*QUANTISED, INT32):
+        raise Error(f"got the quantised dtype {x.dtype}, need int8, uint8, int16, uint16 or int32")
+    kind = scale.dtype
+    if n.attrs.get("output_dtype", 0):
+        kind = element_type(n.attrs["output_dtype"])
+    wide = cast(b, x, FP32)
+    if zero is not None:
+        wide = b.sub(wide, cast(b, _spread(b, n, zero, x), FP32))
+    return cast(b, b.mul(wide, cast(b, _spread(b, n, scale, x), FP32)), kind)
+
+
+def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:
+    """A scale or zero point for each tensor, for each index of an axis, or for each block along it, as x needs it."""
+    block = n.attrs.get("block_size", 0)
+    if v.type.size == 1 and not block:
+        return b.reshape(v, shape=())
+    axis = axis_of(n.attrs.get("axis", 1), len(x.shape))
+    if not block:
+        if v.shape != (x.shape[axis],):
+            raise Error(f"got a scale or zero point of shape {v.shape}, need ({x.shape[axis]},)")
+        return b.reshape(v, shape=[d if i == axis else 1 for i, d in enumerate(x.shape)])
+    need = tuple(-(-d // block) if i == axis else d for i, d in enumerate(x.shape))
+    if block < 0 or v.shape != need:
+        raise Error(f"got a scale or zero point of shape {v.shape} for blocks of {block}, need {need}")
+    deep = b.reshape(v, shape=(*need[: axis + 1], 1, *need[axis + 1 :]))
+    wide = b.broadcast_to(deep, shape=(*need[: axis + 1], block, *need[axis + 1 :]))
+    whole = b.reshape(wide, shape=(*need[:axis], need[axis] * block, *need[axis + 1 :]))
+    return b.slice_by_index(whole, begin=(0,) * len(need), end=x.shape)
+
+
+def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Result:
+    """x - zero in fp32; a vector of zero points runs along an axis of x."""
+    if x.dtype not in (INT8, UINT8):
+        raise Error(f"got {x.dtype}, need int8 or uint8")
+    wide = cast(b, x, FP32)
+    if zero is None:
+        return wide
+    if zero.type.size == 1:
+        zero = b.reshape(zero, shape=())
+    elif len(zero.shape) == 1:
+        zero = b.reshape(zero, shape=[-1 if i == axis % len(x.shape) else 1 for i in range(len(x.shape))])
+    return b.sub(wide, cast(b, zero, FP32))
+
+
+def _integer_product(b: Builder, x: Value, y: Value) -> Value:
+    """The int32 product of integers in fp32, each of at most 255."""
+    if len(x.shape) < 2 or len(y.shape) < 2 or x.shape[-1] != y.shape[-2]:
+        raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices that can be multiplied")
+    total: Value | None = None
+    for start in range(0, max(x.shape[-1], 1), EXACT_TERMS):
+        stop = min(start + EXACT_TERMS, x.shape[-1])
+        piece = cast(b, b.matmul(_cut(b, x, -1, start, stop), _cut(b, y, -2, start, stop)), INT32)
+        total = piece if total is None else b.add(total, piece)
+    assert total is not None
+    return total
+
+
+def _cut(b: Builder, x: Value, axis: int, start: int, stop: int) -> Result:
+    begin, end = [0] * len(x.shape), list(x.shape)
+    begin[axis], end[axis] = start, stop
+    return x if stop - start == x.shape[axis] else b.slice_by_index(x, begin=begin, end=end)
+
+
+def matmul_integer(b: Builder, n: OnnxNode) -> Result:
+    """A zero point of a is for the tensor or each row, one of b for the tensor or each column."""
+    return _integer_product(b, centred(b, n.value(0), n.optional(2), -2), centred(b, n.value(1), n.optional(3), -1))
+
+
+def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
+    x = centred(b, n.value(0), n.value(2), -2)
+    y = centred(b, n.value(3), n.value(5), -1)
+    scales = [_per_line(b, n.value(i), at) for i, at in ((1, -2), (4, -1), (6, -2))]
+    return _requantised(b, _integer_product(b, x, y), scales, _per_line(b, n.value(7), -2))
+
+
+def _per_line(b: Builder, v: Value, axis: int) -> Result:
+    """A scale or zero point for the whole, or for each row (-2) or column (-1)."""
+    if v.type.size == 1:
+        return b.reshape(v, shape=())
+    return b.reshape(v, shape=(-1, 1) if axis == -2 else (1, -1)) if len(v.shape) == 1 else v
+
+
+def _requantised(b: Builder, total: Value, scales: list[Value], zero: Value) -> Result:
+    """total * (x_scale * w_scale / y_scale), moved by the zero point."""
+    first, second, out = (cast(b, s, FP32) for s in scales)
+    return quantised(b, b.mul(cast(b, total, FP32), b.real_div(b.mul(first, second), out)), zero, zero.dtype)
+
+
+def _integer_conv(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Result:
+    terms = prod(weight.shape[1:])
+    if terms > EXACT_TERMS:
+        raise Error(f"got {terms} products for each output, need at most {EXACT_TERMS}, which fp32 sums exactly")
+    return cast(b, b.conv(x, weight, **convolution_options(n, x, weight)), INT32)
+
+
+def conv_integer(b: Builder, n: OnnxNode) -> Result:
+    return _integer_conv(b, n, centred(b, n.value(0), n.optional(2), 1), centred(b, n.value(1), n.optional(3), 0))
+
+
+def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
+    x, weight, bias = centred(b, n.value(0), n.value(2), 1), centred(b, n.value(3), n.value(5), 0), n.optional(8)
+    total = _integer_conv(b, n, x, weight)
+    channels = [1, -1, *[1] * (len(x.shape) - 2)]
+    if bias is not None:
+        total = b.add(total, b.reshape(bias, shape=channels))
+    scales = [b.reshape(v, shape=() if v.type.size == 1 else channels) for v in (n.value(1), n.value(4), n.value(6))]
+    return _requantised(b, total, scales, b.reshape(n.value(7), shape=()))
+
+
+HANDLERS = {
+    "ConvInteger": conv_integer,
+    "DequantizeLinear": dequantize_linear,
+    "MatMulInteger": matmul_integer,
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+    "QuantizeLinear": quantize_linear,
+}
