@@ -4,25 +4,37 @@ from collections.abc import Mapping
 
 from hexane.importers.onnx.handlers import (
     arithmetic,
+    bits,
     constants,
     einsum,
     indexing,
     movement,
     normalization,
+    quantization,
+    recurrent,
     reduction,
     resize,
+    sampling,
+    scatter,
+    signal,
     windows,
 )
 from hexane.importers.onnx.node import Handler
 
 HANDLERS: Mapping[str, Handler] = {
     **arithmetic.HANDLERS,
+    **bits.HANDLERS,
     **constants.HANDLERS,
     **einsum.HANDLERS,
     **indexing.HANDLERS,
     **movement.HANDLERS,
     **normalization.HANDLERS,
+    **quantization.HANDLERS,
+    **recurrent.HANDLERS,
     **reduction.HANDLERS,
     **resize.HANDLERS,
+    **sampling.HANDLERS,
+    **scatter.HANDLERS,
+    **signal.HANDLERS,
     **windows.HANDLERS,
 }
