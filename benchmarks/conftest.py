@@ -37,6 +37,11 @@ def rows(benchmarks: list[Any]) -> Iterator[tuple[str, dict[str, float]]]:
     yield from groups.items()
 
 
+def pytest_benchmark_group_stats() -> list[Any]:
+    """No tables of every figure: the one below says what is wanted."""
+    return []
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     session = getattr(config, "_benchmarksession", None)
     measured = [b for b in getattr(session, "benchmarks", ()) if "contestant" in b.extra_info]

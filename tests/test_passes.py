@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
 from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
+from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.split_conv_3d import split_conv_3d
@@ -57,6 +61,20 @@ def conv(x: hx.Tensor, out: int, **attrs: object) -> hx.Tensor:
 
 def gelu(x: hx.Tensor) -> hx.Tensor:
     return x * (hx.erf(x / math.sqrt(2)) + 1.0) * 0.5
+
+
+def gelu_tanh(x: hx.Tensor, cubic: float = 0.044715) -> hx.Tensor:
+    return 0.5 * x * (1.0 + hx.tanh(math.sqrt(2 / math.pi) * (x + cubic * hx.pow(x, 3.0))))
+
+
+def layer_norm(x: hx.Tensor, axes: tuple[int, ...] = (-1,), keep_dims: bool = True) -> hx.Tensor:
+    centred = x - hx.reduce_mean(x, axes=axes)
+    variance = hx.reduce_mean(hx.pow(centred, 2.0), axes=axes, keep_dims=keep_dims)
+    return centred / hx.sqrt(variance + 1e-5)
+
+
+def mean_square(x: hx.Tensor) -> hx.Tensor:
+    return hx.reduce_mean(hx.pow(x, 2.0), axes=(-1,)) + 1e-6
 
 
 def residual() -> hx.Tensor:
@@ -101,6 +119,33 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
     "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
+    "fuse_gelu_tanh": (fuse_gelu_tanh, lambda: gelu_tanh(hx.input("x", (4,)))),
+    "fuse_gelu_tanh_by_horner": (
+        fuse_gelu_tanh,
+        lambda: (lambda x: x * (0.5 * (hx.tanh(x * 0.7978845608 * (0.044715 * x * x + 1.0)) + 1.0)))(hx.input("x", (4,))),
+    ),
+    "fuse_layer_norm": (fuse_layer_norm, lambda: layer_norm(block()) * normal(4) + normal(1, 4)),
+    "fuse_layer_norm_of_two_axes": (fuse_layer_norm, lambda: normal(3, 4) * layer_norm(block(), (1, 2))),
+    "fuse_layer_norm_shared": (
+        fuse_layer_norm, lambda: (lambda y: [y * normal(4), hx.exp(y)])(layer_norm(block()))
+    ),
+    "fuse_layer_norm_by_products": (
+        fuse_layer_norm,
+        lambda: (lambda d: hx.rsqrt(1e-5 + hx.reduce_mean(d * d, axes=(2,))) * d + normal(4))(
+            (lambda x: x - hx.reduce_mean(x, axes=(2,)))(block())
+        ),
+    ),
+    "fuse_rms_norm": (fuse_rms_norm, lambda: (lambda x: x / hx.sqrt(mean_square(x)) * normal(4))(block())),
+    "fuse_rms_norm_by_an_inverse": (
+        fuse_rms_norm, lambda: (lambda x: normal(4) * (x * (1.0 / hx.sqrt(mean_square(x)))))(block())
+    ),
+    "fuse_rms_norm_by_a_power": (
+        fuse_rms_norm, lambda: (lambda x: hx.pow(hx.reduce_mean(x * x, axes=(-1,)), -0.5) * x)(block())
+    ),
+    "fuse_rms_norm_shared": (
+        fuse_rms_norm,
+        lambda: (lambda y: [y * normal(4), hx.exp(y)])((lambda x: x * hx.inverse(hx.sqrt(mean_square(x))))(block())),
+    ),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
     "cancel_transposes": (
         cancel, lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0)))
@@ -200,6 +245,31 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "gelu_that_broadcasts": (
         fuse_gelu, lambda: (lambda x: x * (hx.erf(x / math.sqrt(2)) + 1.0) * np.full((2, 4), 0.5, "f"))(hx.input("x", (4,)))
+    ),
+    "gelu_tanh_of_another_constant": (fuse_gelu_tanh, lambda: gelu_tanh(hx.input("x", (4,)), 0.0447)),
+    "gelu_tanh_of_two_tensors": (
+        fuse_gelu_tanh, lambda: hx.input("y", (4,)) * (hx.tanh(hx.input("x", (4,)) * math.sqrt(2 / math.pi)) + 1.0) * 0.5
+    ),
+    "gelu_tanh_of_a_tower_of_sums": (
+        fuse_gelu_tanh,
+        lambda: (lambda x: 0.5 * x * (1.0 + hx.tanh(reduce(lambda y, _: y + y, range(60), x))))(hx.input("x", (4,))),
+    ),
+    "a_layer_norm_of_the_first_axis": (fuse_layer_norm, lambda: layer_norm(block(), (0,))),
+    "a_layer_norm_whose_variance_loses_its_axis": (
+        fuse_layer_norm, lambda: layer_norm(hx.input("x", (3, 3)), keep_dims=False)
+    ),
+    "a_layer_norm_of_another_mean": (
+        fuse_layer_norm,
+        lambda: (lambda d: d / hx.sqrt(hx.reduce_mean(hx.square(d), axes=(1, 2)) + 1e-5))(
+            (lambda x: x - hx.reduce_mean(x, axes=(2,)))(block())
+        ),
+    ),
+    "a_scale_of_rows_after_layer_norm": (fuse_layer_norm, lambda: hx.layer_norm(block()) * normal(3, 1)),
+    "an_rms_norm_of_another_tensor": (
+        fuse_rms_norm, lambda: hx.input("y", (2, 3, 4)) / hx.sqrt(mean_square(block()))
+    ),
+    "an_rms_norm_of_cubes": (
+        fuse_rms_norm, lambda: (lambda x: x / hx.sqrt(hx.reduce_mean(hx.pow(x, 3.0), axes=(2,))))(block())
     ),
     "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
     "two_transposes_of_one_tensor": (

@@ -52,6 +52,16 @@ HWY_INLINE V product_error(V a, V b, V product) {
 #endif
 }
 
+// c - a b, rounded once where they nearly cancel.
+HWY_INLINE V residual(V c, V a, V b) {
+#if HWY_NATIVE_FMA
+  return hn::NegMulAdd(a, b, c);
+#else
+  const V product = hn::Mul(a, b);
+  return hn::Sub(hn::Sub(c, product), product_error(a, b, product));
+#endif
+}
+
 // ---- exponentials ----
 
 // x 2^k, k a whole number, rounded once also where it is subnormal or infinite.
@@ -285,8 +295,8 @@ HWY_INLINE V gelu(V x) {
   const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond, the tail is 0
   const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);
   const V c = set(0.28125f), divisor = hn::MulAdd(t, c, one), u = hn::Div(one, divisor);
-  const V divisor_lost = hn::MulAdd(t, c, hn::Sub(one, divisor));
-  const V u_lost = hn::NegMulAdd(u, divisor_lost, hn::NegMulAdd(u, divisor, one));
+  const V divisor_excess = residual(hn::Sub(divisor, one), t, c);
+  const V u_lost = hn::MulAdd(u, divisor_excess, residual(one, u, divisor));
   const V lost = hn::MulAdd(hn::MulAdd(u, set(1.84f), one), u_lost, hn::Mul(square_lost, set(-0.5f)));
   V k;
   const V p = exp_of_reduced(hn::Add(reduce_exp(hn::Mul(square, set(-0.5f)), k), lost));

@@ -16,6 +16,9 @@ from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
 from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
+from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.place import place
@@ -42,6 +45,9 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         Pass("cancel", cancel),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
         Pass("fuse_gelu", fuse_gelu),
+        Pass("fuse_gelu_tanh", fuse_gelu_tanh),
+        Pass("fuse_layer_norm", fuse_layer_norm),
+        Pass("fuse_rms_norm", fuse_rms_norm),
         Pass("fuse_silu", fuse_silu),
         Pass("fuse_clip", fuse_clip),
         # Before precision drops: weights are scaled in fp64 and rounded once.

@@ -24,9 +24,9 @@ def fuse_gelu(graph: Graph) -> Graph:
 
 def _argument(inputs: tuple[Value | None, ...]) -> Value | None:
     """x, where the product of the inputs is x * 0.5 * (1 + erf(x / sqrt 2))."""
-    factors = _factors(inputs)
-    numbers = [f for f in factors if isinstance(f, float)]
-    values = [f for f in factors if not isinstance(f, float)]
+    found = factors(inputs)
+    numbers = [f for f in found if isinstance(f, float)]
+    values = [f for f in found if not isinstance(f, float)]
     if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
         return None
     for x, gate in (values, values[::-1]):
@@ -38,7 +38,7 @@ def _argument(inputs: tuple[Value | None, ...]) -> Value | None:
     return None
 
 
-def _factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
+def factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
     """The factors of a product, products that are factors taken apart (two levels deep)."""
     found: list[Value | float] = []
     for value in inputs:

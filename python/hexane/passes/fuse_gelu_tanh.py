@@ -1,0 +1,79 @@
+"""Recognises the tanh approximation of GELU written out."""
+
+import math
+
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by, operands_with_scalar, scalar
+from hexane.ops import OPS, apply
+from hexane.passes.fuse_gelu import factors
+
+Polynomial = tuple[float, ...]  # coefficients by power, from 0
+
+_DEGREE = 3
+_DEPTH = 8  # of the expression: a file may nest any number
+_GELU = (0.0, math.sqrt(2 / math.pi), 0.0, math.sqrt(2 / math.pi) * 0.044715)
+
+
+def fuse_gelu_tanh(graph: Graph) -> Graph:
+    """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))  ->  gelu_tanh(x), in any order of the factors.
+
+    The argument of tanh may be any way to write that polynomial; its coefficients have to agree to 6 digits.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = _argument(inputs) if node.op == "mul" else None
+        if x is None or x.type != node.types[0] or node.attrs["epilogue"]:
+            return None
+        return apply(OPS["gelu_tanh"], [x], {}, node.sources)
+
+    return graph.rewrite(change)
+
+
+def _argument(inputs: tuple[Value | None, ...]) -> Value | None:
+    """x, where the product of the inputs is x * 0.5 * (1 + tanh(..))."""
+    found = factors(inputs)
+    numbers = [f for f in found if isinstance(f, float)]
+    values = [f for f in found if not isinstance(f, float)]
+    if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
+        return None
+    for x, gate in (values, values[::-1]):
+        node = made_by(gate, "add")
+        tanh = None if node is None else made_by(operands_with_scalar(node, 1.0), "tanh")
+        terms = None if tanh is None else _polynomial(tanh.inputs[0], x)
+        if terms is not None and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(terms, _GELU, strict=True)):
+            return x
+    return None
+
+
+def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomial | None:
+    """The value as a polynomial in x of degree 3 at most, if it is one."""
+    if value == x:
+        return (0.0, 1.0, 0.0, 0.0)
+    number = scalar(value)
+    if number is not None:
+        return (number, 0.0, 0.0, 0.0)
+    node = made_by(value, "add", "mul", "square", "pow")
+    if node is None or not depth or node.types[0] != x.type or node.attrs.get("epilogue"):
+        return None
+    left = _polynomial(node.inputs[0], x, depth - 1)
+    if left is None:
+        return None
+    if node.op in ("square", "pow"):
+        exponent = 2.0 if node.op == "square" else scalar(node.inputs[1])
+        square = _product(left, left)
+        return square if exponent == 2 else _product(square, left) if exponent == 3 else None
+    right = _polynomial(node.inputs[1], x, depth - 1)
+    if node.op == "mul":
+        return _product(left, right)
+    return None if right is None else tuple(a + b for a, b in zip(left, right, strict=True))
+
+
+def _product(a: Polynomial | None, b: Polynomial | None) -> Polynomial | None:
+    """The product, unless its degree is above 3."""
+    if a is None or b is None:
+        return None
+    terms = [0.0] * (2 * _DEGREE + 1)
+    for i, p in enumerate(a):
+        for j, q in enumerate(b):
+            terms[i + j] += p * q
+    return None if any(terms[_DEGREE + 1 :]) else tuple(terms[: _DEGREE + 1])
