@@ -27,6 +27,7 @@ from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.split_conv_3d import split_conv_3d
+from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference
@@ -103,8 +104,8 @@ def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
     return [make(y), hx.exp(y)]
 
 
-def block(dtype: str = "fp32") -> hx.Tensor:
-    return hx.input("x", (2, 3, 4), dtype)
+def block(dtype: str = "fp32", name: str = "x") -> hx.Tensor:
+    return hx.input(name, (2, 3, 4), dtype)
 
 
 def casts(source: str, *dtypes: str) -> hx.Tensor:
@@ -433,6 +434,26 @@ def test_folding_a_batch_norm_keeps_small_integers_exact() -> None:
     assert not any(node.op == "batch_norm" for node in folded.nodes)
     np.testing.assert_array_equal(run_reference(folded, values)["relu"], run_reference(graph, values)["relu"])
     np.testing.assert_array_equal(hx.compile(graph)(values), run_reference(graph, values)["relu"])
+
+
+def test_outputs_lose_their_transposes(golden: Callable[[str, str], None]) -> None:
+    y = hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(0, 2, 1))
+    graph = hx.graph({"inner": hx.relu(block("int32", "i")), "outer": y, "used": hx.exp(y)})
+    trimmed = trim_output_transpose(graph)
+    want, got = run_reference(graph, feeds(graph)), run_reference(trimmed, feeds(graph))
+    np.testing.assert_array_equal(got["outer"].transpose(2, 1, 0), want["outer"])
+    np.testing.assert_array_equal(got["used"], want["used"])
+    golden(
+        "passes/trim_output_transpose", f"{print_graph(graph, sources=False)}\n{print_graph(trimmed, sources=False)}"
+    )
+
+
+def test_trimmed_outputs_have_the_layout_they_were_computed_in() -> None:
+    graph = hx.graph(hx.relu(conv(image(), 4)))
+    plain, trimmed = hx.compile(graph), hx.compile(graph, trim_output_transpose=True)
+    assert (plain.outputs[0].shape, trimmed.outputs[0].shape) == ((1, 4, 6, 5), (1, 6, 5, 4))
+    assert len(trimmed.steps) < len(plain.steps)
+    np.testing.assert_array_equal(trimmed(feeds(graph)).transpose(0, 3, 1, 2), plain(feeds(graph)))
 
 
 def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:

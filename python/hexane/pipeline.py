@@ -23,6 +23,7 @@ from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.place import place
 from hexane.passes.split_conv_3d import split_conv_3d
+from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.program import Program
 from hexane.targets import Target
 
@@ -36,7 +37,7 @@ class Pass:
     wanted: bool = True
 
 
-def passes(target: Target, dtype: str = "") -> list[Pass]:
+def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
     """The passes from the user's graph to what the kernels run."""
     return [
         Pass("expand", expand),
@@ -61,6 +62,8 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
         # Casts to what has become fp16 do nothing now, and pieces brought reshapes of their own.
         Pass("cancel_again", cancel),
         Pass("channels_last", channels_last, target.channels_last),
+        # After the layout is chosen, which puts transposes at outputs.
+        Pass("trim_output_transpose", trim_output_transpose, trim),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold_again", fold),
         # Last, so that a producer is already the op whose kernel runs.
@@ -68,14 +71,18 @@ def passes(target: Target, dtype: str = "") -> list[Pass]:
     ]
 
 
-def lower(graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset()) -> Graph:
-    """The graph after all passes but those named in `skip`, which tests switch off."""
-    for p in passes(target, dtype):
+def lower(
+    graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
+) -> Graph:
+    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes."""
+    for p in passes(target, dtype, trim):
         if p.wanted and p.name not in skip:
             graph = p.run(graph)
     return graph
 
 
-def compile_graph(graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset()) -> Program:
+def compile_graph(
+    graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
+) -> Program:
     """Graph -> Program, ready to be emitted."""
-    return allocate(place(lower(graph, target, dtype, skip), target))
+    return allocate(place(lower(graph, target, dtype, skip, trim), target))

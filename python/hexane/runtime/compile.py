@@ -26,6 +26,7 @@ def compile(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, Any] | None = None,
     updates: Sequence[Tensor] = (),
+    trim_output_transpose: bool = False,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
@@ -33,9 +34,11 @@ def compile(
     everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use, unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
     the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
+    trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
+    result then says, without the transposes at the end.
     Raises Error for what cannot be imported or compiled.
     """
-    options = _Options(target, threads, dtype)
+    options = _Options(target, threads, dtype, trim_output_transpose)
     if isinstance(model, Graph):
         return options.build(model)
     if isinstance(model, (Tensor, Mapping)) or (isinstance(model, Sequence) and not isinstance(model, (str, bytes))):
@@ -81,15 +84,16 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
 
 
 class _Options:
-    def __init__(self, target: str | None, threads: int | None, dtype: str) -> None:
+    def __init__(self, target: str | None, threads: int | None, dtype: str, trim: bool) -> None:
         self.target = load_target(target or os.environ.get("HEXANE_TARGET") or "host")
         self.threads = _threads(threads)
         if dtype not in ("", "fp32", "fp16"):
             raise Error(f"[compile] dtype: got {dtype!r}, need 'fp16', or 'fp32' for the model's own")
         self.dtype = dtype
+        self.trim = trim
 
     def build(self, model: Graph) -> Model:
-        program = compile_graph(model, self.target, self.dtype)
+        program = compile_graph(model, self.target, self.dtype, trim=self.trim)
         sections = emit_plan(program)
         return Model(_core.Program(sections, self.threads), sections, program)
 
