@@ -30,7 +30,7 @@ _erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 def erf(x: Array) -> Array:
     """The error function, elementwise in fp64."""
-    return _erf(np.asarray(x, np.float64)).astype(np.float64)
+    return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
 
 
 def sigmoid(x: Array) -> Array:
@@ -140,7 +140,7 @@ OPS = (
     _unary("exp", "e to the x.", np.exp, onnx=("Exp",)),
     _unary("exp2", "2 to the x.", np.exp2),
     _unary("log", "The natural logarithm.", np.log, onnx=("Log",), low=0.1),
-    _unary("erf", "The error function.", erf, onnx=("Erf",)),
+    _unary("erf", "The error function.", erf, onnx=("Erf",), cases=(Case(((),)),)),
     _unary("sin", "The sine.", np.sin, onnx=("Sin",)),
     _unary("cos", "The cosine.", np.cos, onnx=("Cos",)),
     _unary("tan", "The tangent.", np.tan, onnx=("Tan",), low=-1.2, high=1.2),
