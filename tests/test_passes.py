@@ -1,14 +1,18 @@
 """Each pass: what it fires on, what it must leave alone, and that the graph still computes the same."""
 
+import inspect
 import math
+import re
 from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hexane as hx
 from compare import assert_close
+from hexane import pipeline
 from hexane.graph import Graph
 from hexane.passes.cancel import cancel
 from hexane.passes.channels_last import channels_last
@@ -308,6 +312,7 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "a_scale_under_which_weights_vanish": (fold_batch_norm, lambda: conv(image(), 4) * np.full((4, 1, 1), 1e-40, "f")),
     "a_scale_of_one_number": (fold_batch_norm, lambda: (hx.input("x", (2, 3)) @ normal(3, 4)) * 0.3),
+    "a_scale_of_one_number_for_one_channel": (fold_batch_norm, lambda: conv(image(), 1) / 0.3),
     "a_scale_that_fp16_weights_cannot_hold": (
         fold_batch_norm,
         lambda: (hx.input("x", (2, 3), "fp16") @ normal(3, 4).astype("e")) * np.full(4, 0.3, "e"),
@@ -463,14 +468,30 @@ def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:
     assert_same_meaning(graph, fused)
 
 
-@pytest.mark.parametrize("name", [p.name for p in passes(HOST)])
-def test_every_pass_has_one_name(name: str) -> None:
-    assert any(name.removesuffix("_again") in path for path in map(str, hx_passes()))
+PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
+START, END = "## In order\n", "## Without a pass\n"
 
 
-def hx_passes() -> list[str]:
-    from pathlib import Path
+def section(name: str, why_here: str) -> str:
+    """What the page says of a pass: its docstring, and the pipeline's reason for its place."""
+    again = name.endswith("_again")
+    rule, *conditions = inspect.getdoc(getattr(pipeline, name.removesuffix("_again"))).split("\n\n")
+    block = (
+        [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]
+    )
+    place = [f"*Its place:* {why_here[0].lower()}{why_here[1:]}"] if why_here else []
+    return "\n".join([f"### {name}", "", *block, *place, ""])
 
-    import hexane.passes
 
-    return [p.stem for folder in hexane.passes.__path__ for p in Path(folder).glob("*.py")] + ["to_fp16"]
+def test_the_page_of_passes_says_what_the_code_does(request: pytest.FixtureRequest) -> None:
+    """--update-golden writes that part of the page."""
+    found = re.findall(r"((?: +# .*\n)*) +Pass\(\"(\w+)\"", inspect.getsource(passes))
+    assert [name for _, name in found] == [p.name for p in passes(HOST)]
+    text = "\n".join(section(name, re.sub(r"\s*# ", " ", comment).strip()) for comment, name in found)
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(START)
+    fresh = f"{before}{START}\n{text}\n{END}{rest.split(END)[1]}"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(fresh, encoding="utf-8")
+    else:
+        assert page == fresh, f"{PAGE} differs from the code; pytest --update-golden writes it"

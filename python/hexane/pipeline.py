@@ -42,7 +42,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
     return [
         Pass("expand", expand),
         Pass("fold", fold),
-        # Before what looks for neighbours: nothing stands between them any more.
+        # Before those that look for neighbours: nothing stands between them any more.
         Pass("cancel", cancel),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
         Pass("fuse_gelu", fuse_gelu),

@@ -74,8 +74,8 @@ def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> 
         return None
     other = inputs[1 - i]
     numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
-    if numbers is None:
-        return None
+    if numbers is None or (numbers.size == 1 and node.op in ("mul", "real_div")):
+        return None  # one number: the scale of a quantised tensor, say, to whose roundings its place matters
     with np.errstate(all="ignore"):
         match node.op, i:
             case "add", _:

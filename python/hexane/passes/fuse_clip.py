@@ -9,7 +9,10 @@ _NAMED = {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}
 
 
 def fuse_clip(graph: Graph) -> Graph:
-    """clip(x) {alpha=0.0, beta=6.0}  ->  relu6(x), and relu where there is no upper limit. Floats only."""
+    """clip(x) {alpha=0.0, beta=6.0}  ->  relu6(x)
+
+    And relu where there is no upper limit. Floats only.
+    """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op != "clip" or node.types[0].dtype.kind != "float":

@@ -8,9 +8,9 @@ from hexane.ops import OPS, apply
 
 
 def fuse_gelu(graph: Graph) -> Graph:
-    """0.5 * (x * (1 + erf(x / sqrt 2)))  ->  gelu(x), in any order of the factors.
+    """0.5 * (x * (1 + erf(x / sqrt 2)))  ->  gelu(x)
 
-    The constants have to be those of GELU to 6 digits.
+    In any order of the factors. The constants have to be those of GELU to 6 digits.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
