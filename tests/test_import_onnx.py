@@ -480,6 +480,76 @@ def test_a_constant_condition_chooses_its_branch(condition):
     assert_matches(run(import_onnx(proto), rand(4))["y"], -rand(4) if condition else np.exp(rand(4)))
 
 
+def body(nodes: Sequence[onnx.NodeProto], inputs: str, outputs: str) -> onnx.GraphProto:
+    ports = [[helper.make_empty_tensor_value_info(name) for name in names.split()] for names in (inputs, outputs)]
+    return helper.make_graph(nodes, "body", *ports)
+
+
+@pytest.mark.parametrize(("count", "most", "steps"), [(3, 9.0, 3), (9, 4.0, 4)])
+def test_a_loop_of_known_length_is_unrolled(count: int, most: float, steps: int) -> None:
+    """Until the trip count, or until a condition that is known says stop; the body sees the names around it."""
+    inner = body(
+        [node("Mul", "v scale", "w"), node("Add", "i one", "j"), node("Cast", "j", "k", to=1), node("Less", "k most", "on"),
+         node("Identity", "w", "out")],
+        "i go v", "on w out",
+    )  # fmt: skip
+    constants = {
+        "n": ints(count),
+        "go": np.array(True),
+        "scale": np.float32(0.5),
+        "one": np.int64(1),
+        "most": np.float32(most),
+    }
+    proto = model([node("Loop", "n go x", "y ys", body=inner)], {"x": rand(3)}, ["y", "ys"], constants)
+    found = run(import_onnx(proto), rand(3))
+    assert_matches(found["y"], rand(3) * np.float32(0.5**steps))
+    assert_matches(found["ys"], np.stack([rand(3) * np.float32(0.5 ** (i + 1)) for i in range(steps)]))
+
+
+def test_a_loop_whose_condition_is_computed_is_refused():
+    inner = body(
+        [node("Identity", "v", "w"), node("ReduceSum", "v", "s", keepdims=0), node("Cast", "s", "on", to=9)],
+        "i go v",
+        "on w",
+    )
+    proto = model([node("Loop", " go x", "y", body=inner)], {"x": rand(3)}, ["y"], {"go": np.array(True)})
+    proto.graph.node[0].input[:] = ["", "go", "x"]
+    with pytest.raises(Error, match="a condition that is computed at run time"):
+        import_onnx(proto)
+
+
+def test_nested_loops_without_nodes_stay_finite():
+    graph = body([], "i2 go2", "go2")
+    for _ in range(3):
+        graph = body([helper.make_node("Loop", ["n", "go"], [], body=graph)], "i go1", "go1")
+    proto = model(
+        [helper.make_node("Loop", ["n", "go"], [], body=graph)],
+        {"x": rand(3)},
+        ["x"],
+        {"n": ints(4000), "go": np.array(True)},
+    )
+    with pytest.raises(Error, match="need fewer"):
+        import_onnx(proto)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_scan_reads_slices_and_stacks_results(back: int) -> None:
+    inner = body([node("Add", "s v", "t"), node("Mul", "t t", "out")], "s v", "t out")
+    attrs = {
+        "scan_input_axes": [1],
+        "scan_input_directions": [back],
+        "scan_output_axes": [1],
+        "scan_output_directions": [back],
+    }
+    proto = model([node("Scan", "start x", "last ys", body=inner, num_scan_inputs=1, **attrs)], {"x": rand(3, 4)}, ["last", "ys"],
+                  {"start": np.zeros(3, np.float32)})  # fmt: skip
+    found = run(import_onnx(proto), rand(3, 4))
+    x = rand(3, 4)[:, ::-1] if back else rand(3, 4)
+    squares = np.cumsum(x, 1) ** 2
+    assert_matches(found["last"], rand(3, 4).sum(1))
+    assert_matches(found["ys"], squares[:, ::-1] if back else squares)
+
+
 def affine(alpha: float | None, calls: Sequence[onnx.NodeProto] = ()) -> onnx.FunctionProto:
     """y = alpha * x + 1, alpha an attribute (5 unless given)."""
     constant = helper.make_node("Constant", [], ["a"])

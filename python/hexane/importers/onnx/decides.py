@@ -22,6 +22,7 @@ DECIDING: Mapping[str, tuple[int, ...]] = {
     "HammingWindow": (0,),
     "HannWindow": (0,),
     "If": (0,),
+    "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "OneHot": (1,),

@@ -1,6 +1,7 @@
 """The walk over an ONNX graph: names to values, node by node, problems collected on the way."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers import HANDLERS
 from hexane.importers.onnx.load import check_text, read_tensor
+from hexane.importers.onnx.loops import unroll_loop, unroll_scan
 from hexane.importers.onnx.node import Builder, OnnxNode
 from hexane.importers.onnx.order import label, sort_nodes
 from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
@@ -18,7 +20,7 @@ from hexane.ops import OPS
 PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
 MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 
-Scope = dict[str, Value | None]  # None: its node could not be translated, which has been reported
+Scope = MutableMapping[str, Value | None]  # None: its node could not be translated, which has been reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
 
@@ -98,7 +100,7 @@ class Translator:
         if found is None:
             raise Error(f"got an op that opset {opset} does not have")
         handler, plain = HANDLERS.get(proto.op_type), PLAIN.get(proto.op_type)
-        if not (handler or plain or found.has_function or proto.op_type == "If"):
+        if not (handler or plain or found.has_function or proto.op_type in ("If", "Loop", "Scan")):
             raise Error("Hexane has no such op yet")
         if failed:
             return None
@@ -110,6 +112,11 @@ class Translator:
         results: Sequence[Value | None]
         if proto.op_type == "If":
             results = self._branch(node, scope, opsets, outer, where)
+        elif proto.op_type in ("Loop", "Scan"):
+            unrolled = self._unrolled(node, scope, opsets, outer, where)
+            if unrolled is None:
+                return None
+            results = unrolled
         elif handler is not None:
             made = handler(Builder(where), node)
             results = [made] if isinstance(made, Value) else list(made)
@@ -175,6 +182,30 @@ class Translator:
             if output.name not in inner:
                 raise Error(f"got the branch output {output.name!r}, which nothing defines")
         return [inner[output.name] for output in graph.output]
+
+    def _unrolled(
+        self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
+    ) -> Sequence[Value] | None:
+        """The outputs of a Loop or Scan."""
+        constants: Scope = {}
+
+        def run(graph: onnx.GraphProto, given: Sequence[Value], step: int) -> Sequence[Value] | None:
+            if step == 0:
+                constants.update(self.initializers(graph))
+            own = {**constants, **dict(zip((i.name for i in graph.input), given, strict=True))}
+            reported = len(self.problems)
+            inner = ChainMap(dict(own), scope)
+            with self._inline("", 1 + len(graph.node)):
+                self.nodes(graph.node, inner, opsets, own, outer, f"{where}/{step}/")
+            if len(self.problems) > reported:
+                return None
+            found = [inner.get(output.name) for output in graph.output]
+            if None in found:
+                raise Error(f"got the body output {graph.output[found.index(None)].name!r}, which nothing defines")
+            return [value for value in found if value is not None]
+
+        unroll = unroll_loop if node.op == "Loop" else unroll_scan
+        return unroll(Builder(where), node, run)
 
     @contextmanager
     def _inline(self, name: str, num_nodes: int) -> Iterator[None]:
