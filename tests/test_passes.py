@@ -220,6 +220,9 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         ),
     ),
     "fold_pad_max_pool": (fold_pad, lambda: hx.max_pool(padded(image(), -math.inf), kernel_sizes=3, strides=2)),
+    "fold_pad_max_pool_of_positive_numbers": (
+        fold_pad, lambda: hx.max_pool(padded(hx.relu(image())), kernel_sizes=3, strides=2)
+    ),
     "fold_pad_avg_pool": (fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=3, strides=2)),
     "fold_pad_shared": (
         fold_pad, lambda: (lambda y: [hx.conv(y, normal(4, 3, 3, 3)), hx.conv(y, normal(4, 3, 1, 1)), hx.exp(y)])(padded(image()))
@@ -327,6 +330,9 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "a_pad_before_a_transposed_convolution": (fold_pad, lambda: hx.conv_transpose(padded(image()), normal(3, 4, 3, 3))),
     "zeros_before_a_max_pool": (fold_pad, lambda: hx.max_pool(padded(image()), kernel_sizes=3)),
+    "zeros_before_a_max_pool_with_gaps": (
+        fold_pad, lambda: hx.max_pool(padded(hx.relu(image())), kernel_sizes=2, dilations=3)
+    ),
     "a_pad_as_wide_as_the_window": (fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=2)),
     "a_pad_before_an_avg_pool_that_leaves_out_its_own": (
         fold_pad, lambda: hx.avg_pool(padded(image()), kernel_sizes=3, pad=(1, 0))

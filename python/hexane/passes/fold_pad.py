@@ -13,7 +13,8 @@ def fold_pad(graph: Graph) -> Graph:
     """conv(pad(%x) {begin=(0, 0, 1, 1), end=(0, 0, 2, 2)}, %w) {pad=(0, 0, 0, 0)}  ->  conv(%x, %w) {pad=(1, 2, 1, 2)}
 
     Where constants are added to spatial axes only, and they are what the op itself pads with: 0 for conv and avg_pool, -inf
-    for max_pool. avg_pool then counts its padding, which it must not already leave out. What else reads the pad keeps it.
+    for max_pool, or 0 where nothing pooled is below. avg_pool then counts its padding, which it must not already leave out.
+    What else reads the pad keeps it.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -33,12 +34,14 @@ def fold_pad(graph: Graph) -> Graph:
 
 
 _FILL = {"conv": 0.0, "avg_pool": 0.0, "max_pool": -math.inf}
+_NOT_NEGATIVE = ("relu", "relu6", "sigmoid", "sigmoid_hard", "abs", "exp")
 
 
 def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
     """The node's attributes when it pads as well as `pad` does; None where it cannot."""
     begin, end, value = pad.attrs["begin"], pad.attrs["end"], pad.attrs["value"]
-    same_fill = value == _FILL[node.op] and math.copysign(1, value) == math.copysign(1, _FILL[node.op])
+    fill = 0.0 if _zeros_lose(node, pad) else _FILL[node.op]
+    same_fill = value == fill and math.copysign(1, value) == math.copysign(1, fill)
     if pad.attrs["mode"] != "constant" or not same_fill or pad.types[0].dtype.kind != "float":
         return None
     rank = len(begin)
@@ -53,3 +56,10 @@ def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
             return None
         attrs["exclude_padding"] = False
     return attrs
+
+
+def _zeros_lose(node: Node, pad: Node) -> bool:
+    """Whether zeros lose against whatever a max_pool reads beside them: every window without gaps reads such an element."""
+    x = made_by(pad.inputs[0], *_NOT_NEGATIVE)
+    dense = node.op == "max_pool" and set(node.attrs["dilations"]) == {1}
+    return dense and pad.attrs["value"] == 0 and x is not None and x.types[0].size > 0
