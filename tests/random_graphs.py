@@ -237,8 +237,8 @@ class RandomGraph:
         return kernel, attrs
 
     def conv(self) -> None:
-        x = self.of_rank(3, 4)
-        last = self.coin(0.08)
+        x = self.of_rank(3, 5)
+        last = len(x.shape) < 5 and self.coin(0.08)
         channels, spatial = (x.shape[-1], x.shape[1:-1]) if last else (x.shape[1], x.shape[2:])
         kernel, attrs = self.window(spatial)
         groups = int(self.pick([1, 1, channels, *[g for g in (2, 3, 4) if channels and channels % g == 0]])) or 1
@@ -246,13 +246,30 @@ class RandomGraph:
         weight = self.weight((out, channels // groups, *kernel))
         bias = self.weight((out,)) if self.coin(0.4) else None
         bound = self.top(x) * self.top(weight) * prod(weight.shape[1:])
-        y = hx.conv(x, weight, bias=bias, groups=groups, layout="nhwc" if last else "nchw", **attrs)
-        if self.coin(0.3):  # a bias beside it
-            axis = len(y.shape) - 1 if last else 1
-            y = y + self.weight(tuple(d if i == axis else 1 for i, d in enumerate(y.shape))[int(self.coin()) :])
+        padded = x
+        if self.coin(0.15):  # a pad for it to fold
+            axes = range(1, len(x.shape) - 1) if last else range(2, len(x.shape))
+            begin, end = ([int(self.rng.integers(0, 2)) if i in axes else 0 for i in range(len(x.shape))] for _ in "be")
+            padded = hx.pad(x, begin=begin, end=end)
+        y = hx.conv(padded, weight, bias=bias, groups=groups, layout="nhwc" if last else "nchw", **attrs)
+        while self.coin(0.4):  # a bias, a scale, a norm beside it
+            y = self.per_channel(y, len(y.shape) - 1 if last else 1)
         self.keep(y, bound if self.kind == "exact" else 0)
         if self.coin(0.2) and x.shape == y.shape:
             self.keep(y + x)
+
+    def per_channel(self, y: hx.Tensor, axis: int) -> hx.Tensor:
+        which = self.pick(
+            ("add", "add", "sub", "mul") if self.kind == "exact" else ("add", "mul", "sub", "norm", "div")
+        )
+        c = (y.shape[axis],)
+        if which == "norm":
+            positive = self.weight(c, array=np.abs(self.values(c)) + np.array(0.5, self.values(()).dtype))
+            return hx.batch_norm(y, self.weight(c), positive, self.weight(c), axis=axis)
+        other = self.weight(tuple(d if i == axis else 1 for i, d in enumerate(y.shape))[int(self.coin()) :])
+        if which == "div":
+            return y / (hx.abs(other) + 0.5)
+        return getattr(hx, which)(*((y, other) if self.coin(0.7) else (other, y)))  # type: ignore[no-any-return]
 
     def conv_transpose(self) -> None:
         x = self.of_rank(3, 4)
@@ -263,7 +280,10 @@ class RandomGraph:
         attrs["output_padding"] = [int(self.rng.integers(0, s)) for s in attrs["strides"]]
         bound = self.top(x) * self.top(weight) * prod(kernel) * max(channels, 1)
         bias = self.weight((weight.shape[1] * groups,)) if self.coin(0.4) else None
-        self.keep(hx.conv_transpose(x, weight, bias=bias, groups=groups, **attrs), bound if self.kind == "exact" else 0)
+        y = hx.conv_transpose(x, weight, bias=bias, groups=groups, **attrs)
+        while self.coin(0.4):
+            y = self.per_channel(y, 1)
+        self.keep(y, bound if self.kind == "exact" else 0)
 
     def pool_op(self) -> None:
         x = self.of_rank(3, 5)
@@ -545,8 +565,8 @@ class RandomGraph:
             ty = not ty
         bias = self.weight((y.shape[-2] if ty else y.shape[-1],)) if self.coin(0.3) else None
         result = hx.matmul(x, y, bias, transpose_x=tx, transpose_y=ty)
-        if self.coin(0.3):
-            result = result + self.weight(result.shape[-1:])
+        while self.coin(0.3):
+            result = self.per_channel(result, len(result.shape) - 1)
         bound = self.top(x) * self.top(y) * k
         del m
         self.keep(result, bound if self.kind == "exact" else 0)

@@ -18,6 +18,7 @@ from random_graphs import random_graph
 HOST = load_target("host")
 NEEDED = {
     "expand": "ops without a kernel would be left",
+    "split_conv_3d": "convolution kernels have at most two spatial axes",
     "channels_last": "spatial kernels read channels last only",
 }
 OPTIONAL = [p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED]
