@@ -1,7 +1,9 @@
 """Stores everything between the ports in fp16."""
 
+import numpy as np
+
 from hexane.dtypes import FP16, FP32
-from hexane.graph import Graph, Node, Port, Value, constant, unique
+from hexane.graph import Array, Graph, Node, Port, Value, constant, unique
 from hexane.ops import OPS, apply
 
 
@@ -9,7 +11,7 @@ def to_fp16(graph: Graph) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all fp32 values between become fp16, each
-    rounded once. Casts to fp32 that the model has become casts to fp16.
+    rounded once; constants beyond the range of fp16 become its largest number. Casts to fp32 that the model has become casts to fp16.
     """
     table: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -25,13 +27,22 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         return apply(OPS["cast"], node.values, {"dtype": FP16}, node.sources) if single else node.values
     if node.op == "const":
         assert node.data is not None
-        return (constant(node.data.astype(FP16.numpy), node.sources),) if single else node.values
+        return (constant(_half(node.data), node.sources),) if single else node.values
     if node.op in ("param", "state"):
-        data = None if node.data is None else node.data.astype(FP16.numpy)
+        data = None if node.data is None else _half(node.data) if single else node.data
         kind = type(node.types[0])(FP16, node.types[0].shape)
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
+    if node.op == "one_hot" and single:  # its kernel does not write fp16
+        wide = apply(OPS["one_hot"], inputs, node.attrs, node.sources)
+        return apply(OPS["cast"], wide, {"dtype": FP16}, node.sources)
     attrs = {k: FP16 if v is FP32 else v for k, v in node.attrs.items()}
     return apply(OPS[node.op], inputs, attrs, node.sources)
+
+
+def _half(array: Array) -> Array:
+    """Rounded to fp16; finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN."""
+    top = float(np.finfo(np.float16).max)
+    return np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
 
 
 def _cast(value: Value, like: Value) -> Value:

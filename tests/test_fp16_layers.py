@@ -1,0 +1,77 @@
+"""fp16 programs step by step: each, fed the program's own values, is within 1 ulp of fp64 rounded once.
+
+`pytest tests/test_fp16_layers.py --seed N` runs the graphs of one seed again.
+"""
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from compare import assert_within_ulps
+from hexane.graph import Array, Graph
+from random_graphs import random_graph
+from traced import expected, traced
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    only = metafunc.config.getoption("--seed")
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(100) if only is None else [only])
+    elif "first" in metafunc.fixturenames:
+        metafunc.parametrize("first", range(1000, 6000, 250) if only is None else [])
+
+
+def check(graph: Graph, feeds: dict[str, Array], dtype: str = "") -> None:
+    net = hx.compile(graph, dtype=dtype, threads=1)
+    for i, (step, inputs, outputs) in enumerate(traced(net, feeds)):
+        print(i, step.kernel, step.node.where, step.node.attrs)
+        for got, want in zip(outputs, expected(step, inputs), strict=True):
+            assert_within_ulps(got, want, 1)
+
+
+def check_seed(kind: str, seed: int) -> None:
+    graph, feeds = random_graph(seed, kind)
+    print(f"{kind}, --seed {seed}\n{graph}")
+    check(graph, feeds, "fp16")
+
+
+@pytest.mark.parametrize("kind", ["fp16", "fp32"])
+def test_each_step_of_a_random_graph_is_rounded_once(kind: str, seed: int) -> None:
+    check_seed(kind, seed)
+
+
+@pytest.mark.slow
+def test_each_step_of_five_thousand_random_graphs_is_rounded_once(first: int) -> None:
+    for seed in range(first, first + 250):
+        check_seed(("fp16", "fp32")[seed % 2], seed)
+
+
+def scores(mask: float) -> hx.Tensor:
+    keep = hx.cast(hx.input("keep", (3,), "bool"), dtype="fp32")
+    return hx.softmax(hx.input("x", (3,)) + (1.0 - keep) * mask)
+
+
+@pytest.mark.parametrize("mask", [-3.4e38, -1e9, -65519.0, -10000.0])
+def test_a_mask_that_fp16_does_not_hold_still_masks(mask: float) -> None:
+    net = hx.compile(scores(mask), dtype="fp16", threads=1)
+    out = net(keep=np.array([True, False, True]), x=np.float32([1, 50, 1]))
+    np.testing.assert_array_equal(out, np.float32([0.5, 0, 0.5]))
+
+
+def test_infinities_and_nan_among_constants_stay_what_they_are() -> None:
+    values = np.float32([np.inf, -np.inf, np.nan, 1e30, -70000])
+    out = hx.compile(hx.input("x", (5,)) + values, dtype="fp16", threads=1)(np.zeros(5, np.float32))
+    np.testing.assert_array_equal(out, np.float32([np.inf, -np.inf, np.nan, 65504, -65504]))
+
+
+def test_one_hot_is_fp16_between_the_ports() -> None:
+    graph = hx.graph(hx.one_hot(hx.input("i", (3,), "int32"), depth=4) * 2.0)
+    check(graph, {"i": np.array([0, 3, -1], np.int32)}, "fp16")
+
+
+def test_what_is_not_float_stays_as_it_is() -> None:
+    i, b = hx.input("i", (4,), "int32"), hx.state("seen", (4,), "int32", init=np.array([1, 2, 3, 70000], np.int32))
+    net = hx.compile([hx.cast(i, dtype="fp32") * 0.5, i + b], dtype="fp16", threads=1)
+    out = net(np.array([1, 2, 3, 70000], np.int32))
+    np.testing.assert_array_equal(out["add"], [2, 4, 6, 140000])
+    np.testing.assert_array_equal(out["mul"], np.float32([0.5, 1, 1.5, np.inf]))
