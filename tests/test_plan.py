@@ -337,3 +337,20 @@ def test_a_save_that_fails_or_is_killed_half_way_leaves_the_old_file(tmp_path: P
     if signal == "ignore":
         assert "cannot write: File too large" in ended.stderr
         assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 3])
+def test_rows_with_gaps_between_are_read_when_every_row_is_written(missing: int | None):
+    """Four rows of 3 in a pitch of 9, written one by one; the gaps never are."""
+    plan = PlanBuilder()
+    arena = plan.space("arena", 4 * 9 * 4)
+    x, y = plan.port("inputs", "x", (3,)), plan.port("outputs", "y", (4, 3))
+    for row in range(4):
+        if row != missing:
+            plan.step("copy", [x], [plan.tensor(arena, (3,), offset=36 * row)])
+    plan.step("copy", [plan.tensor(arena, (4, 3), strides=(36, 4))], [y])
+    if missing is None:
+        _core.plan_read(plan.tobytes())
+    else:
+        with pytest.raises(Error, match="no earlier step has written"):
+            _core.plan_read(plan.tobytes())

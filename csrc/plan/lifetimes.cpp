@@ -55,6 +55,27 @@ bool take_turns(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b
   return false;
 }
 
+// Whether every element is written, where what spans all axes below `level` is not written throughout. Slices that lie
+// in one interval are passed over together, and slices that overlap are not looked into: the time is that of the gaps
+// met.
+template <typename End>
+bool covers_slices(const std::vector<Axis>& outer, const std::vector<uint64_t>& inner, size_t level, uint64_t offset,
+                   const End& end) {
+  if (level == 0 || outer[level - 1].stride < inner[level - 1]) return false;
+  const auto [stride, count] = outer[level - 1];
+  const uint64_t bytes = inner[level - 1];
+  for (uint64_t i = 0; i < count;) {
+    const uint64_t begin = offset + i * stride, written = end(begin);
+    if (written >= begin + bytes)
+      i += (written - begin - bytes) / stride + 1;
+    else if (covers_slices(outer, inner, level - 1, begin, end))
+      ++i;
+    else
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void WrittenBytes::add(uint64_t offset, uint64_t bytes) {
@@ -70,10 +91,20 @@ void WrittenBytes::add(uint64_t offset, uint64_t bytes) {
   ends_.emplace(begin, end);
 }
 
-bool WrittenBytes::covers(uint64_t offset, uint64_t bytes) const {
-  if (bytes == 0) return true;
+uint64_t WrittenBytes::end(uint64_t offset) const {
   const auto after = ends_.upper_bound(offset);
-  return after != ends_.begin() && std::prev(after)->second >= offset + bytes;
+  return after == ends_.begin() ? offset : std::max(offset, std::prev(after)->second);
+}
+
+bool WrittenBytes::covers(uint64_t offset, uint64_t bytes) const { return bytes == 0 || end(offset) >= offset + bytes; }
+
+bool WrittenBytes::covers(const PlanTensor& view, DType dtype) const {
+  if (covers(view.offset, extent_bytes(view, dtype))) return true;
+  std::vector<Axis> outer = axes(view);
+  outer.erase(std::remove_if(outer.begin(), outer.end(), [](const Axis& a) { return a.stride == 0; }), outer.end());
+  std::vector<uint64_t> inner{item_bytes(dtype)};  // bytes that the axes before each axis span
+  for (const Axis& axis : outer) inner.push_back(inner.back() + axis.stride * (axis.count - 1));
+  return covers_slices(outer, inner, outer.size(), view.offset, [this](uint64_t offset) { return end(offset); });
 }
 
 bool is_same_view(const PlanTensor& a, const PlanTensor& b) {

@@ -13,9 +13,12 @@ class WrittenBytes {
  public:
   void add(uint64_t offset, uint64_t bytes);
   bool covers(uint64_t offset, uint64_t bytes) const;
+  // Every element of the view; gaps between its rows may be unwritten.
+  bool covers(const PlanTensor& view, DType dtype) const;
 
  private:
-  std::map<uint64_t, uint64_t> ends_;  // end of the interval that begins there
+  uint64_t end(uint64_t offset) const;  // of the interval there, `offset` if there is none
+  std::map<uint64_t, uint64_t> ends_;   // end of the interval that begins there
 };
 
 // Element by element the same bytes; axes of extent 1 do not count.

@@ -208,7 +208,7 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
       if (operands[i] == PLAN_ABSENT) continue;
       const PlanTensor& in = plan.tensors[operands[i]];
       const bool given = plan.kind(in) == "weights" || plan.kind(in) == "state" || is_input[in.space];
-      if (!given && !written[in.space].covers(in.offset, extent_bytes(in, plan.dtype(in))))
+      if (!given && !written[in.space].covers(in, plan.dtype(in)))
         fail(where, "input ", i, " (", plan.string(in.name), "): reads bytes that no earlier step has written");
     }
     for (size_t i = step.num_inputs; i < operands.size(); ++i) {

@@ -22,6 +22,7 @@ from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.place import place
+from hexane.passes.save_states import save_states
 from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.program import Program
@@ -66,8 +67,10 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("trim_output_transpose", trim_output_transpose, trim),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold_again", fold),
-        # Last, so that a producer is already the op whose kernel runs.
+        # Late, so that a producer is already the op whose kernel runs.
         Pass("fuse_epilogue", lambda graph: fuse_epilogue(graph, target)),
+        # When nothing moves any more: a reader may have come to need the update as well.
+        Pass("save_states", save_states),
     ]
 
 

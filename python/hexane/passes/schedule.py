@@ -1,6 +1,7 @@
 """Puts the nodes of a graph in the order they run."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, topological
@@ -11,9 +12,9 @@ def schedule(graph: Graph) -> list[Node]:
     """The nodes, operands first, whoever reads a state before whoever overwrites it.
 
     Of the depth-first orders that visit operands first to last and last to first, the one whose live values are smaller.
-    Raises Error where a state is overwritten twice, or read after it is overwritten.
+    Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
-    after = _overwrites(graph)
+    after = overwrites(graph).readers
     if after:
         return list(_ordered((*graph.inputs, *graph.roots), after))
     forward = graph.nodes
@@ -46,8 +47,17 @@ def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
     return peak
 
 
-def _overwrites(graph: Graph) -> dict[int, list[Node]]:
-    """For each write_state (by id): the nodes that have to run before it because they read what it overwrites."""
+@dataclass(frozen=True, slots=True)
+class Overwrites:
+    """readers: for each write_state (by id) the nodes that have to run before it because they read what it overwrites.
+    version: the state, or write_state result, whose memory a value (or view) is."""
+
+    readers: dict[int, list[Node]]
+    version: dict[Value, Value]
+
+
+def overwrites(graph: Graph) -> Overwrites:
+    """Who overwrites states, and who reads them. Raises Error where one is overwritten twice."""
     version: dict[Value, Value] = {}
     readers: dict[Value, list[Node]] = {}
     writer: dict[Value, Node] = {}
@@ -67,7 +77,7 @@ def _overwrites(graph: Graph) -> dict[int, list[Node]]:
             if state in writer:
                 raise Error(f"[{node.where}] got a second update of the same state, need updates one after the other")
             writer[state] = node
-    return {id(w): [n for n in readers.get(s, ()) if n is not w] for s, w in writer.items()}
+    return Overwrites({id(w): [n for n in readers.get(s, ()) if n is not w] for s, w in writer.items()}, version)
 
 
 def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[Node]:

@@ -1,0 +1,102 @@
+"""Copies what a state holds where it is read after it has been overwritten."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.passes.schedule import Overwrites, overwrites
+
+
+def save_states(graph: Graph) -> Graph:
+    """write_state(%s, slice(%s), 0)  ->  write_state(%s, concat(slice(%s)), 0)
+
+    States are updated in place, so readers of the old contents run first. Those that cannot (they need the update too, or
+    take part in it) read a copy, which a concat of one makes.
+    """
+    if not any(node.op == "write_state" for node in graph.nodes):
+        return graph
+    graph = graph.rewrite(_apart)
+    while True:
+        table = overwrites(graph)
+        late = _late_reader(graph, table)
+        if late is None:
+            return graph
+        graph = _saved(graph, *late, table)
+
+
+def _apart(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    """Nothing but the state itself is read from the memory that is written."""
+    if node.op != "write_state":
+        return None
+    memory = _memory(inputs[0])
+    operands = [inputs[0], *(_copy(v) if v is not None and _memory(v) is memory else v for v in inputs[1:])]
+    return None if operands == list(inputs) else apply(OPS["write_state"], operands, node.attrs, node.sources)
+
+
+def _memory(value: Value | None) -> Node:
+    """The node whose memory the value lies in: a state, where it is one or a view of one."""
+    assert value is not None
+    node = value.node
+    while node.op == "write_state" or (node.op in OPS and OPS[node.op].view):
+        assert node.inputs[0] is not None
+        node = node.inputs[0].node
+    return node
+
+
+def _copy(value: Value) -> Value:
+    if value.type.rank:
+        return apply(OPS["concat"], [value], {"axis": 0}, value.node.sources)[0]
+    line = apply(OPS["reshape"], [value], {"shape": (1,)}, value.node.sources)[0]
+    return apply(OPS["reshape"], [_copy(line)], {"shape": ()}, value.node.sources)[0]
+
+
+def _late_reader(graph: Graph, table: Overwrites) -> tuple[Node, Node] | None:
+    """A reader of a state and the write it should come before but cannot, if there are any."""
+    done: dict[int, bool] = {}
+    for root in graph.roots:
+        if id(root.node) in done:
+            continue
+        done[id(root.node)] = False
+        stack = [(root.node, _before(root.node, table))]
+        while stack:
+            node, pending = stack[-1]
+            for operand in pending:
+                if id(operand) not in done:
+                    done[id(operand)] = False
+                    stack.append((operand, _before(operand, table)))
+                    break
+                if not done[id(operand)]:
+                    path = [n for n, _ in stack]
+                    return _breakable([*path[path.index(operand) :], operand], table)
+            else:
+                stack.pop()
+                done[id(node)] = True
+    return None
+
+
+def _before(node: Node, table: Overwrites) -> Iterator[Node]:
+    yield from table.readers.get(id(node), ())
+    yield from (v.node for v in node.inputs if v is not None)
+
+
+def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
+    """The reader and the write of an edge in the cycle that only says who comes first."""
+    for write, reader in pairwise(cycle):
+        ordered = any(reader is r for r in table.readers.get(id(write), ()))
+        if ordered and not OPS[reader.op].view and all(v is None or v.node is not reader for v in write.inputs):
+            return reader, write
+    raise AssertionError("a graph has no cycles of operands")
+
+
+def _saved(graph: Graph, reader: Node, write: Node, table: Overwrites) -> Graph:
+    old = write.inputs[0]
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node is not reader:
+            return None
+        pairs = zip(node.inputs, inputs, strict=True)
+        operands = [_copy(new) if v in table.version and table.version[v] == old else new for v, new in pairs]  # type: ignore[arg-type]
+        return apply(OPS[node.op], operands, node.attrs, node.sources)
+
+    return graph.rewrite(change)
