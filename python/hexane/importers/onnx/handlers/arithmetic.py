@@ -157,18 +157,40 @@ def is_inf(b: Builder, n: OnnxNode) -> Result:
 def dropout(b: Builder, n: OnnxNode) -> Result:
     """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
     x = n.value(0)
-    if n.has(2) and bool(n.scalar(2)):
-        raise Error("got training_mode, need inference")
+    if n.has(2) and bool(n.scalar(2)) and float(n.scalar(1) if n.has(1) else 0.5) != 0:
+        raise Error("got training_mode with a ratio that drops, need inference")
     if not n.wants(1):
         return [x]
     kind = BOOL if n.version >= 10 else x.dtype
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]
 
 
+def determinant(b: Builder, n: OnnxNode) -> Result:
+    """Of matrices up to 4 x 4, by minors along the first row."""
+    x = n.value(0)
+    size = x.shape[-1] if len(x.shape) >= 2 else 0
+    if not 1 <= size <= 4 or x.shape[-2] != size:
+        raise Error(f"got the shape {x.shape}, need square matrices of 1 to 4 rows")
+
+    def at(row: int, column: int) -> Result:
+        begin, end = [0] * len(x.shape), list(x.shape)
+        begin[-2:], end[-2:] = (row, column), (row + 1, column + 1)
+        return b.reshape(b.slice_by_index(x, begin=begin, end=end), shape=x.shape[:-2])
+
+    def minor(row: int, columns: tuple[int, ...]) -> Result:
+        if len(columns) == 1:
+            return at(row, columns[0])
+        terms = [b.mul(at(row, c), minor(row + 1, tuple(k for k in columns if k != c))) for c in columns]
+        return reduce(b.add, [b.neg(term) if i % 2 else term for i, term in enumerate(terms)])
+
+    return minor(0, tuple(range(size)))
+
+
 HANDLERS = {
     "Cast": cast_to,
     "CastLike": cast_like,
     "Clip": clip,
+    "Det": determinant,
     "Dropout": dropout,
     "Gelu": gelu,
     "Gemm": gemm,

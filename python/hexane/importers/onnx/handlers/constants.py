@@ -80,6 +80,15 @@ def trilu(b: Builder, n: OnnxNode) -> Result:
     return b.select(b.const(keep), x, b.const(np.zeros((), x.dtype.numpy)))
 
 
+def has_element(b: Builder, n: OnnxNode) -> Result:
+    """A tensor is there or it is not."""
+    return b.const(np.array(n.has(0)))
+
+
+def get_element(b: Builder, n: OnnxNode) -> Result:
+    return n.value(0)
+
+
 def limited(count: int, dtype: np.dtype[Any]) -> None:
     """Raises Error where materialising would cost more than folding may."""
     if count * dtype.itemsize > MAX_GROWTH_BYTES:
@@ -90,6 +99,8 @@ HANDLERS = {
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,
+    "OptionalGetElement": get_element,
+    "OptionalHasElement": has_element,
     "Range": arange,
     "Shape": shape,
     "Size": size,

@@ -11,13 +11,30 @@ from hexane.ops.spec import broadcast
 
 def batch_normalization(b: Builder, n: OnnxNode) -> Result:
     x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
-    if n.attrs.get("training_mode", 0) or any(n.wants(i) for i in range(1, 5)):
-        raise Error("got training mode, need inference")
     if not n.attrs.get("spatial", 1):
         raise Error("spatial: got 0, need statistics per channel")
+    if n.attrs.get("training_mode", 0):
+        return _batch_statistics(b, n)
+    if any(n.wants(i) for i in range(1, 5)):
+        raise Error("got training mode, need inference")
     wide = max((v.dtype for v in (x, gamma, mean)), key=lambda d: d.bits)
     operands = [cast(b, v, wide) for v in (x, mean, variance, gamma, beta)]
     return cast(b, b.batch_norm(*operands, epsilon=n.attrs["epsilon"]), x.dtype)
+
+
+def _batch_statistics(b: Builder, n: OnnxNode) -> Result:
+    """Training mode: normalised by the batch's own mean and variance, which also move the running ones."""
+    x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
+    if len({v.dtype for v in (x, gamma, beta, mean, variance)}) != 1 or len(x.shape) < 2:
+        raise Error("got training mode with several dtypes or without channels, need one dtype")
+    axes = tuple(i for i in range(len(x.shape)) if i != 1)
+    own = b.reduce_mean(x, axes=axes, keep_dims=False)
+    spread = b.sub(x, b.reshape(own, shape=(-1, *[1] * (len(x.shape) - 2))))
+    own_variance = b.reduce_mean(b.square(spread), axes=axes, keep_dims=False)
+    momentum = n.attrs["momentum"]
+    running = [b.add(b.mul(old, momentum), b.mul(new, 1 - momentum))
+               for old, new in ((mean, own), (variance, own_variance))]  # fmt: skip
+    return [b.batch_norm(x, own, own_variance, gamma, beta, epsilon=n.attrs["epsilon"]), *running]
 
 
 def instance_normalization(b: Builder, n: OnnxNode) -> Result:

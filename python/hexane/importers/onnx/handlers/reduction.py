@@ -56,6 +56,8 @@ def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object
     neutral: float
     if not floating and n.op in ("ReduceMax", "ReduceMin") and x.dtype is not BOOL:
         neutral = np.iinfo(kind).min if n.op == "ReduceMax" else np.iinfo(kind).max
+    elif x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
+        neutral = n.op == "ReduceMin"
     elif n.op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
         neutral = 0
     elif n.op == "ReduceProd":

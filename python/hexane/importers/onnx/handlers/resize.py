@@ -1,6 +1,6 @@
 """Resizing: along each axis, output i reads the source around an affine coordinate i * step + offset."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import floor
 from typing import Any
@@ -37,6 +37,7 @@ class Axis:
     coordinates: Array  # fp32, one for each output: as precise as the peers, where halves decide
     crops: bool  # coordinates outside the source read the extrapolation value
     settled: bool  # peers agree how to compute the coordinates
+    halves: Mapping[str, Array] | None = None  # by mode, the indices as fractions have them
 
     @property
     def exact(self) -> Array:
@@ -52,6 +53,10 @@ class Axis:
         doubtful = np.full(self.out, not self.settled)
         if mode.startswith("round"):
             doubtful |= (self.exact != self.coordinates) | (self.exact * 4096 % 1 != 0)
+        if (
+            self.halves is not None and mode in self.halves
+        ):  # as fractions they leave no doubt, where fp32 agrees with them
+            doubtful &= np.clip(self.halves[mode], 0, self.extent - 1) != found
         if any(((pick(self.exact + nudge) != found) & doubtful).any() for nudge in _NUDGES):
             raise Error("got coordinates between two elements, where rounding decides; need other sizes")
         return found
@@ -72,13 +77,13 @@ class Axis:
 def resize(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     mode = n.attrs["mode"]
-    if n.attrs.get("antialias", 0):
-        raise Error("antialias: got 1, need 0")
     axes = _axes(n, x)
     if not axes:
         return x
     if mode == "nearest":
         out = _nearest(b, x, axes, n.attrs.get("nearest_mode", "floor"), simple=n.version < 11)
+    elif n.attrs.get("antialias", 0):
+        out = _separable(b, x, axes, _antialiased(n, mode))
     elif mode == "linear":
         out = _linear(b, x, axes)
     elif mode == "cubic":
@@ -139,8 +144,15 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
             raise Error(f"got a roi for axis {axis}, which keeps its extent; need one that changes")
         if out != extent or scale != 1:
             step, offset, at = _coordinates(coordinates, extent, out, float(scale), roi[i], roi[len(chosen) + i])
-            result.append(Axis(axis, extent, out, float(scale), step, offset, at, crops, settled))
+            halves = _half_pixels(extent, out) if coordinates == "half_pixel" and scale == out / extent else None
+            result.append(Axis(axis, extent, out, float(scale), step, offset, at, crops, settled, halves))
     return result
+
+
+def _half_pixels(extent: int, out: int) -> Mapping[str, Array]:
+    """The integers nearest to (i + 1/2) * extent / out - 1/2, by the rounding of halves."""
+    twice = (2 * np.arange(out, dtype=np.int64) + 1) * extent
+    return {"round_prefer_floor": -((2 * out - twice) // (2 * out)), "round_prefer_ceil": twice // (2 * out)}
 
 
 def _floats(n: OnnxNode, index: int) -> tuple[float, ...]:
@@ -256,6 +268,38 @@ def _linear_weights(axis: Axis) -> Array:
     np.add.at(result, (low, columns), 1 - (at - low))
     np.add.at(result, (np.minimum(low + 1, axis.extent - 1), columns), at - low)
     return result
+
+
+def _antialiased(n: OnnxNode, mode: str) -> Callable[[Axis], Array]:
+    """The kernel widened by what shrinks; taps outside read the edge, or with exclude_outside count nothing."""
+    a, exclude = float(n.attrs["cubic_coeff_a"]), bool(n.attrs["exclude_outside"])
+
+    def triangle(t: Array) -> Array:
+        result: Array = np.maximum(1 - t, 0)
+        return result
+
+    def cubic(t: Array) -> Array:
+        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+        return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+    if mode not in ("linear", "cubic"):
+        raise Error(f"antialias: got 1 with mode {mode!r}, need linear or cubic")
+    kernel, reach = (triangle, 1) if mode == "linear" else (cubic, 2)
+
+    def weights(axis: Axis) -> Array:
+        shrink = min(axis.scale, 1.0)
+        span = int(np.ceil(reach / shrink)) + 1
+        limited((2 * span + 1) * axis.out, np.dtype(np.float64))
+        taps = np.floor(axis.exact).astype(int) + np.arange(-span, span + 1).reshape(-1, 1)
+        found = kernel(np.abs(axis.exact - taps) * shrink)
+        if exclude:
+            found = np.where((taps >= 0) & (taps < axis.extent), found, 0.0)
+        result = np.zeros((axis.extent, axis.out))
+        columns = np.broadcast_to(np.arange(axis.out), taps.shape)
+        np.add.at(result, (np.clip(taps, 0, axis.extent - 1), columns), found / found.sum(axis=0))
+        return result
+
+    return weights
 
 
 def _cubic_weights(axis: Axis, a: float, exclude: bool) -> Array:
