@@ -292,15 +292,16 @@ class Graph:
 
         `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs).
         """
-        table: dict[Value, Value] = {}
+        table: dict[Value, Value] = {}  # of values that became others
         for node in self.nodes:
-            inputs = tuple(None if v is None else table[v] for v in node.inputs)
+            inputs = tuple([None if v is None else table.get(v, v) for v in node.inputs]) if table else node.inputs
             new = change(node, inputs)
             if new is None:
-                same = inputs == node.inputs
-                new = (node if same else make_node(node.op, inputs, node.attrs, node.types, node.sources)).values
+                if inputs == node.inputs:
+                    continue
+                new = make_node(node.op, inputs, node.attrs, node.types, node.sources).values
             table.update(zip(node.values, new, strict=True))
-        return self.replace(table)
+        return self.replace(table) if table else self
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":
         """The graph whose inputs and roots are looked up in `table`."""
