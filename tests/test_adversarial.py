@@ -2,6 +2,7 @@
 was meant to; all are compared with the reference, with and without the passes that touch them."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 import hexane as hx
 from compare import assert_close
+from hexane.dtypes import FP32
 from hexane.graph import Array, Graph
 from hexane.reference import run_reference
+from hexane.runtime.model import PortType
+from hexane.runtime.open_model import OpenModel
 
 
 def normal(*shape: int) -> Array:
@@ -330,3 +334,114 @@ STATES = (
 @pytest.mark.parametrize("make", STATES, ids=lambda f: f.__name__)
 def test_a_state_is_read_before_it_is_overwritten(make: Callable[[], Any]) -> None:
     assert_computes(make(), calls=3)
+
+
+# ---- dtypes without kernels ----
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "bf16", "fp8e4m3", "uint16"])
+def test_a_dtype_that_no_kernel_takes_is_refused_when_compiled(dtype: str) -> None:
+    with pytest.raises(
+        hx.Error, match=rf"abs: got {dtype}->{dtype} .*fp32->fp32.*; cast first .*test_adversarial\.py:\d+"
+    ):
+        hx.compile(hx.abs(hx.input("x", (3,), dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint1"])
+def test_a_dtype_smaller_than_a_byte_is_refused_when_compiled(dtype: str) -> None:
+    with pytest.raises(
+        hx.Error, match=rf"\[input at test_adversarial\.py:\d+\] got the dtype {dtype}, need one of whole"
+    ):
+        hx.compile(hx.reshape(hx.input("x", (4,), dtype), shape=(2, 2)))
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "bf16", "uint16", "int8"])
+def test_any_dtype_of_whole_bytes_is_cast_and_moved(dtype: str) -> None:
+    x = hx.input("x", (2, 3), dtype)
+    moved = hx.concat(hx.transpose(x), hx.reshape(x, shape=(3, 2))[::2], axis=0)
+    graph = hx.graph([moved, hx.cast(hx.cast(moved, dtype="fp32") + 1.0, dtype=dtype)])
+    values = np.arange(6).reshape(2, 3).astype(graph.inputs[0].dtype.numpy)
+    want = run_reference(graph, {"x": values})
+    for name, array in hx.compile(graph, threads=1)(values).items():
+        assert array.tobytes() == want[name].tobytes()
+
+
+# ---- channels last ----
+
+
+def square_image() -> hx.Tensor:
+    """As many channels as rows, columns and images: an axis taken for another goes unnoticed by shapes."""
+    return hx.conv(hx.input("x", (4, 4, 4, 4)), normal(4, 4, 3, 3), pad=1)
+
+
+LAYOUTS: dict[str, Callable[[hx.Tensor], Any]] = {
+    "a bias for rows": lambda y: y + normal(4, 1),
+    "a bias for columns": lambda y: y + normal(4),
+    "a bias for images": lambda y: y + normal(4, 1, 1, 1),
+    "a bias for channels": lambda y: y + normal(1, 4, 1, 1),
+    "scales for rows, then channels": lambda y: (y * normal(4, 1)) * normal(4, 1, 1),
+    "a wider operand": lambda y: y + hx.const(normal(2, 1, 4, 1, 1)),
+    "a value of lower rank that moved": lambda y: y + hx.reduce_sum(y, axes=(0,), keep_dims=False),
+    "a value of one element": lambda y: y * hx.reduce_max(y) - hx.reduce_min(y, keep_dims=False),
+    "reduced to rows": lambda y: hx.reduce_sum(y, axes=(1, 3), keep_dims=False) + normal(4),
+    "reduced to channels": lambda y: hx.reduce_sum(y, axes=(0, 2, 3), keep_dims=False) + normal(4),
+    "reduced to channels and rows": lambda y: hx.reduce_max(y, axes=(3,), keep_dims=False) + normal(4, 1),
+    "reduced to rows and columns": lambda y: hx.reduce_max(y, axes=(1,), keep_dims=False) * normal(4, 4),
+    "reduced and kept": lambda y: y - hx.reduce_mean(y, axes=(1,)) + hx.reduce_mean(y, axes=(2,)),
+    "argmax of channels": lambda y: [hx.reduce_argmax(y, axis=1), hx.reduce_argmin(y, axis=3, keep_dims=True)],
+    "softmax of channels": lambda y: hx.softmax(y, axis=1) + hx.log_softmax(y, axis=2),
+    "sums along channels": lambda y: hx.cumsum(y, axis=1, exclusive=True, reverse=True) + hx.cumsum(y, axis=3),
+    "slopes for channels": lambda y: hx.prelu(y, np.abs(normal(4, 1, 1))),
+    "slopes for columns": lambda y: hx.prelu(y, np.abs(normal(4))),
+    "a choice for channels": lambda y: hx.select(normal(4, 1, 1) > 0, y, hx.neg(y)),
+    "a choice by a moved value": lambda y: hx.select(y > 0.0, normal(4, 1), y),
+    "a choice of what is smaller": lambda y: hx.select(y > 0.0, hx.const(1.0), hx.const(normal(4, 1))),
+    "a norm of rows": lambda y: hx.batch_norm(y, normal(4), np.abs(normal(4)) + 1, axis=2),
+    "a norm of the last axis": lambda y: hx.layer_norm(y, normal(4), normal(4)),
+    "a norm of images": lambda y: hx.instance_norm(y, normal(4)) + hx.local_response_norm(y, size=3, axis=1, alpha=0.5),
+    "a pad of each axis": lambda y: hx.pad(y, begin=(0, 1, 2, 0), end=(1, 0, -1, 2), mode="constant", value=3.0),
+    "a slice of each axis": lambda y: y[1:3, ::2, 1:, :3],
+    "channels joined": lambda y: hx.concat(y, hx.const(normal(4, 2, 4, 4)), hx.exp(y * 0.1), axis=1),
+    "rows joined to what did not move": lambda y: hx.concat(y, hx.input("z", (4, 4, 3, 4)), axis=2),
+    "channels split": lambda y: [hx.relu(p) for p in hx.split(y, axis=1, split_sizes=(1, 3))],
+    "channels stacked": lambda y: hx.stack(y, hx.relu(y), axis=1),
+    "transposed to and fro": lambda y: hx.transpose(hx.relu(hx.transpose(y, perm=(0, 2, 3, 1))), perm=(0, 3, 1, 2)),
+    "transposed otherwise": lambda y: hx.relu(hx.transpose(y, perm=(1, 3, 0, 2))),
+    "rows and columns merged": lambda y: hx.softmax(hx.reshape(y, shape=(4, 4, 16))) @ normal(16, 3),
+    "channels merged": lambda y: hx.relu(hx.reshape(y, shape=(4, 16, 4))),
+    "channels in two": lambda y: hx.relu(hx.reshape(y, shape=(4, 2, 2, 4, 4))),
+    "axes added": lambda y: hx.relu(hx.expand_dims(y, axes=(1,))) + hx.expand_dims(y, axes=(2,)),
+    "flattened": lambda y: hx.linear(hx.flatten(y), normal(3, 64)),
+    "a product of images": lambda y: y @ hx.relu(y) + hx.matmul(y, y, transpose_x=True),
+    "shuffled": lambda y: [hx.pixel_shuffle(y, upscale_factor=2), hx.space_to_depth(y, block_size=2)],
+    "gathered": lambda y: hx.gather(y, np.array([3, 1, 1]), axis=1) + hx.reverse(y, axes=(1, 2))[:, :3],
+    "tiled": lambda y: hx.tile(hx.relu(y), reps=(1, 2, 1, 2)),
+    "cast and compared": lambda y: [hx.cast(hx.round(y), dtype="int32"), hx.greater(y, normal(4, 1, 1))],
+    "pooled, and read plain": lambda y: [hx.max_pool(y, kernel_sizes=2), hx.transpose(hx.avg_pool(y, kernel_sizes=3))],
+    "channels last by the user": lambda y: hx.conv(y, normal(4, 4, 1, 1), layout="nhwc") + normal(1, 4, 1, 1),
+    "channels last by the user, biased": lambda y: hx.conv(y, normal(4, 4, 1, 1), layout="nhwc") + normal(4),
+    "channels last by the user, scaled": lambda y: hx.conv(y, normal(4, 4, 1, 1), layout="nhwc") * normal(4, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_an_op_behind_a_convolution_keeps_its_axes(name: str) -> None:
+    assert_computes(LAYOUTS[name](square_image()))
+
+
+# ---- threads ----
+
+
+def test_threads_that_bring_the_same_shapes_share_one_compilation() -> None:
+    compiled: list[hx.Model] = []
+
+    def specialise(shapes: Any, _: Any) -> hx.Model:
+        compiled.append(hx.compile(hx.relu(hx.input("x", shapes["x"])), threads=1))
+        return compiled[-1]
+
+    net = OpenModel((PortType("x", (None,), FP32),), ("relu",), frozenset(), specialise)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda i: net(np.full(3 + i % 2, i, np.float32)), range(64)))
+    assert len(compiled) == 2
+    for i, result in enumerate(results):
+        np.testing.assert_array_equal(result, np.full(3 + i % 2, i, np.float32))

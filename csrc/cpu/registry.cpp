@@ -68,10 +68,11 @@ const Kernel& find_kernel(std::string_view name, std::string_view numerics, cons
       if (kernel.numerics == numerics && side_matches(dtypes.substr(0, arrow), call.inputs) &&
           side_matches(dtypes.substr(arrow + 2), call.outputs))
         return kernel;
-      candidates += std::string(candidates.empty() ? "" : "; ") + kernel.dtypes + " (" + kernel.numerics + ")";
+      candidates += std::string(candidates.empty() ? "" : "; ") + kernel.dtypes;
+      if (kernel.numerics != numerics) candidates += std::string(" (") + kernel.numerics + ")";
     }
   if (candidates.empty()) fail("kernel", "no kernel is named '", name, "'");
-  fail("kernel", name, ": got ", signature(call), " (", numerics, "), need one of ", candidates);
+  fail("kernel", name, ": got ", signature(call), " (", numerics, "), need one of ", candidates, "; cast first");
 }
 
 void cut_every_axis(const Call& call, Cuts& cuts) {

@@ -10,7 +10,7 @@ _FUSABLE = ("matmul", "conv", "conv_transpose")
 def fuse_bias(graph: Graph) -> Graph:
     """matmul(%x, %w) + %b  ->  matmul(%x, %w, %b)
 
-    Where %b has one element for each output column (matmul) or channel (convolutions, channels first), nothing else
+    Where %b has one element for each output column (matmul) or channel (convolutions), nothing else
     reads the product, and it has no bias yet.
     """
     counts = use_counts(graph)
@@ -26,7 +26,7 @@ def fuse_bias(graph: Graph) -> Graph:
             old = node.inputs[i]
             if old is None or counts[old] != 1:
                 continue
-            axis = len(maker.types[0].shape) - 1 if maker.op == "matmul" else 1
+            axis = 1 if maker.attrs.get("layout") == "nchw" else maker.types[0].rank - 1
             if maker.types[0] != node.types[0] or not only_along(bias, axis, maker.types[0].shape):
                 continue
             flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]

@@ -1,6 +1,7 @@
 """A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class OpenModel:
         self.value_inputs = values
         self._specialise = specialise
         self._models: dict[object, Model] = {}
+        self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
@@ -49,9 +51,10 @@ class OpenModel:
         shapes = {p.name: arrays[p.name].shape for p in self.inputs}
         values = {name: arrays[name] for name in self.value_inputs}
         key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
-        if key not in self._models:
-            self._models[key] = self._specialise(shapes, values)
-        return self._models[key]
+        with self._lock:  # calls of several threads wait for one compilation
+            if key not in self._models:
+                self._models[key] = self._specialise(shapes, values)
+            return self._models[key]
 
     def save(self, path: object) -> None:
         raise Error(
