@@ -2,8 +2,7 @@
 
 import os
 import re
-import stat
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
+from hexane.importers.files import open_inside
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -104,7 +104,7 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
     offset, length = _number(entries, "offset", 0), _number(entries, "length", need)
     if length != need:
         raise Error(f"external data in {location!r}: got the length {length}, need {need}")
-    descriptor = _open_inside(folder, location)
+    descriptor = open_inside(folder, location, "external data")
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if offset + length > size:
@@ -122,33 +122,3 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise Error(f"external data: got the {key} {text[:40]!r}, need a number of bytes")
     return int(text)
-
-
-def _open_inside(folder: Path, location: str) -> int:
-    """A descriptor of a file below the folder, reached through plain directories: no `..`, no links of either kind.
-
-    Each component is opened relative to the one before, so that nothing can be exchanged between check and use.
-    """
-    parts = PurePosixPath(location).parts
-    if not parts or "\\" in location or "\0" in location or location.startswith("/") or ".." in parts:
-        raise Error(f"external data: got the location {location!r}, need a file inside the model's folder")
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for i, part in enumerate(parts):
-            last = i == len(parts) - 1
-            # O_NONBLOCK: opening a pipe must not wait for its writer.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
-            inner = os.open(part, flags, dir_fd=opened)
-            os.close(opened)
-            opened = inner
-        status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise Error(f"external data: {location!r} is a link or no regular file, need a file of its own")
-    except OSError as error:
-        os.close(opened)
-        reason = "a link" if os.path.islink(folder.joinpath(*parts)) else error.strerror
-        raise Error(f"external data: {location!r}: {reason}, need a file inside the model's folder") from None
-    except Error:
-        os.close(opened)
-        raise
-    return opened
