@@ -4,6 +4,7 @@ from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.safetensors import load_weights
 from hexane.parse import parse
 from hexane.runtime import Model, OpenModel, compile, load
 
@@ -19,6 +20,7 @@ __all__ = [
     "graph",
     "input",
     "load",
+    "load_weights",
     "param",
     "parse",
     "state",

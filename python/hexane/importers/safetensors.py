@@ -1,0 +1,167 @@
+"""Weights from safetensors files: `load_weights` for one file, a folder of shards, or their index.
+
+The safetensors package checks the header; the tensors are views of the mapped file. Files are untrusted.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from hexane.dtypes import DTYPES, DType
+from hexane.errors import Error
+from hexane.graph import Array, tensor_type
+from hexane.importers.files import open_inside
+
+# What safetensors calls the dtypes of ours that it has.
+_NAMES = {
+    "BOOL": "bool",
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    "F8_E4M3": "fp8e4m3",
+    "F8_E5M2": "fp8e5m2",
+    "F16": "fp16",
+    "BF16": "bf16",
+    "F32": "fp32",
+    "F64": "fp64",
+}
+_INDEX = ".safetensors.index.json"
+_MAX_INDEX_BYTES = 100_000_000  # as the safetensors package limits a header
+
+
+def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a *.safetensors.index.json.
+
+    The arrays are read-only views of the mapped files: nothing is read before it is used, and nothing copied. bf16 and fp8
+    come in the dtypes of ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the
+    folder, never links. Raises Error for what is missing, damaged, or there twice.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _folder(path)
+    if path.name.endswith(_INDEX):
+        return _indexed(path, _open(path))
+    return _tensors(_open(path), str(path))
+
+
+def _folder(folder: Path) -> dict[str, Array]:
+    try:
+        files = sorted(os.listdir(folder))
+    except OSError as error:
+        raise Error(f"[load_weights] {folder}: {error.strerror}, need a readable folder") from None
+    indices = [name for name in files if name.endswith(_INDEX)]
+    if len(indices) > 1:
+        raise Error(f"[load_weights] {folder}: got the indices {', '.join(indices)}, need the path of one")
+    if indices:
+        return _indexed(folder / indices[0], _open_shard(folder, indices[0]))
+    shards = [name for name in files if name.endswith(".safetensors")]
+    if not shards:
+        raise Error(f"[load_weights] {folder}: got a folder without .safetensors files, need at least one")
+    weights: dict[str, Array] = {}
+    for name in shards:
+        found = _tensors(_open_shard(folder, name), str(folder / name))
+        if twice := sorted(weights.keys() & found.keys()):
+            raise Error(f"[load_weights] {folder / name}: got tensor {twice[0]!r} of another file, need distinct names")
+        weights |= found
+    return weights
+
+
+def _indexed(path: Path, descriptor: int) -> dict[str, Array]:
+    """The tensors the index lists, in its order. Index and shards must agree."""
+    shard_of = _read_index(path, descriptor)
+    weights: dict[str, Array] = {}
+    for shard in dict.fromkeys(shard_of.values()):
+        found = _tensors(_open_shard(path.parent, shard), str(path.parent / shard))
+        listed = {name for name, file in shard_of.items() if file == shard}
+        for name in sorted(listed ^ found.keys()):
+            verb = "does not hold" if name in listed else "holds, unlike the index says,"
+            raise Error(f"[load_weights] {path.parent / shard}: {verb} tensor {name!r}, need what {path.name} lists")
+        weights |= found
+    return {name: weights[name] for name in shard_of}
+
+
+def _read_index(path: Path, descriptor: int) -> dict[str, str]:
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(_MAX_INDEX_BYTES + 1)
+    if len(data) > _MAX_INDEX_BYTES:
+        raise Error(f"[load_weights] {path}: got more than {_MAX_INDEX_BYTES} bytes, need an index of shards")
+    try:
+        index = json.loads(data, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise Error(f"[load_weights] {path}: {error}, need JSON") from None
+    shard_of = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(shard_of, dict) or not shard_of or not all(isinstance(v, str) for v in shard_of.values()):
+        raise Error(
+            f"[load_weights] {path}: got no table of files, need a 'weight_map' from tensor names to file names"
+        )
+    return shard_of
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("got a key twice in one object")
+    return table
+
+
+def _open(path: Path) -> int:
+    """A descriptor of the file the user named, which may be a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Error(f"[load_weights] {path}: {reason}, need a readable safetensors file") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Error(f"[load_weights] {path}: got no regular file, need a safetensors file")
+    return descriptor
+
+
+def _open_shard(folder: Path, name: str) -> int:
+    return open_inside(folder, name, f"[load_weights] {folder}")
+
+
+def _tensors(descriptor: int, where: str) -> dict[str, Array]:
+    """The tensors of one file, which is closed; the mapping lives as long as one of them."""
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            # By its descriptor: what is checked here is what is mapped below.
+            with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
+                names = header.offset_keys()
+                kinds = [header.get_slice(name) for name in names]
+                types = [(kind.get_dtype(), tuple(kind.get_shape())) for kind in kinds]
+        except (SafetensorError, OSError) as error:
+            raise Error(f"[load_weights] {where}: {error}, need a safetensors file") from None
+        mapped = np.asarray(np.memmap(file, np.uint8, "r"))
+    # The header's length, the header, then the tensors without gaps, in the order of their offsets.
+    offset = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+    weights = {}
+    for name, (type_name, shape) in zip(names, types, strict=True):
+        try:
+            weights[name], offset = _view(mapped, offset, _dtype(type_name), shape)
+        except Error as error:
+            raise Error(f"[load_weights] {where}: tensor {name!r}: {error}") from None
+    return weights
+
+
+def _view(mapped: Array, offset: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Array, int]:
+    kind = tensor_type(dtype, shape)
+    end = offset + kind.bytes
+    raw = mapped[offset:end]
+    if raw.size != kind.bytes:
+        raise Error(f"got {raw.size} bytes, need {kind.bytes} for {kind}")
+    if dtype.kind == "bool" and raw.size and raw.max() > 1:
+        raise Error(f"got the byte {raw.max()}, need 0 or 1 for bool")
+    array = raw.view(dtype.numpy).reshape(shape)
+    # Only files of old writers are not aligned.
+    return (array if array.flags.aligned else array.copy()), end
+
+
+def _dtype(name: str) -> DType:
+    if name not in _NAMES:
+        raise Error(f"got the dtype {name}, need one of {', '.join(_NAMES)}")
+    return DTYPES[_NAMES[name]]
