@@ -42,12 +42,13 @@ def test_the_version_is_the_same_everywhere(distribution):
     assert hx.__version__ == distribution.version
 
 
-def test_the_extra_for_png_files_is_declared(distribution):
-    assert "images" in distribution.metadata.get_all("Provides-Extra")
+@pytest.mark.parametrize("extra", ["images", "torch"])
+def test_extras_are_declared(extra, distribution):
+    assert extra in distribution.metadata.get_all("Provides-Extra")
 
 
-def test_importing_hexane_loads_neither_onnx_nor_the_terminal():
-    assert not {"onnx", "google", "rich", "typer", "PIL"} & loaded_by("import hexane")
+def test_importing_hexane_loads_neither_onnx_nor_torch_nor_the_terminal():
+    assert not {"onnx", "google", "rich", "typer", "PIL", "torch"} & loaded_by("import hexane")
 
 
 def test_help_loads_neither_onnx_nor_rich():

@@ -5,6 +5,7 @@ from hexane.build import Tensor, const, graph, input, param, state
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
+from hexane.importers.torch import from_torch
 from hexane.parse import parse
 from hexane.runtime import Model, OpenModel, compile, load
 
@@ -17,6 +18,7 @@ __all__ = [
     "Tensor",
     "compile",
     "const",
+    "from_torch",
     "graph",
     "input",
     "load",

@@ -1,0 +1,171 @@
+"""PyTorch models through torch's ONNX export. Skipped where torch, which no other test needs, is not installed."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from compare import assert_close
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install torch onnxscript")
+pytest.importorskip("onnxscript", reason="onnxscript, which torch's ONNX export needs, is not installed")
+nn = torch.nn
+
+# torch and onnxscript deprecate parts of each other.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+class ConvNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 10)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, image):
+        h = torch.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
+        return self.head(h.mean((2, 3)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(12, 16, num_layers=2, batch_first=True, bidirectional=True)
+
+    def forward(self, tokens):
+        every, (hidden, cell) = self.lstm(tokens)
+        return every, hidden, cell  # flat, as the outputs are
+
+
+class Language(nn.Module):
+    """A causal transformer over token ids."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=True)
+        self.head = nn.Linear(32, 50)
+
+    def forward(self, ids):
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        return self.head(self.layer(self.embed(ids), src_mask=mask, is_causal=True))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(20, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 5))
+
+
+MODELS = {
+    "cnn": (ConvNet, (2, 3, 16, 16)),
+    "encoder": (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), (2, 7, 32)),
+    "encoder_gelu": (lambda: nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", norm_first=True), (7, 2, 32)),
+    "lstm": (Recurrent, (2, 5, 12)),
+    "gru": (lambda: nn.GRU(12, 16), (5, 2, 12)),
+    "mlp": (mlp, (3, 20)),
+    "causal": (Language, None),
+    "group_norm": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, stride=2), nn.GroupNorm(2, 8), nn.SiLU()), (1, 4, 9, 9)),
+    "decoder": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(4, 8, 2, stride=2), nn.Upsample(scale_factor=2)),
+        (1, 4, 5, 5),
+    ),
+}
+
+
+def example(shape: tuple[int, ...] | None) -> Any:
+    return torch.arange(12).reshape(2, 6) % 50 if shape is None else torch.randn(shape)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def compare(net: Any, want: Any, *inputs: Any) -> None:
+    got = net(*[x.numpy() for x in inputs])
+    arrays = list(got.values()) if isinstance(got, dict) else [got]
+    wanted = list(want) if isinstance(want, tuple) else [want]
+    assert len(arrays) == len(wanted)
+    for array, tensor in zip(arrays, wanted, strict=True):
+        assert_close(array, tensor.numpy())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_computes_what_torch_computes(name):
+    make, shape = MODELS[name]
+    model, x = make().eval(), example(shape)
+    net = hx.compile(hx.from_torch(model, x))
+    with torch.no_grad():
+        want = model(x)
+    compare(net, want, x)
+
+
+def test_an_exported_program_computes_what_torch_computes():
+    model, x = ConvNet().eval(), torch.randn(1, 3, 8, 8)
+    net = hx.compile(hx.from_torch(torch.export.export(model, (x,))))
+    with torch.no_grad():
+        compare(net, model(x), x)
+
+
+def test_a_module_in_training_is_imported_in_evaluation_mode_and_stays_as_it_was():
+    model, x = nn.Sequential(ConvNet(), nn.Dropout(0.5)), torch.randn(1, 3, 8, 8)
+    model[0].norm.eval()
+    net = hx.compile(hx.from_torch(model, x))
+    assert [m.training for m in (model, model[0], model[0].norm, model[1])] == [True, True, False, True]
+    with torch.no_grad():
+        compare(net, model.eval()(x), x)
+
+
+def test_inputs_are_named_after_the_parameters_of_forward():
+    class Scaled(nn.Module):
+        def forward(self, image, scale):
+            return torch.relu(image) * scale
+
+    graph = hx.from_torch(Scaled(), (torch.ones(2, 3), torch.ones(3)))
+    net = hx.compile(graph)
+    assert [(p.name, p.shape) for p in net.inputs] == [("image", (2, 3)), ("scale", (3,))]
+    assert [p.name for p in net.outputs] == ["mul"]
+
+
+def test_dynamic_shapes_are_refused():
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(mlp().eval(), (torch.randn(3, 20),), dynamic_shapes=({0: batch},))
+    with pytest.raises(hx.Error, match=r"\[from_torch\] got dynamic shapes of 'input', need static ones"):
+        hx.from_torch(program)
+
+
+def test_a_model_that_torch_cannot_export_is_an_error():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(hx.Error, match=r"\[from_torch\] Branching: torch.onnx could not export it"):
+        hx.from_torch(Branching(), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("model.pt",), "got str, need a torch.nn.Module"),
+        ((nn.Linear(2, 2),), "Linear: got no example_inputs"),
+    ],
+)
+def test_what_is_no_model_is_an_error(arguments, message):
+    with pytest.raises(hx.Error, match=message):
+        hx.from_torch(*arguments)
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxscript"])
+def test_a_missing_package_is_named(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(hx.Error, match=rf"\[from_torch\] got no {name}, need the extra 'torch'"):
+        hx.from_torch(nn.Linear(2, 2), torch.ones(2))
+
+
+def test_the_weights_are_those_of_the_module():
+    model = mlp().eval()
+    graph = hx.from_torch(model, torch.randn(3, 20))
+    weight = model[0].weight.detach().numpy()
+    assert any(np.array_equal(c, weight) or np.array_equal(c, weight.T) for c in graph.constants().values())
