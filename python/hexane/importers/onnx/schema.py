@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Attributes
 
-FIRST_OPSET = 7
+FIRST_OPSET = 6
 
 
 def plain_domain(domain: str) -> str:

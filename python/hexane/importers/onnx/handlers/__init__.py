@@ -10,6 +10,7 @@ from hexane.importers.onnx.handlers import (
     indexing,
     movement,
     normalization,
+    older,
     quantization,
     recurrent,
     reduction,
@@ -37,4 +38,5 @@ HANDLERS: Mapping[str, Handler] = {
     **scatter.HANDLERS,
     **signal.HANDLERS,
     **windows.HANDLERS,
+    **older.HANDLERS,
 }

@@ -94,7 +94,7 @@ def _indices(b: Builder, n: OnnxNode, x: Value, shape: Sequence[int], options: d
 
 
 def average_pool(b: Builder, n: OnnxNode) -> Result:
-    return b.avg_pool(n.value(0), exclude_padding=not n.attrs["count_include_pad"], **_pool(n, n.value(0)))
+    return b.avg_pool(n.value(0), exclude_padding=not n.attrs.get("count_include_pad", 0), **_pool(n, n.value(0)))
 
 
 def lp_pool(b: Builder, n: OnnxNode) -> Result:
