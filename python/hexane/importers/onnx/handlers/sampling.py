@@ -111,6 +111,8 @@ def grid_sample(b: Builder, n: OnnxNode) -> Result:
     extents = x.shape[2:]
     if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise Error(f"got mode {mode!r} and padding_mode {padding!r}, need those of ONNX")
+    if mode == "cubic" and padding == "border":  # whether places or only taps move to the border
+        raise Error("got mode cubic with padding_mode border, whose meaning differs between ONNX and its peers")
     fits = len(x.shape) >= 3 and len(grid.shape) == len(x.shape) and grid.shape[-1] == len(extents)
     if not fits or grid.shape[0] != x.shape[0] or x.dtype.kind != "float" or 0 in extents:
         raise Error(f"got x {x.type} and a grid of shape {grid.shape}, need floats and a coordinate for each axis")
