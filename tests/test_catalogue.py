@@ -12,6 +12,7 @@ from cases import CASES, IDS, arrays, feeds, graph_of
 from compare import assert_close, assert_within_ulps
 from hexane import _core
 from hexane.build import stub
+from hexane.cli.ops_page import page
 from hexane.emit.attrs import fields
 from hexane.ops import OPS, Op
 from hexane.passes.place import kernel_attrs
@@ -95,6 +96,14 @@ def test_the_stub_is_derived_from_the_records() -> None:
     for function in stub().split("\n\n"):
         head = function.partition("->")[0]
         assert "".join(head.split()).rstrip(",)") in squeezed.replace(",)", ")"), f"{head}: run python -m hexane.build"
+
+
+def test_the_page_of_ops_is_derived_from_the_records() -> None:
+    assert (ROOT / "docs" / "ops.md").read_text() == page(), "run python -m hexane.cli.ops_page > docs/ops.md"
+
+
+def test_every_op_is_on_the_page_of_ops() -> None:
+    assert page().count("\n| `") == len(OPS)
 
 
 def test_adding_an_op_touches_the_record_and_one_kernel() -> None:

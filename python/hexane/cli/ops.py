@@ -86,5 +86,5 @@ def _print_op(op: Op) -> None:
             rows.append((name, attr.kind, default, ", ".join(attr.choices)))
         print_table(("attribute", "kind", "default", "choices"), rows)
         print()
-    print(f"onnx    {', '.join(op.onnx) or 'none that means exactly this'}")
+    print(f"onnx    {', '.join(op.onnx) or 'no op alone'}")
     print(f"runs    {_runs(op)}")
