@@ -230,6 +230,17 @@ def test_a_ring_is_refused_by_kernels_without_rings():
         _core.Program(sections)
 
 
+def test_state_in_a_ring_is_read_and_written_inside_its_rows():
+    plan = copy_plan()
+    ring = plan.tensor(plan.space("state", 2 * 3 * 4), (1, 5, 3), strides=(24, 12, 4), name="ring")
+    sections = plan.sections()
+    sections["tensors"]["ring"][ring] = 2
+    program = _core.Program(sections)
+    program.write_state("ring", np.arange(15, dtype=np.float32).reshape(1, 5, 3))
+    rows = program.read_state("ring")[0, :, 0]
+    assert rows.tolist() == [12, 9, 12, 9, 12]  # the last two rows written are kept, row 4 in the place of row 2
+
+
 @pytest.mark.parametrize(("axis", "begin", "end"), [(3, 0, 1), (1, 0, 99)])
 def test_a_cut_outside_the_output_is_refused(axis: int, begin: int, end: int):
     with pytest.raises(Error, match="cut: got"):

@@ -15,7 +15,8 @@ uint64_t space_bytes(const plan::Plan& plan, std::string_view kind) {
   return 0;
 }
 
-// Calls visit(offset of an element in the space from the tensor's first byte) in row-major order.
+// Calls visit(offset of an element in the space from the tensor's first byte) in row-major order. Rows that a ring
+// no longer holds are those that took their place.
 template <typename Visit>
 void each_element(const PlanTensor& tensor, Visit visit) {
   int64_t index[PLAN_MAX_RANK] = {};
@@ -26,9 +27,12 @@ void each_element(const PlanTensor& tensor, Visit visit) {
     visit(offset);
     int axis = static_cast<int>(tensor.rank) - 1;
     for (; axis >= 0; --axis) {
+      const int64_t ring = axis == 1 ? tensor.ring : 0;
       offset += tensor.strides[axis];
-      if (++index[axis] < tensor.shape[axis]) break;
-      offset -= tensor.strides[axis] * tensor.shape[axis];
+      ++index[axis];
+      if (ring && index[axis] % ring == 0) offset -= tensor.strides[axis] * ring;
+      if (index[axis] < tensor.shape[axis]) break;
+      offset -= tensor.strides[axis] * (ring ? tensor.shape[axis] % ring : tensor.shape[axis]);
       index[axis] = 0;
     }
     if (axis < 0) return;
