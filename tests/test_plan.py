@@ -74,7 +74,7 @@ def test_plan_write_refuses_half_a_row():
 
 
 HEADER = [
-    ("magic", 0, b"X", "does not start"),
+    ("magic", 0, b"X", "need those of a plan"),
     ("version", 8, b"\x02", "version: got 2, need 1"),
     ("num_sections", 12, b"\x09", "sections: got 9, need 10"),
     ("file_bytes", 16, b"\x01", "file of"),

@@ -10,7 +10,7 @@
  *   strings    bytes          zero-terminated UTF-8
  *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", and a "port" for each port
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
- *   operands   uint32_t       rows of tensors, or kPlanAbsent for an optional operand that is not there
+ *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   steps      PlanStep       what runs, in order
  *   attrs      bytes          attribute structs of the kernels, 8-byte fields (see cpu/kernel.h)
  *   inputs     PlanPort       in the order of the model's signature

@@ -10,7 +10,7 @@ namespace {
 
 void check_header(Bytes file, const PlanHeader& header) {
   if (std::memcmp(header.magic, PLAN_MAGIC, sizeof(header.magic)) != 0)
-    fail("plan", "header: the file does not start as a plan does");
+    fail("plan", "header: got other first bytes, need those of a plan; an ONNX model has to be compiled");
   if (header.version != PLAN_VERSION)
     fail("plan", "header: version: got ", header.version, ", need ", PLAN_VERSION, "; compile the model again");
   if (header.num_sections != kSections)
