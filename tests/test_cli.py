@@ -527,3 +527,10 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert (process.returncode, err) == (130, "")
+
+
+@pytest.mark.parametrize("command", ["run", "info"])
+def test_a_file_named_as_a_plan_that_is_none_is_told_apart(cli: Cli, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "empty.hxp"
+    path.write_bytes(b"")
+    assert "need those of a plan" in cli(command, path).err

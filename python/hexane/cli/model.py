@@ -12,8 +12,12 @@ PLAN_MAGIC = b"HEXANE\x1a\n"
 
 
 def is_plan(path: Path) -> bool:
+    """Raises Error for a file named as a plan that does not start as one."""
     with path.open("rb") as file:
-        return file.read(len(PLAN_MAGIC)) == PLAN_MAGIC
+        start = file.read(len(PLAN_MAGIC))
+    if start != PLAN_MAGIC and path.suffix.lower() == ".hxp":
+        raise Error(f"[open] {path}: got the first bytes {start!r}, need those of a plan, {PLAN_MAGIC!r}")
+    return start == PLAN_MAGIC
 
 
 def shapes_of(items: Iterable[NamedShape] | None) -> dict[str, tuple[int, ...]]:
