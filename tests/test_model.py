@@ -1,5 +1,7 @@
 """Compiled models as a user meets them: calls, buffers, names, errors, state, params, files, threads."""
 
+import copy
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -359,3 +361,31 @@ def test_shapes_and_values_given_at_compile_time_close_the_model() -> None:
     assert isinstance(net, hx.Model)
     x = normal(2, 4)
     np.testing.assert_array_equal(net(x), np.maximum(x, 0).reshape(4, 2))
+
+
+def test_copies_of_models_and_graphs_are_refused() -> None:
+    y = hx.relu(hx.input("x", (3,)))
+    for thing, way in ((hx.compile(y), "net.save"), (y, "hx.parse"), (hx.graph(y), "hx.parse")):
+        for copying in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(hx.Error, match=rf"\[pickle\] .*{way}"):
+                copying(thing)
+
+
+@pytest.mark.parametrize("threads", [0, 257, 1.5, "2", True])
+def test_threads_that_are_no_number_of_threads_are_refused(threads: Any) -> None:
+    with pytest.raises(hx.Error, match=rf"threads: got {threads!r}, need an integer in 1..256"):
+        hx.compile(hx.relu(hx.input("x", (3,))), threads=threads)
+
+
+def test_arguments_that_a_form_of_model_does_not_have_are_refused() -> None:
+    y = hx.relu(hx.input("x", (3,)))
+    with pytest.raises(hx.Error, match="updates: got some with Graph"):
+        hx.compile(hx.graph(y), updates=[y])
+    for model in (y, hx.graph(y)):
+        with pytest.raises(hx.Error, match="input_shapes, input_values: got some"):
+            hx.compile(model, input_shapes={"x": (4,)})
+
+
+def test_names_of_inputs_that_are_no_strings_are_told() -> None:
+    with pytest.raises(hx.Error, match=r"\[call\] got the inputs 3, need x"):
+        hx.compile(hx.relu(hx.input("x", (3,))))({3: np.ones(3, "f")})

@@ -55,6 +55,8 @@ class TensorType:
 def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
     """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^46 bytes."""
     kind = dtype(spec)
+    if not isinstance(shape, Iterable) or isinstance(shape, str):
+        raise Error(f"[shape] got {shape!r}, need a sequence of integers")
     dims = []
     for d in shape:
         if isinstance(d, bool) or not isinstance(d, (int, np.integer)) or d < 0:
@@ -118,6 +120,10 @@ class Node:
     def where(self) -> str:
         """Op and source, for messages."""
         return f"{self.op} at {self.source}" if self.sources else self.op
+
+    def __reduce__(self) -> Any:
+        # A copy would be a second node equal to this one, or an input with the identity of another.
+        raise Error("[pickle] got a graph, need a file: str() and hx.parse keep graphs, net.save keeps compiled models")
 
     def __repr__(self) -> str:
         return f"<{self.op} {', '.join(map(str, self.types))}>"

@@ -36,12 +36,21 @@ def compile(
     the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
     result then says, without the transposes at the end.
-    Raises Error for what cannot be imported or compiled.
+    Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     options = _Options(target, threads, dtype, trim_output_transpose)
+    tensors = isinstance(model, (Tensor, Mapping)) or (
+        isinstance(model, Sequence) and not isinstance(model, (str, bytes))
+    )
+    if updates and not tensors:
+        raise Error(
+            f"[compile] updates: got some with {type(model).__name__}, need tensors (hx.graph takes updates too)"
+        )
+    if (tensors or isinstance(model, Graph)) and (input_shapes or input_values):
+        raise Error("[compile] input_shapes, input_values: got some for a model of fixed shapes, need an ONNX model")
     if isinstance(model, Graph):
         return options.build(model)
-    if isinstance(model, (Tensor, Mapping)) or (isinstance(model, Sequence) and not isinstance(model, (str, bytes))):
+    if tensors:
         return options.build(graph(model, updates))
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
@@ -101,6 +110,6 @@ class _Options:
 def _threads(threads: int | None) -> int:
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not 1 <= threads <= 256:
-        raise Error(f"[compile] threads: got {threads}, need 1..256")
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
+        raise Error(f"[compile] threads: got {threads!r}, need an integer in 1..256")
     return threads

@@ -118,6 +118,9 @@ class Model:
             raise Error("[save] got a model without its plan, need one that was compiled or loaded")
         _core.plan_save(os.fspath(path), self._sections)
 
+    def __reduce__(self) -> Any:
+        raise Error("[pickle] got a model, need a file: net.save(path), then hx.load(path)")
+
     def __repr__(self) -> str:
         ports = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
         return f"<hexane.Model ({ports[0]}) -> ({ports[1]}), {len(self.steps)} steps on {self.device}>"
@@ -146,6 +149,6 @@ def arguments(
             raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
         given.update(kwargs)
     if given.keys() != set(names) or len(args) > len(names):
-        got = ", ".join(given) if len(args) <= len(names) else f"{len(args)} arrays"
+        got = ", ".join(map(str, given)) if len(args) <= len(names) else f"{len(args)} arrays"
         raise Error(f"[call] got the inputs {got or 'none'}, need {', '.join(names) or 'none'}")
     return given

@@ -66,7 +66,7 @@ class OpenModel:
         if not isinstance(given, Mapping):
             given = dict(zip(names, given, strict=False))
         if given.keys() != set(names):
-            raise Error(f"[call] got the inputs {', '.join(given) or 'none'}, need {', '.join(names)}")
+            raise Error(f"[call] got the inputs {', '.join(map(str, given)) or 'none'}, need {', '.join(names)}")
         return {k: v if isinstance(v, np.ndarray) else np.asarray(v) for k, v in given.items()}
 
     def __repr__(self) -> str:
