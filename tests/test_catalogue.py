@@ -1,5 +1,6 @@
 """Every op of the catalogue: its kernel or expansion against its record, on the record's own cases."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,23 @@ def test_adding_an_op_touches_the_record_and_one_kernel() -> None:
         (lambda x: hx.broadcast_to(x, shape=(2**30, 3, 8, 8)), None),
         (lambda x: hx.input("y", (1,) * 9), "rank 9"),
         (lambda x: bool(x), "True or False"),
+        (lambda x: np.asarray(x), "where NumPy needs an array"),
+        (lambda x: x + np.ones((8,), "d"), "hx.cast a tensor, .astype an array"),
+        (lambda x: x + None, "got None, need numbers"),
+        (lambda x: x + object(), "got object, need numbers"),
+        (lambda x: hx.const([[1], [1, 2]]), "several lengths"),
+        (lambda x: hx.const([1.5], dtype="int32"), "values that int32 does not hold"),
+        (lambda x: hx.cast(x, dtype="fp16") * 1e9, "values that fp16 does not hold"),
+        (lambda x: hx.cast(x, dtype="int32") * float("nan"), "got nan beside a tensor of int32"),
+        (lambda x: hx.leaky_relu(x, alpha="0.5"), "got '0.5', need a number"),
+        (lambda x: x[x], "got <Tensor"),
+        (lambda x: x[np.arange(2)], "for arrays use gather"),
+        (lambda x: x[0.5:], "between the colons"),
+        (lambda x: x[::0], "a step that is not 0"),
+        (lambda x: x[..., ...], "got ... twice"),
+        (lambda x: hx.input("y", 4), "got 4, need a sequence"),
+        (lambda x: hx.input(3, (1,)), "name: got 3, need a string"),
+        (lambda x: hx.graph({3: x}), "port name 3, need a string"),
     ],
 )  # fmt: skip
 def test_a_bad_call_says_what_it_got_and_needs(call, message) -> None:  # type: ignore[no-untyped-def]
@@ -145,8 +163,21 @@ def test_a_bad_call_says_what_it_got_and_needs(call, message) -> None:  # type: 
     if message is None:
         call(x)
         return
-    with pytest.raises(hx.Error, match=message.replace("^", r"\^").replace(".", r"\.")):
+    with pytest.raises(hx.Error, match=re.escape(message)):
         call(x)
+
+
+def test_infinity_and_nan_are_constants_of_every_float_dtype() -> None:
+    x = hx.cast(hx.input("x", (3,)), dtype="fp16")
+    assert np.isinf(hx.compile(x * 0 + float("inf"))(np.ones(3, "f"))).all()
+    assert np.isnan(hx.compile(x + float("nan"))(np.ones(3, "f"))).all()
+
+
+@pytest.mark.parametrize("op", ["const", "index", "tensor"])
+def test_an_error_outside_the_ops_names_the_users_line_too(op: str) -> None:
+    x = hx.input("x", (1, 3))
+    with pytest.raises(hx.Error, match=rf"\[{op} at test_catalogue\.py:\d+\]"):
+        {"const": lambda: hx.const(None), "index": lambda: x["a"], "tensor": lambda: bool(x)}[op]()
 
 
 def test_an_error_names_the_op_and_the_users_line() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import DType, dtype
+from hexane.errors import Error
 from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological, unique
 from hexane.ops import OPS, Op, apply
 from hexane.ops.spec import REQUIRED, op_error
@@ -45,10 +46,13 @@ class Tensor:
         return f"<Tensor {self.type} of {self.value.node.where}>"
 
     def __bool__(self) -> bool:
-        raise op_error("tensor", "got a tensor where Python needs True or False; its value is known only when it runs")
+        raise _error("tensor", "got a tensor where Python needs True or False; its value is known only when it runs")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise _error("tensor", "got a tensor where NumPy needs an array; its values are known only when it runs")
 
     def __iter__(self) -> Any:
-        raise op_error("tensor", "a tensor cannot be iterated over; use split")
+        raise _error("tensor", "a tensor cannot be iterated over; use split")
 
     def __add__(self, other: Any) -> "Tensor":
         return _binary("add", self, other)
@@ -140,8 +144,8 @@ class Tensor:
 
 def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
     """An input of the program, called `name`. Raises Error for a bad shape or dtype."""
-    if not name:
-        raise op_error("input", "got an empty name, need one")
+    if not isinstance(name, str) or not name:
+        raise _error("input", f"name: got {name!r}, need a string that is not empty")
     return Tensor(unique("input", name, tensor_type(dtype, shape), sources=call_site()))
 
 
@@ -160,9 +164,9 @@ def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32",
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
     data = None if init is None else _to_array(init, dtype)
     if data is None and shape is None:
-        raise op_error("state", f"{name}: got neither a shape nor initial contents, need one of them")
+        raise _error("state", f"{name}: got neither a shape nor initial contents, need one of them")
     if data is not None and shape is not None and data.shape != tuple(shape):
-        raise op_error("state", f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
+        raise _error("state", f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
     kind = tensor_type(dtype, data.shape if data is not None else shape or ())
     return Tensor(unique("state", name, kind, data, call_site()))
 
@@ -178,22 +182,24 @@ def graph(
     if isinstance(outputs, Tensor):
         outputs = [outputs]
     named = list(outputs.items()) if isinstance(outputs, Mapping) else [("", t) for t in outputs]
-    for _, tensor in named:
+    for name_of_port, tensor in named:
+        if not isinstance(name_of_port, str):
+            raise _error("graph", f"got the port name {name_of_port!r}, need a string")
         if not isinstance(tensor, Tensor):
-            raise op_error("graph", f"got {type(tensor).__name__} as an output, need a tensor")
+            raise _error("graph", f"got {type(tensor).__name__} as an output, need a tensor")
     if not named:
-        raise op_error("graph", "got no outputs, need at least one")
+        raise _error("graph", "got no outputs, need at least one")
     roots = [t.value for _, t in named] + [t.value for t in updates]
     leaves = [n for n in topological(roots) if n.op in ("input", "param", "state")]
     inputs = sorted((n for n in leaves if n.op == "input"), key=lambda n: n.uid)
     for kind in ({"input"}, {"param", "state"}):
         found = [str(n.attrs["name"]) for n in leaves if n.op in kind]
         if twice := {n for n in found if found.count(n) > 1}:
-            raise op_error("graph", f"got the {min(kind)} name {min(twice)!r} twice, need distinct names")
+            raise _error("graph", f"got the {min(kind)} name {min(twice)!r} twice, need distinct names")
     taken = {str(n.attrs["name"]) for n in inputs}
     for explicit in (n for n, _ in named if n):
         if explicit in taken:
-            raise op_error("graph", f"got the port name {explicit!r} twice, need distinct names")
+            raise _error("graph", f"got the port name {explicit!r} twice, need distinct names")
         taken.add(explicit)
     ports = []
     for explicit, tensor in named:
@@ -215,15 +221,39 @@ def _free(name: str, taken: set[str]) -> str:
 def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:
     """A private copy in C order, of the dtype asked for, else of its own."""
     if isinstance(array, Tensor):
-        raise op_error("const", "got a tensor, need an array")
-    own = np.array(array)
+        raise _error("const", "got a tensor, need an array")
+    try:
+        own = np.array(array)
+    except (TypeError, ValueError):
+        raise _error("const", "got sequences of several lengths, need an array of one shape") from None
+    if own.dtype.kind in "OSUMmc":
+        raise _error("const", f"got {own.dtype if hasattr(array, 'dtype') else _brief(array)}, need numbers or bools")
     if kind is None and not hasattr(array, "dtype"):
         kind = {"f": "fp32", "i": "int32", "b": "bool"}.get(own.dtype.kind)
     wanted = dtype(kind if kind is not None else own.dtype)
-    result = own.astype(wanted.numpy)
-    if own.dtype.kind in "iu" and wanted.kind in ("int", "uint") and not np.array_equal(result, own):
-        raise op_error("const", f"got values that {wanted} does not hold, need a wider dtype")
+    with np.errstate(all="ignore"):
+        result = own.astype(wanted.numpy)
+    if own.dtype != result.dtype and not _holds(result, own, wanted):
+        raise _error("const", f"got values that {wanted} does not hold, need another dtype or other values")
     return np.array(result, order="C", copy=None)
+
+
+def _holds(result: np.ndarray[Any, Any], own: np.ndarray[Any, Any], wanted: DType) -> bool:
+    """Whether a conversion kept the integers as they are, and finite numbers finite."""
+    if own.dtype.kind not in "fiu" or wanted.kind == "bool":
+        return True
+    if wanted.kind in ("int", "uint"):
+        return np.array_equal(result, own)
+    return not np.any(np.isinf(result.astype(np.float64)) & np.isfinite(own))
+
+
+def _brief(x: object) -> str:
+    return repr(x) if x is None or isinstance(x, (str, complex)) else type(x).__name__
+
+
+def _error(op: str, message: str) -> Error:
+    """The error of a call, at the user's file:line."""
+    return op_error(" at ".join((op, *call_site()[:1])), message)
 
 
 def _lift(x: Any, like: DType | None = None) -> Value:
@@ -233,8 +263,8 @@ def _lift(x: Any, like: DType | None = None) -> Value:
     if isinstance(x, Value):
         return x
     if isinstance(x, (bool, int, float)) and like is not None:
-        if like.kind in ("int", "uint") and float(x) != int(x):
-            raise op_error("scalar", f"got {x} beside a tensor of {like}, need an integer or a cast")
+        if like.kind in ("int", "uint") and isinstance(x, float) and not x.is_integer():
+            raise _error("scalar", f"got {x} beside a tensor of {like}, need an integer or a cast")
         return constant(_to_array(x, like))
     return constant(_to_array(x))
 
@@ -252,7 +282,7 @@ def _divide(x: Any, y: Any) -> Tensor:
     """NumPy's true division is for floats; integers say which rounding they want."""
     kind = x.dtype if isinstance(x, Tensor) else y.dtype
     if kind.kind != "float":
-        raise op_error("real_div", f"got / on {kind}, need floats; use //, or hx.real_div to truncate")
+        raise _error("real_div", f"got / on {kind}, need floats; use //, or hx.real_div to truncate")
     return _binary("real_div", x, y)
 
 
@@ -261,7 +291,7 @@ def _matmul(x: Any, y: Any) -> Tensor:
     like = x.dtype if isinstance(x, Tensor) else y.dtype
     a, b = Tensor(_lift(x, like)), Tensor(_lift(y, like))
     if not a.shape or not b.shape:
-        raise op_error("matmul", f"got the shapes {a.shape} and {b.shape}, need at least 1 axis each")
+        raise _error("matmul", f"got the shapes {a.shape} and {b.shape}, need at least 1 axis each")
     row, column = len(a.shape) == 1, len(b.shape) == 1
     if row:
         a = _unary("reshape", a, shape=(1, *a.shape))
@@ -278,10 +308,11 @@ def _index(x: Tensor, index: Any) -> Tensor:
     items = list(index) if isinstance(index, tuple) else [index]
     used = sum(i is not None and i is not Ellipsis for i in items)
     if used > len(x.shape):
-        raise op_error("index", f"got {used} indices for rank {len(x.shape)}, need at most {len(x.shape)}")
-    if Ellipsis not in items:
-        items.append(Ellipsis)
-    at = items.index(Ellipsis)
+        raise _error("index", f"got {used} indices for rank {len(x.shape)}, need at most {len(x.shape)}")
+    if sum(i is Ellipsis for i in items) > 1:
+        raise _error("index", "got ... twice, need it once")
+    # By identity: tensors and arrays compare elementwise.
+    at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (len(x.shape) - used)
     begin, end, stride, flips, shape = [], [], [], [], []
     axis = 0
@@ -291,7 +322,12 @@ def _index(x: Tensor, index: Any) -> Tensor:
             continue
         extent = x.shape[axis]
         if isinstance(item, slice):
-            start, stop, step = item.indices(extent)
+            try:
+                start, stop, step = item.indices(extent)
+            except (TypeError, ValueError):
+                raise _error(
+                    "index", f"got {item}, need integers between the colons and a step that is not 0"
+                ) from None
             count = len(range(start, stop, step))
             if step < 0:
                 flips.append(axis)
@@ -302,12 +338,12 @@ def _index(x: Tensor, index: Any) -> Tensor:
             shape.append(count)
         elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
             if not -extent <= item < extent:
-                raise op_error("index", f"got {item} for an extent of {extent}, need {-extent}..{extent - 1}")
+                raise _error("index", f"got {item} for an extent of {extent}, need {-extent}..{extent - 1}")
             begin.append(int(item) % extent)
             end.append(int(item) % extent + 1)
             stride.append(1)
         else:
-            raise op_error("index", f"got {item!r}, need integers, slices, None or ...; for arrays use gather")
+            raise _error("index", f"got {item!r}, need integers, slices, None or ...; for arrays use gather")
         axis += 1
     if flips:
         x = _unary("reverse", x, axes=tuple(flips))
@@ -343,7 +379,7 @@ def _function(op: Op) -> Callable[..., Any]:
         try:
             bound = shown.bind(*args, **kwargs)
         except TypeError as error:
-            raise op_error(op.name, f"{error}; need {op.name}{shown}") from None
+            raise _error(op.name, f"{error}; need {op.name}{shown}") from None
         values: list[Any] = []
         for name in op.inputs:
             if name.endswith("*"):
@@ -374,7 +410,7 @@ def stub() -> str:
     lines = []
     for op in OPS.values():
         parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
-        parts = ["*" + p.replace("*", "") if "*" in p else p for p in parts]
+        parts = [f"*{p.replace('*', '')} | Sequence[Operand]" if "*" in p else p for p in parts]
         if op.attrs and not any("*" in n for n in op.inputs):
             parts.append("*")
         for name, attr in (op.attrs or {}).items():

@@ -488,10 +488,10 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Pieces along an axis: equal ones, or of split_sizes."""
 
-def concat(*values: Operand, axis: int) -> Tensor:
+def concat(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
     """Tensors joined along an axis."""
 
-def stack(*values: Operand, axis: int) -> Tensor:
+def stack(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
     """Tensors joined along a new axis."""
 
 def pad(

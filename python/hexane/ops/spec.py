@@ -157,7 +157,9 @@ def same_dtype(*dtypes: DType | None, **_: Any) -> DType:
     present = [d for d in dtypes if d is not None]
     for d in present[1:]:
         if d is not present[0]:
-            raise Error(f"got the dtypes {', '.join(map(str, present))}, need one dtype; cast first")
+            raise Error(
+                f"got the dtypes {', '.join(map(str, present))}, need one dtype: hx.cast a tensor, .astype an array"
+            )
     return present[0]
 
 
@@ -248,6 +250,12 @@ def _int(value: Any) -> int:
     return int(value)
 
 
+def _float(value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError
+    return float(value)
+
+
 def _str(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -266,11 +274,11 @@ def _ints(value: Any) -> tuple[int, ...]:
 
 _CONVERT: dict[str, Callable[[Any], AttrValue]] = {
     "int": _int,
-    "float": float,
+    "float": _float,
     "bool": _flag,
     "str": _str,
     "ints": _ints,
-    "floats": lambda v: tuple(float(x) for x in v),
+    "floats": lambda v: tuple(_float(x) for x in v),
     "dtype": dtype,
     "slots": lambda v: tuple((str(k), float(a), float(b), int(i)) for k, a, b, i in v),
 }

@@ -37,7 +37,9 @@ def read_model(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
     try:
         model.ParseFromString(data)
     except DecodeError:
-        raise Error(f"[import] {where}: got {len(data)} bytes that do not parse, need an ONNX model") from None
+        raise Error(
+            f"[import] {where}: got {len(data)} bytes that do not parse, need an ONNX model (hx.load reads plans)"
+        ) from None
     if not model.HasField("graph") or not model.opset_import:
         raise Error(f"[import] {where}: got {len(data)} bytes without a graph or an opset, need an ONNX model")
     return model, folder
