@@ -58,7 +58,8 @@ def _read(port: PortType, path: Path, scaling: Scaling) -> Array:
 
 def _read_npy(port: PortType, path: Path) -> Array:
     try:
-        array = np.load(path, mmap_mode=None, allow_pickle=False)
+        with path.open("rb") as file:  # which an archive would keep open
+            array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise Error(f"[run] input {port.name!r}: {path} is no npy file of numbers: {error}") from None
     if not isinstance(array, np.ndarray):
