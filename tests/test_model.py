@@ -246,6 +246,21 @@ def test_params_are_replaced_by_name() -> None:
         net.update(weight=weight.T)
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_params_kept_in_fp16_are_replaced_by_fp32_ones(loaded: bool, tmp_path: Path) -> None:
+    x = hx.input("x", (1, 3))
+    net = hx.compile(hx.linear(x, hx.param("weight", normal(4, 3))), dtype="fp16", threads=1)
+    if loaded:
+        net.save(tmp_path / "m.hxp")
+        net = hx.load(tmp_path / "m.hxp", threads=1)
+    net.update(weight=np.full((4, 3), 2, np.float32))
+    np.testing.assert_array_equal(net(np.ones((1, 3), np.float32)), np.full((1, 4), 6, np.float32))
+    with pytest.raises(hx.Error, match="fp16 does not hold"):
+        net.update(weight=np.full((4, 3), 1e9, np.float32))
+    with pytest.raises(hx.Error, match="got float64"):
+        net.update(weight=np.ones((4, 3)))
+
+
 def test_a_saved_model_loads_and_computes_the_same_bits(tmp_path: Path) -> None:
     net = hx.compile(small_cnn(), threads=1)
     net.save(tmp_path / "m.hxp")

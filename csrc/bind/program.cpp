@@ -160,6 +160,18 @@ py::list port_infos(const std::vector<Port>& ports) {
   return result;
 }
 
+// The dtype of each named tensor in the weights.
+py::dict param_dtypes(const ProgramObject& self) {
+  const plan::Plan& plan = self.program->plan();
+  py::dict result;
+  for (const PlanTensor& tensor : plan.tensors) {
+    const py::str name = text(plan.string(tensor.name));
+    if (plan.kind(tensor) == "weights" && py::len(name) && !result.contains(name))
+      result[name] = text(info(plan.dtype(tensor)).name);
+  }
+  return result;
+}
+
 py::list step_infos(ProgramObject& self) {
   const auto steps = [&] {
     const py::gil_scoped_release release;
@@ -237,6 +249,7 @@ void register_program(py::module_& m) {
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
+      .def_property_readonly("param_dtypes", &param_dtypes)
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
       .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })

@@ -137,6 +137,8 @@ class Program:
     @property
     def threads(self) -> int: ...
     @property
+    def param_dtypes(self) -> dict[str, str]: ...
+    @property
     def cost(self) -> int:
         """Nanoseconds one run takes on one core, as the kernels estimate."""
     @property

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.dtypes import DType, dtype
+from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Program
@@ -46,9 +46,7 @@ class Model:
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         self.outputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.outputs)
         self._output_names = [p.name for p in self.outputs]
-        self._params = (
-            {} if program is None else {b.name: b.type for b in program.buffers if b.kind == "weights" and b.name}
-        )
+        self._params = {name: dtype(kept) for name, kept in core.param_dtypes.items()}
 
     @property
     def device(self) -> str:
@@ -88,12 +86,14 @@ class Model:
         return self._core.bind(buffers)
 
     def update(self, **arrays: Any) -> None:
-        """Replaces params by name. Raises Error for an unknown name or another shape."""
+        """Replaces params by name; a model that keeps a param in fp16 takes it in fp32 too.
+
+        Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
+        """
         for name, value in arrays.items():
-            kind = self._params.get(name)
             array = np.asarray(value)
-            if kind is not None and array.dtype.kind == "f":
-                array = array.astype(kind.dtype.numpy)  # the model may keep it in fp16
+            if self._params.get(name) is FP16 and array.dtype == np.float32:
+                array = _halves(name, array)
             self._core.update(name, np.ascontiguousarray(array))
 
     def reset_state(self) -> None:
@@ -132,6 +132,14 @@ class Model:
         )
         head = "<tr><th>kernel</th><th>from</th><th>estimated us</th></tr>"
         return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>"
+
+
+def _halves(name: str, array: Array) -> Array:
+    with np.errstate(over="ignore"):
+        halves = array.astype(np.float16)
+    if np.any(np.isinf(halves) & np.isfinite(array)):
+        raise Error(f"[weights '{name}'] got values that fp16 does not hold, need at most 65504")
+    return halves
 
 
 def arguments(
