@@ -341,6 +341,10 @@ CASES = [
                       np.int8(rand(4, 2, 3, 3, low=-99, high=99)), np.float32([0.03, 0.02, 0.01, 0.04]), np.int8([0] * 4),
                       np.float32(0.2), np.uint8(120), np.int32([100, -5, 0, 7])],
       {"group": 2, "pads": [1, 1, 1, 1]}, opset=10, constant=(1, 2, 3, 4, 5, 6, 7)),
+    C("ConvTranspose", [rand(1, 4, 3, 4, 2), rand(4, 3, 2, 3, 2), rand(6)],
+      {"group": 2, "strides": [2, 1, 3], "pads": [0, 1, 1, 1, 0, 0], "output_padding": [1, 0, 2]}, opset=11),
+    C("ConvTranspose", [rand(1, 2, 3, 3, 3), rand(2, 2, 2, 2, 2)], {"dilations": [2, 1, 1], "pads": [2, 1, 0, 1, 1, 0]},
+      opset=11),
     # Recurrent.
     *(C(op, [rand(5, 2, 3), rand(num, gates * 4, 3), rand(num, gates * 4, 4), rand(num, 2 * gates * 4), lengths,
              rand(num, 2, 4)], {"hidden_size": 4, "direction": direction}, opset=14, num_outputs=2)

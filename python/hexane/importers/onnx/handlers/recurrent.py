@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 
 MAX_STEPS = 2048  # each is a handful of ops
@@ -44,7 +45,7 @@ def gate(b: Builder, d: Direction, x: Value, index: int, axis: int = 1) -> Resul
     return part(b, x, axis, index * d.hidden, (index + 1) * d.hidden)
 
 
-def limited(b: Builder, d: Direction, x: Value) -> Result:
+def clipped(b: Builder, d: Direction, x: Value) -> Result:
     bound = d.options.attrs.get("clip", 0.0)
     return b.clip(x, alpha=-bound, beta=bound) if bound else x
 
@@ -54,20 +55,20 @@ def _product(b: Builder, d: Direction, hidden: Value) -> Result:
 
 
 def rnn_step(b: Builder, d: Direction, x: Value, state: State) -> State:
-    return (d.functions[0](limited(b, d, b.add(x, _product(b, d, state[0])))),)
+    return (d.functions[0](clipped(b, d, b.add(x, _product(b, d, state[0])))),)
 
 
 def gru_step(b: Builder, d: Direction, x: Value, state: State) -> State:
     """Gates z, r, h. With linear_before_reset the reset gate scales the product, else what is multiplied."""
     (hidden,) = state
     product = _product(b, d, hidden)
-    update, reset = (d.functions[0](limited(b, d, b.add(gate(b, d, x, i), gate(b, d, product, i)))) for i in range(2))
+    update, reset = (d.functions[0](clipped(b, d, b.add(gate(b, d, x, i), gate(b, d, product, i)))) for i in range(2))
     if d.options.attrs.get("linear_before_reset", 0):
         inner = b.mul(reset, gate(b, d, product, 2))
     else:
         bias = None if d.bias is None else gate(b, d, d.bias, 2, 0)
         inner = b.matmul(b.mul(reset, hidden), gate(b, d, d.recurrent, 2, 0), bias, transpose_y=True)
-    new = d.functions[1](limited(b, d, b.add(gate(b, d, x, 2), inner)))
+    new = d.functions[1](clipped(b, d, b.add(gate(b, d, x, 2), inner)))
     return (b.add(b.mul(b.sub(1.0, update), new), b.mul(update, hidden)),)
 
 
@@ -80,10 +81,10 @@ def lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
         value = gate(b, d, total, index)
         if d.peephole is not None:
             value = b.add(value, b.mul(gate(b, d, d.peephole, index, 0), seen))
-        return d.functions[0](limited(b, d, value))
+        return d.functions[0](clipped(b, d, value))
 
     enter, keep = opened(0, cell), opened(2, cell)
-    new = b.mul(enter, d.functions[1](limited(b, d, gate(b, d, total, 3))))
+    new = b.mul(enter, d.functions[1](clipped(b, d, gate(b, d, total, 3))))
     after = b.add(b.mul(keep, cell), new)
     return b.mul(opened(1, after), d.functions[2](after)), after
 
@@ -124,6 +125,7 @@ def recurrent(step: Step, gates: int, defaults: Sequence[str]) -> Callable[[Buil
             names = tuple(defaults) * directions
         if len(names) != len(defaults) * directions or any(name not in ACTIVATIONS for name in names):
             raise Error(f"activations: got {names}, need {len(defaults) * directions} of {', '.join(ACTIVATIONS)}")
+        limited(batch * hidden, x.dtype.numpy)
         outs, lasts = [], []
         for i in range(directions):
             one = [None if v is None else b.reshape(part(b, v, 0, i, i + 1), shape=v.shape[1:])

@@ -170,6 +170,7 @@ def roi_align(b: Builder, n: OnnxNode) -> Result:
         corners = b.sub(corners, 0.5)
     axes = []
     for i, (extent, out) in enumerate(zip(extents, outs, strict=True)):
+        limited(out * samples, np.dtype(np.float32))
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
         length = b.sub(end, begin)
         if half != "half_pixel":

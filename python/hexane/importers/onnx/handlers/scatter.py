@@ -19,6 +19,7 @@ def reverse_sequence(b: Builder, n: OnnxNode) -> Result:
     if {time, batch} != {0, 1} or len(x.shape) < 2 or lengths.shape != (x.shape[batch],):
         raise Error(f"got time_axis {time}, batch_axis {batch}, x {x.shape} and lengths {lengths.shape}")
     rest = (1,) * (len(x.shape) - 2)
+    limited(x.shape[time], np.dtype(np.int64))
     step = np.arange(x.shape[time]).reshape((-1, 1) if time == 0 else (1, -1))
     steps = b.const(step.reshape(*step.shape, *rest))
     length = b.reshape(cast(b, lengths, INT64), shape=(*((1, -1) if time == 0 else (-1, 1)), *rest))
@@ -35,6 +36,7 @@ def tensor_scatter(b: Builder, n: OnnxNode) -> Result:
     shape = tuple(1 if i == axis else d for i, d in enumerate(update.shape))
     if len(update.shape) != len(cache.shape) or positions is None or positions.shape != cache.shape[:1]:
         raise Error(f"got the cache {cache.shape} and the update {update.shape}, need equal ranks and positions")
+    limited(update.shape[axis], np.dtype(np.int64))
     steps = np.arange(update.shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     at = b.add(b.reshape(cast(b, positions, INT64), shape=(-1, *[1] * (len(shape) - 1))), b.const(steps))
     if mode == "circular":
