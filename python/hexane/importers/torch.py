@@ -27,23 +27,29 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
     if isinstance(model, torch.export.ExportedProgram):
         if example_inputs is not None:
             raise Error("[from_torch] got example_inputs and an ExportedProgram, which has its own: need one of them")
-        arguments = None
+        arguments: tuple[Any, ...] = ()
     elif isinstance(model, torch.nn.Module):
         if example_inputs is None:
             raise Error(
                 f"[from_torch] {type(model).__name__}: got no example_inputs, need what the module is called with"
             )
         arguments = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+        if arguments and isinstance(arguments[-1], dict):
+            arguments += ({},)  # torch takes a dict that comes last for keyword arguments
     else:
         raise Error(
             f"[from_torch] got {type(model).__name__}, need a torch.nn.Module or a torch.export.ExportedProgram"
         )
     with _evaluation_mode(model):
         try:
-            exported = torch.onnx.export(model, arguments or (), dynamo=True, verbose=False)
+            exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False)
         except Exception as error:
-            # torch lets through whatever its tracer or the model's own code raises.
-            raise Error(f"[from_torch] {type(model).__name__}: torch.onnx could not export it: {error}") from error
+            # torch wraps whatever its tracer or the model's own code raises in advice.
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            reason = f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
+            raise Error(f"[from_torch] {type(model).__name__}: torch.onnx could not export it: {reason}") from error
     assert exported is not None
     try:
         return import_onnx(exported.model_proto)
