@@ -1,7 +1,6 @@
 """Copies what a state holds where it is read after it has been overwritten."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
@@ -81,10 +80,14 @@ def _before(node: Node, table: Overwrites) -> Iterator[Node]:
 
 
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
-    """The reader and the write of an edge in the cycle that only says who comes first."""
-    for write, reader in pairwise(cycle):
+    """The reader and the write of an edge in the cycle that a copy takes out of it: the edge only says who comes first, and
+    goes on to something else than the old contents, which a copy would need as well."""
+    for write, reader, behind in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
         ordered = any(reader is r for r in table.readers.get(id(write), ()))
-        if ordered and not OPS[reader.op].view and all(v is None or v.node is not reader for v in write.inputs):
+        if not ordered or any(v is not None and v.node is reader for v in write.inputs):
+            continue
+        old = write.inputs[0]
+        if all(v is None or v.node is not behind or table.version.get(v) != old for v in reader.inputs):
             return reader, write
     raise AssertionError("a graph has no cycles of operands")
 
