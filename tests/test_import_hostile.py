@@ -138,6 +138,36 @@ def test_functions_that_double_at_every_level_are_refused(monkeypatch):
         import_onnx(bomb)
 
 
+def input_of(dtype: int, *dims: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info("x", dtype, dims)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "x", "others", "message"),
+    [
+        ("Clip", {"min": float("inf")}, input_of(TensorProto.INT64, 4), {}, "bounds as attributes, need floats"),
+        ("DeformConv", {"strides": [1]}, input_of(1, 1, 1, 4, 4), {"w": np.ones((1, 1, 2, 2)), "o": np.ones((1, 8, 3, 3))},
+         "need those of two axes"),
+        ("RoiAlign", {"output_height": 0, "sampling_ratio": 1}, input_of(1, 1, 1, 4, 4),
+         {"r": np.ones((1, 4)), "b": np.zeros(1, np.int64)}, "need positive ones"),
+        ("STFT", {}, input_of(1, 1, 9, 1), {"s": np.int64(2), "w": np.float32(1)}, "need a vector"),
+    ],
+)  # fmt: skip
+def test_damaged_attributes_and_shapes_of_ops_are_refused(op, attrs, x, others, message):
+    arrays = [numpy_helper.from_array(np.float32(a) if np.asarray(a).dtype == np.float64 else np.asarray(a), k)
+              for k, a in others.items()]  # fmt: skip
+    proto = model(nodes=[helper.make_node(op, ["x", *others], ["z"], **attrs)], inputs=[x], initializer=arrays)
+    proto.opset_import[0].version = 7 if op == "Clip" else 19
+    with pytest.raises(Error, match=message):
+        import_onnx(proto)
+
+
+def test_a_grid_of_any_size_is_not_materialised():
+    grid = helper.make_tensor_value_info("g", TensorProto.FLOAT, [1, 1 << 16, 1 << 16, 2])
+    node = helper.make_node("GridSample", ["x", "g"], ["z"], mode="nearest")
+    import_onnx(model(nodes=[node], inputs=[input_of(1, 1, 1, 4, 4), grid], initializer=[]))
+
+
 def test_small_files_do_not_ask_for_much_memory():
     """Range, EyeLike and pooling windows of any size fit a few bytes."""
     big = numpy_helper.from_array(np.int64(1 << 40), "w")

@@ -85,6 +85,8 @@ def mean(b: Builder, n: OnnxNode) -> Result:
 def clip(b: Builder, n: OnnxNode) -> Result:
     """Bounds are attributes before opset 11. Where they cross, the upper one wins."""
     x = n.value(0)
+    if x.dtype.kind != "float" and ("min" in n.attrs or "max" in n.attrs):
+        raise Error(f"got {x.dtype} with bounds as attributes, need floats")
     low, high = (
         b.const(n.attrs[k], x.dtype.numpy) if k in n.attrs else n.optional(i) for i, k in ((1, "min"), (2, "max"))
     )

@@ -142,7 +142,7 @@ def _padded_taps(b: Builder, at: Value, extent: int, mode: str, padding: str, co
     elif padding == "reflection":
         at = b.select(_outside(b, at, low, high), _reflected(b, at, low, high), at)
     if mode == "nearest":
-        taps = [(at, b.const(np.ones(at.shape, np.float32)))]
+        taps = [(at, b.broadcast_to(b.const(np.float32(1)), shape=at.shape))]
     else:
         taps = linear_taps(b, at) if mode == "linear" else _cubic_taps(b, at)
     if padding == "zeros":
@@ -164,6 +164,8 @@ def roi_align(b: Builder, n: OnnxNode) -> Result:
             f"got x {x.shape}, rois {rois.shape} and batch_indices {batch.shape}, need (N, C, H, W), (R, 4), (R,)"
         )
     outs = (n.attrs["output_height"], n.attrs["output_width"])
+    if min(outs) < 1:
+        raise Error(f"got the output extents {outs}, need positive ones")
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
     corners = b.mul(cast(b, rois, FP32), float(n.attrs["spatial_scale"]))
     if half == "half_pixel":
@@ -210,6 +212,8 @@ def deform_conv(b: Builder, n: OnnxNode) -> Result:
     kernel, extents, outs = weight.shape[2:], x.shape[2:], offset.shape[2:]
     strides, dilations = n.attrs.get("strides") or (1, 1), n.attrs.get("dilations") or (1, 1)
     pads = n.attrs.get("pads") or (0, 0, 0, 0)
+    if not len(strides) == len(dilations) == len(pads) // 2 == 2 or min(*strides, *dilations) < 1 or min(pads) < 0:
+        raise Error(f"got strides {strides}, dilations {dilations} and pads {pads}, need those of two axes")
     if n.attrs.get("kernel_shape", kernel) != kernel:
         raise Error(f"kernel_shape: got {n.attrs['kernel_shape']}, need {kernel}")
     batch, channels, taps, points = x.shape[0], x.shape[1], prod(kernel), prod(outs)

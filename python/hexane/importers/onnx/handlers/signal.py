@@ -64,6 +64,8 @@ def stft(b: Builder, n: OnnxNode) -> Result:
     x, step, window = n.value(0), n.integer(1), n.optional(2)
     if len(x.shape) != 3 or x.shape[-1] not in (1, 2):
         raise Error(f"got the shape {x.shape}, need (batch, length, 1 or 2)")
+    if window is not None and len(window.shape) != 1:
+        raise Error(f"got a window of shape {window.shape}, need a vector")
     frame = n.integer(3) if n.has(3) else window.shape[0] if window is not None else x.shape[1]
     if step < 1 or not 1 <= frame <= x.shape[1] or (window is not None and window.shape != (frame,)):
         raise Error(f"got frames of {frame} every {step} for the shape {x.shape}, need frames within the signal")
