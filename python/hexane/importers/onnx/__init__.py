@@ -16,7 +16,7 @@ __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signatu
 
 def signature(model: ModelSource) -> Signature:
     """The model's inputs and outputs, and which inputs it has to be specialised by."""
-    return read_signature(read_model(model)[0])
+    return read_signature(read_model(model).proto)
 
 
 def import_onnx(
@@ -32,12 +32,12 @@ def import_onnx(
     Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
     Hexane does not have.
     """
-    proto, folder = read_model(model)
+    proto, folder, detached = read_model(model)
     described = read_signature(proto)
     types = resolve(described, shapes or {}, values or {})
     given = {name: np.asarray(array) for name, array in (values or {}).items()}
     translator = Translator(proto, folder)
-    scope: dict[str, Value | None] = dict(translator.initializers(proto.graph, given))
+    scope: dict[str, Value | None] = dict(translator.initializers(proto.graph, given, detached))
     inputs = []
     for name, kind in types.items():
         if name in given:

@@ -4,6 +4,7 @@ from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 
@@ -23,6 +24,7 @@ MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 Scope = MutableMapping[str, Value | None]  # None: its node could not be translated, which has been reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
+_NONE: Mapping[int, memoryview] = MappingProxyType({})
 
 
 class Translator:
@@ -35,17 +37,19 @@ class Translator:
         self._inlined = 0
         self._calls: list[str] = []
 
-    def initializers(self, graph: onnx.GraphProto, overridden: Collection[str] = ()) -> Scope:
-        """The graph's constants by name."""
+    def initializers(
+        self, graph: onnx.GraphProto, overridden: Collection[str] = (), detached: Mapping[int, memoryview] = _NONE
+    ) -> Scope:
+        """The graph's constants by name. `detached`: data that is not in the graph, by index."""
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
         scope: Scope = {}
-        for tensor in graph.initializer:
+        for i, tensor in enumerate(graph.initializer):
             if not check_text(tensor.name) or tensor.name in scope:
                 raise Error(f"[import] got an initializer name {tensor.name!r} that is empty or there twice")
             if tensor.name not in overridden:
                 try:
-                    scope[tensor.name] = constant(read_tensor(tensor, self.folder), (tensor.name,))
+                    scope[tensor.name] = constant(read_tensor(tensor, self.folder, detached.get(i)), (tensor.name,))
                 except Error as error:
                     raise Error(f"[import] initializer {tensor.name!r}: {reason(error)}") from None
         return scope

@@ -1,0 +1,79 @@
+"""Large weights are taken out of a model before protobuf parses it: the same graph, from any bytes."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import hexane as hx
+from hexane.importers.onnx.detach import detach
+
+
+def model(rows: int = 600, functions: bool = False) -> onnx.ModelProto:
+    helper, proto = onnx.helper, onnx.TensorProto
+    rng = np.random.default_rng(rows)
+    weights = [rng.standard_normal((rows, 500)).astype("f"), rng.standard_normal((500, 3)).astype("f")]
+    ports = [helper.make_tensor_value_info(n, proto.FLOAT, [1, d]) for n, d in (("x", rows), ("y", 3))]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["h"]), helper.make_node("MatMul", ["h", "w1"], ["y"])]
+    named = [onnx.numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    result = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], named[::-1]))
+    if functions:
+        body = helper.make_node("Relu", ["a"], ["b"])
+        result.functions.append(helper.make_function("local", "f", ["a"], ["b"], [body], [helper.make_opsetid("", 17)]))
+        result.opset_import.append(helper.make_opsetid("local", 1))
+    return result
+
+
+def test_large_weights_are_detached_and_small_ones_stay() -> None:
+    data = model().SerializeToString()
+    slim, taken = detach(memoryview(data))
+    assert len(slim) < 10_000
+    assert list(taken) == [1]  # the second initializer is the large one
+    parsed = onnx.ModelProto.FromString(slim)
+    assert not parsed.graph.initializer[1].raw_data
+    assert len(parsed.graph.initializer[0].raw_data) == 6000
+    assert [t.name for t in parsed.graph.initializer] == ["w1", "w0"]
+
+
+def test_a_file_bytes_and_a_proto_give_the_same_graph(tmp_path: Path) -> None:
+    proto = model()
+    onnx.save(proto, tmp_path / "m.onnx")
+    x = np.random.default_rng(1).standard_normal((1, 600)).astype("f")
+    results = [hx.compile(m, threads=1)(x) for m in (tmp_path / "m.onnx", proto.SerializeToString(), proto)]
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[2])
+
+
+def test_detached_data_of_the_wrong_size_is_refused() -> None:
+    proto = model()
+    proto.graph.initializer[1].dims[0] = 599
+    with pytest.raises(hx.Error, match=r"initializer 'w0': got 1200000 bytes of data, need 1198000"):
+        hx.compile(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("cut", [1, 1000, 500_000, 1_199_000])
+def test_a_truncated_model_is_refused(cut: int) -> None:
+    data = model().SerializeToString()
+    with pytest.raises(hx.Error):
+        hx.compile(data[:-cut])
+
+
+def test_what_is_not_plainly_one_graph_is_left_whole() -> None:
+    data = model().SerializeToString()
+    for whole in (data + data, model(functions=True).SerializeToString(), b"\x00" * (2 << 20), b"\xff" * (2 << 20)):
+        slim, taken = detach(memoryview(whole))
+        assert slim == whole
+        assert not taken
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_bytes_end_in_an_error_or_a_graph(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = bytearray(model().SerializeToString())
+    ends = np.r_[0:300, len(data) - 600 : len(data)]  # where the structure is
+    for at in rng.choice(ends, 3):
+        data[at] = rng.integers(256)
+    with suppress(hx.Error):
+        hx.compile(bytes(data), threads=1)
