@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from peers import onnxruntime_session
-from test_networks import model_path
+from test_whole_networks import model_path
 
 import hexane as hx
 
