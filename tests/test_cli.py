@@ -522,10 +522,11 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_ctrl_c_ends_quietly_with_130(tmp_path):
     pipe = tmp_path / "pipe.onnx"
     os.mkfifo(pipe)
-    process = spawn("info", pipe)
+    # A suite that runs in the background ignores the signal, and its children would too.
+    process = spawn("info", pipe, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     with pipe.open("wb"):  # opens as soon as the command reads, and gives it nothing
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
 
 
