@@ -43,6 +43,7 @@ struct SumSquare : Sum {
 struct SumExp : Sum {
   static constexpr float kFill = -kInfinity;
   V shift[kWays];
+  HWY_INLINE SumExp() {}  // the implicit one would not be compiled for this instruction set
   HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
 };
 
