@@ -187,7 +187,9 @@ class RandomGraph:
                 if np.abs(array.astype(np.float64) - other).max() > CONDITION * top:
                     raise Unfit
         shaken = [
-            a + NOISE * np.abs(a).max(initial=0) * self.rng.uniform(-1, 1, a.shape) if a.dtype.kind == "f" else a
+            a + NOISE * np.abs(a).max(initial=0) * np.sign(self.rng.uniform(-1, 1, a.shape))
+            if a.dtype.kind == "f"
+            else a
             for a in noisy
         ]
         self.noisy.update(
