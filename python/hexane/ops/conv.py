@@ -219,6 +219,8 @@ def _pool_shape(
     x: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool, layout: str, **_: Any
 ) -> Shape:
     batch, channels, spatial = split_shape(x, layout)
+    if 0 in spatial:
+        raise Error(f"got the shape {x}, need spatial axes that are not empty: a window of padding alone has no value")
     for (before, after), k, d in zip(pairs(pad), kernel_sizes, dilations, strict=True):
         if max(before, after) >= d * (k - 1) + 1:
             raise Error(f"pad: got {pad} for kernels of {kernel_sizes}, need less than the kernel reaches")
