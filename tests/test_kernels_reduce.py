@@ -248,6 +248,17 @@ def test_softmax_of_special_values(name: str, axis: int) -> None:
     assert_close(out, exact)
 
 
+@pytest.mark.parametrize("shape", [(3, 40), (3, 7), (40, 20)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_log_softmax_of_what_dominates_is_the_small_rest(shape: tuple[int, int], axis: int) -> None:
+    x = some_floats(shape, "float32") / 16
+    x[1, :] += 16
+    x[:, 2] += 32
+    out = poisoned(shape, "float32")
+    run("log_softmax", [x], [out], {"axis": axis})
+    np.testing.assert_allclose(out, log_softmax(x.astype(np.float64), axis), rtol=3e-6, atol=1e-12)
+
+
 def test_softmax_reads_rows_apart() -> None:
     x = some_floats((4, 6, 40), "float32")[:, ::2, 3:36]
     out = poisoned((4, 3, 70), "float32")[:, :, :33]

@@ -1,4 +1,7 @@
 // softmax and log_softmax along one axis, in fp32: the maximum, the sum of exponentials less it, the quotient.
+//
+// The logarithm keeps what maxima add to the sum (e^0 each) apart from the rest: beside a 1 most of a small rest would
+// be rounded away, and where one element dominates its result is that rest.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/softmax.cpp"
 #include <hwy/foreach_target.h>
@@ -6,7 +9,6 @@
 #include "cpu/math-inl.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/operand.h"
 #include "cpu/reduce.h"
@@ -28,6 +30,30 @@ HWY_INLINE float row_max(const T* x, int64_t n) {
   for (; i + kLanes <= n; i += kLanes) top[0] = hn::Max(top[0], load(x + i));
   if (i < n) top[1] = hn::Max(top[1], load_part(x + i, n - i, -kInfinity));
   return hn::GetLane(hn::MaxOfLanes(D(), hn::Max(hn::Max(top[0], top[1]), hn::Max(top[2], top[3]))));
+}
+
+// What the exponentials of a line sum up to: those of its maxima as a count, and all others.
+struct LogSum {
+  V maxima, rest;
+
+  HWY_INLINE void add(V x) {
+    const auto is_top = hn::Eq(x, set(0));
+    maxima = hn::Add(maxima, hn::IfThenElseZero(is_top, set(1)));
+    rest = hn::Add(rest, hn::IfThenZeroElse(is_top, exp_of_negative(x)));
+  }
+  HWY_INLINE V value() const { return hn::Add(log(maxima), log1p(hn::Div(rest, maxima))); }
+};
+
+// log of the sum of e^(x - top)
+template <class T>
+HWY_INLINE V log_of_sum(const T* x, int64_t n, V top) {
+  LogSum sum{set(0), set(0)};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum.add(hn::Sub(load(x + i), top));
+  if (i < n) sum.add(hn::Sub(load_part(x + i, n - i, -kInfinity), top));
+  sum.maxima = hn::SumOfLanes(D(), sum.maxima);
+  sum.rest = hn::SumOfLanes(D(), sum.rest);
+  return sum.value();
 }
 
 // e^(x - top) into `exps`; returns the sum.
@@ -58,14 +84,13 @@ HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
 template <bool kLog, class T>
 void softmax_row(const T* x, T* y, int64_t n, float* scratch) {
   const float top = row_max(x, n);
-  float* exps = scratch;
-  if constexpr (sizeof(T) == 4 && !kLog) exps = y;
-  const float sum = exponentials(x, exps, n, top);
   if constexpr (kLog) {
-    const V shift = set(top), log_sum = set(std::log(sum));
+    const V shift = set(top), log_sum = log_of_sum(x, n, shift);
     map(x, y, n, [&](V v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), log_sum); });
   } else {
-    const V factor = set(1 / sum);
+    float* exps = scratch;
+    if constexpr (sizeof(T) == 4) exps = y;
+    const V factor = set(1 / exponentials(x, exps, n, top));
     map(exps, y, n, [&](V e) HWY_ATTR { return hn::Mul(e, factor); });
   }
 }
@@ -79,11 +104,18 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
   };
   V top = set(-kInfinity), sum = set(0);
   for (int64_t i = 0; i < n; ++i) top = hn::Max(top, at(i));
-  for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, exp_of_negative(hn::Sub(at(i), top)));
-  const V factor = kLog ? log(sum) : hn::Div(set(1), sum);
+  LogSum log_sum{sum, sum};
   for (int64_t i = 0; i < n; ++i) {
     const V shifted = hn::Sub(at(i), top);
-    const V result = kLog ? hn::Sub(shifted, factor) : hn::Mul(exp_of_negative(shifted), factor);
+    if constexpr (kLog)
+      log_sum.add(shifted);
+    else
+      sum = hn::Add(sum, exp_of_negative(shifted));
+  }
+  const V last = kLog ? log_sum.value() : hn::Div(set(1), sum);
+  for (int64_t i = 0; i < n; ++i) {
+    const V shifted = hn::Sub(at(i), top);
+    const V result = kLog ? hn::Sub(shifted, last) : hn::Mul(exp_of_negative(shifted), last);
     T* to = reinterpret_cast<T*>(y + i * y_stride);
     if (columns == kLanes)
       store(result, to);
@@ -172,7 +204,7 @@ constexpr Kernel softmax_kernel() {
           softmax_cuts,
           softmax_needs,
           softmax_cost,
-          softmax_scratch,
+          kLog ? nullptr : softmax_scratch,
           nullptr,
           nullptr,
           run_softmax<kLog, T>};
