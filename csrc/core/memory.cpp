@@ -11,7 +11,10 @@ namespace hexane {
 
 namespace {
 constexpr uint64_t kMost = uint64_t{1} << 40;
-constexpr uint64_t kHuge = uint64_t{4} << 20;  // from here on large pages save more than they may waste
+
+// Memory of at least one large page begins at one and asks for as many as it fills: with small pages a core that
+// streams weights waits for a walk of the page tables every 4 KiB.
+constexpr uint64_t kLargePage = uint64_t{2} << 20;
 
 // AddressSanitizer sees an access past the end of a heap block, but not of a mapping.
 #ifdef __SANITIZE_ADDRESS__
@@ -19,6 +22,29 @@ constexpr uint64_t kMostOnHeap = uint64_t{256} << 20;
 #else
 constexpr uint64_t kMostOnHeap = 0;
 #endif
+
+uint64_t mapped_bytes(uint64_t bytes) {
+  return bytes < kLargePage ? bytes : (bytes + kLargePage - 1) / kLargePage * kLargePage;
+}
+
+std::byte* map(uint64_t bytes, const std::string& what) {
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) fail("memory", what, ": cannot get ", bytes, " bytes from the system");
+  return static_cast<std::byte*>(data);
+}
+
+// Cut out of a mapping that is one large page longer.
+std::byte* map_on_large_pages(uint64_t bytes, const std::string& what) {
+  std::byte* const block = map(mapped_bytes(bytes) + kLargePage, what);
+  const uint64_t before = -reinterpret_cast<uintptr_t>(block) % kLargePage;
+  std::byte* const data = block + before;
+  if (before) ::munmap(block, before);
+  ::munmap(data + mapped_bytes(bytes), kLargePage - before);
+#ifdef MADV_HUGEPAGE
+  ::madvise(data, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);
+#endif
+  return data;
+}
 }  // namespace
 
 Memory::Memory(uint64_t bytes, const std::string& what) : size_(bytes) {
@@ -30,19 +56,14 @@ Memory::Memory(uint64_t bytes, const std::string& what) : size_(bytes) {
     data_ = static_cast<std::byte*>(std::memset(block, 0, bytes));
     return;
   }
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) fail("memory", what, ": cannot get ", bytes, " bytes from the system");
-  data_ = static_cast<std::byte*>(data);
-#ifdef MADV_HUGEPAGE
-  if (bytes >= kHuge) ::madvise(data, bytes, MADV_HUGEPAGE);
-#endif
+  data_ = bytes < kLargePage ? map(bytes, what) : map_on_large_pages(bytes, what);
 }
 
 Memory::~Memory() {
   if (size_ <= kMostOnHeap)
     std::free(data_);
   else if (data_)
-    ::munmap(data_, size_);
+    ::munmap(data_, mapped_bytes(size_));
 }
 
 }  // namespace hexane
