@@ -175,3 +175,24 @@ def test_onnx_peer_equals_the_reference_token_by_token(decoder, peer, small):
         assert_close(keys, reference.keys)
         assert_close(values, reference.values)
         token = int(expected.argmax())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decoder_on_hexane_equals_onnxruntime_token_by_token(decoder, peer, small, threads, monkeypatch):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.setitem(sys.modules, "reference", decoder)
+    config, weights = small
+    net = hx.compile(load("decoder/model").build(config, weights), threads=threads)
+    session = onnxruntime.InferenceSession(
+        peer.make_peer(config, weights).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    keys = np.zeros((config.layers, config.heads, config.max_seq, config.head_dim), np.float32)
+    values, token = np.zeros_like(keys), 7
+    for pos in range(config.max_seq):
+        feed = {"token": np.array([token]), "pos": np.array([pos]), "past_k": keys, "past_v": values}
+        expected, keys, values = session.run(["logits", "k", "v"], feed)
+        assert_close(net(token=np.array([token], np.int32), position=np.array([pos], np.int32)), expected)
+        token = int(expected.argmax())
+    for i in range(config.layers):
+        assert_close(net.read_state(f"layer{i}.keys"), keys[i])
+        assert_close(net.read_state(f"layer{i}.values"), values[i])

@@ -1,0 +1,95 @@
+"""Tokens of the 110M decoder beside onnxruntime on the same weights; both step in place, and their logits are compared."""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from peers import onnxruntime_session
+
+import hexane as hx
+
+FOLDER = Path(__file__).parents[1] / "examples" / "decoder"
+sys.path.append(str(FOLDER))
+from model import build  # noqa: E402
+from onnx_peer import make_peer  # noqa: E402
+from reference import Config, make_weights  # noqa: E402
+
+CONFIG = Config()
+CACHED = 32  # tokens before the one that is timed
+Step = Callable[[int, int], np.ndarray[Any, Any]]
+
+
+@cache
+def weights() -> dict[str, np.ndarray[Any, Any]]:
+    return make_weights(CONFIG)
+
+
+@cache
+def peer_model() -> bytes:
+    return bytes(make_peer(CONFIG, weights()).SerializeToString())
+
+
+def hexane_step(threads: int) -> Step:
+    token, position = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    logits = np.empty((1, CONFIG.vocab), np.float32)
+    net = hx.compile(build(CONFIG, weights()), threads=threads)
+    call = net.bind(token=token, position=position, logits=logits)
+
+    def step(new: int, at: int) -> np.ndarray[Any, Any]:
+        token[0], position[0] = new, at
+        call()
+        return logits[0]
+
+    return step
+
+
+def onnxruntime_step(threads: int) -> Step:
+    session = onnxruntime_session(peer_model(), threads)
+    token, position = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    logits = np.empty((1, CONFIG.vocab), np.float32)
+    caches = np.zeros((2, CONFIG.layers, CONFIG.heads, CONFIG.max_seq, CONFIG.head_dim), np.float32)
+    binding = session.io_binding()
+    for name, array in {"token": token, "pos": position, "past_k": caches[0], "past_v": caches[1]}.items():
+        binding.bind_cpu_input(name, array)
+    for name, array in {"logits": logits, "k": caches[0], "v": caches[1]}.items():
+        binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+    def step(new: int, at: int) -> np.ndarray[Any, Any]:
+        token[0], position[0] = new, at
+        session.run_with_iobinding(binding)
+        return logits[0]
+
+    return step
+
+
+@cache
+def reference_logits() -> list[np.ndarray[Any, Any]]:
+    """Of one thread of ours: what the peer and two threads are compared with."""
+    step = hexane_step(1)
+    return [step(token, at).copy() for at, token in enumerate(tokens())]
+
+
+def tokens() -> list[int]:
+    return [int(t) for t in np.random.default_rng(0).integers(0, CONFIG.vocab, CACHED + 1)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("contestant", ["hexane", "onnxruntime"])
+def test_token(contestant: str, threads: int, contest: Callable[..., None]) -> None:
+    step = (hexane_step if contestant == "hexane" else onnxruntime_step)(threads)
+    for at, (token, want) in enumerate(zip(tokens(), reference_logits(), strict=True)):
+        assert np.abs(step(token, at) - want).max() <= 1e-5 * np.abs(want).max()
+    contest(f"110M decoder, one token | {threads} | -", contestant, lambda: step(tokens()[-1], CACHED))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sum_of_as_many_numbers(threads: int, contest: Callable[..., None]) -> None:
+    """What a token costs at the least: its weights have to come from memory."""
+    rows = sum(w.size for w in weights().values()) // 4096
+    net = hx.compile(hx.reduce_sum(hx.input("x", (rows, 4096)), axes=1), threads=threads)
+    call = net.bind(x=np.ones((rows, 4096), np.float32))
+    contest(f"sum of {rows * 4096 / 1e6:.0f}M numbers | {threads} | -", "hexane", call)
