@@ -140,12 +140,22 @@ T& at(std::byte* from, int64_t stride, int64_t i) {
   return *reinterpret_cast<T*>(from + i * stride);
 }
 
+// Says that no step of the loop that follows reads what another writes: a result may lie over its operand, no further.
+// Without that word the compiler has to take bytes for anything, and each step alone.
+#ifdef __clang__
+#define HEXANE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define HEXANE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 // Constant strides, where they are what they mostly are, let the compiler vectorise.
 template <class Op, class T, class R>
 void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
-  const auto loop = [&](int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
+  const auto loop =
+      [ n, a = p[0], b = p[1], out = p[2] ](int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
+    HEXANE_INDEPENDENT
     for (int64_t i = 0; i < n; ++i)
-      at<R>(p[2], so, i) = static_cast<R>(Op::apply(at<const T>(p[0], sa, i), at<const T>(p[1], sb, i)));
+      at<R>(out, so, i) = static_cast<R>(Op::apply(at<const T>(a, sa, i), at<const T>(b, sb, i)));
   };
   constexpr int64_t kIn = sizeof(T), kOut = sizeof(R);
   const bool dense_left = strides[2] == kOut && strides[0] == kIn;
@@ -155,23 +165,6 @@ void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const vo
     loop(kIn, 0, kOut);
   else
     loop(strides[0], strides[1], strides[2]);
-}
-
-// The results are bytes, which may alias anything: they take a detour through a buffer that does not.
-template <class Op, class T>
-void compare_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
-  constexpr int64_t kChunk = 512;
-  uint8_t results[kChunk];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t count = std::min(kChunk, n - i);
-    std::byte* const chunk[] = {p[0] + i * strides[0], p[1] + i * strides[1], reinterpret_cast<std::byte*>(results)};
-    const int64_t chunk_strides[] = {strides[0], strides[1], 1};
-    binary_row<Op, T, uint8_t>(chunk, chunk_strides, count, state);
-    if (strides[2] == 1)
-      std::memcpy(p[2] + i, results, static_cast<size_t>(count));
-    else
-      for (int64_t j = 0; j < count; ++j) at<uint8_t>(p[2], strides[2], i + j) = results[j];
-  }
 }
 
 // n fp16 values as fp32
@@ -192,7 +185,7 @@ void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, 
     std::byte* const chunk[] = {reinterpret_cast<std::byte*>(a), reinterpret_cast<std::byte*>(b),
                                 p[2] + i * strides[2]};
     const int64_t chunk_strides[] = {sizeof(float), sizeof(float), strides[2]};
-    compare_row<Op, float>(chunk, chunk_strides, count, state);
+    binary_row<Op, float, uint8_t>(chunk, chunk_strides, count, state);
   }
 }
 
@@ -206,8 +199,10 @@ struct UnaryState {
 template <class Op, class T>
 void unary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* opaque) {
   const auto& state = *static_cast<const UnaryState<T>*>(opaque);
-  const auto loop = [&, low = state.low, high = state.high ](int64_t si, int64_t so) __attribute__((always_inline)) {
-    for (int64_t i = 0; i < n; ++i) at<T>(p[1], so, i) = Op::apply(at<const T>(p[0], si, i), low, high);
+  const auto loop = [ n, x = p[0], out = p[1], low = state.low, high = state.high ](int64_t si, int64_t so)
+      __attribute__((always_inline)) {
+    HEXANE_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) at<T>(out, so, i) = Op::apply(at<const T>(x, si, i), low, high);
   };
   if (strides[0] == sizeof(T) && strides[1] == sizeof(T))
     loop(sizeof(T), sizeof(T));
@@ -217,10 +212,12 @@ void unary_row(std::byte* const* p, const int64_t* strides, int64_t n, const voi
 
 template <class T>
 void select_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
-  const auto loop = [&](int64_t sc, int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
+  const auto loop = [ n, condition = p[0], x = p[1], y = p[2], out = p[3] ](int64_t sc, int64_t sx, int64_t sy,
+                                                                            int64_t so) __attribute__((always_inline)) {
+    HEXANE_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
-      const T a = at<const T>(p[1], sa, i), b = at<const T>(p[2], sb, i);
-      at<T>(p[3], so, i) = at<const uint8_t>(p[0], sc, i) ? a : b;
+      const T a = at<const T>(x, sx, i), b = at<const T>(y, sy, i);
+      at<T>(out, so, i) = at<const uint8_t>(condition, sc, i) ? a : b;
     }
   };
   constexpr int64_t k = sizeof(T);
@@ -312,7 +309,7 @@ constexpr Kernel arithmetic(const char* dtypes) {
 
 template <class Op, class T>
 constexpr Kernel comparison(const char* dtypes) {
-  return loop_kernel<Op, 2, compare_row<Op, T>>(dtypes);
+  return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
 }
 
 template <class Op, class T>
