@@ -1,4 +1,5 @@
 // Reductions of integers, argmax and argmin, and running sums: what needs no vector code of its own.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -61,21 +62,65 @@ Prepared prepare_reduce(const Call& call) {
   return nullptr;
 }
 
-// Sums are carried in 64 bits, which a mean needs and a sum drops.
+// A mean is of a sum of 64 bits; every other result wraps as its dtype does.
+template <class Op, class T>
+using Carry = std::conditional_t<std::is_same_v<Op, reduce_mean_op>, int64_t, T>;
+
+template <class Op, class T>
+T finished(Carry<Op, T> total, int64_t count) {
+  if constexpr (std::is_same_v<Op, reduce_mean_op>) total = count ? total / count : 0;
+  return static_cast<T>(total);
+}
+
+template <class Op, class T>
+Carry<Op, T> reduce_line(Carry<Op, T> total, const std::byte* x, int64_t stride, int64_t n) {
+  const auto loop = [&](int64_t step) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i)
+      total = Op::template step<Carry<Op, T>>(total, *reinterpret_cast<const T*>(x + i * step));
+  };
+  if (stride == sizeof(T))
+    loop(sizeof(T));
+  else
+    loop(stride);
+  return total;
+}
+
+// So many columns together as the innermost axis is kept and dense.
+constexpr int64_t kColumns = 256;
+
+template <class Op, class T>
+void reduce_columns(const ReduceLoop& loop, const std::byte* in, int64_t columns, std::byte* out, int64_t stride) {
+  Carry<Op, T> totals[kColumns];
+  std::fill_n(totals, columns, Op::template kIdentity<Carry<Op, T>>);
+  for_each(loop.reduced, loop.num_reduced, 0, 0, [&](int64_t at, int64_t) {
+    const T* x = reinterpret_cast<const T*>(in + at);
+    for (int64_t i = 0; i < columns; ++i) totals[i] = Op::template step<Carry<Op, T>>(totals[i], x[i]);
+  });
+  for (int64_t i = 0; i < columns; ++i)
+    *reinterpret_cast<T*>(out + i * stride) = finished<Op, T>(totals[i], loop.count);
+}
+
 template <class Op, class T>
 void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  using Carry = std::conditional_t<std::is_base_of_v<reduce_sum_op, Op>, int64_t, T>;
   const auto& attributes = call.attributes<ReduceAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
   const std::byte* in = call.inputs[0].data + loop.in;
   std::byte* out = call.outputs[0].data + loop.out;
-  for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) {
-    Carry total = Op::template kIdentity<Carry>;
-    for_each(loop.reduced, loop.num_reduced, from, 0, [&](int64_t at, int64_t) {
-      total = Op::template step<Carry>(total, *reinterpret_cast<const T*>(in + at));
+  if (loop.inner_kept && loop.kept[loop.num_kept - 1].in == sizeof(T)) {
+    const auto& inner = loop.kept[loop.num_kept - 1];
+    return for_each(loop.kept, loop.num_kept - 1, 0, 0, [&](int64_t from, int64_t to) {
+      for (int64_t i = 0; i < inner.extent; i += kColumns)
+        reduce_columns<Op, T>(loop, in + from + i * inner.in, std::min(kColumns, inner.extent - i),
+                              out + to + i * inner.out, inner.out);
     });
-    if constexpr (std::is_same_v<Op, reduce_mean_op>) total = loop.count ? total / loop.count : 0;
-    *reinterpret_cast<T*>(out + to) = static_cast<T>(total);
+  }
+  const int outer = std::max(loop.num_reduced - 1, 0);
+  const ReduceLoop::Axis line = loop.num_reduced ? loop.reduced[outer] : ReduceLoop::Axis{1, 0, 0};
+  for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) {
+    auto total = Op::template kIdentity<Carry<Op, T>>;
+    for_each(loop.reduced, outer, from, 0,
+             [&](int64_t at, int64_t) { total = reduce_line<Op, T>(total, in + at, line.in, line.extent); });
+    *reinterpret_cast<T*>(out + to) = finished<Op, T>(total, loop.count);
   });
 }
 
@@ -197,9 +242,35 @@ Range cumsum_needs(const Call& call, int, int axis, Range out) {
   return axis == cumsum_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
 }
 
+// One step: the sum so far, and what the output shows of it.
+template <class T, class Carry>
+T cumsum_step(Carry& total, T value, bool exclusive) {
+  const Carry before = total, x = number(value);
+  if constexpr (std::is_integral_v<T>)
+    total = reduce_sum_op::step(total, x);
+  else
+    total += x;
+  const Carry result = exclusive ? before : total;
+  if constexpr (std::is_same_v<T, fp16>)
+    return to_fp16(result);
+  else
+    return result;
+}
+
+// Lines that lie side by side, up to kColumns together.
+template <class T>
+void cumsum_columns(const std::byte* in, std::byte* out, int64_t columns, int64_t n, int64_t in_step, int64_t out_step,
+                    bool exclusive) {
+  decltype(number(T{})) totals[kColumns] = {};
+  for (int64_t i = 0; i < n; ++i) {
+    const T* x = reinterpret_cast<const T*>(in + i * in_step);
+    T* y = reinterpret_cast<T*>(out + i * out_step);
+    for (int64_t j = 0; j < columns; ++j) y[j] = cumsum_step<T>(totals[j], x[j], exclusive);
+  }
+}
+
 template <class T>
 void run_cumsum(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  using Carry = decltype(number(T{}));
   const auto& attributes = call.attributes<CumsumAttributes>();
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   const int line = cumsum_axis(call);
@@ -218,21 +289,20 @@ void run_cumsum(const Call& call, int axis, Range range, std::byte*, const std::
     from += (n - 1) * in_step, to += (n - 1) * out_step;
     in_step = -in_step, out_step = -out_step;
   }
+  const bool exclusive = attributes.exclusive;
+  const auto* inner = num_others ? &others[num_others - 1] : nullptr;
+  if (inner && line != in.rank - 1 && inner->in == sizeof(T) && inner->out == sizeof(T)) {
+    return for_each(others, num_others - 1, from, to, [&](int64_t at, int64_t place) {
+      for (int64_t i = 0; i < inner->extent; i += kColumns)
+        cumsum_columns<T>(in.data + at + i * inner->in, out.data + place + i * inner->out,
+                          std::min(kColumns, inner->extent - i), n, in_step, out_step, exclusive);
+    });
+  }
   for_each(others, num_others, from, to, [&](int64_t at, int64_t place) {
-    Carry total = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const Carry before = total, x = number(*reinterpret_cast<const T*>(in.data + at + i * in_step));
-      if constexpr (std::is_integral_v<T>)
-        total = reduce_sum_op::step(total, x);
-      else
-        total += x;
-      const Carry result = attributes.exclusive ? before : total;
-      T* slot = reinterpret_cast<T*>(out.data + place + i * out_step);
-      if constexpr (std::is_same_v<T, fp16>)
-        *slot = to_fp16(result);
-      else
-        *slot = result;
-    }
+    decltype(number(T{})) total = 0;
+    for (int64_t i = 0; i < n; ++i)
+      *reinterpret_cast<T*>(out.data + place + i * out_step) =
+          cumsum_step<T>(total, *reinterpret_cast<const T*>(in.data + at + i * in_step), exclusive);
   });
 }
 
