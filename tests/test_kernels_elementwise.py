@@ -310,6 +310,18 @@ def test_binary_broadcasts(name: str, dtype: str, a_shape: tuple[int, ...], b_sh
             assert_close(out, in_double(BINARY[name], a, b), ULPS[dtype])
 
 
+@pytest.mark.parametrize("exponent", [2, 3])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_whole_power_is_the_same_beside_others_as_alone(exponent: int, dtype: str) -> None:
+    x = some_floats((200,), dtype)
+    alone, beside = poisoned(x.shape, dtype), poisoned(x.shape, dtype)
+    run("pow", [x, np.array(exponent, dtype)], [alone], {})
+    run("pow", [x, np.where(np.arange(200) % 3, exponent, 0.5).astype(dtype)], [beside], {})
+    same = np.arange(200) % 3 > 0
+    assert same_bits(alone[same], beside[same])
+    assert_close(alone, in_double(np.power, x, np.array(exponent, dtype)), ULPS[dtype])
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_treats_special_values_as_numpy_does(name: str) -> None:
     values = np.array([0, -0.0, 1, -1, 2.5, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38], np.float32)

@@ -47,10 +47,11 @@ float floor_divide(float a, float b) {
   return quotient - floored > 0.5f ? floored + 1 : floored;
 }
 
-// The one exponent that networks use much is worth its own path.
+// The exponents that networks use much are worth a path of their own.
 HWY_INLINE V power(V a, V b) {
   if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
-  return lanewise(a, b, [](float x, float y) { return y == 2 ? x * x : std::pow(x, y); });
+  if (hn::AllTrue(D(), hn::Eq(b, set(3.0f)))) return hn::Mul(hn::Mul(a, a), a);
+  return lanewise(a, b, [](float x, float y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); });
 }
 
 #define HEXANE_BINARY_FUNCTOR(op, expression)                    \
