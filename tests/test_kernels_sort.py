@@ -42,7 +42,7 @@ def test_argsort_is_stable(dtype: str, descending: bool, axis: int, index_dtype:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize(("axis", "k"), [(0, 1), (1, 4), (-1, 0), (-1, 1), (2, 33)])
+@pytest.mark.parametrize(("axis", "k"), [(0, 1), (1, 4), (-1, 0), (-1, 1), (2, 3), (2, 33)])
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
 def test_topk_takes_the_first_of_the_order(dtype: str, largest: bool, axis: int, k: int, index_dtype: str) -> None:
     x = with_ties((5, 17, 33), dtype)

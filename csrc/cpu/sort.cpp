@@ -41,21 +41,54 @@ uint64_t float_key(float value) {
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-uint64_t key_of(DType dtype, const std::byte* from) {
-  const auto read = [&](auto value) {
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  };
+uint64_t key_of(float value) { return float_key(value); }
+uint64_t key_of(fp16 value) { return float_key(to_float(value)); }
+uint64_t key_of(int32_t value) { return static_cast<uint64_t>(int64_t{value}) ^ kSign; }
+uint64_t key_of(int64_t value) { return static_cast<uint64_t>(value) ^ kSign; }
+
+// Calls with_value(a value of the C++ type).
+template <class F>
+void dispatch(DType dtype, const F& with_value) {
   switch (dtype) {
     case DType::kFp32:
-      return float_key(read(float{}));
+      return with_value(float{});
     case DType::kFp16:
-      return float_key(to_float(read(fp16{})));
+      return with_value(fp16{});
     case DType::kInt32:
-      return static_cast<uint64_t>(int64_t{read(int32_t{})}) ^ kSign;
+      return with_value(int32_t{});
     default:
-      return static_cast<uint64_t>(read(int64_t{})) ^ kSign;
+      return with_value(int64_t{});
   }
+}
+
+constexpr int64_t kFewShare = 8;  // of one in so many, a heap of the best beats a partition of all
+
+// The first `count` of the lane in order, in entries; the rest of entries, which has room for the lane, is anything.
+template <class T>
+void select(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries) {
+  const uint64_t flip = descending ? ~uint64_t{0} : 0;
+  const auto entry = [&](int64_t i) {
+    T value;
+    std::memcpy(&value, from + i * stride, sizeof(value));
+    return Entry{key_of(value) ^ flip, i};
+  };
+  const bool few = count < extent / kFewShare;
+  const int64_t first = few ? count : extent;
+  for (int64_t i = 0; i < first; ++i) entries[i] = entry(i);
+  if (few) {  // the worst of the best is on top; later equals lose to it
+    std::make_heap(entries, entries + count);
+    for (int64_t i = count; i < extent; ++i) {
+      const Entry next = entry(i);
+      if (count == 0 || next.key >= entries->key) continue;
+      std::pop_heap(entries, entries + count);
+      entries[count - 1] = next;
+      std::push_heap(entries, entries + count);
+    }
+    std::sort_heap(entries, entries + count);
+    return;
+  }
+  if (count < extent) std::nth_element(entries, entries + count, entries + extent);
+  std::sort(entries, entries + count);
 }
 
 void check_sort(const char* name, const Tensor& in, const Tensor& out, int axis, int64_t extent) {
@@ -100,12 +133,9 @@ void sort_lane(const Call& call, const SortState& state, int64_t in_offset, cons
   const int axis = state.axis;
   const int64_t extent = in.shape[axis], count = call.outputs[0].shape[axis];
   const std::byte* from = in.data + in_offset;
-  for (int64_t i = 0; i < extent; ++i) {
-    const uint64_t key = key_of(in.dtype, from + i * in.strides[axis]);
-    entries[i] = {state.descending ? ~key : key, i};
-  }
-  if (count < extent) std::nth_element(entries, entries + count, entries + extent);
-  std::sort(entries, entries + count);
+  dispatch(in.dtype, [&](auto value) {
+    select<decltype(value)>(from, in.strides[axis], extent, state.descending, count, entries);
+  });
   for (size_t o = 0; o < call.outputs.size(); ++o) {
     const Tensor& out = call.outputs[o];
     std::byte* to = out.data + out_offsets[o];
