@@ -61,6 +61,12 @@ auto value(T x) {
 template <class To, class From>
 To truncated(From x) {
   constexpr To kLow = std::numeric_limits<To>::min(), kHigh = std::numeric_limits<To>::max();
+  if constexpr (sizeof(To) <= sizeof(int32_t) && !std::is_same_v<To, uint32_t>) {  // no branches, so vectorised
+    constexpr From kBound = static_cast<From>(kHigh);  // for int32 from fp32 it is one more, which it does not hold
+    const From floored = x > static_cast<From>(kLow) ? x : static_cast<From>(kLow);
+    const int32_t inside = static_cast<int32_t>(x < kBound ? floored : From{0});  // NaN is not
+    return static_cast<To>(x >= kBound ? static_cast<int32_t>(kHigh) : inside);
+  }
   if (x != x) return 0;
   if (x <= static_cast<From>(kLow)) return kLow;
   if (x >= static_cast<From>(kHigh)) return kHigh;
@@ -95,9 +101,10 @@ void cast_row(std::byte* const* p, const int64_t* strides, int64_t n, const void
     if (dense)
       return convert(std::span(reinterpret_cast<const From*>(p[0]), n), std::span(reinterpret_cast<To*>(p[1]), n));
   }
-  const auto loop = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+  const auto loop = [ n, in = p[0], out = p[1] ](int64_t from, int64_t to) __attribute__((always_inline)) {
+    HEXANE_INDEPENDENT
     for (int64_t i = 0; i < n; ++i)
-      *reinterpret_cast<To*>(p[1] + i * to) = converted<To>(*reinterpret_cast<const From*>(p[0] + i * from));
+      *reinterpret_cast<To*>(out + i * to) = converted<To>(*reinterpret_cast<const From*>(in + i * from));
   };
   if (dense)
     loop(kFrom, kTo);

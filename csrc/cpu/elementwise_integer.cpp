@@ -140,14 +140,6 @@ T& at(std::byte* from, int64_t stride, int64_t i) {
   return *reinterpret_cast<T*>(from + i * stride);
 }
 
-// Says that no step of the loop that follows reads what another writes: a result may lie over its operand, no further.
-// Without that word the compiler has to take bytes for anything, and each step alone.
-#ifdef __clang__
-#define HEXANE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define HEXANE_INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 // Constant strides, where they are what they mostly are, let the compiler vectorise.
 template <class Op, class T, class R>
 void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
