@@ -138,7 +138,11 @@ void run_gather(const Call& call, int axis, Range range, std::byte*, const std::
     cut.extent = range.end - range.begin;
     tail = plan_copy(piece.tail, piece.num_tail, item_bytes(out));
   }
-  if (tail.contiguous())
+  std::byte* const to = out.data;
+  const std::byte* const from = data.data;
+  if (tail.contiguous() && tail.unit == 4)
+    walk(state.name, piece, indices.data, [=](int64_t near, int64_t far) { std::memcpy(to + near, from + far, 4); });
+  else if (tail.contiguous())
     walk(state.name, piece, indices.data,
          [&](int64_t near, int64_t far) { copy_run(out.data + near, data.data + far, tail.unit); });
   else

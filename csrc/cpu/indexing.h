@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/operand.h"
 #include "cpu/strided_copy.h"
@@ -60,20 +61,34 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
     index += at[i] * a.index;
     far += at[i] * a.far;
   }
-  for (;;) {
-    int64_t target = far;
-    bool accepted = true;
-    for (int c = 0; c < indexing.num_coordinates; ++c) {
-      const Coordinate& coordinate = indexing.coordinates[c];
-      int64_t i = read_index(indices + index + c * indexing.coordinate_stride, indexing.wide);
-      if (i < -coordinate.extent || i >= coordinate.extent)
-        fail(kernel, "index: got ", i, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
-      if (i < 0) i += coordinate.extent;
-      accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;
-      target += i * coordinate.far;
+  const int last = indexing.num_walk - 1;
+  const WalkAxis line = last >= 0 ? indexing.walk[last] : WalkAxis{{0, 1}, 0, 0, 0};
+  const int num_coordinates = indexing.num_coordinates;
+  const Coordinate first = indexing.coordinates[0];  // mostly the only one: worth a copy that stays in registers
+  const auto walk_line = [=, &indexing](auto is_wide, int64_t near, const std::byte* index, int64_t far) {
+    for (int64_t n = line.range.begin; n < line.range.end; ++n) {
+      int64_t target = far;
+      bool accepted = true;
+      const auto follow = [&](const Coordinate& coordinate, const std::byte* from) {
+        int64_t i = read_index(from, is_wide.value);
+        if (i < -coordinate.extent || i >= coordinate.extent)
+          fail(kernel, "index: got ", i, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
+        if (i < 0) i += coordinate.extent;
+        accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;
+        target += i * coordinate.far;
+      };
+      if (num_coordinates) follow(first, index);
+      for (int c = 1; c < num_coordinates; ++c) follow(indexing.coordinates[c], index + c * indexing.coordinate_stride);
+      if (accepted) visit(near, target);
+      near += line.near, index += line.index, far += line.far;
     }
-    if (accepted) visit(near, target);
-    int i = indexing.num_walk - 1;
+  };
+  for (;;) {
+    if (indexing.wide)
+      walk_line(std::true_type(), near, indices + index, far);
+    else
+      walk_line(std::false_type(), near, indices + index, far);
+    int i = last - 1;
     for (; i >= 0; --i) {
       const WalkAxis& a = indexing.walk[i];
       near += a.near;

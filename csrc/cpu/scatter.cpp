@@ -154,18 +154,57 @@ T combined(Mode mode, T old, T update) {
 fp16 combined(Mode mode, fp16 old, fp16 update) { return to_fp16(combined(mode, to_float(old), to_float(update))); }
 
 // Combines the tail of one update with the output, axis by axis.
-template <typename T>
-void combine(Mode mode, std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes) {
-  if (num_axes == 0) {
-    T old, value;
-    std::memcpy(&old, out, sizeof(T));
-    std::memcpy(&value, update, sizeof(T));
-    old = combined(mode, old, value);
-    std::memcpy(out, &old, sizeof(T));
+template <typename T, Mode kMode>
+void combine(std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes) {
+  constexpr CopyAxis kOne{1, 0, 0};
+  if (num_axes > 1) {
+    for (int64_t i = 0; i < axes->extent; ++i)
+      combine<T, kMode>(out + i * axes->out, update + i * axes->in, axes + 1, num_axes - 1);
     return;
   }
-  for (int64_t i = 0; i < axes->extent; ++i)
-    combine<T>(mode, out + i * axes->out, update + i * axes->in, axes + 1, num_axes - 1);
+  const CopyAxis& line = num_axes ? *axes : kOne;
+  const auto loop = [ out, update, n = line.extent ](int64_t in, int64_t to) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i) {
+      T* slot = reinterpret_cast<T*>(out + i * to);
+      *slot = combined(kMode, *slot, *reinterpret_cast<const T*>(update + i * in));
+    }
+  };
+  if (line.in == sizeof(T) && line.out == sizeof(T))
+    loop(sizeof(T), sizeof(T));
+  else
+    loop(line.in, line.out);
+}
+
+using Combine = void (*)(std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes);
+
+template <typename T>
+Combine find_combine(Mode mode) {
+  switch (mode) {
+    case Mode::kAdd:
+      return combine<T, Mode::kAdd>;
+    case Mode::kMul:
+      return combine<T, Mode::kMul>;
+    case Mode::kMax:
+      return combine<T, Mode::kMax>;
+    case Mode::kMin:
+      return combine<T, Mode::kMin>;
+    case Mode::kUpdate:
+      break;
+  }
+  return nullptr;  // a copy
+}
+
+Combine find_combine(Mode mode, DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return find_combine<float>(mode);
+    case DType::kFp16:
+      return find_combine<fp16>(mode);
+    case DType::kInt32:
+      return find_combine<int32_t>(mode);
+    default:
+      return find_combine<int64_t>(mode);
+  }
 }
 
 void run_scatter(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
@@ -193,19 +232,14 @@ void run_scatter(const Call& call, int axis, Range range, std::byte*, const std:
       tail = plan_copy(piece.tail, piece.num_tail, item_bytes(out));
     }
   }
+  const Combine combine = find_combine(state.mode, out.dtype);
   walk(state.name, piece, indices.data, [&](int64_t near, int64_t far) {
     std::byte* to = out.data + far;
     const std::byte* from = updates.data + near;
-    if (state.mode == Mode::kUpdate)
-      tail.contiguous() ? copy_run(to, from, tail.unit) : run_copy(tail, to, from);
-    else if (out.dtype == DType::kFp32)
-      combine<float>(state.mode, to, from, piece.tail, piece.num_tail);
-    else if (out.dtype == DType::kFp16)
-      combine<fp16>(state.mode, to, from, piece.tail, piece.num_tail);
-    else if (out.dtype == DType::kInt32)
-      combine<int32_t>(state.mode, to, from, piece.tail, piece.num_tail);
+    if (combine)
+      combine(to, from, piece.tail, piece.num_tail);
     else
-      combine<int64_t>(state.mode, to, from, piece.tail, piece.num_tail);
+      tail.contiguous() ? copy_run(to, from, tail.unit) : run_copy(tail, to, from);
   });
 }
 
