@@ -81,6 +81,21 @@ void fill_units(std::byte* out, const std::byte* in, const StridedCopy& copy) {
   }
 }
 
+template <typename T>
+void fill(std::byte* out, const std::byte* in, const StridedCopy& copy) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), cols = copy.cols.extent;
+  if (cols < lanes) return fill_units<sizeof(T)>(out, in, copy);
+  for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
+    T unit;
+    std::memcpy(&unit, in, sizeof(T));
+    T* to = reinterpret_cast<T*>(out);
+    const auto v = hn::Set(d, unit);
+    for (int64_t c = 0; c + lanes <= cols; c += lanes) hn::StoreU(v, d, to + c);
+    hn::StoreU(v, d, to + cols - lanes);
+  }
+}
+
 constexpr int64_t kBlocks = HWY_MAX_BYTES / 16;
 
 // Block b of the vector: 16 bytes from input row (b * lanes of a block).
@@ -221,13 +236,13 @@ StridedCopy::Body body_of_units(int64_t bytes) {
 StridedCopy::Body body_of_fill(int64_t bytes) {
   switch (bytes) {
     case 1:
-      return fill_units<1>;
+      return fill<uint8_t>;
     case 2:
-      return fill_units<2>;
+      return fill<uint16_t>;
     case 4:
-      return fill_units<4>;
+      return fill<uint32_t>;
     case 8:
-      return fill_units<8>;
+      return fill<uint64_t>;
     case 16:
       return fill_units<16>;
     default:
