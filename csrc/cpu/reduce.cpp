@@ -133,14 +133,13 @@ void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t
 
 template <class R>
 HWY_INLINE float across(const R& reduce, const V* ways) {
-  const V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
-  alignas(64) float lanes[2 * kLanes] = {};
-  hn::Store(all, D(), lanes);
-  for (int64_t width = kLanes / 2; width; width /= 2) {
-    const V low = hn::Load(D(), lanes), high = hn::LoadU(D(), lanes + width);
-    hn::Store(reduce.merge(low, high), D(), lanes);
-  }
-  return lanes[0];
+  V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
+#if HWY_TARGET <= HWY_AVX2  // wider than a block of 4
+  all = reduce.merge(all, hn::ConcatLowerUpper(D(), all, all));
+  if (kLanes == 16) all = reduce.merge(all, hn::SwapAdjacentBlocks(all));
+#endif
+  all = reduce.merge(all, hn::Shuffle1032(all));
+  return hn::GetLane(reduce.merge(all, hn::Shuffle2301(all)));
 }
 
 template <class T, class R>
