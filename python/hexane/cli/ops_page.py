@@ -3,10 +3,8 @@
 import sys
 
 from hexane.build import signature
-from hexane.ops import conv, elementwise, index, linear, reduce, shape
+from hexane.ops import FAMILIES
 from hexane.ops.spec import Op
-
-FAMILIES = (elementwise, reduce, linear, conv, shape, index)
 
 HEAD = """\
 # Ops

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node
-from hexane.ops import conv, elementwise, index, linear, reduce, shape
+from hexane.ops import conv, elementwise, index, linear, norm, reduce, shape
 from hexane.ops.spec import Op, apply, same_bits, same_dtype
 
-__all__ = ["LEAVES", "OPS", "Op", "apply", "evaluate"]
+__all__ = ["FAMILIES", "LEAVES", "OPS", "Op", "apply", "evaluate"]
 
-OPS: dict[str, Op] = {op.name: op for family in (elementwise, reduce, linear, conv, shape, index) for op in family.OPS}
+FAMILIES = (elementwise, reduce, norm, linear, conv, shape, index)
+OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
 from hexane.ops import LEAVES, OPS, evaluate
+from hexane.ops.compose import MAX_GROWTH_BYTES
 
 MAX_WINDOW_BYTES = 256 << 20  # what pooling reads: a file may ask for any kernel size
-MAX_GROWTH_BYTES = 64 << 20  # a result above this may not outgrow its operands: broadcasting is left to run time
 
 
 def fold_node(node: Node) -> tuple[Value, ...] | None:
@@ -22,6 +22,7 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
     result_bytes = sum(t.bytes for t in node.types)
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
     taps = prod(node.attrs.get("kernel_sizes", ()))
+    # A result above the limit may not outgrow its operands: broadcasting is left to run time.
     if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES:
         return None
     arrays = [None if v is None else v.node.data for v in node.inputs]

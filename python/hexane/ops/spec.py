@@ -17,7 +17,7 @@ from hexane.graph import AttrValue, TensorType, Value, make_node, tensor_type
 
 REQUIRED = object()
 Shape = tuple[int, ...]
-AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "dtype", "slots"]
+AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dtype", "slots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,16 @@ def text(default: object = REQUIRED, choices: tuple[str, ...] = ()) -> Attr:
     return Attr("str", default, choices)
 
 
+def texts(default: object = REQUIRED, choices: tuple[str, ...] = ()) -> Attr:
+    return Attr("texts", default, choices)
+
+
 def integers(default: object = REQUIRED) -> Attr:
     return Attr("ints", default)
+
+
+def numbers(default: object = REQUIRED) -> Attr:
+    return Attr("floats", default)
 
 
 def element_type(default: object = REQUIRED) -> Attr:
@@ -239,7 +247,7 @@ def normalize_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, AttrValue]:
             result[name] = _CONVERT[spec.kind](value)
         except (TypeError, ValueError, OverflowError):
             raise Error(f"{name}: got {value!r}, need {_NEED[spec.kind]}") from None
-        if spec.choices and value not in spec.choices:
+        if spec.choices and not set(_texts(value)) <= set(spec.choices):
             raise Error(f"{name}: got {value!r}, need one of {', '.join(spec.choices)}")
     return result
 
@@ -262,6 +270,10 @@ def _str(value: Any) -> str:
     return value
 
 
+def _texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(_str(v) for v in value)
+
+
 def _flag(value: Any) -> bool:
     if value not in (0, 1):
         raise ValueError
@@ -279,6 +291,7 @@ _CONVERT: dict[str, Callable[[Any], AttrValue]] = {
     "str": _str,
     "ints": _ints,
     "floats": lambda v: tuple(_float(x) for x in v),
+    "texts": _texts,
     "dtype": dtype,
     "slots": lambda v: tuple((str(k), float(a), float(b), int(i)) for k, a, b, i in v),
 }
@@ -289,6 +302,7 @@ _NEED = {
     "str": "a string",
     "ints": "integers",
     "floats": "numbers",
+    "texts": "strings",
     "dtype": "a dtype",
     "slots": "epilogue slots",
 }

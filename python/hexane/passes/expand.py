@@ -1,14 +1,16 @@
 """Writes ops that have no kernel of their own as other ops."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.ops import OPS, Op, apply
+from hexane.ops import OPS, apply
+from hexane.ops.compose import lift
 
 
 class Emit:
-    """The `b` of an expansion: `b.add(x, y)` makes a value that comes from the expanded node's source."""
+    """The `b` of an expansion: `b.add(x, 1.0)` makes a value that comes from the expanded node's source."""
 
     def __init__(self, sources: tuple[str, ...]) -> None:
         self._sources = sources
@@ -17,11 +19,12 @@ class Emit:
         return constant(array)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = OPS[name]
-        return lambda *inputs, **attrs: self._apply(op, inputs, attrs)
+        return partial(self.apply, name)
 
-    def _apply(self, op: Op, inputs: tuple[Value | None, ...], attrs: dict[str, Any]) -> Any:
-        values = apply(op, inputs, attrs, self._sources)
+    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
+        """The op's output, or a tuple where its record has several."""
+        op = OPS[name]
+        values = apply(op, lift(inputs, self._sources), attrs, self._sources)
         if op.expand is None:
             return values if len(values) > 1 else values[0]
         return op.expand(self, *values[0].node.inputs, **values[0].node.attrs)

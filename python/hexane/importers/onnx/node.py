@@ -10,6 +10,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.ops import OPS, apply
+from hexane.ops.compose import lift
 from hexane.ops.fold import fold_node
 
 Result = Any  # what a Builder returns: a Value, or several
@@ -29,9 +30,7 @@ class Builder:
     def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
         """The op's output, or a tuple where its record has several."""
         op = OPS[name]
-        like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
-        operands = [x if x is None or isinstance(x, Value) else self.const(x, like) for x in inputs]
-        values = apply(op, operands, attrs, self.sources)
+        values = apply(op, lift(inputs, self.sources), attrs, self.sources)
         values = fold_node(values[0].node) or values
         return values if len(op.outputs) > 1 or op.outputs[0].endswith("*") else values[0]
 

@@ -10,11 +10,8 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+from hexane.ops.compose import cast as cast
 from hexane.ops.spec import broadcast
-
-
-def cast(b: Builder, x: Value, to: DType) -> Value:
-    return x if x.dtype is to else b.cast(x, dtype=to)
 
 
 def matmul(b: Builder, n: OnnxNode) -> Result:
@@ -139,7 +136,8 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
     """Sub-byte integers and 8-bit floats have their own rules of rounding and saturation, which `cast` does not know."""
     if to.bits < 8 or (to.bits == 8 and to.kind == "float"):
         raise Error(f"got a cast to {to}, need a dtype of 8-bit integers or 16-bit floats and above")
-    return cast(b, x, to)
+    result: Value = cast(b, x, to)
+    return result
 
 
 def is_nan(b: Builder, n: OnnxNode) -> Result:

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
-from hexane.ops.fold import MAX_GROWTH_BYTES
+from hexane.ops.compose import limited as limited
 
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 
@@ -87,12 +87,6 @@ def has_element(b: Builder, n: OnnxNode) -> Result:
 
 def get_element(b: Builder, n: OnnxNode) -> Result:
     return n.value(0)
-
-
-def limited(count: int, dtype: np.dtype[Any]) -> None:
-    """Raises Error where materialising would cost more than folding may."""
-    if count * dtype.itemsize > MAX_GROWTH_BYTES:
-        raise Error(f"got {count} elements of {dtype}, need at most {MAX_GROWTH_BYTES} bytes")
 
 
 HANDLERS = {

@@ -1,0 +1,44 @@
+"""What expansions share: `b` applies ops, in the passes and in the importers alike, and takes scalars where tensors go."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+from hexane.graph import Array, Value, constant
+
+MAX_GROWTH_BYTES = 64 << 20  # what constants that a model's few numbers ask for may take
+
+
+def lift(inputs: Sequence[Value | Array | float | None], sources: tuple[str, ...]) -> list[Value | None]:
+    """Arrays and scalars as constants, scalars of the first tensor's dtype."""
+    like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
+    return [
+        x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else np.array(x, like), sources)
+        for x in inputs
+    ]  # fmt: skip
+
+
+def cast(b: Any, x: Any, to: DType) -> Any:
+    """x where it has the dtype already."""
+    return x if x.dtype is to else b.cast(x, dtype=to)
+
+
+def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
+    """x[start:stop] along one axis."""
+    begin, end = [0] * len(x.shape), list(x.shape)
+    begin[axis], end[axis] = start, stop
+    return b.slice_by_index(x, begin=begin, end=end)
+
+
+def onto(axis: int, rank: int) -> tuple[int, ...]:
+    """The shape that lays a vector along one axis."""
+    return tuple(-1 if i == axis else 1 for i in range(rank))
+
+
+def limited(count: int, dtype: np.dtype[Any]) -> None:
+    """Raises Error where materialising so many elements would cost more than folding may."""
+    if count * dtype.itemsize > MAX_GROWTH_BYTES:
+        raise Error(f"got {count} elements of {dtype}, need at most {MAX_GROWTH_BYTES} bytes")
