@@ -356,6 +356,9 @@ CASES = [
       {"hidden_size": 4, "clip": 0.5}, opset=14, num_outputs=3),
     C("RNN", [rand(5, 2, 3), rand(1, 4, 3), rand(1, 4, 4)], {"hidden_size": 4, "activations": ["Relu"]}, opset=14,
       num_outputs=2),
+    *(C(op, [rand(5, 3, 2), rand(num, gates * 4, 2), rand(num, gates * 4, 4), None, np.int32([5, 1, 3])],
+        {"hidden_size": 4, "direction": way}, opset=14, num_outputs=2)
+      for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)) for way, num in (("reverse", 1), ("bidirectional", 2))),
     C("LSTM", [rand(2, 5, 3), rand(2, 16, 3), rand(2, 16, 4)], {"hidden_size": 4, "layout": 1, "direction": "bidirectional"},
       opset=14, num_outputs=3, oracle=by_onnx),
     # Signals.

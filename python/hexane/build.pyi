@@ -405,6 +405,57 @@ def scaled_dot_product_attention(
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
     """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
 
+def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
+    """Products of tensors summed over the axes that the output leaves out, as `numpy.einsum` writes them: 'bij,bjk->bik' is a batched matrix product. '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
+
+def rnn(
+    x: Operand,
+    weight: Operand,
+    recurrent: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    initial_h: Operand | None = None,
+    *,
+    direction: str = ...,
+    activations: str | Sequence[str] = ...,
+    clip: float = ...,
+    batch_first: bool = ...,
+) -> tuple[Tensor, ...]:
+    """A recurrent network: h = f(weight x + recurrent h + both biases). x (time, batch, input), weight (directions, 1 * hidden, input), recurrent (directions, 1 * hidden, hidden), bias (directions, 2 * 1 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+
+def gru(
+    x: Operand,
+    weight: Operand,
+    recurrent: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    initial_h: Operand | None = None,
+    *,
+    direction: str = ...,
+    activations: str | Sequence[str] = ...,
+    clip: float = ...,
+    batch_first: bool = ...,
+    linear_before_reset: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Gated recurrent units, their gates in the order update, reset, new. linear_before_reset: the reset gate scales the product with the recurrent weight, else what is multiplied. x (time, batch, input), weight (directions, 3 * hidden, input), recurrent (directions, 3 * hidden, hidden), bias (directions, 2 * 3 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: sigmoid, tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+
+def lstm(
+    x: Operand,
+    weight: Operand,
+    recurrent: Operand,
+    bias: Operand | None = None,
+    lengths: Operand | None = None,
+    initial_h: Operand | None = None,
+    initial_c: Operand | None = None,
+    peephole: Operand | None = None,
+    *,
+    direction: str = ...,
+    activations: str | Sequence[str] = ...,
+    clip: float = ...,
+    batch_first: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Long short-term memory, its gates in the order input, output, forget, new; the peephole (directions, 3 * hidden) lets the first three see the cell. x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: sigmoid, tanh, tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+
 def conv(
     x: Operand,
     weight: Operand,
@@ -540,6 +591,63 @@ def resize_bilinear(
     layout: str = ...,
 ) -> Tensor:
     """An image resized: output i is interpolated at the source coordinate i * scale + offset."""
+
+def grid_sample(
+    x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...
+) -> Tensor:
+    """x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in -1..1, that of x's last axis first: from centre to centre of the outermost elements with align_corners, else from edge to edge. padding_mode says what lies outside."""
+
+def affine_grid(theta: Operand, *, size: int | Sequence[int], align_corners: bool = ...) -> Tensor:
+    """The grid that grid_sample takes, of theta (N, 2, 3) for a result of `size` (N, C, H, W), or (N, 3, 4) and (N, C, D, H, W): theta @ (x, y, 1) of every point."""
+
+def affine(
+    x: Operand,
+    transform_matrix: Operand,
+    *,
+    output_height: int,
+    output_width: int,
+    mode: str = ...,
+    padding_mode: str = ...,
+    align_corners: bool = ...,
+) -> Tensor:
+    """An image (N, C, H, W) under the transform (N, 2, 3), which maps coordinates of the result in -1..1 to those of x -> (N, C, output_height, output_width): affine_grid and grid_sample."""
+
+def roi_align(
+    x: Operand,
+    rois: Operand,
+    batch_indices: Operand,
+    *,
+    mode: str = ...,
+    output_height: int = ...,
+    output_width: int = ...,
+    sampling_ratio: int,
+    spatial_scale: float = ...,
+    coordinate_transformation_mode: str = ...,
+) -> Tensor:
+    """Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; half_pixel is aligned=True elsewhere."""
+
+def deform_conv(
+    x: Operand,
+    weight: Operand,
+    offset: Operand,
+    bias: Operand | None = None,
+    mask: Operand | None = None,
+    *,
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    groups: int = ...,
+    offset_groups: int = ...,
+) -> Tensor:
+    """A convolution whose taps are moved by offset (N, offset_groups * taps * 2, H, W), dy and dx for each tap and output, and weighed by mask (N, offset_groups * taps, H, W). x (N, C, ...), weight (out, C / groups, height, width), bias (out,)."""
+
+def dft(x: Operand, *, axis: int = ..., length: int = ..., inverse: bool = ..., onesided: bool = ...) -> Tensor:
+    """The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> (..., 2). length (0: x's own) cuts or adds zeros first; onesided leaves out what mirrors the rest, of a real signal; inverse divides by length, and with onesided returns a real signal (..., 1)."""
+
+def stft(
+    signal: Operand, window: Operand | None = None, *, frame_step: int, frame_length: int = ..., onesided: bool = ...
+) -> Tensor:
+    """The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by a window (frame_length,) -> (batch, frames, bins, 2)."""
 
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
     """Slices of x at indices along an axis; negative ones count from the end."""

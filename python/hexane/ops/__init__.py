@@ -6,12 +6,25 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node
-from hexane.ops import conv, elementwise, index, linear, norm, reduce, shape
+from hexane.ops import (
+    conv,
+    deform_conv,
+    einsum,
+    elementwise,
+    index,
+    linear,
+    norm,
+    recurrent,
+    reduce,
+    sampling,
+    shape,
+    signal,
+)
 from hexane.ops.spec import Op, apply, same_bits, same_dtype
 
 __all__ = ["FAMILIES", "LEAVES", "OPS", "Op", "apply", "evaluate"]
 
-FAMILIES = (elementwise, reduce, norm, linear, conv, shape, index)
+FAMILIES = (elementwise, reduce, norm, linear, einsum, recurrent, conv, shape, sampling, deform_conv, signal, index)
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")
 

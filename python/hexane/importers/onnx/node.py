@@ -1,43 +1,14 @@
-"""One ONNX node as its translation sees it, and the builder that applies catalogue ops and folds constants."""
+"""One ONNX node as its translation sees it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import numpy as np
-
 from hexane.errors import Error
-from hexane.graph import Array, Value, constant
-from hexane.ops import OPS, apply
-from hexane.ops.compose import lift
-from hexane.ops.fold import fold_node
+from hexane.graph import Array, Value
+from hexane.ops.fold import Builder as Builder
 
 Result = Any  # what a Builder returns: a Value, or several
-
-
-class Builder:
-    """Applies ops by name: `b.add(x, 1.0)`. Arrays and scalars become constants, scalars of the first tensor's dtype."""
-
-    __slots__ = ("sources",)
-
-    def __init__(self, *sources: str) -> None:
-        self.sources = sources
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.apply, name)
-
-    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
-        """The op's output, or a tuple where its record has several."""
-        op = OPS[name]
-        values = apply(op, lift(inputs, self.sources), attrs, self.sources)
-        values = fold_node(values[0].node) or values
-        return values if len(op.outputs) > 1 or op.outputs[0].endswith("*") else values[0]
-
-    def const(self, x: Any, dtype: Any = None) -> Value:
-        """A constant; an array keeps its own dtype."""
-        array = x if isinstance(x, np.ndarray) else np.array(x, dtype)
-        return constant(array, self.sources)
 
 
 class Attributes(dict[str, Any]):

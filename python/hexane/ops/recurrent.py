@@ -1,0 +1,352 @@
+"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first.
+
+x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden),
+bias (directions, 2 * gates * hidden): the input's and the recurrent one; lengths (batch,); the initial states
+(directions, batch, hidden). batch_first exchanges time (or directions) and batch in x, states and results.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import INT32, INT64
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.compose import limited, part
+from hexane.ops.elementwise import sigmoid, softplus
+from hexane.ops.spec import Attr, Case, Op, Shape, finite, flag, floating, number, text, texts
+
+Array = Any
+State = tuple[Any, ...]
+MAX_STEPS = 2048  # each is a handful of ops
+FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)),
+    "tanh": np.tanh,
+}  # fmt: skip
+LENGTHS, INITIAL = 4, 5  # which input they are
+PEEPHOLE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A kind of network: how many gates and states, and the functions of one direction unless others are named."""
+
+    gates: int
+    states: int
+    defaults: tuple[str, ...]
+    step: Callable[..., State]  # (b, direction, one step's inputs, state) -> state
+    next: Callable[
+        ..., State
+    ]  # the same in NumPy, for one item: (x, state, w, r, bias of each, peephole, functions, attrs)
+
+
+# ---- as other ops ----
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One direction's weights. `inputs` are the products of x and the weight with its bias, (time, batch, gates * hidden)."""
+
+    inputs: Any
+    recurrent: Any  # (gates * hidden, hidden)
+    bias: Any  # the recurrent one, (gates * hidden,)
+    peephole: Any
+    functions: Sequence[Callable[[Any], Any]]
+    hidden: int
+    attrs: Mapping[str, Any]
+
+
+def _gate(b: Any, d: Direction, x: Any, index: int, axis: int = 1) -> Any:
+    """The part of x that belongs to one gate."""
+    return part(b, x, axis, index * d.hidden, (index + 1) * d.hidden)
+
+
+def _clipped(b: Any, d: Direction, x: Any) -> Any:
+    bound = d.attrs["clip"]
+    return b.clip(x, alpha=-bound, beta=bound) if bound else x
+
+
+def _product(b: Any, d: Direction, hidden: Any) -> Any:
+    return b.matmul(hidden, d.recurrent, d.bias, transpose_y=True)
+
+
+def _rnn_step(b: Any, d: Direction, x: Any, state: State) -> State:
+    return (d.functions[0](_clipped(b, d, b.add(x, _product(b, d, state[0])))),)
+
+
+def _gru_step(b: Any, d: Direction, x: Any, state: State) -> State:
+    (hidden,) = state
+    product = _product(b, d, hidden)
+    update, reset = (
+        d.functions[0](_clipped(b, d, b.add(_gate(b, d, x, i), _gate(b, d, product, i)))) for i in range(2)
+    )
+    if d.attrs["linear_before_reset"]:
+        inner = b.mul(reset, _gate(b, d, product, 2))
+    else:
+        bias = None if d.bias is None else _gate(b, d, d.bias, 2, 0)
+        inner = b.matmul(b.mul(reset, hidden), _gate(b, d, d.recurrent, 2, 0), bias, transpose_y=True)
+    new = d.functions[1](_clipped(b, d, b.add(_gate(b, d, x, 2), inner)))
+    return (b.add(b.mul(b.sub(1.0, update), new), b.mul(update, hidden)),)
+
+
+def _lstm_step(b: Any, d: Direction, x: Any, state: State) -> State:
+    """The peepholes of i and f see the old cell, that of o the new one."""
+    hidden, cell = state
+    total = b.add(x, _product(b, d, hidden))
+
+    def opened(index: int, seen: Any) -> Any:
+        value = _gate(b, d, total, index)
+        if d.peephole is not None:
+            value = b.add(value, b.mul(_gate(b, d, d.peephole, index, 0), seen))
+        return d.functions[0](_clipped(b, d, value))
+
+    enter, keep = opened(0, cell), opened(2, cell)
+    new = b.mul(enter, d.functions[1](_clipped(b, d, _gate(b, d, total, 3))))
+    after = b.add(b.mul(keep, cell), new)
+    return b.mul(opened(1, after), d.functions[2](after)), after
+
+
+def _expansion(cell: Cell) -> Callable[..., Any]:
+    def expand(b: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
+        weights, lengths, peephole, initial = _sorted(cell, rest)
+        if attrs["batch_first"]:
+            x = b.transpose(x, perm=(1, 0, 2))
+            initial = [None if v is None else b.transpose(v, perm=(1, 0, 2)) for v in initial]
+        directions, width = weights[0].shape[:2]
+        zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
+        outs, ends = [], []
+        for i in range(directions):
+            w, r, bias, p, *start = (_direction(b, v, i) for v in (*weights, peephole, *initial))
+            halves = (None, None) if bias is None else (part(b, bias, 0, 0, width), part(b, bias, 0, width, 2 * width))
+            names = attrs["activations"][i * len(cell.defaults) :]
+            functions = [lambda v, name=name: b.apply(name, v) for name in names]
+            inputs = b.matmul(x, w, halves[0], transpose_y=True)
+            d = Direction(inputs, r, halves[1], p, functions, r.shape[-1], attrs)
+            state = tuple(b.const(zeros) if v is None else v for v in start)
+            found, last = _unrolled(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
+            outs.append(found)
+            ends.append(last)
+        results = [b.stack(*outs, axis=1), *(b.stack(*values, axis=0) for values in zip(*ends, strict=True))]
+        if attrs["batch_first"]:
+            results = [b.transpose(v, perm=(2, 0, 1, 3) if i == 0 else (1, 0, 2)) for i, v in enumerate(results)]
+        return results
+
+    return expand
+
+
+def _direction(b: Any, v: Any, index: int) -> Any:
+    return None if v is None else b.reshape(part(b, v, 0, index, index + 1), shape=v.shape[1:])
+
+
+def _sorted(cell: Cell, rest: Sequence[Any]) -> tuple[list[Any], Any, Any, list[Any]]:
+    """(weight, recurrent, bias), lengths, peephole, initial states, of the inputs after x."""
+    weight, recurrent, bias, lengths, *more = rest
+    peephole = more[2] if cell.states == 2 else None
+    return [weight, recurrent, bias], lengths, peephole, more[: cell.states]
+
+
+def _unrolled(b: Any, cell: Cell, d: Direction, state: State, lengths: Any, backwards: bool) -> tuple[Any, State]:
+    """(time, batch, hidden) and the last state; behind a sequence's end the state stays and the output is 0."""
+    time, batch, _ = d.inputs.shape
+    found: dict[int, Any] = {}
+    nothing = b.const(np.zeros((), d.inputs.dtype.numpy))
+    for t in reversed(range(time)) if backwards else range(time):
+        x = b.reshape(part(b, d.inputs, 0, t, t + 1), shape=d.inputs.shape[1:])
+        after = cell.step(b, d, x, state)
+        out = after[0]
+        if lengths is not None:
+            running = b.reshape(b.greater(lengths, b.const(np.array(t, lengths.dtype.numpy))), shape=(batch, 1))
+            after = tuple(b.select(running, new, old) for new, old in zip(after, state, strict=True))
+            out = b.select(running, out, nothing)
+        found[t], state = out, after
+    return b.stack(*(found[t] for t in range(time)), axis=0), state
+
+
+# ---- the meaning, one item of the batch and one step at a time ----
+
+
+def _rnn_next(x: Array, state: State, w: Array, r: Array, bx: Array, bh: Array, p: Any, f: Any, attrs: Any) -> State:
+    return (f[0](_bounded(w @ x + bx + r @ state[0] + bh, attrs)),)
+
+
+def _gru_next(x: Array, state: State, w: Array, r: Array, bx: Array, bh: Array, p: Any, f: Any, attrs: Any) -> State:
+    (h,) = state
+    wz, wr, wh = np.split(w, 3)
+    rz, rr, rh = np.split(r, 3)
+    (xz, xr, xh), (hz, hr, hh) = np.split(bx, 3), np.split(bh, 3)
+    z = f[0](_bounded(wz @ x + xz + rz @ h + hz, attrs))
+    reset = f[0](_bounded(wr @ x + xr + rr @ h + hr, attrs))
+    inner = reset * (rh @ h + hh) if attrs["linear_before_reset"] else rh @ (reset * h) + hh
+    return ((1 - z) * f[1](_bounded(wh @ x + xh + inner, attrs)) + z * h,)
+
+
+def _lstm_next(x: Array, state: State, w: Array, r: Array, bx: Array, bh: Array, p: Any, f: Any, attrs: Any) -> State:
+    h, c = state
+    i, o, forget, new = np.split(w @ x + bx + r @ h + bh, 4)
+    pi, po, pf = np.split(p, 3) if p is not None else (0.0, 0.0, 0.0)
+    cell = f[0](_bounded(forget + pf * c, attrs)) * c
+    cell = cell + f[0](_bounded(i + pi * c, attrs)) * f[1](_bounded(new, attrs))
+    return f[0](_bounded(o + po * cell, attrs)) * f[2](cell), cell
+
+
+def _bounded(x: Array, attrs: Mapping[str, Any]) -> Array:
+    return np.clip(x, -attrs["clip"], attrs["clip"]) if attrs["clip"] else x
+
+
+def _meaning(cell: Cell) -> Callable[..., list[Array]]:
+    def ref(x: Array, *rest: Array | None, **attrs: Any) -> list[Array]:
+        (weight, recurrent, bias), lengths, peephole, initial = _sorted(cell, rest)
+        order = (1, 0, 2) if attrs["batch_first"] else (0, 1, 2)
+        x = np.transpose(x, order)
+        time, batch, _ = x.shape
+        directions, width, hidden = recurrent.shape
+        bias = np.zeros((directions, 2 * width)) if bias is None else bias
+        y = np.zeros((time, directions, batch, hidden))
+        ends = [np.zeros((directions, batch, hidden)) if v is None else np.transpose(v, order).copy() for v in initial]
+        for k in range(directions):
+            functions = [FUNCTIONS[name] for name in attrs["activations"][k * len(cell.defaults) :]]
+            for item in range(batch):
+                steps = range(time if lengths is None else min(max(int(lengths[item]), 0), time))
+                state = tuple(v[k, item] for v in ends)
+                for t in reversed(steps) if attrs["direction"] == "reverse" or k == 1 else steps:
+                    state = cell.next(x[t, item], state, weight[k], recurrent[k], bias[k, :width], bias[k, width:],
+                                      None if peephole is None else peephole[k], functions, attrs)  # fmt: skip
+                    y[t, k, item] = state[0]
+                for end, value in zip(ends, state, strict=True):
+                    end[k, item] = value
+        if attrs["batch_first"]:
+            return [np.transpose(y, (2, 0, 1, 3)), *(np.transpose(v, order) for v in ends)]
+        return [y, *ends]
+
+    return ref
+
+
+# ---- shapes, dtypes, the record ----
+
+
+def _shapes(cell: Cell) -> Callable[..., list[Shape]]:
+    def shape(x: Shape, *rest: Shape | None, direction: str, batch_first: bool, **_: Any) -> list[Shape]:
+        (weight, recurrent, bias), lengths, peephole, initial = _sorted(cell, rest)
+        if len(x) != 3 or len(weight) != 3 or len(recurrent) != 3:
+            raise Error(f"got x {x}, weight {weight} and recurrent {recurrent}, need 3 axes each")
+        time, batch = (x[1], x[0]) if batch_first else x[:2]
+        directions, hidden = recurrent[0], recurrent[-1]
+        if directions != (2 if direction == "bidirectional" else 1):
+            raise Error(f"direction: got {direction!r} for {directions} sets of weights")
+        if not 1 <= time <= MAX_STEPS:
+            raise Error(f"got {time} steps, need 1 to {MAX_STEPS}")
+        state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+        width = cell.gates * hidden
+        for name, found, need in (
+            ("weight", weight, (directions, width, x[2])),
+            ("recurrent", recurrent, (directions, width, hidden)),
+            ("bias", bias, (directions, 2 * width)),
+            ("lengths", lengths, (batch,)),
+            ("peephole", peephole, (directions, 3 * hidden)),
+            *(("initial state", v, state) for v in initial),
+        ):
+            if found is not None and found != need:
+                raise Error(f"{name}: got the shape {found}, need {need}: {cell.gates} gates of {hidden}")
+        y = (batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden)
+        return [y, *[state] * cell.states]
+
+    return shape
+
+
+def _dtype(*dtypes: Any, **_: Any) -> Any:
+    lengths = dtypes[LENGTHS]
+    if lengths not in (None, INT32, INT64):
+        raise Error(f"got lengths of dtype {lengths}, need int32 or int64")
+    return floating(*dtypes[:LENGTHS], *dtypes[INITIAL:])
+
+
+def _filled(cell: Cell) -> Callable[..., dict[str, Any]]:
+    def canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        directions = 2 if attrs["direction"] == "bidirectional" else 1
+        names = attrs["activations"] or cell.defaults
+        if len(names) == len(cell.defaults):
+            names = names * directions
+        if len(names) != len(cell.defaults) * directions:
+            raise Error(f"activations: got {names}, need {len(cell.defaults)} for each direction")
+        return {**attrs, "activations": names}
+
+    return canonical
+
+
+def _bounds(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> None:
+    x, recurrent = types[0], types[2]
+    if attrs["clip"] < 0:
+        raise Error(f"clip: got {attrs['clip']}, need a number that is not negative")
+    if x is not None and recurrent is not None and x.rank == 3 and recurrent.rank == 3:
+        limited(
+            x.shape[0 if attrs["batch_first"] else 1] * recurrent.shape[-1], x.dtype.numpy
+        )  # the zeros to begin with
+
+
+_ATTRS: dict[str, Attr] = {
+    "direction": text("forward", ("forward", "reverse", "bidirectional")), "activations": texts((), tuple(FUNCTIONS)),
+    "clip": number(0.0), "batch_first": flag(False),
+}  # fmt: skip
+_SHAPES = (
+    " x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, hidden), bias "
+    "(directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, "
+    "batch, hidden) and the last states; batch_first: batch before time and directions. activations: {a}, for one or "
+    "each direction. clip bounds their operands, 0 does not."
+)
+
+
+def _network(
+    name: str,
+    doc: str,
+    cell: Cell,
+    extra: tuple[str, ...] = (),
+    attrs: Mapping[str, Attr] | None = None,
+    cases: Any = (),
+) -> Op:
+    states = ("h", "c")[: cell.states]
+    return Op(
+        name=name, doc=doc + _SHAPES.format(n=cell.gates, a=", ".join(cell.defaults) + " by default"),
+        inputs=("x", "weight", "recurrent", "bias?", "lengths?", *(f"initial_{s}?" for s in states), *extra),
+        outputs=("y", *(f"y_{s}" for s in states)), attrs={**_ATTRS, **(attrs or {})}, shape=_shapes(cell), dtype=_dtype,
+        check=(finite("clip"), _bounds), canonical=_filled(cell), expand=_expansion(cell), ref=_meaning(cell), cases=cases,
+    )  # fmt: skip
+
+
+def _sequences(gates: int, states: int, *lengths: int, peephole: bool = False, seed: int = 0) -> tuple[Array, ...]:
+    """Two directions, items of these lengths, of at most 5 steps."""
+    rng = np.random.default_rng(seed)
+    batch, hidden = len(lengths), 4
+    shapes = [(5, batch, 3), (2, gates * hidden, 3), (2, gates * hidden, hidden), (2, 2 * gates * hidden)]
+    shapes += [(2, batch, hidden)] * states + [(2, 3 * hidden)] * peephole
+    arrays = [rng.uniform(-1, 1, s).astype(np.float32) for s in shapes]
+    return (*arrays[:LENGTHS], np.array(lengths, np.int32), *arrays[LENGTHS:])
+
+
+_BOTH = {"direction": "bidirectional"}
+
+OPS = (
+    _network(
+        "rnn", "A recurrent network: h = f(weight x + recurrent h + both biases).",
+        Cell(1, 1, ("tanh",), _rnn_step, _rnn_next),
+        cases=(Case(((5, 2, 3), (1, 4, 3), (1, 4, 4), (1, 8)), low=-1, high=1),
+               Case(arrays=_sequences(1, 1, 5, 2), attrs={**_BOTH, "activations": ("relu", "softsign")})),
+    ),
+    _network(
+        "gru", "Gated recurrent units, their gates in the order update, reset, new. linear_before_reset: the reset gate scales "
+        "the product with the recurrent weight, else what is multiplied.",
+        Cell(3, 1, ("sigmoid", "tanh"), _gru_step, _gru_next), attrs={"linear_before_reset": flag(False)},
+        cases=(Case(((5, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)), {"linear_before_reset": True}, low=-1, high=1),
+               Case(((2, 5, 3), (1, 12, 3), (1, 12, 4)), {"direction": "reverse", "batch_first": True}, low=-1, high=1),
+               Case(arrays=_sequences(3, 1, 4, 0, 5), attrs={**_BOTH, "clip": 0.5})),
+    ),
+    _network(
+        "lstm", "Long short-term memory, its gates in the order input, output, forget, new; the peephole (directions, 3 * hidden) "
+        "lets the first three see the cell.",
+        Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next), extra=("peephole?",),
+        cases=(Case(((5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32)), low=-1, high=1),
+               Case(((2, 5, 3), (2, 16, 3), (2, 16, 4)), {**_BOTH, "batch_first": True}, low=-1, high=1),
+               Case(arrays=_sequences(4, 2, 1, 5, peephole=True), attrs={**_BOTH, "clip": 0.8})),
+    ),
+)  # fmt: skip

@@ -1,0 +1,292 @@
+"""Ops that read tensors between their elements: at the points of a grid, and in regions."""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32, INT32, INT64
+from hexane.errors import Error
+from hexane.ops.compose import cast, limited, part
+from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, integer, integers, number, text
+from hexane.ops.taps import (
+    Taps,
+    channels_behind,
+    clipped,
+    cubic_taps,
+    interpolated,
+    kept_inside,
+    linear_taps,
+    outside_of,
+    pairs_of,
+    read_pairs,
+    reflected,
+)
+
+Array = Any
+
+# ---- grid_sample ----
+
+
+def _grid_shape(x: Shape, grid: Shape, mode: str, padding_mode: str, **_: Any) -> Shape:
+    if mode == "bicubic" and padding_mode == "border":  # whether places or only taps move to the border
+        raise Error("got mode bicubic with padding_mode border, whose meaning differs between ONNX and its peers")
+    if len(x) < 3 or len(grid) != len(x) or grid[-1] != len(x) - 2 or grid[0] != x[0] or 0 in x[2:]:
+        raise Error(f"got x {x} and a grid of shape {grid}, need (N, C, D...) and (N, points..., {len(x) - 2})")
+    return (*x[:2], *grid[1:-1])
+
+
+def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
+    for d in others:
+        if d is not None and d not in (INT32, INT64):
+            floating(d)
+    return floating(x)
+
+
+def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+    extents, points = x.shape[2:], prod(grid.shape[1:-1])
+    flat_grid = b.reshape(cast(b, grid, FP32), shape=(x.shape[0], points, len(extents)))
+    taps = []
+    for axis, extent in enumerate(extents):
+        at = len(extents) - 1 - axis
+        place = b.add(b.reshape(part(b, flat_grid, 2, at, at + 1), shape=(x.shape[0], points)), 1.0)
+        if align_corners:
+            place = b.mul(b.mul(place, 0.5), extent - 1.0)
+        else:
+            place = b.mul(b.sub(b.mul(place, float(extent)), 1.0), 0.5)
+        taps.append(_padded_taps(b, place, extent, mode, padding_mode, align_corners))
+    y = interpolated(b, channels_behind(b, x), taps, extents)
+    y = b.reshape(b.transpose(y, perm=(0, 2, 1)), shape=(*x.shape[:2], *grid.shape[1:-1]))
+    return cast(b, y, x.dtype)
+
+
+def _padded_taps(b: Any, at: Any, extent: int, mode: str, padding: str, corners: bool) -> Taps:
+    low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
+    if mode == "nearest":
+        at = b.round(at)
+    if padding == "border":
+        at = b.select(outside_of(b, at, low, high), clipped(b, at, extent), at)
+    elif padding == "reflection":
+        at = b.select(outside_of(b, at, low, high), reflected(b, at, low, high), at)
+    if mode == "nearest":
+        taps = [(at, b.broadcast_to(b.const(np.array(1, np.float32)), shape=at.shape))]
+    else:
+        taps = linear_taps(b, at) if mode == "bilinear" else cubic_taps(b, at)
+    if padding == "zeros":
+        return kept_inside(b, taps, extent)
+    if padding == "reflection":
+        taps = [(b.select(outside_of(b, i, low, high), reflected(b, i, low, high), i), w) for i, w in taps]
+    return [(clipped(b, i, extent), w) for i, w in taps]
+
+
+def _grid_sample(x: Array, grid: Array, mode: str, padding_mode: str, align_corners: bool) -> Array:
+    extents = x.shape[2:]
+    flat = grid.reshape(x.shape[0], -1, len(extents)).astype(np.float64)
+    y = np.zeros((*x.shape[:2], flat.shape[1]))
+    for item, point in np.ndindex(*flat.shape[:2]):
+        axes = []
+        for extent, place in zip(extents, flat[item, point, ::-1], strict=True):
+            at = (place + 1) / 2 * (extent - 1) if align_corners else ((place + 1) * extent - 1) / 2
+            axes.append(pairs_of(float(at), extent, mode, padding_mode, align_corners))
+        y[item, :, point] = read_pairs(x[item], axes)
+    return y.reshape(*x.shape[:2], *grid.shape[1:-1])
+
+
+# ---- affine_grid, affine ----
+
+
+def _grid_of(theta: Shape, size: tuple[int, ...], **_: Any) -> Shape:
+    num = len(size) - 2
+    if num not in (2, 3) or min(size) < 1 or theta != (size[0], num, num + 1):
+        raise Error(
+            f"got theta {theta} for the size {size}, need (N, C, H, W) or (N, C, D, H, W) and (N, axes, axes + 1)"
+        )
+    return (size[0], *size[2:], num)
+
+
+def _base_grid(extents: Sequence[int], corners: bool) -> Array:
+    """Homogeneous coordinates of every point, last axis first: (points, axes + 1)."""
+    lines = [np.linspace(-1, 1, e) if corners and e > 1 else (2 * np.arange(e) + 1) / e - 1 for e in extents]
+    grid = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(tuple(extents))], -1)
+    return grid.reshape(-1, len(extents) + 1)
+
+
+def _expand_affine_grid(b: Any, theta: Any, size: tuple[int, ...], align_corners: bool) -> Any:
+    base = b.const(_base_grid(size[2:], align_corners).astype(theta.dtype.numpy))
+    return b.reshape(b.matmul(base, theta, transpose_y=True), shape=(size[0], *size[2:], len(size) - 2))
+
+
+def _affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
+    grid = np.empty((size[0], *size[2:], len(size) - 2))
+    for item, *at in np.ndindex(size[0], *size[2:]):
+        place = [(2 * i / (e - 1) - 1 if e > 1 else 0.0) if align_corners else (2 * i + 1) / e - 1
+                 for i, e in zip(at, size[2:], strict=True)]  # fmt: skip
+        grid[(item, *at)] = theta[item] @ np.array([*place[::-1], 1.0])
+    return grid
+
+
+def _bounded_grid(types: Any, attrs: Any) -> None:
+    size = attrs["size"]
+    limited(prod(size[2:]) * len(size), np.dtype(np.float64))
+
+
+# ---- roi_align ----
+
+
+def _roi_shape(x: Shape, rois: Shape, batch: Shape, output_height: int, output_width: int, **attrs: Any) -> Shape:
+    if len(x) != 4 or 0 in x or len(batch) != 1 or rois != (*batch, 4):
+        raise Error(f"got x {x}, rois {rois} and batch_indices {batch}, need (N, C, H, W), (R, 4), (R,)")
+    samples = attrs["sampling_ratio"]
+    if samples < 1:
+        raise Error(f"got sampling_ratio {samples}, need a positive integer: what 0 means depends on the regions")
+    if min(output_height, output_width) < 1:
+        raise Error(f"got the output extents {(output_height, output_width)}, need positive ones")
+    limited(max(output_height, output_width) * samples, np.dtype(np.float32))
+    return (rois[0], x[1], output_height, output_width)
+
+
+def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
+    if batch not in (INT32, INT64):
+        raise Error(f"got batch_indices of dtype {batch}, need int32 or int64")
+    return _first_of_floats(x, rois)
+
+
+def _expand_roi_align(
+    b: Any, x: Any, rois: Any, batch: Any, mode: str, output_height: int, output_width: int, sampling_ratio: int,
+    spatial_scale: float, coordinate_transformation_mode: str,
+) -> Any:  # fmt: skip
+    samples, outs = sampling_ratio, (output_height, output_width)
+    half = coordinate_transformation_mode == "half_pixel"
+    count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
+    corners = b.mul(cast(b, rois, FP32), spatial_scale)
+    if half:
+        corners = b.sub(corners, 0.5)
+    axes = []
+    for i, (extent, out) in enumerate(zip(extents, outs, strict=True)):
+        begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
+        length = b.sub(end, begin)
+        if not half:
+            length = b.maximum(length, 1.0)
+        steps = (np.arange(out * samples, dtype=np.float32) // samples
+                 + (np.arange(out * samples, dtype=np.float32) % samples + np.float32(0.5)) / np.float32(samples))  # fmt: skip
+        at = b.add(begin, b.mul(b.mul(length, 1 / out), b.const(steps)))
+        outside = outside_of(b, at, -1.0, float(extent))
+        low = linear_taps(b, clipped(b, at, extent))
+        nothing = b.const(np.array(0, np.float32))
+        axes.append([(clipped(b, index, extent), b.select(outside, nothing, w)) for index, w in low])
+    grid = (outs[0] * samples, outs[1] * samples)
+    taps = [[(_over(b, v, grid, i), _over(b, w, grid, i)) for v, w in axis] for i, axis in enumerate(axes)]
+    flat = b.gather(channels_behind(b, x), cast(b, batch, INT64), axis=0)
+    bins = (count, outs[0], samples, outs[1], samples, channels)
+    if mode == "avg":
+        y = b.reduce_mean(b.reshape(interpolated(b, flat, taps, extents), shape=bins), axes=(2, 4), keep_dims=False)
+    else:  # of the weighted elements, as the definition has it
+        terms = [interpolated(b, flat, [[v], [h]], extents) for v in taps[0] for h in taps[1]]
+        top = reduce(lambda p, q: b.maximum(p, q), terms)
+        y = b.reduce_max(b.reshape(top, shape=bins), axes=(2, 4), keep_dims=False)
+    return cast(b, b.transpose(y, perm=(0, 3, 1, 2)), x.dtype)
+
+
+def _over(b: Any, v: Any, grid: tuple[int, int], axis: int) -> Any:
+    """(regions, rows) or (regions, columns) for every point of the grid."""
+    deep = b.expand_dims(v, axes=(2 - axis,))
+    return b.reshape(b.broadcast_to(deep, shape=(v.shape[0], *grid)), shape=(v.shape[0], prod(grid)))
+
+
+def _roi_align(
+    x: Array, rois: Array, batch: Array, mode: str, output_height: int, output_width: int, sampling_ratio: int,
+    spatial_scale: float, coordinate_transformation_mode: str,
+) -> Array:  # fmt: skip
+    outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
+    y = np.zeros((len(rois), x.shape[1], *outs))
+    for region, row, column in np.ndindex(len(rois), *outs):
+        first = rois[region, 1::-1] * spatial_scale - (0.5 if half else 0)
+        size = (rois[region, 3:1:-1] - rois[region, 1::-1]) * spatial_scale
+        size = size if half else np.maximum(size, 1)
+        points = []
+        for shift in product(range(sampling_ratio), repeat=2):
+            at = [
+                first[i] + size[i] / outs[i] * ((row, column)[i] + (shift[i] + 0.5) / sampling_ratio) for i in range(2)
+            ]
+            if any(not -1 <= v <= e for v, e in zip(at, x.shape[2:], strict=True)):
+                points.append(np.zeros((1, x.shape[1])))
+                continue
+            axes = [pairs_of(min(max(v, 0.0), e - 1), e, "bilinear", "border", True)
+                    for v, e in zip(at, x.shape[2:], strict=True)]  # fmt: skip
+            image = x[batch[region]]
+            whole = read_pairs(image, axes)[None]
+            points.append(
+                whole if mode == "avg" else np.stack([read_pairs(image, [[v], [h]]) for v in axes[0] for h in axes[1]])
+            )
+        found = np.concatenate(points)
+        y[region, :, row, column] = found.mean(0) if mode == "avg" else found.max(0)
+    return y
+
+
+_GRID = {"mode": text("bilinear", ("bilinear", "nearest", "bicubic")),
+         "padding_mode": text("zeros", ("zeros", "border", "reflection")), "align_corners": flag(False)}  # fmt: skip
+_ROIS = np.array([[0, 0, 7, 7], [-3, 1, 3.5, 20], [2, 2, 2.1, 2.1]], np.float32)
+_IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 3, 9, 8)).astype(np.float32)
+
+OPS = (
+    Op(
+        name="grid_sample",
+        doc="x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in "
+            "-1..1, that of x's last axis first: from centre to centre of the outermost elements with align_corners, else from "
+            "edge to edge. padding_mode says what lies outside.",
+        inputs=("x", "grid"), attrs=_GRID, shape=_grid_shape, dtype=_first_of_floats, expand=_expand_grid_sample,
+        ref=_grid_sample,
+        cases=(
+            *(Case(((2, 3, 5, 4), (2, 6, 7, 2)), {"mode": mode, "padding_mode": padding, "align_corners": corners}, low=-1.6, high=1.6)
+              for mode, padding, corners in (("bilinear", "zeros", False), ("bilinear", "border", True), ("nearest", "zeros", True),
+                                             ("bicubic", "zeros", False), ("bicubic", "reflection", True), ("nearest", "border", False))),
+            Case(((1, 2, 3, 4, 5), (1, 2, 3, 4, 3)), {"padding_mode": "reflection"}, low=-1.9, high=1.9),
+        ),
+    ),
+    Op(
+        name="affine_grid",
+        doc="The grid that grid_sample takes, of theta (N, 2, 3) for a result of `size` (N, C, H, W), or (N, 3, 4) and "
+            "(N, C, D, H, W): theta @ (x, y, 1) of every point.",
+        inputs=("theta",), attrs={"size": integers(), "align_corners": flag(False)}, shape=_grid_of,
+        dtype=_first_of_floats, check=(_bounded_grid,), expand=_expand_affine_grid, ref=_affine_grid,
+        cases=(Case(((2, 2, 3),), {"size": (2, 3, 4, 5)}),
+               Case(((1, 3, 4),), {"size": (1, 2, 3, 1, 4), "align_corners": True})),
+    ),
+    Op(
+        name="affine",
+        doc="An image (N, C, H, W) under the transform (N, 2, 3), which maps coordinates of the result in -1..1 to those of x -> "
+            "(N, C, output_height, output_width): affine_grid and grid_sample.",
+        inputs=("x", "transform_matrix"), attrs={"output_height": integer(), "output_width": integer(), **_GRID},
+        shape=lambda x, theta, output_height, output_width, align_corners, **options: _grid_shape(
+            x, _grid_of(theta, (*x[:2], output_height, output_width)), **options),
+        dtype=_first_of_floats,
+        check=(lambda types, attrs: limited(4 * attrs["output_height"] * attrs["output_width"], np.dtype(np.float64)),),
+        expand=lambda b, x, theta, output_height, output_width, align_corners, **options: b.grid_sample(
+            x, b.affine_grid(theta, size=(*x.shape[:2], output_height, output_width), align_corners=align_corners),
+            align_corners=align_corners, **options),
+        ref=lambda x, theta, output_height, output_width, align_corners, **options: _grid_sample(
+            x, _affine_grid(theta, (*x.shape[:2], output_height, output_width), align_corners), align_corners=align_corners,
+            **options),
+        cases=(Case(((2, 3, 5, 4), (2, 2, 3)), {"output_height": 4, "output_width": 6}, low=-0.9, high=0.9),),
+    ),
+    Op(
+        name="roi_align",
+        doc="Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, "
+            "y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; half_pixel "
+            "is aligned=True elsewhere.",
+        inputs=("x", "rois", "batch_indices"),
+        attrs={"mode": text("avg", ("avg", "max")), "output_height": integer(1), "output_width": integer(1),
+               "sampling_ratio": integer(), "spatial_scale": number(1.0),
+               "coordinate_transformation_mode": text("half_pixel", ("half_pixel", "output_half_pixel"))},
+        shape=_roi_shape, dtype=_roi_dtype, check=(finite("spatial_scale"),), expand=_expand_roi_align, ref=_roi_align,
+        cases=tuple(
+            Case(arrays=(_IMAGES, _ROIS, np.array([1, 0, 1])),
+                 attrs={"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5, "mode": mode,
+                        "coordinate_transformation_mode": half})
+            for mode, half in (("avg", "half_pixel"), ("max", "output_half_pixel"))
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""Fourier transforms, as products with constant matrices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.compose import limited, part
+from hexane.ops.spec import Case, Op, Shape, axis_index, flag, floating, integer
+
+Array = Any
+
+
+def _sizes(extent: int, length: int, inverse: bool, onesided: bool) -> tuple[int, int, int]:
+    """How many elements are read, how many come out, and whether they are real (1) or complex (2)."""
+    half = length // 2 + 1
+    if not onesided:
+        return min(extent, length), length, 2
+    return (min(extent, half), length, 1) if inverse else (min(extent, length), half, 2)
+
+
+def _dft_canonical(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """length: that of the signal, as it is unless given."""
+    shape, inverse, onesided = types[0].shape, attrs["inverse"], attrs["onesided"]
+    if len(shape) < 2 or shape[-1] not in (1, 2):
+        raise Error(f"got the shape {shape}, need a last axis of 1 or 2: real, or real and imaginary")
+    axis = axis_index(attrs["axis"], len(shape))
+    if axis == len(shape) - 1:
+        raise Error(f"axis: got {axis}, need one before the last")
+    length = attrs["length"] or (2 * (shape[axis] - 1) if inverse and onesided else shape[axis])
+    if length < 1 or (inverse and onesided and shape[-1] != 2):
+        raise Error(f"got the length {length} for the shape {shape}, need a signal")
+    if onesided and not inverse and shape[-1] != 1:
+        raise Error("onesided: got a complex signal, need a real one")
+    read, outputs, results = _sizes(shape[axis], length, inverse, onesided)
+    limited(read * shape[-1] * outputs * results, types[0].dtype.numpy)
+    return {**attrs, "axis": axis, "length": length}
+
+
+def _dft_shape(x: Shape, axis: int, length: int, inverse: bool, onesided: bool) -> Shape:
+    _, outputs, results = _sizes(x[axis], length, inverse, onesided)
+    return (*x[:axis], outputs, *x[axis + 1 : -1], results)
+
+
+def _expand_dft(b: Any, x: Any, axis: int, length: int, inverse: bool, onesided: bool) -> Any:
+    """x cut or filled with zeros to the length, times the matrix of the transform."""
+    read, outputs, results = _sizes(x.shape[axis], length, inverse, onesided)
+    parts, last = x.shape[-1], len(x.shape) - 1
+    matrix = _matrix(read, length, outputs, inverse, onesided)[:, :parts, :, :results]
+    others = [i for i in range(last) if i != axis]
+    order = [*others, axis, last]
+    x = b.transpose(part(b, x, axis, 0, read), perm=order)
+    lines = tuple(x.shape[:-2])
+    flat = b.reshape(x, shape=(0 if 0 in lines else -1, read * parts))
+    y = b.matmul(flat, b.const(matrix.reshape(read * parts, outputs * results).astype(x.dtype.numpy)))
+    return b.transpose(b.reshape(y, shape=(*lines, outputs, results)), perm=[order.index(i) for i in range(last + 1)])
+
+
+def _matrix(read: int, length: int, outputs: int, inverse: bool, onesided: bool) -> Array:
+    """(input, its real and imaginary part, output, its real and imaginary part) in fp64."""
+    turns = np.outer(np.arange(read), np.arange(outputs)) % length / length
+    angles = 2 * np.pi * turns * (1 if inverse else -1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    cos[turns % 0.5 == 0.25], sin[turns % 0.5 == 0] = 0, 0
+    if inverse and onesided:  # what is not there is the conjugate of what is
+        twice = np.where((np.arange(read) == 0) | (2 * np.arange(read) == length), 1, 2)[:, None]
+        cos, sin = cos * twice, sin * twice
+    scale = 1 / length if inverse else 1.0
+    return scale * np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], 1)
+
+
+def _dft(x: Array, axis: int, length: int, inverse: bool, onesided: bool) -> Array:
+    signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+    if onesided and inverse:
+        return np.fft.irfft(signal, length, axis)[..., None]
+    transform = np.fft.ifft if inverse else np.fft.rfft if onesided else np.fft.fft
+    y = transform(signal, length, axis)
+    return np.stack([y.real, y.imag], -1)
+
+
+def _stft_canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    signal, window = types
+    assert signal is not None
+    if signal.rank != 3 or signal.shape[-1] not in (1, 2):
+        raise Error(f"got the shape {signal.shape}, need (batch, length, 1 or 2)")
+    if window is not None and window.rank != 1:
+        raise Error(f"got a window of shape {window.shape}, need a vector")
+    step, extent = attrs["frame_step"], signal.shape[1]
+    frame = attrs["frame_length"] or (window.shape[0] if window is not None else extent)
+    if step < 1 or not 1 <= frame <= extent or (window is not None and window.shape != (frame,)):
+        raise Error(f"got frames of {frame} every {step} for the shape {signal.shape}, need frames within the signal")
+    if attrs["onesided"] and signal.shape[-1] != 1:
+        raise Error("onesided: got a complex signal, need a real one")
+    limited(_frames(extent, frame, step) * frame, np.dtype(np.int64))
+    limited(2 * frame * frame * signal.shape[-1], signal.dtype.numpy)  # the matrix
+    return {**attrs, "frame_length": frame}
+
+
+def _frames(extent: int, frame: int, step: int) -> int:
+    return 1 + (extent - frame) // step
+
+
+def _stft_shape(signal: Shape, window: Shape | None, frame_step: int, frame_length: int, onesided: bool) -> Shape:
+    bins = frame_length // 2 + 1 if onesided else frame_length
+    return (signal[0], _frames(signal[1], frame_length, frame_step), bins, 2)
+
+
+def _expand_stft(b: Any, signal: Any, window: Any, frame_step: int, frame_length: int, onesided: bool) -> Any:
+    count = _frames(signal.shape[1], frame_length, frame_step)
+    at = frame_step * np.arange(count)[:, None] + np.arange(frame_length)
+    frames = b.gather(signal, b.const(at), axis=1)
+    if window is not None:
+        frames = b.mul(frames, b.reshape(window, shape=(frame_length, 1)))
+    return b.dft(frames, axis=2, length=frame_length, onesided=onesided)
+
+
+def _stft(signal: Array, window: Array | None, frame_step: int, frame_length: int, onesided: bool) -> Array:
+    starts = range(0, signal.shape[1] - frame_length + 1, frame_step)
+    weights = np.ones((frame_length, 1)) if window is None else window[:, None]
+    frames = [_dft(signal[:, s : s + frame_length] * weights, 1, frame_length, False, onesided) for s in starts]
+    return np.stack(frames, 1)
+
+
+_ONESIDED = {"onesided": flag(False)}
+
+OPS = (
+    Op(
+        name="dft",
+        doc="The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> (..., 2). length "
+            "(0: x's own) cuts or adds zeros first; onesided leaves out what mirrors the rest, of a real signal; inverse divides by "
+            "length, and with onesided returns a real signal (..., 1).",
+        inputs=("x",), attrs={"axis": integer(-2), "length": integer(0), "inverse": flag(False), **_ONESIDED},
+        canonical=_dft_canonical, shape=_dft_shape, dtype=floating, expand=_expand_dft, ref=_dft,
+        cases=(
+            Case(((2, 9, 1),), {"onesided": True}), Case(((2, 8, 3, 2),), {"axis": 1}),
+            Case(((3, 5, 2),), {"inverse": True, "length": 7}), Case(((2, 5, 2),), {"inverse": True, "onesided": True}),
+            Case(((2, 9, 1),), {"length": 6}),
+        ),
+    ),
+    Op(
+        name="stft",
+        doc="The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by "
+            "a window (frame_length,) -> (batch, frames, bins, 2).",
+        inputs=("signal", "window?"), attrs={"frame_step": integer(), "frame_length": integer(0), **_ONESIDED},
+        canonical=_stft_canonical, shape=_stft_shape, dtype=floating, expand=_expand_stft, ref=_stft,
+        cases=(Case(((2, 30, 1), (8,)), {"frame_step": 4, "onesided": True}),
+               Case(((2, 30, 2),), {"frame_step": 5, "frame_length": 10})),
+    ),
+)  # fmt: skip

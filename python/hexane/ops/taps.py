@@ -1,0 +1,155 @@
+"""What tensors are read by between their elements: along each axis a few elements and their weights, in fp32."""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32, INT64
+from hexane.ops.compose import cast
+
+Array = Any
+CUBIC = -0.75
+Taps = list[tuple[Any, Any]]  # (index of an element, its weight), both (batch, points) in fp32
+Pairs = list[tuple[int, float]]  # the same of one point
+
+# ---- as other ops ----
+
+
+def pick(b: Any, flat: Any, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+    """(batch, points, channels) of flat (batch, elements, channels), by an index along each of the extents."""
+    at = cast(b, indices[0], INT64)
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        at = b.add(b.mul(at, extent), cast(b, index, INT64))
+    return b.gather_nd(flat, b.expand_dims(at, axes=(-1,)), batch_dims=1)
+
+
+def channels_behind(b: Any, x: Any) -> Any:
+    """(batch, elements, channels) in fp32 of (batch, channels, extents...)."""
+    flat = b.reshape(cast(b, x, FP32), shape=(*x.shape[:2], prod(x.shape[2:])))
+    return b.transpose(flat, perm=(0, 2, 1))
+
+
+def interpolated(b: Any, flat: Any, taps: Sequence[Taps], extents: Sequence[int]) -> Any:
+    """The weighted sum over every combination of the axes' taps."""
+    terms = []
+    for combination in product(*taps):
+        found = pick(b, flat, [i for i, _ in combination], extents)
+        weight = reduce(lambda x, y: b.mul(x, y), [w for _, w in combination])
+        terms.append(b.mul(found, b.expand_dims(weight, axes=(-1,))))
+    return reduce(lambda x, y: b.add(x, y), terms)
+
+
+def linear_taps(b: Any, at: Any) -> Taps:
+    low = b.floor(at)
+    rest = b.sub(at, low)
+    return [(low, b.sub(1.0, rest)), (b.add(low, 1.0), rest)]
+
+
+def cubic_taps(b: Any, at: Any) -> Taps:
+    low = b.floor(at)
+    rest = b.sub(at, low)
+
+    def outer(t: Any) -> Any:
+        """((a t - 5 a) t + 8 a) t - 4 a, for 1 <= t <= 2."""
+        inner = b.add(b.mul(b.sub(b.mul(t, CUBIC), 5 * CUBIC), t), 8 * CUBIC)
+        return b.sub(b.mul(inner, t), 4 * CUBIC)
+
+    def near(t: Any) -> Any:
+        """((a + 2) t - (a + 3)) t t + 1, for 0 <= t <= 1."""
+        return b.add(b.mul(b.mul(b.sub(b.mul(t, CUBIC + 2), CUBIC + 3), t), t), 1.0)
+
+    return [
+        (b.sub(low, 1.0), outer(b.add(rest, 1.0))),
+        (low, near(rest)),
+        (b.add(low, 1.0), near(b.sub(1.0, rest))),
+        (b.add(low, 2.0), outer(b.sub(2.0, rest))),
+    ]
+
+
+def kept_inside(b: Any, taps: Taps, extent: int) -> Taps:
+    """Taps beyond the edge weigh nothing."""
+    nothing, last = b.const(np.array(0, np.float32)), extent - 1.0
+    result = []
+    for index, weight in taps:
+        inside = b.logical_and(b.greater_equal(index, 0.0), b.less_equal(index, last))
+        result.append((clipped(b, index, extent), b.select(inside, weight, nothing)))
+    return result
+
+
+def clipped(b: Any, index: Any, extent: int) -> Any:
+    return b.clip(index, alpha=0.0, beta=extent - 1.0)
+
+
+def reflected(b: Any, at: Any, low: float, high: float) -> Any:
+    """at, bounced off the borders until it lies between them."""
+    span = high - low
+    if span == 0:
+        return b.mul(at, 0.0)
+    beyond = b.abs(b.sub(at, low))
+    times = b.floor(b.real_div(beyond, span))
+    rest = b.sub(beyond, b.mul(times, span))
+    odd = b.greater(b.sub(times, b.mul(b.floor(b.mul(times, 0.5)), 2.0)), 0.5)
+    return b.select(odd, b.sub(high, rest), b.add(rest, low))
+
+
+def outside_of(b: Any, at: Any, low: float, high: float) -> Any:
+    return b.logical_or(b.less(at, low), b.greater(at, high))
+
+
+# ---- the meaning: one axis of one point, in Python ----
+
+
+def _hat(t: float) -> float:
+    return max(0.0, 1 - abs(t))
+
+
+def _keys(t: float) -> float:
+    """Keys' cubic kernel."""
+    t = abs(t)
+    if t <= 1:
+        return (CUBIC + 2) * t**3 - (CUBIC + 3) * t**2 + 1
+    return CUBIC * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
+
+
+def _bounced(at: float, low: float, high: float) -> float:
+    """A triangle wave with turning points low and high."""
+    span = high - low
+    return low + span - abs((at - low) % (2 * span) - span) if span else 0.0
+
+
+def pairs_of(at: float, extent: int, mode: str, padding: str, corners: bool) -> Pairs:
+    """The elements that a place along one axis reads; none where zeros are read."""
+    low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
+    inside = low <= at <= high
+    if mode == "nearest":
+        at = float(np.rint(at))
+    if padding == "border" and not inside:
+        at = min(max(at, 0.0), extent - 1.0)
+    if padding == "reflection" and not low <= at <= high:
+        at = _bounced(at, low, high)
+    first = int(np.floor(at))
+    if mode == "nearest":
+        found = [(at, 1.0)]
+    else:
+        reach, kernel = (1, _hat) if mode == "bilinear" else (2, _keys)
+        found = [(float(i), kernel(at - i)) for i in range(first - reach + 1, first + reach + 1)]
+    result = []
+    for place, weight in found:
+        if padding == "zeros" and not 0 <= place <= extent - 1:
+            continue
+        if padding == "reflection" and not low <= place <= high:
+            place = _bounced(place, low, high)
+        result.append((int(min(max(place, 0), extent - 1)), weight))
+    return result
+
+
+def read_pairs(image: Array, axes: Sequence[Pairs]) -> Array:
+    """(channels,) of an image (channels, extents...): the weighted sum of the elements."""
+    total = np.zeros(image.shape[0])
+    for combination in product(*axes):
+        total += image[(slice(None), *(i for i, _ in combination))] * prod(w for _, w in combination)
+    return total
