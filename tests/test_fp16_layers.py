@@ -27,12 +27,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def without_cancelled(step: Step, inputs: list[Array | None], got: Array, want: Array) -> Array:
-    """`got`, with what is wanted where it is a product whose terms cancel down to what an fp32 accumulator is off by."""
-    if step.kernel not in ("conv", "conv_transpose", "matmul"):
-        return got
+    """`got`, with what is wanted where it is a product (or a weighted sum) whose terms cancel down to what an fp32 accumulator is off by."""
     node = step.node
-    bare = apply(OPS[node.op], node.inputs[:3], {**node.attrs, "epilogue": ()})[0].node
-    terms = evaluate(bare, [None if x is None else np.abs(x) for x in inputs[:3]])[0].astype(np.float64)
+    if step.kernel in ("conv", "conv_transpose", "matmul"):
+        bare = apply(OPS[node.op], node.inputs[:3], {**node.attrs, "epilogue": ()})[0].node
+        terms = evaluate(bare, [None if x is None else np.abs(x) for x in inputs[:3]])[0].astype(np.float64)
+    elif step.kernel == "scaled_dot_product_attention":
+        query, key, value, mask = inputs
+        terms = evaluate(node, [query, key, np.abs(value), mask])[0].astype(np.float64)  # type: ignore[arg-type]
+        scores = np.abs(query).astype(float) @ np.abs(key).astype(float).swapaxes(-1, -2)  # type: ignore[arg-type, union-attr]
+        terms *= 1 + abs(node.attrs["scale"]) * scores.max(initial=0)  # an error in a score is one of its weight
+    else:
+        return got
     with np.errstate(invalid="ignore"):
         off = np.abs(got.astype(np.float64) - want)
     return np.where(off <= ACCUMULATOR * terms, want, got)

@@ -5,6 +5,7 @@
 
 namespace hexane::cpu {
 
+std::span<const Kernel> attention_table();
 std::span<const Kernel> binary_table();
 std::span<const Kernel> cast_table();
 std::span<const Kernel> channel_norm_table();

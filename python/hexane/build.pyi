@@ -398,9 +398,16 @@ def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
     """x @ weight.T + bias, weight (out, in)."""
 
 def scaled_dot_product_attention(
-    query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *, scale: float = ..., causal: bool = ...
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None = None,
+    *,
+    scale: float = ...,
+    causal: bool = ...,
+    zero_hidden: bool = ...,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True."""
+    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True; with zero_hidden, NaN weights (every key is hidden) are 0."""
 
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
     """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""

@@ -8,7 +8,7 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.ops.reduce import softmax
-from hexane.ops.spec import Case, Op, Shape, broadcast, flag, floating, number
+from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
 Array = Any
 
@@ -71,34 +71,21 @@ def _attention_dtype(query: Any, key: Any, value: Any, mask: Any = None, **_: An
     return d
 
 
-def _scale(query: Shape, scale: float) -> float:
-    return scale if scale != 0 else 1 / math.sqrt(query[-1])
+def _explicit_scale(types: Any, attrs: dict[str, Any]) -> dict[str, Any]:
+    depth = types[0].shape[-1] if types[0].rank else 1
+    return {**attrs, "scale": attrs["scale"] or 1 / math.sqrt(max(depth, 1))}
 
 
 def _attention(
-    query: Array, key: Array, value: Array, mask: Array | None = None, scale: float = 0.0, causal: bool = False
+    query: Array, key: Array, value: Array, mask: Array | None, scale: float, causal: bool, zero_hidden: bool
 ) -> Array:
-    scores = np.matmul(query, np.swapaxes(key, -1, -2)) * _scale(query.shape, scale)
+    scores = np.matmul(query, np.swapaxes(key, -1, -2)) * scale
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
-    return np.matmul(softmax(scores, -1), value)
-
-
-def _expand_attention(
-    b: Any, query: Any, key: Any, value: Any, mask: Any = None, scale: float = 0.0, causal: bool = False
-) -> Any:
-    """The scale goes onto the query, whose rows are fewer than the scores'."""
-    kind = query.dtype.numpy
-    scaled = b.linear_activation(query, alpha=_scale(query.shape, scale))
-    scores = b.matmul(scaled, key, transpose_y=True)
-    lowest = np.array(-np.inf, kind)
-    if causal:
-        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, b.const(lowest))
-    if mask is not None:
-        scores = b.select(mask, scores, b.const(lowest)) if mask.dtype is BOOL else b.add(scores, mask)
-    return b.matmul(b.softmax(scores, axis=len(scores.shape) - 1), value)
+    weights = softmax(scores, -1)
+    return np.matmul(np.where(np.isnan(weights), 0, weights) if zero_hidden else weights, value)
 
 
 def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:
@@ -159,11 +146,20 @@ OPS = (
     ),
     Op(
         name="scaled_dot_product_attention",
-        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True.",
-        inputs=("query", "key", "value", "mask?"), attrs={"scale": number(0.0), "causal": flag(False)},
-        shape=_attention_shape, dtype=_attention_dtype, expand=_expand_attention, ref=_attention,
-        cases=(Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
-               Case(((2, 5, 8), (2, 5, 8), (2, 5, 8), (5, 5)), {"scale": 0.25, "causal": True})),
+        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True; "
+        "with zero_hidden, NaN weights (every key is hidden) are 0.",
+        inputs=("query", "key", "value", "mask?"),
+        attrs={"scale": number(0.0), "causal": flag(False), "zero_hidden": flag(False)},
+        shape=_attention_shape, dtype=_attention_dtype, check=(finite("scale"),), canonical=_explicit_scale,
+        kernel="scaled_dot_product_attention", ref=_attention,
+        cases=(
+            Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
+            Case(((2, 5, 8), (2, 5, 8), (2, 5, 8), (5, 5)), {"scale": 0.25, "causal": True}),
+            Case(((2, 2, 3, 4, 8), (2, 1, 1, 37, 8), (2, 1, 1, 37, 17), (4, 37)), dtypes=("fp32", "fp32", "fp32", "bool")),
+            Case(((6, 1, 16), (6, 33, 16), (6, 33, 16), (33,)), dtypes=("fp32", "fp32", "fp32", "bool")),
+            Case(((5, 19, 3), (70, 3), (70, 20), (5, 1, 70))),
+            Case(((2, 9, 4), (2, 3, 4), (2, 3, 4), (9, 3)), {"zero_hidden": True}, dtypes=("fp32", "fp32", "fp32", "bool")),
+        ),
     ),
     Op(
         name="rotary_embedding",
