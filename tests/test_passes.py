@@ -21,6 +21,7 @@ from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
 from hexane.passes.fold_pad import fold_pad
 from hexane.passes.fp16 import to_fp16
+from hexane.passes.fuse_attention import fuse_attention
 from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
 from hexane.passes.fuse_epilogue import fuse_epilogue
@@ -30,6 +31,7 @@ from hexane.passes.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.passes.group_heads import group_heads
 from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.pipeline import lower, passes
@@ -92,6 +94,40 @@ def attention() -> hx.Tensor:
     return hx.transpose(q, perm=(0, 2, 1, 3)) @ hx.transpose(k, perm=(0, 2, 3, 1))
 
 
+def heads(name: str, rows: int = 5, columns: int = 4, dtype: str = "fp32") -> hx.Tensor:
+    return hx.input(name, (2, 2, rows, columns), dtype)
+
+
+def weighted(
+    scores: Callable[[hx.Tensor], hx.Tensor] = lambda s: s * 0.5,
+    weights: Callable[[hx.Tensor], hx.Tensor] = lambda w: w,
+    dtype: str = "fp32",
+    axis: int = -1,
+) -> hx.Tensor:
+    """softmax(scores(q @ k')) @ v"""
+    q, k, v = heads("q", dtype=dtype), heads("k", 3, dtype=dtype), heads("v", 3, dtype=dtype)
+    product = q @ hx.transpose(k, perm=(0, 1, 3, 2))
+    return weights(hx.softmax(scores(product), axis=axis)) @ v
+
+
+def hidden(value: float, keep: bool = True) -> Callable[[hx.Tensor], hx.Tensor]:
+    mask, lowest = hx.input("mask", (5, 3), "bool"), np.float32(value)
+    return lambda s: hx.select(mask, s, lowest) if keep else hx.select(mask, lowest, s)
+
+
+def repeated(name: str, axis: int = 2) -> hx.Tensor:
+    x = hx.input(name, (2, 2, 3, 4))
+    shape = [2, 2, 3, 4]
+    shape.insert(axis, 1)
+    x = hx.reshape(x, shape=tuple(shape))
+    shape[axis] = 3
+    return hx.reshape(hx.broadcast_to(x, shape=tuple(shape)), shape=(2, 6, 3, 4))
+
+
+def grouped(mask: hx.Tensor | None = None, axis: int = 2) -> hx.Tensor:
+    return hx.scaled_dot_product_attention(hx.input("q", (2, 6, 5, 4)), repeated("k", axis), repeated("v"), mask)
+
+
 def normed(y: hx.Tensor, axis: int = 1) -> hx.Tensor:
     channels = y.shape[axis]
     params = normal(channels), rng.uniform(0.5, 2, channels).astype(np.float32), normal(channels), normal(channels)
@@ -151,6 +187,48 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         fuse_rms_norm,
         lambda: (lambda y: [y * normal(4), hx.exp(y)])((lambda x: x * hx.inverse(hx.sqrt(mean_square(x))))(block())),
     ),
+    "fuse_attention": (fuse_attention, weighted),
+    "fuse_attention_masked": (fuse_attention, lambda: weighted(lambda s: hx.input("mask", (2, 1, 1, 3)) + s / 2.0)),
+    "fuse_attention_that_keeps": (fuse_attention, lambda: weighted(hidden(-math.inf))),
+    "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
+    "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
+    "fuse_attention_scaled_before": (
+        fuse_attention,
+        lambda: hx.softmax((heads("q") * 0.5) @ (0.25 * hx.transpose(heads("k"), perm=(0, 1, 3, 2))))
+        @ hx.transpose(heads("v", 4, 5), perm=(0, 1, 3, 2)),
+    ),
+    "fuse_attention_of_transposed_operands": (
+        fuse_attention,
+        lambda: hx.matmul(
+            hx.softmax(hx.matmul(heads("q", 4, 5) / 2.0, heads("k"), transpose_x=True, transpose_y=True)),
+            heads("v", 4, 5), transpose_y=True,
+        ),
+    ),
+    "fuse_attention_between_reshapes": (
+        fuse_attention,
+        lambda: (lambda k: hx.softmax(heads("q") @ hx.reshape(hx.transpose(k, perm=(0, 2, 1)), shape=(2, 2, 4, 5))))(
+            hx.reshape(heads("k"), shape=(4, 5, 4))
+        ) @ heads("v"),
+    ),
+    "fuse_attention_without_nan": (
+        fuse_attention, lambda: weighted(hidden(-math.inf), lambda w: hx.select(w != w, np.float32(0), w))
+    ),
+    "fuse_attention_without_hidden_rows": (
+        fuse_attention,
+        lambda: weighted(weights=lambda w: hx.select(hx.input("empty", (5, 1), "bool"), np.float32(0), w)),
+    ),
+    "fuse_attention_twice": (
+        fuse_attention, lambda: (lambda y: hx.softmax(y @ hx.transpose(y, perm=(0, 1, 3, 2)) * 0.5) @ y)(weighted())
+    ),
+    "fuse_attention_shared": (
+        fuse_attention,
+        lambda: (lambda q, k, v: [
+            hx.softmax(hx.matmul(q * 0.5, k, transpose_y=True)) @ v, hx.softmax(hx.matmul(q * 0.5, v, transpose_y=True)) @ v, k
+        ])(heads("q"), heads("k"), heads("v")),
+    ),
+    "group_heads": (group_heads, grouped),
+    "group_heads_under_a_mask": (group_heads, lambda: grouped(hx.input("mask", (2, 1, 5, 3)))),
+    "group_heads_under_masks": (group_heads, lambda: grouped(hx.input("mask", (6, 1, 3), "bool"))),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
     "cancel_transposes": (
         cancel, lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0)))
@@ -186,6 +264,10 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         ],
     ),
     "cancel_neutral_numbers": (cancel, lambda: np.ones((3, 1), "f") * block() / 1.0 - 0.0),
+    "cancel_choices": (
+        cancel,
+        lambda: [hx.select(np.ones((3, 1), bool), block(), 0.0), hx.select(np.zeros((), bool), 0.0, block(name="y"))],
+    ),
     "cancel_limits": (
         cancel,
         lambda: (lambda x: [
@@ -279,6 +361,51 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "an_rms_norm_of_cubes": (
         fuse_rms_norm, lambda: (lambda x: x / hx.sqrt(hx.reduce_mean(hx.pow(x, 3.0), axes=(2,))))(block())
     ),
+    "attention_whose_scores_are_shared": (
+        fuse_attention, lambda: (lambda s: [hx.softmax(s) @ heads("v"), hx.exp(s)])(heads("q") @ heads("k", 4, 5))
+    ),
+    "attention_whose_weights_are_an_output": (
+        fuse_attention, lambda: (lambda w: [w @ heads("v"), w])(hx.softmax(heads("q") @ heads("k", 4, 5)))
+    ),
+    "attention_whose_product_is_shared": (
+        fuse_attention, lambda: (lambda s: [hx.softmax(s * 0.5) @ heads("v"), s])(heads("q") @ heads("k", 4, 5))
+    ),
+    "attention_over_queries": (fuse_attention, lambda: weighted(axis=-2)),
+    "attention_with_a_scale_that_is_computed": (
+        fuse_attention, lambda: weighted(lambda s: s * hx.input("scale", (1,)))
+    ),
+    "attention_with_scales_of_keys": (fuse_attention, lambda: weighted(lambda s: s * normal(3))),
+    "attention_of_scale_zero": (fuse_attention, lambda: weighted(lambda s: s * 0.0)),
+    "attention_with_a_scaled_mask": (
+        fuse_attention, lambda: weighted(lambda s: (s + hx.input("mask", (5, 3))) * 0.5)
+    ),
+    "attention_with_a_mask_that_widens": (
+        fuse_attention, lambda: weighted(lambda s: s + hx.input("mask", (3, 1, 1, 5, 3)))
+    ),
+    "attention_hidden_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-1e9))),
+    "attention_of_fp16_hidden_by_a_number": (
+        fuse_attention,
+        lambda: weighted(lambda s: hx.select(hx.input("mask", (5, 3), "bool"), s, np.float16(-65504)), dtype="fp16"),
+    ),
+    "attention_with_a_choice_of_weights": (
+        fuse_attention,
+        lambda: weighted(weights=lambda w: hx.select(hx.input("which", (5, 3), "bool"), np.float32(0), w)),
+    ),
+    "attention_with_weights_for_nan": (
+        fuse_attention, lambda: weighted(weights=lambda w: hx.select(w != w, np.float32(1), w))
+    ),
+    "attention_with_a_bias": (
+        fuse_attention, lambda: hx.matmul(hx.softmax(heads("q") @ heads("k", 4, 5)), heads("v"), normal(4))
+    ),
+    "attention_of_values_that_widen": (
+        fuse_attention, lambda: hx.softmax(hx.input("q", (5, 4)) @ hx.input("k", (4, 5))) @ heads("v")
+    ),
+    "heads_that_do_not_repeat": (
+        group_heads, lambda: hx.scaled_dot_product_attention(heads("q"), heads("k"), heads("v"))
+    ),
+    "heads_that_repeat_in_turns": (group_heads, lambda: grouped(axis=1)),
+    "a_choice_that_widens": (cancel, lambda: hx.select(np.ones((2, 3), bool), hx.input("x", (3,)), 0.0)),
+    "a_choice_of_both": (cancel, lambda: hx.select(np.array([True, False, True]), hx.input("x", (3,)), 0.0)),
     "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
     "two_transposes_of_one_tensor": (
         cancel, lambda: (lambda x: [hx.transpose(x, perm=(0, 2, 1)), hx.transpose(x, perm=(1, 2, 0))])(block())

@@ -12,6 +12,7 @@ from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
 from hexane.passes.fold_pad import fold_pad
 from hexane.passes.fp16 import to_fp16
+from hexane.passes.fuse_attention import fuse_attention
 from hexane.passes.fuse_bias import fuse_bias
 from hexane.passes.fuse_clip import fuse_clip
 from hexane.passes.fuse_epilogue import fuse_epilogue
@@ -21,6 +22,7 @@ from hexane.passes.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.passes.group_heads import group_heads
 from hexane.passes.place import place
 from hexane.passes.save_states import save_states
 from hexane.passes.split_conv_3d import split_conv_3d
@@ -51,6 +53,9 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fuse_layer_norm", fuse_layer_norm),
         Pass("fuse_rms_norm", fuse_rms_norm),
         Pass("fuse_silu", fuse_silu),
+        # Before precision drops and scales become weights: what it reads is as the model writes it.
+        Pass("fuse_attention", fuse_attention),
+        Pass("group_heads", group_heads),
         Pass("fuse_clip", fuse_clip),
         # Before precision drops: weights are scaled in fp64 and rounded once.
         Pass("fold_batch_norm", fold_batch_norm),

@@ -20,7 +20,8 @@ def cancel(graph: Graph) -> Graph:
 
     Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another become
     one or none; transposes that move nothing, slices of everything, joins of one tensor, broadcasts to the same shape,
-    x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. Of two limits the first may not have another reader.
+    x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. A select whose condition is the same everywhere becomes
+    what it takes. Of two limits the first may not have another reader.
     """
     counts = use_counts(graph)
 
@@ -30,7 +31,9 @@ def cancel(graph: Graph) -> Graph:
             return None
         if node.op == "concat":
             return _joined(node, inputs)
-        if len(inputs) == 2:
+        if node.op == "select":
+            found = _taken(node, inputs)
+        elif len(inputs) == 2:
             found = _without_neutral(node, inputs)
         elif node.op in _LIMITS:
             found = _limited(node, x, alone=counts[node.inputs[0]] == 1)  # type: ignore[index]
@@ -156,6 +159,15 @@ def _joined(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] |
     if len(kept) == 1:
         return (kept[0],)
     return apply(OPS["concat"], kept, node.attrs, node.sources) if kept and len(kept) < len(inputs) else None
+
+
+def _taken(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
+    where, a, b = inputs
+    data = where.node.data if where is not None and where.node.op == "const" else None
+    if data is None or not data.size or data.any() != data.all():
+        return None
+    taken = a if data.any() else b
+    return taken if taken is not None and taken.type == node.types[0] else None
 
 
 # What leaves every x as it is, bit for bit, and on which side it may stand.

@@ -1,0 +1,187 @@
+"""Recognises attention written out."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.dtypes import FP32
+from hexane.graph import Graph, Node, Value, constant
+from hexane.match import made_by, scalar, use_counts
+from hexane.ops import OPS, apply
+from hexane.passes.fuse_transpose import transposed
+
+_HIDES = -1e30  # in fp32 nothing is left of a score that so much or more is taken from
+
+Replaced = dict[Value | None, Value | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What values are multiplied with: the softmax of product * scale, masked."""
+
+    product: Node
+    scale: float
+    scores: Value  # product * scale
+    masked: Node | None  # reads the scores
+    softmax: Value
+    zeroed: Node | None  # reads the softmax
+
+
+def fuse_attention(graph: Graph) -> Graph:
+    """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
+
+    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed
+    by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, or choose between
+    scores and a constant that hides them: -inf or, in fp32, at most -1e30. A softmax that is NaN may become 0, and so may whole
+    rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more.
+    """
+    counts = use_counts(graph)
+    now: Replaced = {}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        now.update(zip(node.inputs, inputs, strict=True))
+        found = _weights(node, counts)
+        if found is None:
+            return None
+        x, y, value = now[found.product.inputs[0]], now[found.product.inputs[1]], inputs[1]
+        if x is None or y is None or value is None:
+            return None
+        query, query_scale = _rows(x, swap=found.product.attrs["transpose_x"])
+        key, key_scale = _rows(y, swap=not found.product.attrs["transpose_y"])
+        scale = found.scale * query_scale * key_scale
+        if not scale or not math.isfinite(scale):
+            return None
+        operands = [query, key, _swapped(value) if node.attrs["transpose_y"] else value, _mask(found, now)]
+        by_rows = found.zeroed is not None and not _chooses_nan(found.zeroed, found.softmax)
+        attrs = {"scale": scale, "zero_hidden": found.zeroed is not None and not by_rows}
+        result = apply(OPS["scaled_dot_product_attention"], operands, attrs, node.sources)
+        if not by_rows or found.zeroed is None:
+            return result
+        choice = [result[0] if v == found.softmax else now[v] for v in found.zeroed.inputs]
+        return apply(OPS["select"], choice, {}, found.zeroed.sources)
+
+    return graph.rewrite(change)
+
+
+def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
+    """Where the node multiplies values with weights."""
+    if node.op != "matmul" or node.attrs["transpose_x"] or node.attrs["epilogue"] or any(node.inputs[2:]):
+        return None
+    softmax, zeroed = made_by(node.inputs[0], "softmax"), None
+    if softmax is None:
+        zeroed = _only(node.inputs[0], counts, "select")
+        softmax = None if zeroed is None else _zeroed(zeroed)
+    if softmax is None or softmax.attrs["axis"] != softmax.types[0].rank - 1:
+        return None
+    weights = softmax.values[0]
+    readers = 3 if zeroed is not None and _chooses_nan(zeroed, weights) else 1
+    if counts[weights] != readers or weights.type.rank != node.types[0].rank:
+        return None
+    if weights.shape[:-2] != node.types[0].shape[:-2]:
+        return None
+    found, masked = _product(softmax.inputs[0], counts), None
+    if found is None:
+        masked = _only(softmax.inputs[0], counts, "add", "select")
+        for value in () if masked is None else masked.inputs:
+            found = found or _product(value, counts)
+    if found is None:
+        return None
+    product, scale, scores = found
+    if masked is not None and (scores.type != weights.type or not _hides(masked, scores)):
+        return None
+    return _Weights(product, scale, scores, masked, weights, zeroed)
+
+
+def _only(value: Value | None, counts: dict[Value, int], *ops: str) -> Node | None:
+    """What makes the value, if it is one of these and nothing else reads the value."""
+    node = made_by(value, *ops)
+    return node if node is not None and counts[node.values[0]] == 1 and not node.attrs.get("epilogue") else None
+
+
+def _product(value: Value | None, counts: dict[Value, int]) -> tuple[Node, float, Value] | None:
+    """(the product, the scale, the value), where the value is a product times a scale."""
+    inner, scale = value, 1.0
+    if value is not None and _only(value, counts, "mul", "real_div") is not None:
+        inner, scale = _unscaled(value)
+    product = _only(inner, counts, "matmul")
+    return None if value is None or product is None or any(product.inputs[2:]) else (product, scale, value)
+
+
+def _zeroed(select: Node) -> Node | None:
+    """The softmax that a select takes whole rows from, or all that is not NaN, and 0 else."""
+    where, a, b = select.inputs
+    softmax = made_by(a, "softmax") or made_by(b, "softmax")
+    if softmax is None or softmax.types != select.types or scalar(b if softmax.values[0] == a else a) != 0:
+        return None
+    rows = where is not None and (where.type.rank == 0 or where.shape[-1] == 1)
+    return softmax if rows or _chooses_nan(select, softmax.values[0]) else None
+
+
+def _chooses_nan(select: Node, softmax: Value) -> bool:
+    """Whether the select asks where the softmax is not itself, and takes it where it is."""
+    where = made_by(select.inputs[0], "equal", "not_equal")
+    place = 1 if where is not None and where.op == "equal" else 2
+    return where is not None and where.inputs == (softmax, softmax) and select.inputs[place] == softmax
+
+
+def _hides(masked: Node, scores: Value) -> bool:
+    """Whether it adds to the scores, or chooses between them and what hides them."""
+    if masked.op == "add":
+        return True
+    other = scalar(_other(masked, scores))
+    return other is not None and (other == -math.inf or (other <= _HIDES and scores.dtype is FP32))
+
+
+def _other(masked: Node, scores: Value) -> Value | None:
+    """What is added to the scores, or chosen in their place."""
+    a, b = masked.inputs[-2:]
+    return b if a == scores else a
+
+
+def _mask(found: _Weights, now: Replaced) -> Value | None:
+    """The mask as an operand: added to scores, or true where they stay."""
+    masked = found.masked
+    if masked is None:
+        return None
+    other = now[_other(masked, found.scores)]
+    assert other is not None
+    if masked.op == "add":
+        return None if other.node.op == "const" and not other.node.data.any() else other  # type: ignore[union-attr]
+    keep, where = masked.inputs[1] == found.scores, now[masked.inputs[0]]
+    if scalar(other) == -math.inf:
+        return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
+    assert other.node.data is not None
+    zero = constant(np.zeros_like(other.node.data))
+    return apply(OPS["select"], [where, zero, other] if keep else [where, other, zero], {}, masked.sources)[0]
+
+
+def _rows(value: Value, swap: bool) -> tuple[Value, float]:
+    """(x, c), where the value is x times the constant c, its last axes in the other order if they have to be."""
+    value, outer = _unscaled(value)
+    value, inner = _unscaled(_swapped(value) if swap else value)
+    return value, outer * inner
+
+
+def _unscaled(value: Value) -> tuple[Value, float]:
+    """(x, c), where the value is x times the constant c."""
+    scale = 1.0
+    while (node := made_by(value, "mul", "real_div")) is not None and not node.attrs["epilogue"]:
+        x, factor = node.inputs[0], scalar(node.inputs[1])
+        if factor is None and node.op == "mul":
+            x, factor = node.inputs[1], scalar(node.inputs[0])
+        if not factor or x is None or x.type != value.type:
+            break
+        value, scale = x, scale / factor if node.op == "real_div" else scale * factor
+    return value, scale
+
+
+def _swapped(value: Value) -> Value:
+    """The value with its last two axes in the other order."""
+    inner = made_by(value, "reshape")
+    source = inner.inputs[0] if inner is not None else None
+    if source is not None and made_by(source, "transpose") is not None and source.shape[-2:] == value.shape[-2:]:
+        shape = (*value.shape[:-2], value.shape[-1], value.shape[-2])
+        return apply(OPS["reshape"], [_swapped(source)], {"shape": shape}, value.node.sources)[0]
+    rank = value.type.rank
+    return transposed(value, (*range(rank - 2), rank - 1, rank - 2), value.node.sources)

@@ -1,0 +1,54 @@
+"""Lets attention heads share keys and values that are repeated for each of them."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+
+_MOST_AXES = 7  # one more is added
+
+
+def group_heads(graph: Graph) -> Graph:
+    """scaled_dot_product_attention(%q : (N, 8, L, E), reshape(broadcast_to(%k)), reshape(broadcast_to(%v)))  ->  scaled_dot_product_attention(%q : (N, 2, 4, L, E), %k : (N, 2, 1, S, E), %v : (N, 2, 1, S, V)), reshaped
+
+    Where the broadcasts repeat an axis behind the heads. The mask may have one head or all of them.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "scaled_dot_product_attention":
+            return None
+        query, key, value, mask = inputs
+        keys, values = _before_repeat(key), _before_repeat(value)
+        if query is None or key is None or keys is None or values is None or query.type.rank > _MOST_AXES:
+            return None
+        heads = keys.shape[-4]
+        if values.shape[-4] != heads or query.shape[-3:-2] != key.shape[-3:-2]:
+            return None
+        operands = [_grouped(query, heads), keys, values, None if mask is None else _grouped(mask, heads)]
+        result = apply(OPS[node.op], operands, node.attrs, node.sources)
+        return apply(OPS["reshape"], result, {"shape": node.types[0].shape}, node.sources)
+
+    return graph.rewrite(change)
+
+
+def _before_repeat(value: Value | None) -> Value | None:
+    """x of (.., heads, 1, rows, columns), where the value is x repeated along that axis, which is then one with the heads."""
+    inner = value
+    while (node := made_by(inner, "reshape")) is not None:
+        inner = node.inputs[0]
+    repeat = made_by(inner, "broadcast_to")
+    source = None if repeat is None else repeat.inputs[0]
+    if value is None or inner is None or source is None or source.type.rank != value.type.rank + 1:
+        return None
+    if source.type.rank < 4 or source.shape != (*inner.shape[:-3], 1, *inner.shape[-2:]):
+        return None
+    joined = (*inner.shape[:-4], inner.shape[-4] * inner.shape[-3], *inner.shape[-2:])
+    return source if value.shape == joined else None
+
+
+def _grouped(value: Value, heads: int) -> Value:
+    """The value with its axis of heads in two: those of keys, and those that share one."""
+    if value.type.rank < 3:
+        return value
+    *batch, count, rows, columns = value.shape
+    both = (1, 1) if count == 1 else (heads, count // heads)
+    return apply(OPS["reshape"], [value], {"shape": (*batch, *both, rows, columns)}, value.node.sources)[0]
