@@ -7,7 +7,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.build import FUNCTIONS
-from hexane.dtypes import DTYPES, FP32
+from hexane.dtypes import DTYPES
 from hexane.graph import Array, Graph
 from hexane.ops import OPS, Op
 from hexane.ops.spec import Case
@@ -32,15 +32,15 @@ def arrays(op: Op, case: Case) -> list[Array | None]:
     return found
 
 
-def graph_of(op: Op, case: Case, inputs: list[Array | None], half: bool = False) -> Graph:
-    """A graph of the one op; with `half`, on fp16 in place of fp32."""
+def graph_of(op: Op, case: Case, inputs: list[Array | None], swap: tuple[str, str] = ("", "")) -> Graph:
+    """A graph of the one op; `swap`: on the second dtype in place of the first."""
     tensors: list[Any] = []
     for i, array in enumerate(inputs):
         if array is None:
             tensors.append(None)
             continue
-        kind = hx.const(array).dtype
-        tensors.append(hx.input(f"x{i}", array.shape, "fp16" if half and kind is FP32 else kind))
+        kind = hx.const(array).dtype.name
+        tensors.append(hx.input(f"x{i}", array.shape, swap[1] if kind == swap[0] else kind))
     results = FUNCTIONS[op.name](*tensors, **dict(case.attrs or {}))
     return hx.graph(list(results) if isinstance(results, tuple) else results)
 

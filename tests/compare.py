@@ -2,25 +2,27 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hexane.graph import Array
 
-FP32_RELATIVE = 1e-5  # of the largest magnitude of the reference
+RELATIVE = {"float32": 1e-5, "float64": 1e-13}  # of the largest magnitude of the reference
+BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def assert_close(got: Any, want: Array) -> None:
-    """fp32 and fp64 within FP32_RELATIVE of the largest value, fp16 within 1 ulp, everything else exactly."""
+    """fp32 and fp64 within RELATIVE of the largest value, fp16 and bf16 within 1 ulp, everything else exactly."""
     got = np.asarray(got)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
-    if want.dtype == np.float16:
+    if want.dtype in (np.float16, BF16):
         assert_within_ulps(got, want, 1)
     elif want.dtype.kind == "f":
         finite = np.isfinite(want)
         np.testing.assert_array_equal(got[~finite], want[~finite])
         if finite.any():
             error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64)).max()
-            assert error <= FP32_RELATIVE * np.abs(want[finite]).max(), f"error {error}"
+            assert error <= RELATIVE[want.dtype.name] * np.abs(want[finite]).max(), f"error {error}"
     else:
         np.testing.assert_array_equal(got, want)
 
@@ -29,7 +31,7 @@ def assert_within_ulps(got: Any, want: Array, ulps: int) -> None:
     """Within so many representable numbers; NaN equals NaN."""
     got = np.asarray(got)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
-    if want.dtype.kind != "f":
+    if want.dtype.kind != "f" and want.dtype != BF16:
         np.testing.assert_array_equal(got, want)
         return
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))

@@ -20,6 +20,7 @@ NEEDED = {
     "expand": "ops without a kernel would be left",
     "split_conv_3d": "convolution kernels have at most two spatial axes",
     "channels_last": "spatial kernels read channels last only",
+    "widen": "some dtypes have no kernel",
 }
 OPTIONAL = [p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED]
 KINDS = ("fp32", "exact")

@@ -34,6 +34,7 @@ from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
 from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
+from hexane.passes.widen import widen
 from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference
@@ -324,6 +325,8 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "fuse_epilogue_residual": (epilogue, residual),
     "fuse_epilogue_elementwise": (epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
+    "widen": (widen, lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16")),
+    "widen_integers": (widen, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
 }  # fmt: skip
 
 LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
@@ -480,6 +483,8 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
     "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
     "an_activation_of_integers": (epilogue, lambda: hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32"))),
+    "a_dtype_that_has_a_kernel": (widen, lambda: hx.relu(block("fp16")) * 2.0),
+    "a_dtype_without_a_wider_one": (widen, lambda: hx.relu(block("fp64"))),
 }  # fmt: skip
 
 

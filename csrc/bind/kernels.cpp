@@ -94,6 +94,18 @@ std::vector<double> run_kernel(const std::string& name, std::vector<MaybeArray> 
   return seconds;
 }
 
+bool has_kernel(const std::string& name, const std::vector<std::optional<std::string>>& inputs,
+                const std::vector<std::optional<std::string>>& outputs) {
+  const auto operands = [](const std::vector<std::optional<std::string>>& dtypes) {
+    std::vector<cpu::Tensor> result;
+    for (const auto& dtype : dtypes)
+      result.push_back(
+          {nullptr, dtype ? dtype_from_name(*dtype) : DType::kBool, dtype ? 0 : -1, false, 0, nullptr, nullptr});
+    return result;
+  };
+  return cpu::has_kernel(name, "ieee", operands(inputs), operands(outputs));
+}
+
 }  // namespace
 
 void register_kernels(py::module_& m) {
@@ -106,6 +118,7 @@ void register_kernels(py::module_& m) {
                              py::arg("accepts") = k.accepts));
     return rows;
   });
+  m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"));
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;

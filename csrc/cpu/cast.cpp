@@ -5,6 +5,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "core/bf16.h"
 #include "core/fp16.h"
 #include "cpu/elementwise.h"
 #include "cpu/loop.h"
@@ -12,10 +13,6 @@
 
 namespace hexane::cpu {
 namespace {
-
-struct bf16 {
-  uint16_t bits;
-};
 
 template <class T>
 constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, fp16> || std::is_same_v<T, bf16>;
@@ -41,19 +38,11 @@ float sticky_float(int64_t x) {
   return x < 0 ? -sticky_float(0 - static_cast<uint64_t>(x)) : sticky_float(static_cast<uint64_t>(x));
 }
 
-bf16 to_bf16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  if (x != x) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
-  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
-
 // The value as a type that C++ can compute with: fp32, fp64 or an integer.
 template <class T>
 auto value(T x) {
-  if constexpr (std::is_same_v<T, fp16>)
+  if constexpr (std::is_same_v<T, fp16> || std::is_same_v<T, bf16>)
     return to_float(x);
-  else if constexpr (std::is_same_v<T, bf16>)
-    return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
   else
     return x;
 }

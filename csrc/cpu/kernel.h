@@ -112,6 +112,10 @@ std::span<const std::span<const Kernel>> kernel_tables();
 // The row for these operands; throws Error naming what there is if there is none.
 const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call);
 
+// Whether there is one, for operands of these dtypes; an absent one is not looked at.
+bool has_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs);
+
 // Kernels whose output can be cut along every axis, one row at a time, best the outermost axis that is not 1.
 void cut_every_axis(const Call& call, Cuts& cuts);
 

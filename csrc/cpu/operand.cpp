@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/bf16.h"
 #include "core/fp16.h"
 
 namespace hexane::cpu {
@@ -74,7 +75,7 @@ uint64_t scalar_bits(const char* kernel, DType dtype, double value) {
     const double whole = std::trunc(value);
     if (!(whole >= low && whole < high))
       fail(kernel, "value: got ", value, ", need what ", info(dtype).name, " can hold");
-    return static_cast<uint64_t>(static_cast<int64_t>(whole));
+    return whole < 0 ? static_cast<uint64_t>(static_cast<int64_t>(whole)) : static_cast<uint64_t>(whole);
   };
   switch (dtype) {
     case DType::kBool:
@@ -83,16 +84,28 @@ uint64_t scalar_bits(const char* kernel, DType dtype, double value) {
       return integer(-0x1p7, 0x1p7);
     case DType::kUint8:
       return integer(0, 0x1p8);
+    case DType::kInt16:
+      return integer(-0x1p15, 0x1p15);
+    case DType::kUint16:
+      return integer(0, 0x1p16);
     case DType::kInt32:
       return integer(-0x1p31, 0x1p31);
+    case DType::kUint32:
+      return integer(0, 0x1p32);
     case DType::kInt64:
       return integer(-0x1p63, 0x1p63);
+    case DType::kUint64:
+      return integer(0, 0x1p64);
     case DType::kFp16:
       return to_fp16(static_cast<float>(value)).bits;
+    case DType::kBf16:
+      return to_bf16(static_cast<float>(value)).bits;
     case DType::kFp32:
       return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case DType::kFp64:
+      return std::bit_cast<uint64_t>(value);
     default:
-      fail(kernel, "dtype: got ", info(dtype).name, ", need bool, int8, uint8, int32, int64, fp16 or fp32");
+      fail(kernel, "dtype: got ", info(dtype).name, ", need one of whole bytes, of 16 bits or more if floating");
   }
 }
 

@@ -56,18 +56,32 @@ std::string signature(const Call& call) {
   return text;
 }
 
+const Kernel* matching_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+                              std::span<const Tensor> outputs) {
+  for (const auto table : kernel_tables())
+    for (const Kernel& kernel : table) {
+      if (kernel.name != name || kernel.numerics != numerics) continue;
+      const std::string_view dtypes = kernel.dtypes;
+      const size_t arrow = dtypes.find("->");
+      if (side_matches(dtypes.substr(0, arrow), inputs) && side_matches(dtypes.substr(arrow + 2), outputs))
+        return &kernel;
+    }
+  return nullptr;
+}
+
 }  // namespace
 
+bool has_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+                std::span<const Tensor> outputs) {
+  return matching_kernel(name, numerics, inputs, outputs) != nullptr;
+}
+
 const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call) {
+  if (const Kernel* found = matching_kernel(name, numerics, call.inputs, call.outputs)) return *found;
   std::string candidates;
   for (const auto table : kernel_tables())
     for (const Kernel& kernel : table) {
       if (kernel.name != name) continue;
-      const std::string_view dtypes = kernel.dtypes;
-      const size_t arrow = dtypes.find("->");
-      if (kernel.numerics == numerics && side_matches(dtypes.substr(0, arrow), call.inputs) &&
-          side_matches(dtypes.substr(arrow + 2), call.outputs))
-        return kernel;
       candidates += std::string(candidates.empty() ? "" : "; ") + kernel.dtypes;
       if (kernel.numerics != numerics) candidates += std::string(" (") + kernel.numerics + ")";
     }

@@ -21,6 +21,9 @@ class KernelRow(TypedDict):
 def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
 
+def has_kernel(name: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
+    """Whether a kernel of this name takes and gives these dtypes; None: an operand that is absent."""
+
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
 

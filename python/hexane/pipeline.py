@@ -27,6 +27,7 @@ from hexane.passes.place import place
 from hexane.passes.save_states import save_states
 from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
+from hexane.passes.widen import widen
 from hexane.program import Program
 from hexane.targets import Target
 
@@ -61,10 +62,10 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fold_batch_norm", fold_batch_norm),
         Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
-        # A convolution that is not in pieces yet takes batch norms, pads and biases.
-        Pass("split_conv_3d", split_conv_3d),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
+        # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
+        Pass("split_conv_3d", split_conv_3d),
         # Casts to what has become fp16 do nothing now, and pieces brought reshapes of their own.
         Pass("cancel_again", cancel),
         Pass("channels_last", channels_last, target.channels_last),
@@ -76,6 +77,8 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fuse_epilogue", lambda graph: fuse_epilogue(graph, target)),
         # When nothing moves any more: a reader may have come to need the update as well.
         Pass("save_states", save_states),
+        # Last, so that what is fused is rounded once.
+        Pass("widen", widen),
     ]
 
 

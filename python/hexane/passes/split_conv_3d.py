@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hexane.dtypes import FP32
+from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
 from hexane.ops.conv import pairs
 from hexane.passes.expand import Emit
@@ -11,17 +11,18 @@ from hexane.passes.expand import Emit
 def split_conv_3d(graph: Graph) -> Graph:
     """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
 
-    Each with depth folded into the batch, in fp32, rounded once at the end to the model's dtype. Channels first only.
+    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels first only.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op != "conv" or node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
             return None
         b = Emit(node.sources)
-        wide = [None if v is None or v.dtype is FP32 else b.cast(v, dtype=FP32) for v in inputs]
+        carried = FP64 if node.types[0].dtype is FP64 else FP32
+        wide = [None if v is None or v.dtype is carried else b.cast(v, dtype=carried) for v in inputs]
         operands = [w if w is not None else v for w, v in zip(wide, inputs, strict=True)]
         total = _sum_of_taps(b, node.types[0].shape, operands, node.attrs)
-        return (total if node.types[0].dtype is FP32 else b.cast(total, dtype=node.types[0].dtype),)
+        return (total if total.dtype is node.types[0].dtype else b.cast(total, dtype=node.types[0].dtype),)
 
     return graph.rewrite(change)
 

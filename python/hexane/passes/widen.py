@@ -1,0 +1,66 @@
+"""Computes in a wider dtype what no kernel takes in its own: bf16 in fp32, small integers in larger ones."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
+
+from hexane import _core
+from hexane.dtypes import DTYPES, DType
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS, Op, apply
+from hexane.ops.fold import fold_node
+
+# Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
+WIDER: Mapping[str, tuple[str, ...]] = {
+    "bf16": ("fp32",),
+    "fp16": ("fp32",),
+    "int8": ("int16", "int32", "int64"),
+    "uint8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "uint16": ("int32", "int64"),
+    "int32": ("int64",),
+    "uint32": ("int64",),
+}
+
+Dtypes = tuple[str | None, ...]
+
+
+def widen(graph: Graph) -> Graph:
+    """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
+
+    Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        op = OPS.get(node.op)
+        if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
+            return None
+        found = _wider(op.kernel, tuple(v and v.dtype.name for v in inputs), tuple(t.dtype.name for t in node.types))
+        return None if found is None else _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
+
+    return graph.rewrite(change)
+
+
+@lru_cache(maxsize=4096)
+def _wider(kernel: str, inputs: Dtypes, outputs: Dtypes) -> tuple[str, str] | None:
+    """A dtype among these and the wider one to put in its place, where that brings a kernel."""
+    if _core.has_kernel(kernel, inputs, outputs):
+        return None
+    for narrow in dict.fromkeys(chain(inputs, outputs)):
+        for wide in WIDER.get(narrow or "", ()):
+            swapped = [tuple(wide if d == narrow else d for d in side) for side in (inputs, outputs)]
+            if _core.has_kernel(kernel, *swapped):
+                return narrow or "", wide
+    return None
+
+
+def _widened(op: Op, node: Node, inputs: tuple[Value | None, ...], narrow: DType, wide: DType) -> tuple[Value, ...]:
+    operands = [_cast(v, wide) if v is not None and v.dtype is narrow else v for v in inputs]
+    attrs = {k: wide if v is narrow else v for k, v in node.attrs.items()}
+    results = apply(op, operands, attrs, node.sources)
+    return tuple(_cast(v, t.dtype) if v.dtype is not t.dtype else v for v, t in zip(results, node.types, strict=True))
+
+
+def _cast(value: Value, dtype: DType) -> Value:
+    made = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
+    return (fold_node(made[0].node) or made)[0]
