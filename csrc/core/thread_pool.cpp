@@ -73,8 +73,14 @@ void ThreadPool::run(int helpers, Function function, void* context) {
   context_ = context;
   const uint64_t job = (word_.load(std::memory_order_relaxed) >> 32) + 1;
   word_.store(job << 32 | static_cast<uint64_t>(helpers) * kPlace, std::memory_order_release);
-  started_.fetch_add(1, std::memory_order_release);
-  started_.notify_all();
+  // A call costs the system's time, so a sleeper is called once, however long it takes to get up. Whoever went to sleep
+  // before this job began waits for what it changes; of those that do so meanwhile one cannot tell: called again.
+  const uint32_t asleep = sleepers_.load();
+  started_.fetch_add(1);
+  if (sleepers_.load() != called_) {
+    started_.notify_all();
+    called_ = asleep;
+  }
   call(0);
   const auto nobody_inside = [this] { return (word_.load(std::memory_order_acquire) & kInside) == 0; };
   word_.fetch_and(~kPlaces, std::memory_order_acq_rel);
@@ -104,7 +110,9 @@ void ThreadPool::work() {
       word = word_.fetch_sub(1, std::memory_order_acq_rel) - 1;
     }
     const auto changed = [&] { return started_.load(std::memory_order_acquire) != seen; };
-    if (!spin_until(changed)) started_.wait(seen, std::memory_order_acquire);
+    if (spin_until(changed)) continue;
+    sleepers_.fetch_add(1);
+    started_.wait(seen);
   }
 }
 

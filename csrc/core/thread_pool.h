@@ -59,8 +59,10 @@ class ThreadPool {
   // What a worker has to know to enter a job, in one word: the job's number << 32 | free places << 16 | workers inside.
   // The caller closes a job by taking the free places away and waits until nobody is inside.
   std::atomic<uint64_t> word_{0};
-  std::atomic<uint32_t> started_{0};  // counts jobs; sleeping workers wait for it to change
-  Function function_ = nullptr;       // of the job; only written while nobody is inside and no place is free
+  std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
+  std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep
+  uint32_t called_ = 0;                // those of them that have been called since; guarded by leased_
+  Function function_ = nullptr;        // of the job; only written while nobody is inside and no place is free
   void* context_ = nullptr;
   std::mutex leased_;
   int num_workers_ = 0;  // guarded by leased_
