@@ -165,8 +165,10 @@ void cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   for (int axis = 0; axis + 2 < out.rank; ++axis)
     if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
-  // The operand that is cut is the one that is not read twice.
-  const bool columns_first = s.n >= s.m || s.m <= 2 * kTileRows;
+  // The operand that is cut is the one that is not read twice; but a small y, which caches hold, is better left whole,
+  // for pieces of its columns are narrow.
+  const bool small_y = s.batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
+  const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
   if (columns_first && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
   if (s.m > kTileRows) cuts.add(out.rank - 2, s.m, kTileRows);
   if (!columns_first && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
@@ -186,7 +188,7 @@ Range needs(const Call& call, int input, int axis, Range out) {
 
 int64_t cost(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  return std::max(call.outputs[0].size() * s.k / 50, s.batch_bytes * s.num_y_batches / 20) + 100;
+  return std::max(call.outputs[0].size() * s.k / 50, s.batch_bytes * s.num_y_batches / 60) + 100;
 }
 
 // Of one thread: converted rows of x | bias | a row of results, all fp32.
