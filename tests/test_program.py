@@ -269,6 +269,12 @@ def test_the_result_is_the_same_with_any_number_of_threads():
             assert np.array_equal(program.run([x])[0], x.transpose(0, 2, 1))
 
 
+def test_little_work_wakes_no_threads():
+    program = _core.Program(transposing_plan((1, 200, 200)).tobytes(), 2)
+    assert program.cost > 10_000
+    assert not any(step["parallel"] for step in program.steps)
+
+
 def in_threads(count: int, work: Any) -> None:
     errors: list[BaseException] = []
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
 constexpr int64_t kChunkCost = 4000;            // ns; in smaller pieces kernels lose more than threads win
+constexpr int64_t kParallelRun = 25000;         // ns; less work is done before a sleeping thread is up
 constexpr uint64_t kParallelWeights = 1 << 20;  // bytes from which threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
@@ -81,8 +82,12 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
     if (bases[space]) set_base(space, bases[space]);
   resolve_all();
   uint64_t scratch = 0;
-  for (const Step& step : steps_) {
-    any_parallel_ = any_parallel_ || step.chunk;
+  int64_t shared_cost = 0;
+  for (const Step& step : steps_)
+    if (step.chunk) shared_cost = std::min(shared_cost + step.cost, kMostCost);
+  any_parallel_ = shared_cost >= kParallelRun;
+  for (Step& step : steps_) {
+    if (!any_parallel_) step.chunk = 0;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
     scratch = std::max(scratch, step.shared_bytes + users * step.scratch_bytes);
