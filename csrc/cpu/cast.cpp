@@ -169,7 +169,7 @@ void run_cast(const Call& call, int axis, Range range, std::byte*, const std::by
 }
 
 constexpr Kernel kTable[] = {{"cast", "*->*", "ieee", "", 0, "strided", prepare_cast, cut_every_axis, broadcast_needs,
-                              elementwise_cost, nullptr, nullptr, nullptr, run_cast}};
+                              elementwise_cost<150>, nullptr, nullptr, nullptr, run_cast}};
 
 }  // namespace
 

@@ -208,7 +208,10 @@ Range needs(const Call& call, int input, int axis, Range out) {
 
 int64_t cost(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return call.outputs[0].size() * s.kernel_h * s.kernel_w * s.group_in / (s.depthwise ? 10 : 50) + 100;
+  const int64_t taps = s.kernel_h * s.kernel_w * s.group_in,
+                pixels = call.outputs[0].size() / std::max<int64_t>(s.out_c, 1);
+  if (s.depthwise) return pixels * s.out_c * taps / 18 + 100;
+  return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
 // How many neighbouring pixels a depthwise tile has: the last tile of a row starts early to be whole.

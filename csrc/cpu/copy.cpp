@@ -414,7 +414,7 @@ Range needs_reversed(const Call& call, int, int axis, Range out) {
   return out;
 }
 
-int64_t copy_cost(const Call& call) { return 20 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 8; }
+int64_t copy_cost(const Call& call) { return 20 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 24; }
 
 #define HEXANE_COPY(dtypes)                                                                                     \
   {                                                                                                             \

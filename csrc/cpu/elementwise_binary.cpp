@@ -174,7 +174,7 @@ void run_binary(const Call& call, int axis, Range range, std::byte*, const std::
     walk(make_loop(call, 2, axis, range), call, binary_row<T>, &state);
 }
 
-template <class Op, class T, bool kEpilogue>
+template <class Op, class T, int kPicoseconds, bool kEpilogue>
 constexpr Kernel binary_kernel() {
   return {Op::kName,
           sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
@@ -185,20 +185,20 @@ constexpr Kernel binary_kernel() {
           prepare_binary<Op, T, kEpilogue>,
           cut_every_axis,
           broadcast_needs,
-          elementwise_cost,
+          elementwise_cost<kPicoseconds>,
           nullptr,
           nullptr,
           nullptr,
           run_binary<T>};
 }
 
-#define HEXANE_BINARY(op, epilogue) \
-  binary_kernel<op##_op, float, epilogue>(), binary_kernel<op##_op, float16_t, epilogue>()
+#define HEXANE_BINARY(op, picoseconds, epilogue) \
+  binary_kernel<op##_op, float, picoseconds, epilogue>(), binary_kernel<op##_op, float16_t, picoseconds, epilogue>()
 const Kernel kTable[] = {
-    HEXANE_BINARY(add, true),      HEXANE_BINARY(sub, true),        HEXANE_BINARY(mul, true),
-    HEXANE_BINARY(real_div, true), HEXANE_BINARY(maximum, false),   HEXANE_BINARY(minimum, false),
-    HEXANE_BINARY(prelu, false),   HEXANE_BINARY(floor_div, false), HEXANE_BINARY(mod, false),
-    HEXANE_BINARY(fmod, false),    HEXANE_BINARY(pow, false),
+    HEXANE_BINARY(add, 120, true),      HEXANE_BINARY(sub, 120, true),          HEXANE_BINARY(mul, 120, true),
+    HEXANE_BINARY(real_div, 130, true), HEXANE_BINARY(maximum, 130, false),     HEXANE_BINARY(minimum, 130, false),
+    HEXANE_BINARY(prelu, 100, false),   HEXANE_BINARY(floor_div, 12000, false), HEXANE_BINARY(mod, 12000, false),
+    HEXANE_BINARY(fmod, 12000, false),  HEXANE_BINARY(pow, 4500, false),
 };
 #undef HEXANE_BINARY
 

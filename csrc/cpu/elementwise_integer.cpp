@@ -10,6 +10,7 @@
 #include "core/fp16.h"
 #include "cpu/elementwise.h"
 #include "cpu/loop.h"
+#include "cpu/operand.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -282,10 +283,18 @@ struct select_op {
   static constexpr const char* kName = "select";
 };
 
+// Of one core: most ops move bytes; divisions and powers have no vectors.
+template <class Op>
+int64_t integer_cost(const Call& call) {
+  constexpr bool kScalar = std::is_same_v<Op, real_div_op> || std::is_same_v<Op, floor_div_op> ||
+                           std::is_same_v<Op, mod_op> || std::is_same_v<Op, fmod_op> || std::is_same_v<Op, pow_op>;
+  return 20 + call.outputs[0].size() * (kScalar ? 3000 : 32 * item_bytes(call.inputs.back())) / 1000;
+}
+
 template <class Op, size_t kNumInputs, Row row>
 constexpr Kernel loop_kernel(const char* dtypes) {
   return {Op::kName,      dtypes,          "ieee",           "",      0,       "strided", prepare_loop<Op, kNumInputs>,
-          cut_every_axis, broadcast_needs, elementwise_cost, nullptr, nullptr, nullptr,   run_loop<row, kNumInputs>};
+          cut_every_axis, broadcast_needs, integer_cost<Op>, nullptr, nullptr, nullptr,   run_loop<row, kNumInputs>};
 }
 
 template <class Op, class T>
@@ -315,7 +324,7 @@ constexpr Kernel unary(const char* dtypes) {
           prepare_unary<Op, T>,
           cut_every_axis,
           broadcast_needs,
-          elementwise_cost,
+          integer_cost<Op>,
           nullptr,
           nullptr,
           nullptr,

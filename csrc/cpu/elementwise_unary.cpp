@@ -1,5 +1,6 @@
-// Unary operations on fp32 and fp16. An op is one line of the list below: its name, how many attributes it has (alpha,
-// beta), and the expression of x; from it come two kernels and the row function that epilogues use.
+// Unary operations on fp32 and fp16. An op is one line of the list below: its name, the picoseconds of an element, how
+// many attributes it has (alpha, beta), and the expression of x; from it come two kernels and the row function that
+// epilogues use.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise_unary.cpp"
 #include <hwy/foreach_target.h>
@@ -13,53 +14,53 @@
 #include "cpu/loop.h"
 #include "cpu/tables.h"
 
-#define HEXANE_UNARY_OPS(OP)                                                                                       \
-  OP(abs, 0, hn::Abs(x))                                                                                           \
-  OP(neg, 0, hn::Neg(x))                                                                                           \
-  OP(ceil, 0, hn::Ceil(x))                                                                                         \
-  OP(floor, 0, hn::Floor(x))                                                                                       \
-  OP(round, 0, hn::Round(x))                                                                                       \
-  OP(sign, 0, hn::IfThenElse(hn::Gt(hn::Abs(x), zero), hn::CopySign(one, x), x))                                   \
-  OP(sqrt, 0, hn::Sqrt(x))                                                                                         \
-  OP(rsqrt, 0, hn::Div(one, hn::Sqrt(x)))                                                                          \
-  OP(inverse, 0, hn::Div(one, x))                                                                                  \
-  OP(square, 0, hn::Mul(x, x))                                                                                     \
-  OP(exp, 0, exp(x))                                                                                               \
-  OP(exp2, 0, exp2(x))                                                                                             \
-  OP(log, 0, log(x))                                                                                               \
-  OP(erf, 0, erf(x))                                                                                               \
-  OP(sin, 0, sin(x))                                                                                               \
-  OP(cos, 0, cos(x))                                                                                               \
-  OP(tan, 0, tan(x))                                                                                               \
-  OP(asin, 0, asin(x))                                                                                             \
-  OP(acos, 0, acos(x))                                                                                             \
-  OP(atan, 0, atan(x))                                                                                             \
-  OP(sinh, 0, sinh(x))                                                                                             \
-  OP(cosh, 0, cosh(x))                                                                                             \
-  OP(tanh, 0, tanh(x))                                                                                             \
-  OP(asinh, 0, asinh(x))                                                                                           \
-  OP(acosh, 0, acosh(x))                                                                                           \
-  OP(atanh, 0, atanh(x))                                                                                           \
-  OP(sigmoid, 0, sigmoid(x))                                                                                       \
-  OP(silu, 0, silu(x))                                                                                             \
-  OP(gelu, 0, gelu(x))                                                                                             \
-  OP(gelu_tanh, 0, gelu_tanh(x))                                                                                   \
-  OP(mish, 0, mish(x))                                                                                             \
-  OP(softplus, 0, softplus(x))                                                                                     \
-  OP(softsign, 0, softsign(x))                                                                                     \
-  OP(relu, 0, at_least(x, zero))                                                                                   \
-  OP(relu6, 0, at_most(at_least(x, zero), set(6.0f)))                                                              \
-  OP(hard_swish, 0, hn::Mul(x, hn::Mul(at_most(at_least(hn::Add(x, set(3.0f)), zero), set(6.0f)), set(1 / 6.0f)))) \
-  OP(leaky_relu, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, x), x))                                         \
-  OP(elu, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x))                                         \
-  OP(celu, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Div(x, alpha))), x))                        \
-  OP(selu, 2, hn::Mul(beta, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x)))                         \
-  OP(sigmoid_hard, 2, at_most(at_least(hn::MulAdd(alpha, x, beta), zero), one))                                    \
-  OP(clip, 2, at_most(at_least(x, alpha), beta))                                                                   \
-  OP(scaled_tanh, 2, hn::Mul(alpha, tanh(hn::Mul(beta, x))))                                                       \
-  OP(thresholded_relu, 1, hn::IfThenElse(hn::Le(x, alpha), zero, x))                                               \
-  OP(threshold, 1, at_least(x, alpha))                                                                             \
-  OP(linear_activation, 2, hn::MulAdd(alpha, x, beta))
+#define HEXANE_UNARY_OPS(OP)                                                                                           \
+  OP(abs, 85, 0, hn::Abs(x))                                                                                           \
+  OP(neg, 85, 0, hn::Neg(x))                                                                                           \
+  OP(ceil, 85, 0, hn::Ceil(x))                                                                                         \
+  OP(floor, 85, 0, hn::Floor(x))                                                                                       \
+  OP(round, 85, 0, hn::Round(x))                                                                                       \
+  OP(sign, 105, 0, hn::IfThenElse(hn::Gt(hn::Abs(x), zero), hn::CopySign(one, x), x))                                  \
+  OP(sqrt, 170, 0, hn::Sqrt(x))                                                                                        \
+  OP(rsqrt, 180, 0, hn::Div(one, hn::Sqrt(x)))                                                                         \
+  OP(inverse, 105, 0, hn::Div(one, x))                                                                                 \
+  OP(square, 85, 0, hn::Mul(x, x))                                                                                     \
+  OP(exp, 165, 0, exp(x))                                                                                              \
+  OP(exp2, 165, 0, exp2(x))                                                                                            \
+  OP(log, 375, 0, log(x))                                                                                              \
+  OP(erf, 435, 0, erf(x))                                                                                              \
+  OP(sin, 440, 0, sin(x))                                                                                              \
+  OP(cos, 420, 0, cos(x))                                                                                              \
+  OP(tan, 575, 0, tan(x))                                                                                              \
+  OP(asin, 275, 0, asin(x))                                                                                            \
+  OP(acos, 360, 0, acos(x))                                                                                            \
+  OP(atan, 305, 0, atan(x))                                                                                            \
+  OP(sinh, 585, 0, sinh(x))                                                                                            \
+  OP(cosh, 505, 0, cosh(x))                                                                                            \
+  OP(tanh, 265, 0, tanh(x))                                                                                            \
+  OP(asinh, 1365, 0, asinh(x))                                                                                         \
+  OP(acosh, 1195, 0, acosh(x))                                                                                         \
+  OP(atanh, 735, 0, atanh(x))                                                                                          \
+  OP(sigmoid, 255, 0, sigmoid(x))                                                                                      \
+  OP(silu, 290, 0, silu(x))                                                                                            \
+  OP(gelu, 645, 0, gelu(x))                                                                                            \
+  OP(gelu_tanh, 530, 0, gelu_tanh(x))                                                                                  \
+  OP(mish, 325, 0, mish(x))                                                                                            \
+  OP(softplus, 985, 0, softplus(x))                                                                                    \
+  OP(softsign, 110, 0, softsign(x))                                                                                    \
+  OP(relu, 85, 0, at_least(x, zero))                                                                                   \
+  OP(relu6, 85, 0, at_most(at_least(x, zero), set(6.0f)))                                                              \
+  OP(hard_swish, 90, 0, hn::Mul(x, hn::Mul(at_most(at_least(hn::Add(x, set(3.0f)), zero), set(6.0f)), set(1 / 6.0f)))) \
+  OP(leaky_relu, 90, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, x), x))                                         \
+  OP(elu, 305, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x))                                        \
+  OP(celu, 325, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Div(x, alpha))), x))                       \
+  OP(selu, 280, 2, hn::Mul(beta, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x)))                        \
+  OP(sigmoid_hard, 85, 2, at_most(at_least(hn::MulAdd(alpha, x, beta), zero), one))                                    \
+  OP(clip, 90, 2, at_most(at_least(x, alpha), beta))                                                                   \
+  OP(scaled_tanh, 270, 2, hn::Mul(alpha, tanh(hn::Mul(beta, x))))                                                      \
+  OP(thresholded_relu, 90, 1, hn::IfThenElse(hn::Le(x, alpha), zero, x))                                               \
+  OP(threshold, 85, 1, at_least(x, alpha))                                                                             \
+  OP(linear_activation, 85, 2, hn::MulAdd(alpha, x, beta))
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
@@ -74,9 +75,10 @@ HWY_INLINE V softsign(V x) {
   return hn::IfThenElse(hn::Eq(a, set(kInfinity)), hn::CopySign(set(1.0f), x), result);
 }
 
-#define HEXANE_UNARY_FUNCTOR(op, num_attributes, expression)                            \
+#define HEXANE_UNARY_FUNCTOR(op, picoseconds, num_attributes, expression)               \
   struct op##_op {                                                                      \
     static constexpr const char* kName = #op;                                           \
+    static constexpr int kPicoseconds = picoseconds;                                    \
     static constexpr int kNumAttributes = num_attributes;                               \
     static HWY_INLINE V apply(V x, [[maybe_unused]] V alpha, [[maybe_unused]] V beta) { \
       [[maybe_unused]] const V zero = set(0.0f), one = set(1.0f);                       \
@@ -159,7 +161,7 @@ constexpr Kernel unary_kernel() {
           prepare_unary<Op>,
           cut_every_axis,
           broadcast_needs,
-          elementwise_cost,
+          elementwise_cost<Op::kPicoseconds>,
           nullptr,
           nullptr,
           nullptr,

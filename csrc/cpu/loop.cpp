@@ -94,6 +94,4 @@ Range broadcast_needs(const Call& call, int input, int axis, Range out) {
   return own < 0 || in.shape[own] == 1 ? Range{0, own < 0 ? 1 : in.shape[own]} : out;
 }
 
-int64_t elementwise_cost(const Call& call) { return call.outputs[0].size() / 2; }
-
 }  // namespace hexane::cpu

@@ -1,6 +1,8 @@
 // What the normalisations share: checks of dense operands, and the pieces of a tensor seen as (outer, channels, inner).
 #pragma once
 
+#include <algorithm>
+
 #include "cpu/operand.h"
 
 namespace hexane::cpu {
@@ -33,6 +35,11 @@ void for_outer(const Piece& piece, const F& f) {
 // Cuts along the axes before `end`.
 void cut_before(const Call& call, Cuts& cuts, int end);
 
-int64_t norm_cost(const Call& call);
+template <int kPicoseconds, int kOfRow>  // for each element, and nanoseconds for each row
+int64_t norm_cost(const Call& call) {
+  const Tensor& out = call.outputs[0];
+  const int64_t size = out.size(), row = std::max<int64_t>(out.rank ? out.shape[out.rank - 1] : 1, 1);
+  return 50 + size * kPicoseconds / 1000 + size / row * kOfRow;
+}
 
 }  // namespace hexane::cpu

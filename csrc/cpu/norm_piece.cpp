@@ -71,6 +71,4 @@ void cut_before(const Call& call, Cuts& cuts, int end) {
     if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis]);
 }
 
-int64_t norm_cost(const Call& call) { return call.outputs[0].size() / 6; }
-
 }  // namespace hexane::cpu

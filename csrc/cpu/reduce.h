@@ -39,6 +39,10 @@ void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t ou
 }
 
 Range reduce_needs(const Call& call, int input, int axis, Range out);
-int64_t reduce_cost(const Call& call);
+
+template <int kPicoseconds>  // for each element of the input
+int64_t reduce_cost(const Call& call) {
+  return 20 + call.inputs[0].size() * kPicoseconds / 1000;
+}
 
 }  // namespace hexane::cpu

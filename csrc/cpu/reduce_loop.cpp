@@ -73,6 +73,4 @@ Range reduce_needs(const Call& call, int input, int axis, Range out) {
   return same ? out : Range{0, in.shape[axis]};
 }
 
-int64_t reduce_cost(const Call& call) { return call.inputs[0].size() / 8; }
-
 }  // namespace hexane::cpu

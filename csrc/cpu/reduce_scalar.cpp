@@ -135,7 +135,7 @@ constexpr Kernel reduce_kernel(const char* dtypes) {
           prepare_reduce<Op>,
           cut_every_axis,
           reduce_needs,
-          reduce_cost,
+          reduce_cost<100>,
           nullptr,
           nullptr,
           nullptr,
@@ -205,7 +205,7 @@ void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byt
 template <class Op, class T, class Index>
 constexpr Kernel arg_kernel(const char* dtypes) {
   return {Op::kName, dtypes,          "ieee",         "axis:i keep_dims:i", sizeof(ArgAttributes),
-          "strided", prepare_arg<Op>, cut_every_axis, reduce_needs,         reduce_cost,
+          "strided", prepare_arg<Op>, cut_every_axis, reduce_needs,         reduce_cost<900>,
           nullptr,   nullptr,         nullptr,        run_arg<Op, T, Index>};
 }
 
@@ -317,7 +317,7 @@ constexpr Kernel cumsum_kernel(const char* dtypes) {
           prepare_cumsum,
           cut_other_axes,
           cumsum_needs,
-          reduce_cost,
+          reduce_cost<500>,
           nullptr,
           nullptr,
           nullptr,

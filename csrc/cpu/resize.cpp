@@ -250,7 +250,7 @@ Range resize_needs(const Call& call, int, int axis, Range out) {
 
 template <bool kLinear>
 int64_t resize_cost(const Call& call) {
-  return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 6 : 8);
+  return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 20 : 32);
 }
 
 #define HEXANE_NEAREST(dtypes)                                                                                       \

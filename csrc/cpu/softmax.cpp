@@ -117,7 +117,10 @@ Range softmax_needs(const Call& call, int, int axis, Range out) {
   return axis == softmax_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
 }
 
-int64_t softmax_cost(const Call& call) { return call.outputs[0].size() / 2; }
+int64_t softmax_cost(const Call& call) {
+  const int64_t size = call.outputs[0].size(), row = call.outputs[0].shape[softmax_axis(call)];
+  return 20 + size * 3 / 10 + size / std::max<int64_t>(row, 1) * 8;
+}
 
 int64_t softmax_scratch(const Call& call) { return call.inputs[0].shape[softmax_axis(call)] * 4; }
 
