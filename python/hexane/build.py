@@ -401,7 +401,7 @@ def _function(op: Op) -> Callable[..., Any]:
 
 _KINDS = {
     "int": "int", "float": "float", "bool": "bool", "str": "str", "ints": "int | Sequence[int]",
-    "floats": "Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object",
+    "floats": "float | Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object",
 }  # fmt: skip
 
 

@@ -307,6 +307,21 @@ def select(cond: Operand, a: Operand, b: Operand) -> Tensor:
 def cast(x: Operand, *, dtype: object) -> Tensor:
     """x as another dtype; floats truncate to integers, saturating."""
 
+def bitwise_not(x: Operand) -> Tensor:
+    """Every bit of an integer turned."""
+
+def is_nan(x: Operand) -> Tensor:
+    """True where x is not a number."""
+
+def is_inf(x: Operand, *, detect_negative: bool = ..., detect_positive: bool = ...) -> Tensor:
+    """True where x is infinite; detect_negative and detect_positive: which infinities count."""
+
+def clamped_relu(x: Operand, *, alpha: float, beta: float) -> Tensor:
+    """x where positive, else alpha * x; at most beta."""
+
+def shrink(x: Operand, *, bias: float = ..., lambd: float = ...) -> Tensor:
+    """x - bias above lambd, x + bias below -lambd, 0 between them."""
+
 def reduce_sum(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
     """The sum over axes."""
 
@@ -350,7 +365,13 @@ def log_softmax(x: Operand, *, axis: int = ...) -> Tensor:
     """x - log(sum(e^x)) along an axis."""
 
 def cumsum(x: Operand, *, axis: int = ..., exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-    """The running sum along an axis."""
+    """The running sum along an axis; exclusive: without the element itself; reverse: from the end."""
+
+def cumprod(x: Operand, *, axis: int = ..., exclusive: bool = ..., reverse: bool = ...) -> Tensor:
+    """The running product along an axis; exclusive: without the element itself; reverse: from the end."""
+
+def hardmax(x: Operand, *, axis: int = ...) -> Tensor:
+    """1 at the first maximum along an axis, else 0."""
 
 def layer_norm(
     x: Operand,
@@ -389,6 +410,20 @@ def local_response_norm(
 ) -> Tensor:
     """x / (k + alpha / size * sum of squares of `size` near channels)^beta."""
 
+def group_norm(
+    x: Operand, gamma: Operand | None = None, beta: Operand | None = None, *, num_groups: int, epsilon: float = ...
+) -> Tensor:
+    """Normalises groups of channels of x (N, C, ...) over their channels and spatial axes: (x - mean) / sqrt(variance + epsilon) * gamma + beta, gamma and beta (C,)."""
+
+def l2_norm(x: Operand, *, axes: int | Sequence[int] = ..., epsilon: float = ...) -> Tensor:
+    """x / sqrt(sum(x^2) + epsilon) over axes."""
+
+def lp_norm(x: Operand, *, p: int = ..., axis: int = ...) -> Tensor:
+    """x / sum(|x|^p)^(1/p) along an axis; 0 where that is 0."""
+
+def mean_variance_norm(x: Operand, *, axes: int | Sequence[int] = ..., epsilon: float = ...) -> Tensor:
+    """(x - mean) / (sqrt(variance) + epsilon) over axes."""
+
 def matmul(
     x: Operand, y: Operand, bias: Operand | None = None, *, transpose_x: bool = ..., transpose_y: bool = ...
 ) -> Tensor:
@@ -411,6 +446,15 @@ def scaled_dot_product_attention(
 
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
     """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
+
+def trilu(x: Operand, *, k: int = ..., upper: bool = ...) -> Tensor:
+    """The upper (or lower) triangle of matrices (..., rows, columns), other elements 0; k: the first (last) diagonal that stays, counted upwards from the main one."""
+
+def band_part(x: Operand, *, lower: int = ..., upper: int = ...) -> Tensor:
+    """Matrices (..., rows, columns) with the main diagonal, `lower` ones below and `upper` ones above it (-1: all), other elements 0."""
+
+def det(x: Operand) -> Tensor:
+    """The determinants of square matrices (..., n, n) of up to 4 rows."""
 
 def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
     """Products of tensors summed over the axes that the output leaves out, as `numpy.einsum` writes them: 'bij,bjk->bik' is a batched matrix product. '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
@@ -515,6 +559,64 @@ def avg_pool(
 ) -> Tensor:
     """The mean of each window."""
 
+def lp_pool(
+    x: Operand,
+    *,
+    p: int = ...,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+) -> Tensor:
+    """sum(|x|^p)^(1/p) of each window of x (N, C, spatial...)."""
+
+def max_pool_with_indices(
+    x: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    ceil_mode: bool = ...,
+    column_major: bool = ...,
+) -> tuple[Tensor, ...]:
+    """max_pool of x (N, C, spatial...), and which element of x, counted through all of it, each maximum is (the first one); column_major counts the last two axes the other way around."""
+
+def max_unpool(
+    x: Operand,
+    indices: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    output_shape: int | Sequence[int] = ...,
+) -> Tensor:
+    """Zeros but for the elements of x (N, C, spatial...), which lie where max_pool_with_indices of these windows found them; output_shape adds zeros at the ends."""
+
+def im2col(
+    x: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+) -> Tensor:
+    """The windows of x (N, C, spatial...) as columns (N, C * taps, windows)."""
+
+def col2im(
+    x: Operand,
+    *,
+    image_shape: int | Sequence[int],
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+) -> Tensor:
+    """Columns (N, C * taps, windows) added up at their places in an image (N, C, image_shape...): im2col backwards."""
+
+def sliding_windows(x: Operand, *, axis: int, size: int, stride: int = ...) -> Tensor:
+    """Windows of `size` along an axis, one every `stride`: (..., extent, ...) -> (..., windows, size, ...)."""
+
 def identity(x: Operand) -> Tensor:
     """x."""
 
@@ -572,6 +674,24 @@ def pixel_shuffle(x: Operand, *, upscale_factor: int) -> Tensor:
 def space_to_depth(x: Operand, *, block_size: int) -> Tensor:
     """Blocks of height and width gathered into channels."""
 
+def crop(x: Operand, *, crop_height: int | Sequence[int], crop_width: int | Sequence[int]) -> Tensor:
+    """x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns."""
+
+def center_crop_pad(x: Operand, *, shape: int | Sequence[int], axes: int | Sequence[int] = ...) -> Tensor:
+    """x cut or filled with zeros on both sides of the axes (all, if none is named) to a shape."""
+
+def slice_by_size(x: Operand, *, begin: int | Sequence[int], size: int | Sequence[int]) -> Tensor:
+    """`size` elements from `begin` on along every axis; the size -1 reaches to the end."""
+
+def flatten2d(x: Operand, *, axis: int = ...) -> Tensor:
+    """Two axes, those before `axis` and the others: flatten under its other name."""
+
+def pixel_unshuffle(x: Operand, *, downscale_factor: int) -> Tensor:
+    """(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards."""
+
+def reverse_sequence(x: Operand, lengths: Operand, *, seq_axis: int = ..., batch_axis: int = ...) -> Tensor:
+    """The first lengths[i] steps along seq_axis of each item of batch_axis turned around."""
+
 def resize_nearest_neighbor(
     x: Operand,
     *,
@@ -598,6 +718,36 @@ def resize_bilinear(
     layout: str = ...,
 ) -> Tensor:
     """An image resized: output i is interpolated at the source coordinate i * scale + offset."""
+
+def resize(
+    x: Operand,
+    *,
+    sizes: int | Sequence[int],
+    axes: int | Sequence[int] = ...,
+    mode: str = ...,
+    scales: float | Sequence[float] = ...,
+    offsets: float | Sequence[float] = ...,
+    widths: float | Sequence[float] = ...,
+    nearest_mode: str = ...,
+    cubic_coeff_a: float = ...,
+    exclude_outside: bool = ...,
+) -> Tensor:
+    """x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around i * scale + offset; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with exclude_outside."""
+
+def upsample_nearest_neighbor(
+    x: Operand, *, scale_factor_height: float = ..., scale_factor_width: float = ...
+) -> Tensor:
+    """An image (N, C, H, W) enlarged: output i reads the source at floor(i / factor)."""
+
+def upsample_bilinear(
+    x: Operand,
+    *,
+    scale_factor_height: float = ...,
+    scale_factor_width: float = ...,
+    align_corners: bool = ...,
+    half_pixel_centers: bool = ...,
+) -> Tensor:
+    """An image (N, C, H, W) enlarged by interpolation: the outermost elements correspond with align_corners, pixels' centres with half_pixel_centers, else pixels' upper left corners."""
 
 def grid_sample(
     x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...

@@ -13,18 +13,39 @@ from hexane.ops import (
     elementwise,
     index,
     linear,
+    matrix,
     norm,
+    rearrange,
     recurrent,
     reduce,
+    resize,
     sampling,
     shape,
     signal,
+    windows,
 )
 from hexane.ops.spec import Op, apply, same_bits, same_dtype
 
 __all__ = ["FAMILIES", "LEAVES", "OPS", "Op", "apply", "evaluate"]
 
-FAMILIES = (elementwise, reduce, norm, linear, einsum, recurrent, conv, shape, sampling, deform_conv, signal, index)
+FAMILIES = (
+    elementwise,
+    reduce,
+    norm,
+    linear,
+    matrix,
+    einsum,
+    recurrent,
+    conv,
+    windows,
+    shape,
+    rearrange,
+    resize,
+    sampling,
+    deform_conv,
+    signal,
+    index,
+)
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")
 

@@ -33,11 +33,6 @@ def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
     return b.slice_by_index(x, begin=begin, end=end)
 
 
-def onto(axis: int, rank: int) -> tuple[int, ...]:
-    """The shape that lays a vector along one axis."""
-    return tuple(-1 if i == axis else 1 for i in range(rank))
-
-
 def limited(count: int, dtype: np.dtype[Any]) -> None:
     """Raises Error where materialising so many elements would cost more than folding may."""
     if count * dtype.itemsize > MAX_GROWTH_BYTES:

@@ -57,7 +57,8 @@ def pairs(pad: Sequence[int]) -> Pads:
     return tuple(zip(pad[::2], pad[1::2], strict=True))
 
 
-def _canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def window_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Kernels, strides, dilations and pads of every spatial axis."""
     x = types[0]
     assert x is not None
     num = x.rank - 2
@@ -215,7 +216,7 @@ def _conv_transpose(
     return from_nchw(y, layout)
 
 
-def _pool_shape(
+def pool_shape(
     x: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool, layout: str, **_: Any
 ) -> Shape:
     batch, channels, spatial = split_shape(x, layout)
@@ -231,7 +232,7 @@ def _pool_shape(
     return join_shape(batch, channels, out, layout)
 
 
-def _pool_taps(
+def pool_taps(
     x: Array, fill: float, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool
 ) -> Any:
     """Values and padding masks of every tap, stacked on a new first axis."""
@@ -260,12 +261,12 @@ def _pool_taps(
 def _max_pool(x: Array, layout: str, **attrs: Any) -> Array:
     x = to_nchw(x, layout)
     lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
-    values, _ = _pool_taps(x, lowest, **attrs)
+    values, _ = pool_taps(x, lowest, **attrs)
     return from_nchw(values.max(axis=0), layout)
 
 
 def _avg_pool(x: Array, layout: str, exclude_padding: bool, **attrs: Any) -> Array:
-    values, regions = _pool_taps(to_nchw(x, layout), 0, **attrs)
+    values, regions = pool_taps(to_nchw(x, layout), 0, **attrs)
     counted = (regions >= (2 if exclude_padding else 1)).sum(axis=0)
     return from_nchw(values.sum(axis=0) / np.maximum(counted, 1), layout)
 
@@ -275,14 +276,14 @@ def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
 
-_WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
-_POOL = {"kernel_sizes": integers(), **_WINDOW, "ceil_mode": flag(False)}
+WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
+POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 
 OPS = (
     Op(
         name="conv", doc="Convolution (cross-correlation), optionally dilated and in groups.",
-        inputs=("x", "weight", "bias?"), attrs={**_WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
-        dtype=floating, canonical=_canonical, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_conv,
+        inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
+        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_conv,
         cases=(
             Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
             Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),
@@ -295,8 +296,8 @@ OPS = (
     Op(
         name="conv_transpose", doc="Transposed convolution: the gradient of a convolution by its input.",
         inputs=("x", "weight", "bias?"),
-        attrs={**_WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
-        shape=_conv_transpose_shape, dtype=floating, canonical=_canonical, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
+        attrs={**WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
+        shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
         epilogue=True, ref=_conv_transpose,
         cases=(
             Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
@@ -305,8 +306,8 @@ OPS = (
         ),
     ),
     Op(
-        name="max_pool", doc="The maximum of each window.", inputs=("x",), attrs={**_POOL, "layout": LAYOUT},
-        shape=_pool_shape, dtype=numeric, canonical=_canonical, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_max_pool,
+        name="max_pool", doc="The maximum of each window.", inputs=("x",), attrs={**POOL, "layout": LAYOUT},
+        shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
@@ -314,8 +315,8 @@ OPS = (
     ),
     Op(
         name="avg_pool", doc="The mean of each window.", inputs=("x",),
-        attrs={**_POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=_pool_shape, dtype=floating,
-        canonical=_canonical, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_avg_pool,
+        attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
+        canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_avg_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,

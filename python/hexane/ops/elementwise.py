@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.dtypes import BOOL
 from hexane.ops.spec import (
     Attr,
     Case,
@@ -14,6 +15,7 @@ from hexane.ops.spec import (
     broadcast,
     compare,
     element_type,
+    flag,
     floating,
     integral,
     number,
@@ -124,7 +126,30 @@ def _select_dtype(cond: Any, a: Any, b: Any) -> Any:
     return same_dtype(a, b)
 
 
+def _tested(x: Any, **_: Any) -> Any:
+    floating(x)
+    return BOOL
+
+
+def _expand_is_inf(b: Any, x: Any, detect_negative: bool, detect_positive: bool) -> Any:
+    if detect_negative and detect_positive:
+        return b.equal(b.abs(x), math.inf)
+    if detect_negative or detect_positive:
+        return b.equal(x, math.inf if detect_positive else -math.inf)
+    return b.broadcast_to(b.const(np.array(False)), shape=x.shape)
+
+
+def _is_inf(x: Array, detect_negative: bool, detect_positive: bool) -> Array:
+    return (np.isposinf(x) & detect_positive) | (np.isneginf(x) & detect_negative)
+
+
+def _expand_shrink(b: Any, x: Any, bias: float, lambd: float) -> Any:
+    inner = b.select(b.greater(x, lambd), b.sub(x, bias), b.const(np.zeros((), x.dtype.numpy)))
+    return b.select(b.less(x, -lambd), b.add(x, bias), inner)
+
+
 _ALPHA = {"alpha": number(0.01)}
+_SPECIAL = np.array([1, -math.inf, math.nan, 0, math.inf], np.float32)
 
 OPS = (
     _unary("abs", "The absolute value.", np.abs, dtype=numeric, onnx=("Abs",)),
@@ -249,5 +274,34 @@ OPS = (
         kernel_attrs=lambda types, attrs: {}, layout="elementwise", ref=_cast,
         cases=(Case(((3, 5),), {"dtype": "fp16"}), Case(((9,),), {"dtype": "int32"}, low=-9.0, high=9.0),
                Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)),
+    ),
+    Op(
+        name="bitwise_not", doc="Every bit of an integer turned.", inputs=("x",), shape=same, dtype=integral,
+        expand=lambda b, x: b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy)))), ref=np.invert,
+        onnx=("BitwiseNot",), cases=(Case(((5, 7),), dtypes=("uint8",), low=0, high=200), Case(((9,),), dtypes=("int32",))),
+    ),
+    Op(
+        name="is_nan", doc="True where x is not a number.", inputs=("x",), shape=same, dtype=_tested,
+        expand=lambda b, x: b.not_equal(x, x), ref=np.isnan, onnx=("IsNaN",), cases=(Case(arrays=(_SPECIAL,)),),
+    ),
+    Op(
+        name="is_inf", doc="True where x is infinite; detect_negative and detect_positive: which infinities count.",
+        inputs=("x",), attrs={"detect_negative": flag(True), "detect_positive": flag(True)}, shape=same, dtype=_tested,
+        expand=_expand_is_inf, ref=_is_inf, onnx=("IsInf",),
+        cases=tuple(Case(arrays=(_SPECIAL,), attrs={"detect_negative": n, "detect_positive": p})
+                    for n, p in ((True, True), (True, False), (False, False))),
+    ),
+    Op(
+        name="clamped_relu", doc="x where positive, else alpha * x; at most beta.", inputs=("x",),
+        attrs={"alpha": number(), "beta": number()}, shape=same, dtype=floating,
+        expand=lambda b, x, alpha, beta: b.minimum(b.leaky_relu(x, alpha=alpha), beta),
+        ref=lambda x, alpha, beta: np.minimum(np.where(x >= 0, x, alpha * x), beta),
+        cases=(Case(((2, 3, 17),), {"alpha": 0.1, "beta": 1.0}),),
+    ),
+    Op(
+        name="shrink", doc="x - bias above lambd, x + bias below -lambd, 0 between them.", inputs=("x",),
+        attrs={"bias": number(0.0), "lambd": number(0.5)}, shape=same, dtype=floating, expand=_expand_shrink,
+        ref=lambda x, bias, lambd: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)), onnx=("Shrink",),
+        cases=(Case(((2, 3, 17),)), Case(((9,),), {"bias": 1.5, "lambd": 1.5})),
     ),
 )  # fmt: skip

@@ -1,10 +1,13 @@
 """Normalisation over layers, batches, instances, groups, channels and vectors."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from hexane.dtypes import FP32
 from hexane.errors import Error
+from hexane.ops.compose import cast
 from hexane.ops.reduce import in_range, one_axis
 from hexane.ops.spec import (
     Attr,
@@ -93,6 +96,65 @@ def _local_response_norm(x: Array, alpha: float, beta: float, k: float, size: in
     return x / np.power(k + alpha / size * np.moveaxis(total, -1, axis), beta)
 
 
+def _group_shape(x: Shape, gamma: Shape | None, beta: Shape | None, num_groups: int, epsilon: float) -> Shape:
+    if len(x) < 3 or num_groups < 1 or x[1] % num_groups:
+        raise Error(f"num_groups: got {num_groups} for the shape {x}, need a divisor of the channels")
+    for p in (gamma, beta):
+        if p not in (None, (x[1],)):
+            raise Error(f"got a scale or shift of shape {p}, need ({x[1]},)")
+    return x
+
+
+def _expand_group_norm(b: Any, x: Any, gamma: Any, beta: Any, num_groups: int, epsilon: float) -> Any:
+    channels, rest = x.shape[1], prod(x.shape[2:])
+    y = b.reshape(x, shape=(x.shape[0], num_groups, channels // num_groups * rest))
+    y = b.reshape(b.layer_norm(y, axes=(2,), epsilon=epsilon), shape=(x.shape[0], channels, rest))
+    y = y if gamma is None else b.mul(y, b.reshape(gamma, shape=(channels, 1)))
+    y = y if beta is None else b.add(y, b.reshape(beta, shape=(channels, 1)))
+    return b.reshape(y, shape=x.shape)
+
+
+def _group_norm(x: Array, gamma: Array | None, beta: Array | None, num_groups: int, epsilon: float) -> Array:
+    groups = np.split(x, num_groups, axis=1)
+    axes = tuple(range(1, x.ndim))
+    normal = [(g - g.mean(axes, keepdims=True)) / np.sqrt(g.var(axes, keepdims=True) + epsilon) for g in groups]
+    return np.concatenate(normal, 1) * _per_channel(gamma, x.ndim, 1, 1) + _per_channel(beta, x.ndim, 1, 0)
+
+
+def _some_axes(types: Any, attrs: Any) -> dict[str, Any]:
+    return {**attrs, "axes": axis_indices(attrs["axes"], types[0].rank)}
+
+
+def _expand_l2_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    return b.mul(x, b.rsqrt(b.add(b.reduce_sum_square(x, axes=axes), epsilon)))
+
+
+def _p_norm(types: Any, attrs: Any) -> None:
+    if attrs["p"] < 1:
+        raise Error(f"p: got {attrs['p']}, need a positive integer")
+
+
+def _expand_lp_norm(b: Any, x: Any, p: int, axis: int) -> Any:
+    if p <= 2:
+        norm = b.apply(f"reduce_l{p}_norm", x, axes=(axis,))
+    else:
+        norm = b.pow(b.reduce_sum(b.pow(b.abs(x), float(p)), axes=(axis,)), 1 / p)
+    return b.select(b.equal(norm, 0.0), b.const(np.zeros((), x.dtype.numpy)), b.real_div(x, norm))
+
+
+def _lp_norm(x: Array, p: int, axis: int) -> Array:
+    norm = np.linalg.norm(x, p, axis, keepdims=True)
+    return np.divide(x, norm, out=np.zeros_like(x), where=norm != 0)
+
+
+def _expand_mean_variance_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    """In fp32: fp16 has no such epsilon."""
+    wide = cast(b, x, FP32)
+    spread = b.sub(wide, b.reduce_mean(wide, axes=axes))
+    deviation = b.sqrt(b.reduce_mean(b.square(spread), axes=axes))
+    return cast(b, b.real_div(spread, b.add(deviation, epsilon)), x.dtype)
+
+
 _EPSILON: dict[str, Attr] = {"epsilon": number(1e-5)}
 
 OPS = (
@@ -126,5 +188,33 @@ OPS = (
                               "axis": integer(1)},
         shape=same, dtype=floating, check=(in_range,), kernel="local_response_norm", canonical=one_axis,
         layout="axis", ref=_local_response_norm, cases=(Case(((2, 7, 3, 4),), {"size": 3, "alpha": 0.5}),),
+    ),
+    Op(
+        name="group_norm",
+        doc="Normalises groups of channels of x (N, C, ...) over their channels and spatial axes: (x - mean) / sqrt(variance + "
+            "epsilon) * gamma + beta, gamma and beta (C,).",
+        inputs=("x", "gamma?", "beta?"), attrs={"num_groups": integer(), **_EPSILON}, shape=_group_shape, dtype=floating,
+        check=(finite("epsilon"),), expand=_expand_group_norm, ref=_group_norm,
+        cases=(Case(((2, 6, 5, 4), (6,), (6,)), {"num_groups": 3}), Case(((1, 4, 7),), {"num_groups": 2})),
+    ),
+    Op(
+        name="l2_norm", doc="x / sqrt(sum(x^2) + epsilon) over axes.", inputs=("x",),
+        attrs={"axes": integers((-1,)), "epsilon": number(1e-6)}, shape=same, dtype=floating, check=(finite("epsilon"),),
+        canonical=_some_axes, expand=_expand_l2_norm,
+        ref=lambda x, axes, epsilon: x / np.sqrt(np.sum(x * x, axis=axes, keepdims=True) + epsilon),
+        cases=(Case(((2, 3, 17),)), Case(((2, 3, 4, 5),), {"axes": (-1, -2, -3), "epsilon": 0.1})),
+    ),
+    Op(
+        name="lp_norm", doc="x / sum(|x|^p)^(1/p) along an axis; 0 where that is 0.", inputs=("x",),
+        attrs={"p": integer(2), "axis": integer(-1)}, shape=same, dtype=floating, check=(in_range, _p_norm),
+        canonical=one_axis, expand=_expand_lp_norm, ref=_lp_norm, onnx=("LpNormalization",),
+        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"p": 1, "axis": 1}), Case(((4, 3),), {"p": 3, "axis": 0})),
+    ),
+    Op(
+        name="mean_variance_norm", doc="(x - mean) / (sqrt(variance) + epsilon) over axes.", inputs=("x",),
+        attrs={"axes": integers((0, 2, 3)), "epsilon": number(1e-9)}, shape=same, dtype=floating,
+        check=(finite("epsilon"),), canonical=_some_axes, expand=_expand_mean_variance_norm,
+        ref=lambda x, axes, epsilon: (x - np.mean(x, axes, keepdims=True)) / (np.std(x, axes, keepdims=True) + epsilon),
+        onnx=("MeanVarianceNormalization",), cases=(Case(((2, 3, 4, 5),)), Case(((3, 4),), {"axes": (-1,)})),
     ),
 )  # fmt: skip

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32, INT64
+from hexane.dtypes import FP32, INT32, INT64
 from hexane.errors import Error
+from hexane.ops.compose import cast
 from hexane.ops.spec import (
     Case,
     Op,
@@ -114,6 +115,50 @@ def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     return np.flip(total, axis) if reverse else total
 
 
+def _expand_cumprod(b: Any, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """In log2(extent) rounds: each multiplies by what lies 1, 2, 4, ... before."""
+    extent = x.shape[axis]
+
+    def shifted(v: Any, count: int) -> Any:
+        ahead = [count if i == axis else 0 for i in range(len(v.shape))]
+        return b.pad(v, begin=ahead, end=[-c for c in ahead], mode="constant", value=1.0)
+
+    y = b.reverse(x, axes=(axis,)) if reverse else x
+    if exclusive and extent:
+        y = shifted(y, 1)
+    count = 1
+    while count < extent:
+        y = b.mul(y, shifted(y, count))
+        count *= 2
+    return b.reverse(y, axes=(axis,)) if reverse else y
+
+
+def _cumprod(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    y = np.flip(x, axis) if reverse else x
+    if exclusive:
+        y = np.insert(y, 0, 1, axis).take(range(x.shape[axis]), axis)
+    total = np.cumprod(y, axis=axis, dtype=x.dtype)
+    return np.flip(total, axis) if reverse else total
+
+
+def _not_empty(types: Any, attrs: Any) -> None:
+    if types[0].shape[axis_index(attrs["axis"], types[0].rank)] == 0:
+        raise Error(f"got the shape {types[0].shape}, need at least one element along axis {attrs['axis']}")
+
+
+def _expand_hardmax(b: Any, x: Any, axis: int) -> Any:
+    index = b.reduce_argmax(x, axis=axis, keep_dims=False, dtype=INT64)
+    return cast(b, b.one_hot(index, axis=axis, depth=x.shape[axis], dtype=FP32), x.dtype)
+
+
+def _hardmax(x: Array, axis: int) -> Array:
+    y = np.zeros_like(x)
+    np.put_along_axis(y, np.argmax(x, axis, keepdims=True), 1, axis)
+    return y
+
+
+_CUMULATIVE = {"axis": integer(0), "exclusive": flag(False), "reverse": flag(False)}
+
 OPS = (
     _reduce("reduce_sum", "The sum over axes.", np.sum, numeric, "ReduceSum"),
     _reduce("reduce_mean", "The mean over axes.", np.mean, floating, "ReduceMean"),
@@ -143,9 +188,20 @@ OPS = (
         layout="axis", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
     Op(
-        name="cumsum", doc="The running sum along an axis.", inputs=("x",),
-        attrs={"axis": integer(0), "exclusive": flag(False), "reverse": flag(False)}, shape=same, dtype=numeric,
-        check=(in_range,), kernel="cumsum", canonical=one_axis, layout="axis", ref=_cumsum,
+        name="cumsum", doc="The running sum along an axis; exclusive: without the element itself; reverse: from the end.", inputs=("x",),
+        attrs=_CUMULATIVE, shape=same, dtype=numeric, check=(in_range,), kernel="cumsum", canonical=one_axis, layout="axis", ref=_cumsum,
         cases=(Case(((3, 17),), {"axis": 1}), Case(((4, 3),), {"exclusive": True, "reverse": True})),
+    ),
+    Op(
+        name="cumprod", doc="The running product along an axis; exclusive: without the element itself; reverse: from the end.",
+        inputs=("x",), attrs=_CUMULATIVE, shape=same, dtype=numeric, check=(in_range,), canonical=one_axis,
+        expand=_expand_cumprod, ref=_cumprod,
+        cases=(Case(((3, 17),), {"axis": 1}), Case(((4, 3),), {"exclusive": True, "reverse": True}),
+               Case(((5, 2),), dtypes=("int32",), low=-4, high=5)),
+    ),
+    Op(
+        name="hardmax", doc="1 at the first maximum along an axis, else 0.", inputs=("x",), attrs={"axis": integer(-1)},
+        shape=same, dtype=floating, check=(_not_empty,), canonical=one_axis, expand=_expand_hardmax, ref=_hardmax,
+        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ops that move elements: views (no copy where strides can say it), concatenation, padding, tiling, resizing."""
+"""Ops that move elements: views (no copy where strides can say it), concatenation, padding, tiling."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -8,16 +8,13 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType
-from hexane.ops.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.spec import (
-    Attr,
     Case,
     Op,
     Shape,
     axis_index,
     axis_indices,
     broadcast,
-    floating,
     integer,
     integers,
     number,
@@ -76,14 +73,16 @@ def _resolve_squeeze(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> d
     return {"axes": axes}
 
 
-def _resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """`axis` counted from the front, at most the rank."""
     rank, axis = types[0].rank, attrs["axis"]
     if not -rank <= axis <= rank:
         raise Error(f"axis: got {axis}, need {-rank}..{rank} for rank {rank}")
     return {"axis": axis + rank if axis < 0 else axis}
 
 
-def _flatten_shape(x: Shape, axis: int) -> Shape:
+def flatten_shape(x: Shape, axis: int) -> Shape:
+    """Rows of everything before the axis, columns of the rest."""
     return (prod(x[:axis]), prod(x[axis:]))
 
 
@@ -257,54 +256,6 @@ class NumPyBuilder:
         return np.transpose(x, perm)
 
 
-_RESIZE: dict[str, Attr] = {
-    "height": integer(), "width": integer(), "scale_h": number(), "scale_w": number(), "offset_h": number(0.0),
-    "offset_w": number(0.0),
-}  # fmt: skip
-
-
-def _resize_shape(x: Shape, height: int, width: int, layout: str, **_: Any) -> Shape:
-    if len(x) != 4 or height < 1 or width < 1 or 0 in x:
-        raise Error(f"got the shape {x} for {height} x {width}, need a non-empty image of rank 4")
-    batch, channels, _spatial = split_shape(x, layout)
-    return (batch, height, width, channels) if layout == "nhwc" else (batch, channels, height, width)
-
-
-def _source(size: int, out: int, scale: float, offset: float) -> Array:
-    return np.arange(out) * scale + offset
-
-
-_NEAREST: dict[str, Any] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-    "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-}
-
-
-def _resize_nearest(
-    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, mode: str,
-    layout: str,
-) -> Array:  # fmt: skip
-    x = to_nchw(x, layout)
-    rows = np.clip(_NEAREST[mode](_source(x.shape[2], height, scale_h, offset_h)), 0, x.shape[2] - 1).astype(int)
-    columns = np.clip(_NEAREST[mode](_source(x.shape[3], width, scale_w, offset_w)), 0, x.shape[3] - 1).astype(int)
-    return from_nchw(x[:, :, rows][:, :, :, columns], layout)
-
-
-def _resize_linear(
-    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, layout: str
-) -> Array:
-    x = to_nchw(x, layout)
-    for axis, out, scale, offset in ((2, height, scale_h, offset_h), (3, width, scale_w, offset_w)):
-        at = np.clip(_source(x.shape[axis], out, scale, offset), 0, x.shape[axis] - 1)
-        low = np.floor(at).astype(int)
-        high = np.minimum(low + 1, x.shape[axis] - 1)
-        weight = (at - low).reshape([-1 if i == axis else 1 for i in range(4)])
-        x = np.take(x, low, axis) * (1 - weight) + np.take(x, high, axis) * weight
-    return from_nchw(x, layout)
-
-
 def _all_axes(x: Array, axes: tuple[int, ...]) -> Array:
     return np.flip(x, axes)
 
@@ -341,9 +292,9 @@ OPS = (
     ),
     Op(
         name="flatten", doc="Two axes: those before `axis`, and the others.", inputs=("x",), attrs={"axis": integer(1)},
-        canonical=_resolve_flatten, shape=_flatten_shape, dtype=same_dtype,
-        expand=lambda b, x, axis: b.reshape(x, shape=_flatten_shape(x.shape, axis)),
-        ref=lambda x, axis: np.reshape(x, _flatten_shape(x.shape, axis)), onnx=("Flatten",),
+        canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
+        expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
+        ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
         cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),
     ),
     Op(
@@ -415,22 +366,5 @@ OPS = (
         attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype, expand=_space_to_depth,
         ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
         cases=(Case(((1, 2, 4, 6),), {"block_size": 2}),), onnx=(),
-    ),
-    Op(
-        name="resize_nearest_neighbor",
-        doc="An image resized: output i reads the source nearest to i * scale + offset.", inputs=("x",),
-        attrs={**_RESIZE, "mode": text("floor", tuple(_NEAREST)), "layout": LAYOUT}, shape=_resize_shape,
-        dtype=same_dtype, kernel="resize_nearest", layout="spatial", ref=_resize_nearest,
-        cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
-               Case(((1, 3, 4, 5),), {"height": 7, "width": 3, "scale_h": 4 / 7, "scale_w": 5 / 3, "offset_h": -0.2,
-                                      "offset_w": 1 / 3, "mode": "round_prefer_floor"})),
-    ),
-    Op(
-        name="resize_bilinear",
-        doc="An image resized: output i is interpolated at the source coordinate i * scale + offset.", inputs=("x",),
-        attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, kernel="resize_linear",
-        layout="spatial", ref=_resize_linear,
-        cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,
-                                      "offset_w": -0.25}),),
     ),
 )  # fmt: skip

@@ -290,7 +290,7 @@ _CONVERT: dict[str, Callable[[Any], AttrValue]] = {
     "bool": _flag,
     "str": _str,
     "ints": _ints,
-    "floats": lambda v: tuple(_float(x) for x in v),
+    "floats": lambda v: (_float(v),) if np.ndim(v) == 0 else tuple(_float(x) for x in v),
     "texts": _texts,
     "dtype": dtype,
     "slots": lambda v: tuple((str(k), float(a), float(b), int(i)) for k, a, b, i in v),

@@ -140,20 +140,6 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
     return result
 
 
-def is_nan(b: Builder, n: OnnxNode) -> Result:
-    return b.not_equal(n.value(0), n.value(0))
-
-
-def is_inf(b: Builder, n: OnnxNode) -> Result:
-    x = n.value(0)
-    above, below = bool(n.attrs["detect_positive"]), bool(n.attrs["detect_negative"])
-    if above and below:
-        return b.equal(b.abs(x), np.inf)
-    if above or below:
-        return b.equal(x, np.inf if above else -np.inf)
-    return b.const(np.zeros(x.shape, np.bool_))
-
-
 def dropout(b: Builder, n: OnnxNode) -> Result:
     """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
     x = n.value(0)
@@ -165,37 +151,13 @@ def dropout(b: Builder, n: OnnxNode) -> Result:
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]
 
 
-def determinant(b: Builder, n: OnnxNode) -> Result:
-    """Of matrices up to 4 x 4, by minors along the first row."""
-    x = n.value(0)
-    size = x.shape[-1] if len(x.shape) >= 2 else 0
-    if not 1 <= size <= 4 or x.shape[-2] != size:
-        raise Error(f"got the shape {x.shape}, need square matrices of 1 to 4 rows")
-
-    def at(row: int, column: int) -> Result:
-        begin, end = [0] * len(x.shape), list(x.shape)
-        begin[-2:], end[-2:] = (row, column), (row + 1, column + 1)
-        return b.reshape(b.slice_by_index(x, begin=begin, end=end), shape=x.shape[:-2])
-
-    def minor(row: int, columns: tuple[int, ...]) -> Result:
-        if len(columns) == 1:
-            return at(row, columns[0])
-        terms = [b.mul(at(row, c), minor(row + 1, tuple(k for k in columns if k != c))) for c in columns]
-        return reduce(b.add, [b.neg(term) if i % 2 else term for i, term in enumerate(terms)])
-
-    return minor(0, tuple(range(size)))
-
-
 HANDLERS = {
     "Cast": cast_to,
     "CastLike": cast_like,
     "Clip": clip,
-    "Det": determinant,
     "Dropout": dropout,
     "Gelu": gelu,
     "Gemm": gemm,
-    "IsInf": is_inf,
-    "IsNaN": is_nan,
     "MatMul": matmul,
     "Max": variadic("maximum"),
     "Mean": mean,

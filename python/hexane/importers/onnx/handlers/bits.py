@@ -1,17 +1,8 @@
 """Ops on the bits of integers."""
 
-import numpy as np
-
 from hexane.errors import Error
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
-
-
-def bitwise_not(b: Builder, n: OnnxNode) -> Result:
-    x = n.value(0)
-    if x.dtype.kind not in ("int", "uint"):
-        raise Error(f"got {x.dtype}, need integers")
-    return b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy))))
 
 
 def bit_shift(b: Builder, n: OnnxNode) -> Result:
@@ -28,5 +19,4 @@ def bit_cast(b: Builder, n: OnnxNode) -> Result:
 HANDLERS = {
     "BitCast": bit_cast,
     "BitShift": bit_shift,
-    "BitwiseNot": bitwise_not,
 }

@@ -8,7 +8,6 @@ import onnx
 
 from hexane.dtypes import DType
 from hexane.errors import Error
-from hexane.graph import Value
 from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.ops.compose import limited as limited
@@ -70,14 +69,7 @@ def eye_like(b: Builder, n: OnnxNode) -> Result:
 
 
 def trilu(b: Builder, n: OnnxNode) -> Result:
-    x: Value = n.value(0)
-    if len(x.shape) < 2:
-        raise Error(f"got the shape {x.shape}, need at least 2 axes")
-    k = n.integer(1) if n.has(1) else 0
-    limited(x.shape[-2] * x.shape[-1], np.dtype(np.bool_))
-    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
-    keep = columns - rows >= k if n.attrs["upper"] else columns - rows <= k
-    return b.select(b.const(keep), x, b.const(np.zeros((), x.dtype.numpy)))
+    return b.trilu(n.value(0), k=n.integer(1) if n.has(1) else 0, upper=bool(n.attrs["upper"]))
 
 
 def has_element(b: Builder, n: OnnxNode) -> Result:

@@ -145,15 +145,16 @@ def depth_to_space(b: Builder, n: OnnxNode) -> Result:
 
 def space_to_depth(b: Builder, n: OnnxNode) -> Result:
     """Mode CRD puts the channel before the place in its block."""
-    x, r = n.value(0), n.attrs["blocksize"]
-    y = b.space_to_depth(x, block_size=r)
-    if n.attrs.get("mode", "DCR") == "DCR":
-        return y
-    if n.attrs["mode"] != "CRD":
-        raise Error(f"mode: got {n.attrs['mode']!r}, need DCR or CRD")
-    batch, _, height, width = y.shape
-    split = b.reshape(y, shape=(batch, r * r, x.shape[1], height, width))
-    return b.reshape(b.transpose(split, perm=(0, 2, 1, 3, 4)), shape=y.shape)
+    mode = n.attrs.get("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise Error(f"mode: got {mode!r}, need DCR or CRD")
+    if mode == "CRD":
+        return b.pixel_unshuffle(n.value(0), downscale_factor=n.attrs["blocksize"])
+    return b.space_to_depth(n.value(0), block_size=n.attrs["blocksize"])
+
+
+def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
+    return b.center_crop_pad(n.value(0), shape=n.ints(1), axes=n.attrs.get("axes", ()))
 
 
 def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
@@ -162,6 +163,7 @@ def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
 
 
 HANDLERS = {
+    "CenterCropPad": center_crop_pad,
     "DepthToSpace": depth_to_space,
     "Expand": expand,
     "Pad": pad,

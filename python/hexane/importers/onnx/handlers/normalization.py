@@ -1,7 +1,5 @@
 """Normalisation over batches, layers, groups, channels."""
 
-import numpy as np
-
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.arithmetic import cast
@@ -68,16 +66,8 @@ def rms_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def group_normalization(b: Builder, n: OnnxNode) -> Result:
-    x, gamma, beta, groups = n.value(0), n.value(1), n.value(2), n.attrs["num_groups"]
-    if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups:
-        raise Error(f"num_groups: got {groups} for the shape {x.shape}, need a divisor of the channels")
-    channels = x.shape[1]
-    if gamma.shape != (channels,) or beta.shape != (channels,):
-        raise Error(f"got scale {gamma.shape} and bias {beta.shape}, need ({channels},)")
-    y = b.layer_norm(b.reshape(x, shape=(x.shape[0], groups, -1)), axes=(2,), epsilon=n.attrs["epsilon"])
-    y = b.reshape(y, shape=(x.shape[0], channels, -1))
-    y = b.add(b.mul(y, b.reshape(gamma, shape=(channels, 1))), b.reshape(beta, shape=(channels, 1)))
-    return b.reshape(y, shape=x.shape)
+    options = {"num_groups": n.attrs["num_groups"], "epsilon": n.attrs["epsilon"]}
+    return b.group_norm(n.value(0), n.value(1), n.value(2), **options)
 
 
 def local_response(b: Builder, n: OnnxNode) -> Result:
@@ -85,15 +75,6 @@ def local_response(b: Builder, n: OnnxNode) -> Result:
     if options["size"] < 1:
         raise Error(f"size: got {options['size']}, need a positive integer")
     return b.local_response_norm(n.value(0), **options)
-
-
-def lp_normalization(b: Builder, n: OnnxNode) -> Result:
-    """x / |x|_p along an axis; 0 where the norm is 0."""
-    x, p = n.value(0), n.attrs["p"]
-    if p not in (1, 2):
-        raise Error(f"p: got {p}, need 1 or 2")
-    norm = b.apply(f"reduce_l{p}_norm", x, axes=(axis_of(n.attrs["axis"], len(x.shape)),))
-    return b.select(b.equal(norm, 0.0), b.const(np.zeros((), x.dtype.numpy)), b.real_div(x, norm))
 
 
 def _onto(v: Value, x: Value) -> Value:
@@ -109,6 +90,5 @@ HANDLERS = {
     "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "LayerNormalization": layer_normalization,
-    "LpNormalization": lp_normalization,
     "RMSNormalization": rms_normalization,
 }

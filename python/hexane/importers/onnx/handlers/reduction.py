@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hexane.dtypes import BOOL, DTYPES, FP32, INT64
+from hexane.dtypes import BOOL, DTYPES, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.arithmetic import cast
@@ -102,27 +102,28 @@ def softmax(op: str) -> Handler:
 
 
 def hardmax(b: Builder, n: OnnxNode) -> Result:
-    """1 at the first maximum, else 0."""
+    """Before opset 13 all axes from `axis` on count as one."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
-    y = x if n.version >= 13 else flatten_2d(b, x, axis)
-    along = axis if n.version >= 13 else 1
-    index = b.reduce_argmax(y, axis=along, keep_dims=False, dtype=INT64)
-    hot = cast(b, b.one_hot(index, axis=along, depth=y.shape[along], dtype=FP32), x.dtype)
-    return b.reshape(hot, shape=x.shape)
+    if n.version >= 13:
+        return b.hardmax(x, axis=axis)
+    return b.reshape(b.hardmax(flatten_2d(b, x, axis), axis=1), shape=x.shape)
 
 
-def cumsum(b: Builder, n: OnnxNode) -> Result:
-    return b.cumsum(
-        n.value(0), axis=n.integer(1), exclusive=bool(n.attrs["exclusive"]), reverse=bool(n.attrs["reverse"])
-    )
+def cumulative(op: str) -> Handler:
+    def run(b: Builder, n: OnnxNode) -> Result:
+        options = {"exclusive": bool(n.attrs["exclusive"]), "reverse": bool(n.attrs["reverse"])}
+        return b.apply(op, n.value(0), axis=n.integer(1), **options)
+
+    return run
 
 
 HANDLERS = {
     **dict.fromkeys(_REDUCTIONS, reduce),
     "ArgMax": arg("reduce_argmax"),
     "ArgMin": arg("reduce_argmin"),
-    "CumSum": cumsum,
+    "CumProd": cumulative("cumprod"),
+    "CumSum": cumulative("cumsum"),
     "Hardmax": hardmax,
     "LogSoftmax": softmax("log_softmax"),
     "Softmax": softmax("softmax"),

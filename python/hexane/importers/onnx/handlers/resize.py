@@ -82,13 +82,8 @@ def resize(b: Builder, n: OnnxNode) -> Result:
         return x
     if mode == "nearest":
         out = _nearest(b, x, axes, n.attrs.get("nearest_mode", "floor"), simple=n.version < 11)
-    elif n.attrs.get("antialias", 0):
-        out = _separable(b, x, axes, _antialiased(n, mode))
-    elif mode == "linear":
-        out = _linear(b, x, axes)
-    elif mode == "cubic":
-        a, exclude = float(n.attrs["cubic_coeff_a"]), bool(n.attrs["exclude_outside"])
-        out = _separable(b, x, axes, lambda axis: _cubic_weights(axis, a, exclude))
+    elif mode in ("linear", "cubic"):
+        out = _interpolated(b, n, x, axes, mode)
     else:
         raise Error(f"mode: got {mode!r}, need nearest, linear or cubic")
     if any(axis.crops for axis in axes):
@@ -233,12 +228,6 @@ def _nearest(b: Builder, x: Value, axes: list[Axis], mode: str, simple: bool) ->
     return x
 
 
-def _linear(b: Builder, x: Value, axes: list[Axis]) -> Result:
-    if len(x.shape) == 4 and all(axis.axis >= 2 for axis in axes):
-        return b.resize_bilinear(x, **_image(x, axes))
-    return _separable(b, x, axes, _linear_weights)
-
-
 def _image(x: Value, axes: list[Axis]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "height": x.shape[2], "width": x.shape[3], "scale_h": 1.0, "scale_w": 1.0
@@ -249,76 +238,24 @@ def _image(x: Value, axes: list[Axis]) -> dict[str, Any]:
     return result
 
 
-def _separable(b: Builder, x: Value, axes: list[Axis], weights: Callable[[Axis], Array]) -> Result:
-    """Along each axis a product with a constant matrix (source, output)."""
-    for axis in axes:
-        limited(axis.extent * axis.out, x.dtype.numpy)
-        last = len(x.shape) - 1
-        perm = [i for i in range(last + 1) if i != axis.axis] + [axis.axis]
-        y = b.matmul(b.transpose(x, perm=perm), b.const(weights(axis).astype(x.dtype.numpy)))
-        x = b.transpose(y, perm=[perm.index(i) for i in range(last + 1)])
-    return x
-
-
-def _linear_weights(axis: Axis) -> Array:
-    at = np.clip(axis.exact, 0, axis.extent - 1)
-    low = np.floor(at).astype(int)
-    result = np.zeros((axis.extent, axis.out))
-    columns = np.arange(axis.out)
-    np.add.at(result, (low, columns), 1 - (at - low))
-    np.add.at(result, (np.minimum(low + 1, axis.extent - 1), columns), at - low)
-    return result
-
-
-def _antialiased(n: OnnxNode, mode: str) -> Callable[[Axis], Array]:
-    """The kernel widened by what shrinks; taps outside read the edge, or with exclude_outside count nothing."""
-    a, exclude = float(n.attrs["cubic_coeff_a"]), bool(n.attrs["exclude_outside"])
-
-    def triangle(t: Array) -> Array:
-        result: Array = np.maximum(1 - t, 0)
-        return result
-
-    def cubic(t: Array) -> Array:
-        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-        return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
-
-    if mode not in ("linear", "cubic"):
-        raise Error(f"antialias: got 1 with mode {mode!r}, need linear or cubic")
-    kernel, reach = (triangle, 1) if mode == "linear" else (cubic, 2)
-
-    def weights(axis: Axis) -> Array:
-        shrink = min(axis.scale, 1.0)
-        span = int(np.ceil(reach / shrink)) + 1
-        limited((2 * span + 1) * axis.out, np.dtype(np.float64))
-        taps = np.floor(axis.exact).astype(int) + np.arange(-span, span + 1).reshape(-1, 1)
-        found = kernel(np.abs(axis.exact - taps) * shrink)
-        if exclude:
-            found = np.where((taps >= 0) & (taps < axis.extent), found, 0.0)
-        result = np.zeros((axis.extent, axis.out))
-        columns = np.broadcast_to(np.arange(axis.out), taps.shape)
-        np.add.at(result, (np.clip(taps, 0, axis.extent - 1), columns), found / found.sum(axis=0))
-        return result
-
-    return weights
-
-
-def _cubic_weights(axis: Axis, a: float, exclude: bool) -> Array:
-    """Four taps around the coordinate; those outside read the edge, or with `exclude` count nothing."""
-    at = axis.exact
-    low = np.floor(at).astype(int)
-    columns = np.arange(axis.out)
-    result = np.zeros((axis.extent, axis.out))
-    for tap in range(-1, 3):
-        t = np.abs(at - (low + tap))
-        near = ((a + 2) * t - (a + 3)) * t * t + 1
-        far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-        weight = np.where(t <= 1, near, np.where(t < 2, far, 0.0))
-        rows = low + tap
-        if exclude:
-            weight = np.where((rows >= 0) & (rows < axis.extent), weight, 0.0)
-        np.add.at(result, (np.clip(rows, 0, axis.extent - 1), columns), weight)
-    total = result.sum(axis=0)
-    return result / np.where(total == 0, 1, total) if exclude else result
+def _interpolated(b: Builder, n: OnnxNode, x: Value, axes: list[Axis], mode: str) -> Result:
+    """antialias widens the kernel by what shrinks."""
+    widths = [max(1 / axis.scale, 1.0) for axis in axes] if n.attrs.get("antialias", 0) else []
+    options: dict[str, Any] = {}
+    if mode == "cubic":
+        options["cubic_coeff_a"] = n.attrs["cubic_coeff_a"]
+    if mode == "cubic" or widths:
+        options["exclude_outside"] = n.attrs["exclude_outside"]
+    return b.resize(
+        x,
+        sizes=[axis.out for axis in axes],
+        axes=[axis.axis for axis in axes],
+        mode=mode,
+        scales=[axis.step for axis in axes],
+        offsets=[axis.offset for axis in axes],
+        widths=widths,
+        **options,
+    )
 
 
 HANDLERS = {"Resize": resize, "Upsample": resize}

@@ -1,16 +1,11 @@
 """Convolutions and pooling."""
 
 from collections.abc import Sequence
-from math import prod
 from operator import gt
 from typing import Any
 
-import numpy as np
-
-from hexane.dtypes import INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
 
 
@@ -98,33 +93,12 @@ def _volume_transpose(
 def max_pool(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     options = _pool(n, x)
-    y = b.max_pool(x, **options)
-    return [y, _indices(b, n, x, y.shape, options)] if n.wants(1) else [y]
-
-
-def _indices(b: Builder, n: OnnxNode, x: Value, shape: Sequence[int], options: dict[str, Any]) -> Result:
-    """Where in x, all of it one line, each window's first maximum lies; storage_order 1 counts the last two axes' columns."""
-    extents, outs, num = x.shape[2:], shape[2:], len(shape) - 2
-    kernel, order = options["kernel_sizes"], n.attrs["storage_order"]
-    if x.dtype.kind != "float" or (order and num != 2) or 0 in x.shape:
+    if not n.wants(1):
+        return [b.max_pool(x, **options)]
+    order = n.attrs["storage_order"]
+    if x.dtype.kind != "float" or (order and len(x.shape) != 4):
         raise Error(f"got the output Indices for {x.type} with storage_order {order}, need floats, of two axes for 1")
-    taps, points, size = prod(kernel), prod(outs), prod(extents)
-    limited(max(taps * points, x.shape[0] * x.shape[1]), np.dtype(np.int64))
-    at, inside = np.zeros((points, taps), np.int64), np.ones((points, taps), bool)
-    spread = np.zeros((points, taps), np.int64)
-    steps = (1, extents[0]) if order else tuple(prod(extents[i + 1 :]) for i in range(num))
-    for i in range(num):
-        place = (np.indices(tuple(outs))[i].reshape(-1, 1) * options["strides"][i] - options["pad"][2 * i]
-                 + np.indices(kernel)[i].reshape(1, -1) * options["dilations"][i])  # fmt: skip
-        inside &= (place >= 0) & (place < extents[i])
-        at, spread = at * extents[i] + place, spread + place * steps[i]
-    flat = b.pad(b.reshape(x, shape=(*x.shape[:2], size)), begin=(0, 0, 0), end=(0, 0, 1), value=-np.inf)
-    windows = b.gather(flat, b.const(np.where(inside, at, size)), axis=2)
-    tap = b.reduce_argmax(windows, axis=3, keep_dims=True, dtype=INT64)
-    table = b.broadcast_to(b.const(np.where(inside, spread, 0)), shape=windows.shape)
-    local = b.reshape(b.gather_along_axis(table, tap, axis=3), shape=shape)
-    lines = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * num) * size
-    return b.add(local, b.const(lines))
+    return list(b.max_pool_with_indices(x, column_major=bool(order), **options))
 
 
 def average_pool(b: Builder, n: OnnxNode) -> Result:
@@ -132,18 +106,12 @@ def average_pool(b: Builder, n: OnnxNode) -> Result:
 
 
 def lp_pool(b: Builder, n: OnnxNode) -> Result:
-    """(sum |x|^p)^(1/p) of a window: its mean, padding counted, times its size."""
-    x, p = n.value(0), float(n.attrs["p"])
-    options = _pool(n, x)
-    if options["ceil_mode"]:
+    options = _pool(n, n.value(0))
+    if options.pop("ceil_mode"):
         raise Error("ceil_mode: got 1, need 0")
     if n.attrs["auto_pad"].startswith("SAME") and any(map(gt, options["strides"], options["kernel_sizes"])):
         raise Error(f"got auto_pad {n.attrs['auto_pad']} with strides beyond the kernel, need pads")
-    size = 1.0
-    for k in options["kernel_sizes"]:
-        size *= k
-    powers = b.pow(b.abs(x), p)
-    return b.pow(b.mul(b.avg_pool(powers, exclude_padding=False, **options), size), 1 / p)
+    return b.lp_pool(n.value(0), p=n.attrs["p"], **options)
 
 
 def global_pool(op: str) -> Handler:

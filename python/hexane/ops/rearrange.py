@@ -1,0 +1,179 @@
+"""More ops that move elements, each written as a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import INT32, INT64
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.ops.compose import cast, limited
+from hexane.ops.shape import flatten_shape, resolve_flatten
+from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype
+
+Array = Any
+
+
+def _crop_shape(x: Shape, crop_height: Shape, crop_width: Shape) -> Shape:
+    if len(x) < 2 or len(crop_height) != 2 or len(crop_width) != 2 or min(*crop_height, *crop_width) < 0:
+        raise Error(
+            f"got x {x}, crop_height {crop_height} and crop_width {crop_width}, need (.., H, W) and two numbers each"
+        )
+    out = (*x[:-2], x[-2] - sum(crop_height), x[-1] - sum(crop_width))
+    if min(out[-2:]) < 0:
+        raise Error(f"got x {x}, crop_height {crop_height} and crop_width {crop_width}, need no more than there is")
+    return out
+
+
+def _expand_crop(b: Any, x: Any, crop_height: Shape, crop_width: Shape) -> Any:
+    rest = [0] * (len(x.shape) - 2)
+    begin = (*rest, crop_height[0], crop_width[0])
+    end = (*x.shape[:-2], x.shape[-2] - crop_height[1], x.shape[-1] - crop_width[1])
+    return b.slice_by_index(x, begin=begin, end=end)
+
+
+def _crop(x: Array, crop_height: Shape, crop_width: Shape) -> Array:
+    (top, bottom), (left, right) = crop_height, crop_width
+    return x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]
+
+
+def _center_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    rank, shape = types[0].rank, attrs["shape"]
+    axes = tuple(axis_index(a, rank) for a in attrs["axes"]) or tuple(range(rank))
+    if len(shape) != len(axes) or len(set(axes)) != len(axes) or min(shape, default=0) < 0:
+        raise Error(f"got the shape {shape} for the axes {axes}, need an extent for each")
+    return {"shape": shape, "axes": axes}
+
+
+def _centered(x: Shape, shape: Shape, axes: tuple[int, ...]) -> Shape:
+    wanted = dict(zip(axes, shape, strict=True))
+    return tuple(wanted.get(i, d) for i, d in enumerate(x))
+
+
+def _expand_center(b: Any, x: Any, shape: Shape, axes: tuple[int, ...]) -> Any:
+    """What is odd is cut or added at the end."""
+    more = [w - d for w, d in zip(_centered(x.shape, shape, axes), x.shape, strict=True)]
+    begin = [m // 2 if m >= 0 else -(-m // 2) for m in more]
+    return b.pad(x, begin=begin, end=[m - first for m, first in zip(more, begin, strict=True)]) if any(more) else x
+
+
+def _center(x: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
+    y = np.zeros(_centered(x.shape, shape, axes), x.dtype)
+    source, target = [], []
+    for have, want in zip(x.shape, y.shape, strict=True):
+        length = min(have, want)
+        source.append(slice((have - length) // 2, (have - length) // 2 + length))
+        target.append(slice((want - length) // 2, (want - length) // 2 + length))
+    y[tuple(target)] = x[tuple(source)]
+    return y
+
+
+def _size_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    shape, begin, size = types[0].shape, attrs["begin"], attrs["size"]
+    if not len(begin) == len(size) == len(shape):
+        raise Error(f"got {len(begin)} begins and {len(size)} sizes, need {len(shape)} each")
+    begin = tuple(v + d if v < 0 else v for v, d in zip(begin, shape, strict=True))
+    size = tuple(d - v if s == -1 else s for v, s, d in zip(begin, size, shape, strict=True))
+    if any(v < 0 or s < 0 or v + s > d for v, s, d in zip(begin, size, shape, strict=True)):
+        raise Error(f"got begin {attrs['begin']} and size {attrs['size']} for the shape {shape}, need a part of it")
+    return {"begin": begin, "size": size}
+
+
+def _expand_size(b: Any, x: Any, begin: Shape, size: Shape) -> Any:
+    return b.slice_by_index(x, begin=begin, end=[v + s for v, s in zip(begin, size, strict=True)])
+
+
+def _unshuffle_shape(x: Shape, downscale_factor: int) -> Shape:
+    r = downscale_factor
+    if len(x) != 4 or r < 1 or x[2] % r or x[3] % r:
+        raise Error(f"got the shape {x} and downscale_factor {r}, need (N, C, H * factor, W * factor)")
+    return (x[0], x[1] * r * r, x[2] // r, x[3] // r)
+
+
+def _expand_unshuffle(b: Any, x: Any, downscale_factor: int) -> Any:
+    n, c, h, w = x.shape
+    r = downscale_factor
+    y = b.transpose(b.reshape(x, shape=(n, c, h // r, r, w // r, r)), perm=(0, 1, 3, 5, 2, 4))
+    return b.reshape(y, shape=_unshuffle_shape(x.shape, r))
+
+
+def _unshuffle(x: Array, downscale_factor: int) -> Array:
+    r = downscale_factor
+    places = [x[:, :, i::r, j::r] for i in range(r) for j in range(r)]
+    return np.stack(places, 2).reshape(_unshuffle_shape(x.shape, r))
+
+
+def _sequence_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x, lengths = types
+    time, batch = axis_index(attrs["seq_axis"], x.rank), axis_index(attrs["batch_axis"], x.rank)
+    if time == batch or lengths.shape != (x.shape[batch],):
+        raise Error(f"got seq_axis {time}, batch_axis {batch}, x {x.shape} and lengths {lengths.shape}, need two axes and "
+                    "a length for each item of the batch")  # fmt: skip
+    limited(x.shape[time], np.dtype(np.int64))
+    return {"seq_axis": time, "batch_axis": batch}
+
+
+def _sequence_dtype(x: Any, lengths: Any, **_: Any) -> Any:
+    if lengths not in (INT32, INT64):
+        raise Error(f"got lengths of dtype {lengths}, need int32 or int64")
+    return x
+
+
+def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_axis: int) -> Any:
+    rank = len(x.shape)
+    steps = b.const(np.arange(x.shape[seq_axis]).reshape([-1 if i == seq_axis else 1 for i in range(rank)]))
+    shape = [x.shape[batch_axis] if i == batch_axis else 1 for i in range(rank)]
+    length = b.reshape(cast(b, lengths, INT64), shape=shape)
+    at = b.select(b.less(steps, length), b.sub(b.sub(length, 1), steps), steps)
+    return b.gather_along_axis(x, b.broadcast_to(at, shape=x.shape), axis=seq_axis)
+
+
+def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) -> Array:
+    y = np.moveaxis(x, (batch_axis, seq_axis), (0, 1)).copy()
+    for item, length in zip(y, lengths, strict=True):
+        item[:length] = item[:length][::-1].copy()
+    return np.moveaxis(y, (0, 1), (batch_axis, seq_axis))
+
+
+OPS = (
+    Op(
+        name="crop", doc="x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns.",
+        inputs=("x",), attrs={"crop_height": integers(), "crop_width": integers()}, shape=_crop_shape, dtype=same_dtype,
+        expand=_expand_crop, ref=_crop, cases=(Case(((1, 2, 6, 7),), {"crop_height": (1, 2), "crop_width": (0, 3)}),),
+    ),
+    Op(
+        name="center_crop_pad", doc="x cut or filled with zeros on both sides of the axes (all, if none is named) to a shape.",
+        inputs=("x",), attrs={"shape": integers(), "axes": integers(())}, canonical=_center_attrs, shape=_centered,
+        dtype=same_dtype, expand=_expand_center, ref=_center,
+        cases=(Case(((5, 8),), {"shape": (8, 5)}), Case(((3, 4, 5),), {"shape": (7, 2), "axes": (-1, 0)})),
+    ),
+    Op(
+        name="slice_by_size", doc="`size` elements from `begin` on along every axis; the size -1 reaches to the end.",
+        inputs=("x",), attrs={"begin": integers(), "size": integers()}, canonical=_size_attrs,
+        shape=lambda x, begin, size: size, dtype=same_dtype, expand=_expand_size,
+        ref=lambda x, begin, size: x[tuple(slice(v, v + s) for v, s in zip(begin, size, strict=True))],
+        cases=(Case(((4, 9),), {"begin": (1, -8), "size": (2, -1)}),),
+    ),
+    Op(
+        name="flatten2d", doc="Two axes, those before `axis` and the others: flatten under its other name.", inputs=("x",),
+        attrs={"axis": integer(1)}, canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
+        expand=lambda b, x, axis: b.flatten(x, axis=axis),
+        ref=lambda x, axis: x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),
+        cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),
+    ),
+    Op(
+        name="pixel_unshuffle", doc="(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards.", inputs=("x",),
+        attrs={"downscale_factor": integer()}, shape=_unshuffle_shape, dtype=same_dtype, expand=_expand_unshuffle,
+        ref=_unshuffle, cases=(Case(((1, 2, 4, 6),), {"downscale_factor": 2}),),
+    ),
+    Op(
+        name="reverse_sequence", doc="The first lengths[i] steps along seq_axis of each item of batch_axis turned around.",
+        inputs=("x", "lengths"), attrs={"seq_axis": integer(0), "batch_axis": integer(1)}, canonical=_sequence_attrs,
+        shape=lambda x, lengths, **_: x, dtype=_sequence_dtype, expand=_expand_reverse_sequence, ref=_reverse_sequence,
+        cases=(Case(arrays=(np.arange(24, dtype=np.float32).reshape(4, 3, 2), np.array([4, 0, 3]))),
+               Case(arrays=(np.arange(24).reshape(2, 3, 4), np.array([1, 4], np.int32)),
+                    attrs={"seq_axis": -1, "batch_axis": 0})),
+    ),
+)  # fmt: skip
