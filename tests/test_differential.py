@@ -19,6 +19,7 @@ HOST = load_target("host")
 NEEDED = {
     "expand": "ops without a kernel would be left",
     "split_conv_3d": "convolution kernels have at most two spatial axes",
+    "spread_conv_transpose_3d": "transposed ones have at most two as well",
     "channels_last": "spatial kernels read channels last only",
     "widen": "some dtypes have no kernel",
 }

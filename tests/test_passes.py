@@ -33,6 +33,7 @@ from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
 from hexane.passes.split_conv_3d import split_conv_3d
+from hexane.passes.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.passes.widen import widen
 from hexane.pipeline import lower, passes
@@ -159,6 +160,10 @@ def casts(source: str, *dtypes: str) -> hx.Tensor:
 FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
+    "spread_conv_transpose_3d": (
+        spread_conv_transpose_3d,
+        lambda: hx.conv_transpose(hx.input("x", (1, 2, 3, 2, 2)), normal(2, 1, 2, 2, 1), groups=2, strides=(2, 1, 1), pad=(1, 0, 0)),
+    ),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
     "fuse_gelu": (fuse_gelu, lambda: gelu(hx.input("x", (4,)))),
     "fuse_gelu_tanh": (fuse_gelu_tanh, lambda: gelu_tanh(hx.input("x", (4,)))),

@@ -221,7 +221,7 @@ def linear_activation(x: Operand, *, alpha: float = ..., beta: float = ...) -> T
     """alpha * x + beta."""
 
 def logical_not(x: Operand) -> Tensor:
-    """Not x."""
+    """True where x is False."""
 
 def add(x: Operand, y: Operand) -> Tensor:
     """x + y, broadcast."""
@@ -239,22 +239,22 @@ def floor_div(x: Operand, y: Operand) -> Tensor:
     """floor(x / y), broadcast."""
 
 def mod(x: Operand, y: Operand) -> Tensor:
-    """x - y * floor(x / y), the sign of y."""
+    """x - y * floor(x / y), the remainder with the sign of y, broadcast."""
 
 def fmod(x: Operand, y: Operand) -> Tensor:
-    """The remainder with the sign of x."""
+    """The remainder of x / y with the sign of x, broadcast."""
 
 def maximum(x: Operand, y: Operand) -> Tensor:
-    """The larger; NaN if either is."""
+    """The larger of x and y, broadcast; NaN if either is."""
 
 def minimum(x: Operand, y: Operand) -> Tensor:
-    """The smaller; NaN if either is."""
+    """The smaller of x and y, broadcast; NaN if either is."""
 
 def pow(x: Operand, y: Operand) -> Tensor:
-    """x to the y."""
+    """x to the power y, broadcast."""
 
 def prelu(x: Operand, y: Operand) -> Tensor:
-    """x where positive, else alpha * x."""
+    """x where positive, else x * y, broadcast: slopes (C, 1, 1) for an image."""
 
 def equal(x: Operand, y: Operand) -> Tensor:
     """x == y."""
@@ -275,13 +275,13 @@ def less_equal(x: Operand, y: Operand) -> Tensor:
     """x <= y."""
 
 def logical_and(x: Operand, y: Operand) -> Tensor:
-    """x and y."""
+    """True where both are."""
 
 def logical_or(x: Operand, y: Operand) -> Tensor:
-    """x or y."""
+    """True where one of them is."""
 
 def logical_xor(x: Operand, y: Operand) -> Tensor:
-    """Either x or y."""
+    """True where exactly one of them is."""
 
 def bitwise_and(x: Operand, y: Operand) -> Tensor:
     """The bits set in both, broadcast."""
@@ -302,10 +302,10 @@ def bit_cast(x: Operand, *, dtype: object) -> Tensor:
     """The same bits as another dtype of the same size."""
 
 def select(cond: Operand, a: Operand, b: Operand) -> Tensor:
-    """a where cond, else b, broadcast."""
+    """a where cond (bool) is True, else b, all broadcast."""
 
 def cast(x: Operand, *, dtype: object) -> Tensor:
-    """x as another dtype; floats truncate to integers, saturating."""
+    """x as another dtype; floats truncate to integers, saturating, NaN to 0."""
 
 def bitwise_not(x: Operand) -> Tensor:
     """Every bit of an integer turned."""
@@ -323,34 +323,34 @@ def shrink(x: Operand, *, bias: float = ..., lambd: float = ...) -> Tensor:
     """x - bias above lambd, x + bias below -lambd, 0 between them."""
 
 def reduce_sum(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The sum over axes."""
+    """The sum over axes (none named: all of them)."""
 
 def reduce_mean(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The mean over axes."""
+    """The mean over axes (none named: all of them)."""
 
 def reduce_max(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The maximum over axes."""
+    """The maximum over axes (none named: all of them)."""
 
 def reduce_min(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The minimum over axes."""
+    """The minimum over axes (none named: all of them)."""
 
 def reduce_prod(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The product over axes."""
+    """The product over axes (none named: all of them)."""
 
 def reduce_sum_square(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The sum of squares over axes."""
+    """The sum of squares over axes (none named: all of them)."""
 
 def reduce_l1_norm(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The sum of absolute values over axes."""
+    """The sum of absolute values over axes (none named: all of them)."""
 
 def reduce_l2_norm(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The square root of the sum of squares over axes."""
+    """The square root of the sum of squares over axes (none named: all of them)."""
 
 def reduce_log_sum(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """The logarithm of the sum over axes."""
+    """The logarithm of the sum over axes (none named: all of them)."""
 
 def reduce_log_sum_exp(x: Operand, *, axes: int | Sequence[int] = ..., keep_dims: bool = ...) -> Tensor:
-    """log(sum(e^x)) over axes."""
+    """log(sum(e^x)) over axes (none named: all of them)."""
 
 def reduce_argmax(x: Operand, *, axis: int = ..., keep_dims: bool = ..., dtype: object = ...) -> Tensor:
     """The index of the first maximum along an axis."""
@@ -381,12 +381,12 @@ def layer_norm(
     axes: int | Sequence[int] = ...,
     epsilon: float = ...,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes."""
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have."""
 
 def rms_norm(
     x: Operand, gamma: Operand | None = None, *, axes: int | Sequence[int] = ..., epsilon: float = ...
 ) -> Tensor:
-    """x / sqrt(mean(x^2) + epsilon) * gamma over the last axes."""
+    """x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has."""
 
 def batch_norm(
     x: Operand,
@@ -398,17 +398,17 @@ def batch_norm(
     epsilon: float = ...,
     axis: int = ...,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel of `axis`."""
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`."""
 
 def instance_norm(
     x: Operand, gamma: Operand | None = None, beta: Operand | None = None, *, epsilon: float = ..., layout: str = ...
 ) -> Tensor:
-    """Normalises each channel of each item over its spatial axes."""
+    """Normalises each channel of each item of x (N, C, spatial...) over its spatial axes; gamma and beta (C,)."""
 
 def local_response_norm(
     x: Operand, *, alpha: float = ..., beta: float = ..., k: float = ..., size: int, axis: int = ...
 ) -> Tensor:
-    """x / (k + alpha / size * sum of squares of `size` near channels)^beta."""
+    """x / (k + alpha / size * sum of squares of the `size` nearest channels of `axis`)^beta."""
 
 def group_norm(
     x: Operand, gamma: Operand | None = None, beta: Operand | None = None, *, num_groups: int, epsilon: float = ...
@@ -518,7 +518,7 @@ def conv(
     groups: int = ...,
     layout: str = ...,
 ) -> Tensor:
-    """Convolution (cross-correlation), optionally dilated and in groups."""
+    """Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). strides, dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the result have channels last."""
 
 def conv_transpose(
     x: Operand,
@@ -532,7 +532,7 @@ def conv_transpose(
     groups: int = ...,
     layout: str = ...,
 ) -> Tensor:
-    """Transposed convolution: the gradient of a convolution by its input."""
+    """Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, kernel...), bias (out,). output_padding adds to the end of every spatial axis."""
 
 def max_pool(
     x: Operand,
@@ -544,7 +544,7 @@ def max_pool(
     ceil_mode: bool = ...,
     layout: str = ...,
 ) -> Tensor:
-    """The maximum of each window."""
+    """The maximum of each window of x (N, C, spatial...). kernel_sizes, strides, dilations: one number, or one for each spatial axis; ceil_mode: windows may end outside."""
 
 def avg_pool(
     x: Operand,
@@ -557,7 +557,7 @@ def avg_pool(
     exclude_padding: bool = ...,
     layout: str = ...,
 ) -> Tensor:
-    """The mean of each window."""
+    """The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in max_pool."""
 
 def lp_pool(
     x: Operand,
@@ -621,19 +621,19 @@ def identity(x: Operand) -> Tensor:
     """x."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
-    """The same elements in another shape; one dim may be -1."""
+    """x's elements in another shape, in the same order; one dim may be -1, which stands for what is left."""
 
 def transpose(x: Operand, *, perm: int | Sequence[int] = ...) -> Tensor:
-    """Axes in another order (reversed unless perm is given)."""
+    """x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given."""
 
 def expand_dims(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
-    """New axes of extent 1."""
+    """x with new axes of extent 1, which `axes` counts in the result."""
 
 def squeeze(x: Operand, *, axes: int | Sequence[int] = ...) -> Tensor:
-    """Without axes of extent 1: those named, or all."""
+    """x without axes of extent 1: those named, or all."""
 
 def flatten(x: Operand, *, axis: int = ...) -> Tensor:
-    """Two axes: those before `axis`, and the others."""
+    """x as a matrix: rows of the axes before `axis`, columns of the others."""
 
 def slice_by_index(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], stride: int | Sequence[int] = ...
@@ -641,38 +641,38 @@ def slice_by_index(
     """x[begin:end:stride] on every axis, bounds as in Python, strides positive."""
 
 def broadcast_to(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
-    """x broadcast to a shape."""
+    """x repeated along new axes in front and axes of extent 1, to a shape."""
 
 def split(
     x: Operand, *, axis: int, num_splits: int = ..., split_sizes: int | Sequence[int] = ...
 ) -> tuple[Tensor, ...]:
-    """Pieces along an axis: equal ones, or of split_sizes."""
+    """x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple."""
 
 def concat(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
-    """Tensors joined along an axis."""
+    """Tensors of equal dims but at one axis, joined along it."""
 
 def stack(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
-    """Tensors joined along a new axis."""
+    """Tensors of one shape joined along a new axis, which `axis` counts in the result."""
 
 def pad(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], mode: str = ..., value: float = ...
 ) -> Tensor:
-    """x with elements added at the begin and end of every axis (or cut off, where negative)."""
+    """x with begin[i] elements added before and end[i] behind axis i (or cut off, where negative): `value`, x reflected without its edge, its edge, or x wrapped around."""
 
 def tile(x: Operand, *, reps: int | Sequence[int]) -> Tensor:
-    """x repeated along every axis."""
+    """x repeated reps[i] times along axis i."""
 
 def reverse(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
-    """x with axes reversed."""
+    """x with the elements along each of `axes` in the opposite order."""
 
 def depth_to_space(x: Operand, *, block_size: int, mode: str = ...) -> Tensor:
-    """Blocks of channels spread over height and width."""
+    """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode DCR the place in the block is the outer part of the channel axis, in CRD the channel."""
 
 def pixel_shuffle(x: Operand, *, upscale_factor: int) -> Tensor:
-    """depth_to_space with the channel outermost (mode CRD)."""
+    """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = upscale_factor: depth_to_space in mode CRD."""
 
 def space_to_depth(x: Operand, *, block_size: int) -> Tensor:
-    """Blocks of height and width gathered into channels."""
+    """(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place in the block outermost."""
 
 def crop(x: Operand, *, crop_height: int | Sequence[int], crop_width: int | Sequence[int]) -> Tensor:
     """x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns."""
@@ -704,7 +704,7 @@ def resize_nearest_neighbor(
     mode: str = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image resized: output i reads the source nearest to i * scale + offset."""
+    """An image (N, C, H, W) resized to height x width: output i reads the element nearest to i * scale + offset, rounded by `mode`."""
 
 def resize_bilinear(
     x: Operand,
@@ -717,7 +717,7 @@ def resize_bilinear(
     offset_w: float = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image resized: output i is interpolated at the source coordinate i * scale + offset."""
+    """An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate i * scale + offset."""
 
 def resize(
     x: Operand,
@@ -807,29 +807,29 @@ def stft(
     """The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by a window (frame_length,) -> (batch, frames, bins, 2)."""
 
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
-    """Slices of x at indices along an axis; negative ones count from the end."""
+    """Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end."""
 
 def gather_along_axis(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
-    """x at an index for each output element, along one axis."""
+    """out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis."""
 
 def gather_nd(x: Operand, indices: Operand, *, batch_dims: int = ...) -> Tensor:
-    """Slices of x at coordinates, the last axis of indices."""
+    """Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared."""
 
 def scatter_along_axis(x: Operand, indices: Operand, updates: Operand, *, axis: int = ..., mode: str = ...) -> Tensor:
-    """x with updates written (or combined) at an index for each, along one axis."""
+    """x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or combined with what is there."""
 
 def scatter_nd(x: Operand, indices: Operand, updates: Operand, *, mode: str = ...) -> Tensor:
-    """x with slices written (or combined) at coordinates."""
+    """x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or combined with what is there."""
 
 def one_hot(
     indices: Operand, *, axis: int = ..., depth: int, on: float = ..., off: float = ..., dtype: object = ...
 ) -> Tensor:
-    """`on` where the new axis equals the index, else `off`."""
+    """A new axis of extent `depth`: `on` where it equals the index, else `off`; an index from -depth to -1 counts from the end."""
 
 def topk(
     x: Operand, *, axis: int = ..., k: int, largest: bool = ..., sorted: bool = ..., dtype: object = ...
 ) -> tuple[Tensor, ...]:
-    """The k largest (or smallest) along an axis and their indices; the lower index first in ties."""
+    """The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower index first in ties."""
 
 def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: object = ...) -> Tensor:
     """The indices that sort x along an axis; the lower index first in ties, NaN above everything."""

@@ -26,6 +26,7 @@ from hexane.passes.group_heads import group_heads
 from hexane.passes.place import place
 from hexane.passes.save_states import save_states
 from hexane.passes.split_conv_3d import split_conv_3d
+from hexane.passes.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
 from hexane.passes.widen import widen
 from hexane.program import Program
@@ -64,6 +65,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
+        Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),
         # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
         Pass("split_conv_3d", split_conv_3d),
         # Casts to what has become fp16 do nothing now, and pieces brought reshapes of their own.

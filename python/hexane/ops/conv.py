@@ -281,7 +281,10 @@ POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 
 OPS = (
     Op(
-        name="conv", doc="Convolution (cross-correlation), optionally dilated and in groups.",
+        name="conv",
+        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). strides, "
+            "dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the "
+            "result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
         dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_conv,
         cases=(
@@ -294,7 +297,9 @@ OPS = (
         ),
     ),
     Op(
-        name="conv_transpose", doc="Transposed convolution: the gradient of a convolution by its input.",
+        name="conv_transpose",
+        doc="Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, "
+            "kernel...), bias (out,). output_padding adds to the end of every spatial axis.",
         inputs=("x", "weight", "bias?"),
         attrs={**WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
         shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
@@ -303,10 +308,13 @@ OPS = (
             Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
             Case(((1, 4, 5, 5), (4, 3, 3, 3)), {"strides": 2, "pad": 1, "output_padding": 1}),
             Case(((2, 4, 5, 4), (4, 2, 3, 3)), {"groups": 2, "dilations": 2}),
+            Case(((1, 4, 3, 4, 2), (4, 3, 2, 3, 2), (6,)), {"groups": 2, "strides": (2, 1, 3), "pad": (0, 1, 1, 1, 0, 0),
+                                                             "output_padding": (1, 0, 2)}),
         ),
     ),
     Op(
-        name="max_pool", doc="The maximum of each window.", inputs=("x",), attrs={**POOL, "layout": LAYOUT},
+        name="max_pool", doc="The maximum of each window of x (N, C, spatial...). "
+            "kernel_sizes, strides, dilations: one number, or one for each spatial axis; ceil_mode: windows may end outside.", inputs=("x",), attrs={**POOL, "layout": LAYOUT},
         shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
@@ -314,7 +322,8 @@ OPS = (
         ),
     ),
     Op(
-        name="avg_pool", doc="The mean of each window.", inputs=("x",),
+        name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
+            "max_pool.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
         canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_avg_pool,
         cases=(

@@ -198,7 +198,7 @@ def _write(state: Array, update: Array, position: Array, axis: int) -> Array:
 
 OPS = (
     Op(
-        name="gather", doc="Slices of x at indices along an axis; negative ones count from the end.",
+        name="gather", doc="Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis,
         shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
         ref=_gather,
@@ -206,21 +206,22 @@ OPS = (
                Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array(1, np.int32)), attrs={"axis": 1})),
     ),
     Op(
-        name="gather_along_axis", doc="x at an index for each output element, along one axis.",
+        name="gather_along_axis", doc="out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis, shape=_along_axis_shape,
         dtype=_indexed, kernel="gather_along_axis", ref=_gather_along_axis,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[2, 0], [1, -1]])),
                     attrs={"axis": 1}),),
     ),
     Op(
-        name="gather_nd", doc="Slices of x at coordinates, the last axis of indices.", inputs=("x", "indices"),
+        name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared.", inputs=("x", "indices"),
         attrs={"batch_dims": integer(0)}, shape=_gather_nd_shape, dtype=_indexed, kernel="gather_nd", ref=_gather_nd,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),
                Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[1], [0]])),
                     attrs={"batch_dims": 1})),
     ),
     Op(
-        name="scatter_along_axis", doc="x with updates written (or combined) at an index for each, along one axis.",
+        name="scatter_along_axis", doc="x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or "
+            "combined with what is there.",
         inputs=("x", "indices", "updates"), attrs={"axis": integer(0), "mode": _MODE}, canonical=_resolve_axis,
         shape=_scatter_along_axis_shape, dtype=_scatter_dtype, kernel="scatter_along_axis", ref=_scatter_along_axis,
         cases=(Case(arrays=(np.zeros((3, 3), np.float32), np.array([[1, 0, 2]]), np.ones((1, 3), np.float32))),
@@ -228,7 +229,8 @@ OPS = (
                     attrs={"axis": 1, "mode": "add"})),
     ),
     Op(
-        name="scatter_nd", doc="x with slices written (or combined) at coordinates.",
+        name="scatter_nd", doc="x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or "
+            "combined with what is there.",
         inputs=("x", "indices", "updates"), attrs={"mode": _MODE}, shape=_scatter_nd_shape, dtype=_scatter_dtype,
         kernel="scatter_nd", ref=_scatter_nd,
         cases=(Case(arrays=(np.zeros((4, 2), np.float32), np.array([[1], [3]]), np.ones((2, 2), np.float32))),
@@ -236,7 +238,7 @@ OPS = (
                     attrs={"mode": "add"})),
     ),
     Op(
-        name="one_hot", doc="`on` where the new axis equals the index, else `off`.", inputs=("indices",),
+        name="one_hot", doc="A new axis of extent `depth`: `on` where it equals the index, else `off`; an index from -depth to -1 counts from the end.", inputs=("indices",),
         attrs={"axis": integer(-1), "depth": integer(), "on": number(1.0), "off": number(0.0),
                "dtype": element_type("fp32")},
         canonical=lambda types, attrs: {**attrs, "axis": axis_index(attrs["axis"], types[0].rank + 1)},
@@ -246,7 +248,8 @@ OPS = (
                Case(arrays=(np.array([[0, 2]], np.int32),), attrs={"depth": 3, "axis": 0, "on": 5.0})),
     ),
     Op(
-        name="topk", doc="The k largest (or smallest) along an axis and their indices; the lower index first in ties.",
+        name="topk", doc="The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower "
+            "index first in ties.",
         inputs=("x",), outputs=("values", "indices"),
         attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
                "dtype": element_type("int64")},

@@ -159,31 +159,31 @@ _EPSILON: dict[str, Attr] = {"epsilon": number(1e-5)}
 
 OPS = (
     Op(
-        name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes.",
+        name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have.",
         inputs=("x", "gamma?", "beta?"), attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating,
         check=(finite("epsilon"),), kernel="layer_norm", canonical=_norm_attrs, ref=layer_norm,
         cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})),
     ),
     Op(
-        name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes.", inputs=("x", "gamma?"),
+        name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has.", inputs=("x", "gamma?"),
         attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating, check=(finite("epsilon"),),
         kernel="rms_norm", canonical=_norm_attrs, ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
     ),
     Op(
-        name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, per channel of `axis`.",
+        name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`.",
         inputs=("x", "mean", "variance", "gamma?", "beta?"), attrs={**_EPSILON, "axis": integer(1)},
         shape=_channel_shape, dtype=floating, check=(finite("epsilon"), in_range), kernel="batch_norm",
         canonical=one_axis, layout="axis", ref=_batch_norm,
         cases=(Case(((2, 3, 5, 4), (3,), (3,), (3,), (3,)), low=0.1), Case(((2, 6), (6,), (6,)), low=0.1)),
     ),
     Op(
-        name="instance_norm", doc="Normalises each channel of each item over its spatial axes.",
+        name="instance_norm", doc="Normalises each channel of each item of x (N, C, spatial...) over its spatial axes; gamma and beta (C,).",
         inputs=("x", "gamma?", "beta?"), attrs={**_EPSILON, "layout": text("nchw", ("nchw", "nhwc"))},
         shape=_channel_shape, dtype=floating, check=(finite("epsilon"),), kernel="instance_norm", layout="spatial",
         ref=_instance_norm, cases=(Case(((2, 3, 5, 4), (3,), (3,))),),
     ),
     Op(
-        name="local_response_norm", doc="x / (k + alpha / size * sum of squares of `size` near channels)^beta.",
+        name="local_response_norm", doc="x / (k + alpha / size * sum of squares of the `size` nearest channels of `axis`)^beta.",
         inputs=("x",), attrs={"alpha": number(1e-4), "beta": number(0.75), "k": number(1.0), "size": integer(),
                               "axis": integer(1)},
         shape=same, dtype=floating, check=(in_range,), kernel="local_response_norm", canonical=one_axis,

@@ -279,7 +279,7 @@ _FACTORS: dict[str, Attr] = {"scale_factor_height": number(1.0), "scale_factor_w
 OPS = (
     Op(
         name="resize_nearest_neighbor",
-        doc="An image resized: output i reads the source nearest to i * scale + offset.", inputs=("x",),
+        doc="An image (N, C, H, W) resized to height x width: output i reads the element nearest to i * scale + offset, rounded by `mode`.", inputs=("x",),
         attrs={**_RESIZE, "mode": text("floor", tuple(_NEAREST)), "layout": LAYOUT}, shape=_resize_shape,
         dtype=same_dtype, kernel="resize_nearest", layout="spatial", ref=_resize_nearest,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
@@ -288,7 +288,7 @@ OPS = (
     ),
     Op(
         name="resize_bilinear",
-        doc="An image resized: output i is interpolated at the source coordinate i * scale + offset.", inputs=("x",),
+        doc="An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate i * scale + offset.", inputs=("x",),
         attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, kernel="resize_linear",
         layout="spatial", ref=_resize_linear,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,

@@ -266,32 +266,32 @@ OPS = (
         onnx=("Identity",), cases=(Case(((3, 4),)),),
     ),
     Op(
-        name="reshape", doc="The same elements in another shape; one dim may be -1.", inputs=("x",),
+        name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
         attrs={"shape": integers()}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
         kernel="copy", view=True, ref=lambda x, shape: np.reshape(x, shape),
         cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((1,),), {"shape": ()})),
     ),
     Op(
-        name="transpose", doc="Axes in another order (reversed unless perm is given).", inputs=("x",),
+        name="transpose", doc="x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given.", inputs=("x",),
         attrs={"perm": integers(())}, canonical=_resolve_perm, shape=lambda x, perm: tuple(x[p] for p in perm),
         dtype=same_dtype, kernel="copy", view=True, layout="transpose", ref=lambda x, perm: np.transpose(x, perm),
         cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))),
     ),
     Op(
-        name="expand_dims", doc="New axes of extent 1.", inputs=("x",), attrs={"axes": integers()},
+        name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": integers()},
         canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
         ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
     ),
     Op(
-        name="squeeze", doc="Without axes of extent 1: those named, or all.", inputs=("x",),
+        name="squeeze", doc="x without axes of extent 1: those named, or all.", inputs=("x",),
         attrs={"axes": integers(())}, canonical=_resolve_squeeze,
         shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
         ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
     ),
     Op(
-        name="flatten", doc="Two axes: those before `axis`, and the others.", inputs=("x",), attrs={"axis": integer(1)},
+        name="flatten", doc="x as a matrix: rows of the axes before `axis`, columns of the others.", inputs=("x",), attrs={"axis": integer(1)},
         canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
         ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
@@ -306,29 +306,30 @@ OPS = (
                Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})),
     ),
     Op(
-        name="broadcast_to", doc="x broadcast to a shape.", inputs=("x",), attrs={"shape": integers()},
+        name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": integers()},
         shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),),
     ),
     Op(
-        name="split", doc="Pieces along an axis: equal ones, or of split_sizes.", inputs=("x",),
+        name="split", doc="x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple.", inputs=("x",),
         attrs={"axis": integer(), "num_splits": integer(0), "split_sizes": integers(())}, canonical=_resolve_split,
         shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), ref=_split,
         cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
     ),
     Op(
-        name="concat", doc="Tensors joined along an axis.", inputs=("values*",), attrs={"axis": integer()},
+        name="concat", doc="Tensors of equal dims but at one axis, joined along it.", inputs=("values*",), attrs={"axis": integer()},
         canonical=_resolve_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
         ref=lambda *values, axis: np.concatenate(values, axis),
         cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",),
     ),
     Op(
-        name="stack", doc="Tensors joined along a new axis.", inputs=("values*",), attrs={"axis": integer()},
+        name="stack", doc="Tensors of one shape joined along a new axis, which `axis` counts in the result.", inputs=("values*",), attrs={"axis": integer()},
         canonical=_resolve_stack, shape=_stack_shape, dtype=same_dtype, expand=_expand_stack,
         ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
     ),
     Op(
-        name="pad", doc="x with elements added at the begin and end of every axis (or cut off, where negative).",
+        name="pad", doc="x with begin[i] elements added before and end[i] behind axis i (or cut off, where negative): `value`, x reflected "
+            "without its edge, its edge, or x wrapped around.",
         inputs=("x",),
         attrs={"begin": integers(), "end": integers(),
                "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},
@@ -338,23 +339,24 @@ OPS = (
                Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})),
     ),
     Op(
-        name="tile", doc="x repeated along every axis.", inputs=("x",), attrs={"reps": integers()}, shape=_tile_shape,
+        name="tile", doc="x repeated reps[i] times along axis i.", inputs=("x",), attrs={"reps": integers()}, shape=_tile_shape,
         dtype=same_dtype, expand=_expand_tile, ref=np.tile,
         cases=(Case(((2, 3),), {"reps": (2, 1)}), Case(((2, 3),), {"reps": (3, 2)})),
     ),
     Op(
-        name="reverse", doc="x with axes reversed.", inputs=("x",), attrs={"axes": integers()},
+        name="reverse", doc="x with the elements along each of `axes` in the opposite order.", inputs=("x",), attrs={"axes": integers()},
         canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", ref=_all_axes,
         cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),),
     ),
     Op(
-        name="depth_to_space", doc="Blocks of channels spread over height and width.", inputs=("x",), attrs=_BLOCK,
+        name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode "
+            "DCR the place in the block is the outer part of the channel axis, in CRD the channel.", inputs=("x",), attrs=_BLOCK,
         shape=_depth_to_space_shape, dtype=same_dtype, expand=_depth_to_space,
         ref=lambda x, block_size, mode: _depth_to_space(NumPyBuilder(), x, block_size, mode),
         cases=(Case(((1, 8, 2, 3),), {"block_size": 2}), Case(((1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"})),
     ),
     Op(
-        name="pixel_shuffle", doc="depth_to_space with the channel outermost (mode CRD).", inputs=("x",),
+        name="pixel_shuffle", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = upscale_factor: depth_to_space in mode CRD.", inputs=("x",),
         attrs={"upscale_factor": integer()},
         shape=lambda x, upscale_factor: _depth_to_space_shape(x, upscale_factor, "CRD"), dtype=same_dtype,
         expand=lambda b, x, upscale_factor: _depth_to_space(b, x, upscale_factor, "CRD"),
@@ -362,7 +364,8 @@ OPS = (
         cases=(Case(((1, 8, 2, 3),), {"upscale_factor": 2}),),
     ),
     Op(
-        name="space_to_depth", doc="Blocks of height and width gathered into channels.", inputs=("x",),
+        name="space_to_depth", doc="(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place "
+            "in the block outermost.", inputs=("x",),
         attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype, expand=_space_to_depth,
         ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
         cases=(Case(((1, 2, 4, 6),), {"block_size": 2}),), onnx=(),

@@ -53,41 +53,7 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
             pad += [begin, max(total, 0) - begin]
         extra = tuple(grown)
     options: dict[str, Any] = {"strides": strides, "dilations": dilations, "groups": n.attrs["group"]}
-    if num == 3:
-        return _volume_transpose(b, x, weight, bias, pad=pad, extra=extra, **options)
     return b.conv_transpose(x, weight, bias, pad=pad, output_padding=extra, **options)
-
-
-def _volume_transpose(
-    b: Builder,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    pad: Sequence[int],
-    extra: Sequence[int],
-) -> Result:
-    """A transposed convolution of three axes as what it is the gradient of: x with zeros between its elements, convolved
-    with the kernel turned around."""
-    inner, outer = weight.shape[0], weight.shape[1]
-    if groups < 1 or inner != x.shape[1] or inner % groups or 0 in x.shape:
-        raise Error(f"got x {x.shape}, a weight of shape {weight.shape} and {groups} groups, need channels that agree")
-    kernel = weight.shape[2:]
-    thin = [d for e in x.shape[2:] for d in (e, 1)]
-    spread = b.pad(
-        b.reshape(x, shape=(*x.shape[:2], *thin)), begin=(0,) * 8, end=(0, 0, *(v for s in strides for v in (0, s - 1)))
-    )
-    spread = b.reshape(spread, shape=(*x.shape[:2], *(e * s for e, s in zip(x.shape[2:], strides, strict=True))))
-    begin, end = [0, 0], [0, 0]
-    for i, (s, r, k) in enumerate(zip(strides, dilations, kernel, strict=True)):
-        begin.append(r * (k - 1) - pad[2 * i])
-        end.append(r * (k - 1) - pad[2 * i + 1] + extra[i] - (s - 1))
-    spread = b.pad(spread, begin=begin, end=end)
-    turned = b.reshape(b.reverse(weight, axes=(2, 3, 4)), shape=(groups, inner // groups, outer, *kernel))
-    turned = b.reshape(b.transpose(turned, perm=(0, 2, 1, 3, 4, 5)), shape=(groups * outer, inner // groups, *kernel))
-    return b.conv(spread, turned, bias, dilations=dilations, groups=groups)
 
 
 def max_pool(b: Builder, n: OnnxNode) -> Result:

@@ -1,0 +1,44 @@
+"""Writes transposed 3-D convolutions as what they are the gradients of."""
+
+from typing import Any
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops.conv import pairs
+from hexane.passes.expand import Emit
+
+
+def spread_conv_transpose_3d(graph: Graph) -> Graph:
+    """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
+
+    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels first only.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "conv_transpose" or node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
+            return None
+        return (_convolution(Emit(node.sources), inputs, node.attrs),)
+
+    return graph.rewrite(change)
+
+
+def _convolution(b: Any, inputs: tuple[Value | None, ...], attrs: Any) -> Value:
+    x, weight, bias = inputs
+    assert x is not None
+    assert weight is not None
+    strides, dilations, groups = attrs["strides"], attrs["dilations"], attrs["groups"]
+    inner, outer, *kernel = weight.shape
+    thin = [d for extent in x.shape[2:] for d in (extent, 1)]
+    gaps = (0, 0, *(v for s in strides for v in (0, s - 1)))
+    spread = b.pad(b.reshape(x, shape=(*x.shape[:2], *thin)), begin=(0,) * 8, end=gaps)
+    spread = b.reshape(spread, shape=(*x.shape[:2], *(e * s for e, s in zip(x.shape[2:], strides, strict=True))))
+    begin, end = [0, 0], [0, 0]
+    for k, s, r, pad, extra in zip(
+        kernel, strides, dilations, pairs(attrs["pad"]), attrs["output_padding"], strict=True
+    ):
+        begin.append(r * (k - 1) - pad[0])
+        end.append(r * (k - 1) - pad[1] + extra - (s - 1))
+    spread = b.pad(spread, begin=begin, end=end)
+    turned = b.reshape(b.reverse(weight, axes=(2, 3, 4)), shape=(groups, inner // groups, outer, *kernel))
+    turned = b.transpose(turned, perm=(0, 2, 1, 3, 4, 5))
+    turned = b.reshape(turned, shape=(groups * outer, inner // groups, *kernel))
+    return b.conv(spread, turned, bias, dilations=dilations, groups=groups)  # type: ignore[no-any-return]
