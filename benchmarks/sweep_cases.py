@@ -68,7 +68,9 @@ def one(op: str, onnx: str, *inputs: Random | Array | None, outputs: int = 1, **
 
 
 def cases() -> list[SweepCase]:
-    return [case for part in (plain, typed, linear, spatial, rows, moves, indices) for case in part()]
+    return [
+        case for part in (plain, typed, linear, spatial, windows, rows, sequences, moves, indices) for case in part()
+    ]
 
 
 def plain() -> Iterator[SweepCase]:
@@ -188,19 +190,61 @@ def spatial() -> Iterator[SweepCase]:
     mean, variance = np.zeros(64, np.float32), np.ones(64, np.float32)
     yield one("batch_norm", "BatchNormalization", Random(IMAGE), *channels, mean, variance)
     yield one("instance_norm", "InstanceNormalization", Random(IMAGE), *channels)
-    yield one("instance_norm", "GroupNormalization", Random(IMAGE), *channels, num_groups=8)
+    yield one("group_norm", "GroupNormalization", Random(IMAGE), *channels, num_groups=8)
     yield one("local_response_norm", "LRN", Random(IMAGE), size=5)
     scales, down = np.array([1, 1, 2, 2], np.float32), np.array([1, 1, 0.5, 0.5], np.float32)
     for op, mode in (
         ("resize_nearest_neighbor", "nearest"),
         ("resize_bilinear", "linear"),
-        ("resize_bicubic", "cubic"),
+        ("resize", "cubic"),
     ):
         yield one(op, "Resize", Random(IMAGE), None, scales, mode=mode)
         yield one(op, "Resize", Random((1, 3, 224, 224)), None, down, mode=mode)
     yield one("resize_nearest_neighbor", "Resize", Random(IMAGE), None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
     yield one("resize_bilinear", "Resize", Random(IMAGE), None, scales, mode="linear", coordinate_transformation_mode="align_corners")  # fmt: skip
-    yield one("resample", "GridSample", Random((1, 16, 56, 56)), Random((1, 56, 56, 2), low=-1, high=1))
+    yield one("grid_sample", "GridSample", Random((1, 16, 56, 56)), Random((1, 56, 56, 2), low=-1, high=1))
+
+
+def windows() -> Iterator[SweepCase]:
+    """Windows, regions and images of other kinds."""
+    f = np.float32
+    yield one("lp_pool", "LpPool", Random(IMAGE), kernel_shape=[2, 2], strides=[2, 2])
+    yield one("max_pool_with_indices", "MaxPool", Random(IMAGE), kernel_shape=[2, 2], strides=[2, 2], outputs=2)
+    yield one("col2im", "Col2Im", Random((1, 64 * 4, 784)), integers(56, 56), integers(2, 2), strides=[2, 2])
+    rois = np.random.default_rng(3).uniform(0, 28, (50, 4)).astype(f) + np.array([0, 0, 27, 27], f)
+    image = Random((1, 64, 56, 56))
+    yield one(
+        "roi_align", "RoiAlign", image, rois, np.zeros(50, np.int64), output_height=7, output_width=7, sampling_ratio=2
+    )
+    offsets = Random((1, 18, 28, 28), low=-1, high=1)
+    yield one("deform_conv", "DeformConv", Random((1, 64, 28, 28)), weights(64, 64, 3, 3), offsets, pads=[1] * 4)
+    yield one("affine_grid", "AffineGrid", Random((1, 2, 3)), integers(1, 3, 56, 56))
+    yield one("center_crop_pad", "CenterCropPad", Random((224, 256, 3)), integers(200, 200), axes=[0, 1])
+
+
+def sequences() -> Iterator[SweepCase]:
+    """Recurrent networks, signals, products over named axes."""
+    for op, onnx, gates in (("rnn", "RNN", 1), ("gru", "GRU", 3), ("lstm", "LSTM", 4)):
+        for hidden in (64, 256):
+            width = gates * hidden
+            yield one(
+                op,
+                onnx,
+                Random((32, 1, hidden)),
+                weights(1, width, hidden),
+                weights(1, width, hidden),
+                hidden_size=hidden,
+            )
+    yield one("dft", "DFT", Random((16, 512, 1)), None, np.array(1, np.int64), onesided=1)
+    window = np.hanning(400).astype(np.float32)
+    yield one("stft", "STFT", Random((1, 16000, 1)), np.array(160, np.int64), window, onesided=1)
+    yield one("einsum", "Einsum", Random((1, 128, 12, 64)), Random((1, 128, 12, 64)), equation="bqhd,bkhd->bhqk")
+    yield one("einsum", "Einsum", Random(SQUARE), Random(SQUARE), equation="ij,kj->ik")
+    yield one("det", "Det", Random((1000, 3, 3)))
+    lengths = np.random.default_rng(4).integers(1, 128, 16)
+    yield one("reverse_sequence", "ReverseSequence", Random((128, 16, 64)), lengths)
+    for axis in (0, 1):
+        yield one("cumprod", "CumProd", Random(ROWS, low=0.9, high=1.1), np.array(axis, np.int64))
 
 
 def rows() -> Iterator[SweepCase]:
@@ -221,15 +265,15 @@ def rows() -> Iterator[SweepCase]:
         yield one(op, onnx, Random(ROWS))
         yield one(op, onnx, Random((12, 128, 128)))
         yield one(op, onnx, Random((1, 21, 56, 56)), axis=1)
-    yield one("softmax", "Hardmax", Random(ROWS))
+    yield one("hardmax", "Hardmax", Random(ROWS))
     for axis in (0, 1):
         yield one("cumsum", "CumSum", Random(ROWS), np.array(axis, np.int64))
     yield one("cumsum", "CumSum", Random(ROWS, "int64", 0, 9), np.array(1, np.int64))
     gain = weights(768, 1)[:, 0]
     yield one("layer_norm", "LayerNormalization", Random(ROWS), gain, gain)
     yield one("rms_norm", "RMSNormalization", Random(ROWS), gain)
-    yield one("layer_norm", "MeanVarianceNormalization", Random(IMAGE))
-    yield one("reduce_l2_norm", "LpNormalization", Random(ROWS))
+    yield one("mean_variance_norm", "MeanVarianceNormalization", Random(IMAGE))
+    yield one("lp_norm", "LpNormalization", Random(ROWS))
 
 
 def moves() -> Iterator[SweepCase]:
@@ -260,7 +304,7 @@ def moves() -> Iterator[SweepCase]:
     yield one("depth_to_space", "DepthToSpace", x, blocksize=2)
     yield one("pixel_shuffle", "DepthToSpace", x, blocksize=2, mode="CRD")
     yield one("space_to_depth", "SpaceToDepth", x, blocksize=2)
-    yield one("select", "Trilu", Random((12, 128, 128)))
+    yield one("trilu", "Trilu", Random((12, 128, 128)))
 
 
 def indices() -> Iterator[SweepCase]:
