@@ -122,12 +122,18 @@ def _sequence_dtype(x: Any, lengths: Any, **_: Any) -> Any:
 
 
 def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_axis: int) -> Any:
-    rank = len(x.shape)
-    steps = b.const(np.arange(x.shape[seq_axis]).reshape([-1 if i == seq_axis else 1 for i in range(rank)]))
-    shape = [x.shape[batch_axis] if i == batch_axis else 1 for i in range(rank)]
-    length = b.reshape(cast(b, lengths, INT64), shape=shape)
+    """Whole slices behind the two axes, which come first, by their place on both."""
+    first, second = sorted((seq_axis, batch_axis))
+    perm = [first, second, *(i for i in range(len(x.shape)) if i not in (first, second))]
+    moved = b.transpose(x, perm=perm) if perm != sorted(perm) else x
+    line = ((-1, 1), (1, -1)) if seq_axis == first else ((1, -1), (-1, 1))
+    steps = b.const(np.arange(x.shape[seq_axis]).reshape(line[0]))
+    items = b.const(np.arange(x.shape[batch_axis]).reshape(line[1]))
+    length = b.reshape(cast(b, lengths, INT64), shape=items.shape)
     at = b.select(b.less(steps, length), b.sub(b.sub(length, 1), steps), steps)
-    return b.gather_along_axis(x, b.broadcast_to(at, shape=x.shape), axis=seq_axis)
+    places = (at, items) if seq_axis == first else (items, at)
+    found = b.gather_nd(moved, b.stack(*(b.broadcast_to(v, shape=at.shape) for v in places), axis=2))
+    return b.transpose(found, perm=[perm.index(i) for i in range(len(perm))]) if perm != sorted(perm) else found
 
 
 def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) -> Array:
@@ -174,6 +180,7 @@ OPS = (
         shape=lambda x, lengths, **_: x, dtype=_sequence_dtype, expand=_expand_reverse_sequence, ref=_reverse_sequence,
         cases=(Case(arrays=(np.arange(24, dtype=np.float32).reshape(4, 3, 2), np.array([4, 0, 3]))),
                Case(arrays=(np.arange(24).reshape(2, 3, 4), np.array([1, 4], np.int32)),
-                    attrs={"seq_axis": -1, "batch_axis": 0})),
+                    attrs={"seq_axis": -1, "batch_axis": 0}),
+               Case(arrays=(np.arange(6, dtype=np.float32).reshape(2, 3), np.array([3, 2])), attrs={"seq_axis": 1, "batch_axis": 0})),
     ),
 )  # fmt: skip

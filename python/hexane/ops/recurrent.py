@@ -78,15 +78,17 @@ def _rnn_step(b: Any, d: Direction, x: Any, state: State) -> State:
 
 def _gru_step(b: Any, d: Direction, x: Any, state: State) -> State:
     (hidden,) = state
-    product = _product(b, d, hidden)
+    together = 3 if d.attrs["linear_before_reset"] else 2
+    bias = None if d.bias is None else part(b, d.bias, 0, 0, together * d.hidden)
+    product = b.matmul(hidden, part(b, d.recurrent, 0, 0, together * d.hidden), bias, transpose_y=True)
     update, reset = (
         d.functions[0](_clipped(b, d, b.add(_gate(b, d, x, i), _gate(b, d, product, i)))) for i in range(2)
     )
     if d.attrs["linear_before_reset"]:
         inner = b.mul(reset, _gate(b, d, product, 2))
     else:
-        bias = None if d.bias is None else _gate(b, d, d.bias, 2, 0)
-        inner = b.matmul(b.mul(reset, hidden), _gate(b, d, d.recurrent, 2, 0), bias, transpose_y=True)
+        last = None if d.bias is None else _gate(b, d, d.bias, 2, 0)
+        inner = b.matmul(b.mul(reset, hidden), _gate(b, d, d.recurrent, 2, 0), last, transpose_y=True)
     new = d.functions[1](_clipped(b, d, b.add(_gate(b, d, x, 2), inner)))
     return (b.add(b.mul(b.sub(1.0, update), new), b.mul(update, hidden)),)
 

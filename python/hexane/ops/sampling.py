@@ -115,8 +115,10 @@ def _base_grid(extents: Sequence[int], corners: bool) -> Array:
 
 
 def _expand_affine_grid(b: Any, theta: Any, size: tuple[int, ...], align_corners: bool) -> Any:
-    base = b.const(_base_grid(size[2:], align_corners).astype(theta.dtype.numpy))
-    return b.reshape(b.matmul(base, theta, transpose_y=True), shape=(size[0], *size[2:], len(size) - 2))
+    """Long rows in the product, the coordinates of a point side by side afterwards."""
+    base = b.const(np.ascontiguousarray(_base_grid(size[2:], align_corners).T.astype(theta.dtype.numpy)))
+    grid = b.transpose(b.matmul(theta, base), perm=(0, 2, 1))
+    return b.reshape(grid, shape=(size[0], *size[2:], len(size) - 2))
 
 
 def _affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
