@@ -137,9 +137,11 @@ def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_
 
 
 def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) -> Array:
+    if lengths.size and lengths.max() > x.shape[seq_axis]:
+        raise Error(f"got a length of {lengths.max()}, need at most {x.shape[seq_axis]}")
     y = np.moveaxis(x, (batch_axis, seq_axis), (0, 1)).copy()
     for item, length in zip(y, lengths, strict=True):
-        item[:length] = item[:length][::-1].copy()
+        item[: max(length, 0)] = item[: max(length, 0)][::-1].copy()
     return np.moveaxis(y, (0, 1), (batch_axis, seq_axis))
 
 

@@ -145,8 +145,12 @@ def _expand_resize(
             x = b.gather(x, b.const(np.clip(_NEAREST[nearest_mode](at), 0, extent - 1).astype(np.int64)), axis=axis)
             continue
         weights = _weights(at, extent, mode, width, cubic_coeff_a, exclude_outside)
+        table = b.const(weights.astype(x.dtype.numpy))
+        if last == 0:
+            x = b.reshape(b.matmul(b.reshape(x, shape=(1, extent)), table), shape=(size,))
+            continue
         perm = [i for i in range(last + 1) if i != axis] + [axis]
-        y = b.matmul(b.transpose(x, perm=perm), b.const(weights.astype(x.dtype.numpy)))
+        y = b.matmul(b.transpose(x, perm=perm), table)
         x = b.transpose(y, perm=[perm.index(i) for i in range(last + 1)])
     return x
 
@@ -311,6 +315,7 @@ OPS = (
             Case(((1, 2, 3, 4, 5),), {"sizes": (4, 4, 4), "mode": "nearest", "scales": (0.75, 1.0, 1.25), "offsets": (0, 0, 0),
                                       "nearest_mode": "floor"}),
             Case(((2, 3, 4, 4),), {"sizes": (2, 6), "axes": (0, 1)}),
+            Case(((5,),), {"sizes": 8, "axes": 0}),
         ),
     ),
     Op(
