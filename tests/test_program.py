@@ -257,6 +257,16 @@ def test_steps_that_are_cut_cover_the_output_together():
     assert np.array_equal(_core.Program(plan.tobytes()).run([ramp((5, 4))])[0], ramp((5, 4)).T)
 
 
+def test_a_step_that_is_cut_writes_its_range_only():
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (4, 5))
+    y = plan.port("outputs", "y", (4, 5))
+    for begin, end in ((0, 1), (2, 4)):
+        plan.step("copy", [x], [y], cut=(0, begin, end))
+    with pytest.raises(Error, match="outputs: y: no step writes all of it"):
+        _core.Program(plan.tobytes())
+
+
 # ---- threads ----
 
 

@@ -193,6 +193,15 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
   }
 }
 
+// What a step writes of an output: the range of its cut axis.
+PlanTensor written_part(const PlanStep& step, PlanTensor out) {
+  const int64_t axis = step.cut_axis;
+  if (axis < 0 || axis >= out.rank || step.end > out.shape[axis] || (out.ring && axis == 1)) return out;
+  out.offset += static_cast<uint64_t>(step.begin * out.strides[axis]);
+  out.shape[axis] = step.end - step.begin;
+  return out;
+}
+
 // Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write, and
 // over nothing that the same step reads, unless it is exactly the same view.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
@@ -229,7 +238,7 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
       }
     }
     for (size_t i = step.num_inputs; i < operands.size(); ++i) {
-      const PlanTensor& out = plan.tensors[operands[i]];
+      const PlanTensor out = written_part(step, plan.tensors[operands[i]]);
       written[out.space].add(out.offset, extent_bytes(out, plan.dtype(out)));
     }
   }
