@@ -294,6 +294,18 @@ def test_fp16_keeps_the_ports_and_rounds_in_between() -> None:
     assert net.memory["weights"] < hx.compile(graph, threads=1).memory["weights"]
 
 
+def test_an_unknown_target_of_the_environment_is_told_to_be_that(monkeypatch):
+    x = hx.input("x", (2,))
+    monkeypatch.setenv("HEXANE_TARGET", "m99")
+    with pytest.raises(
+        hx.Error, match=r"\[target\] got 'm99', need one of host.*: the variable HEXANE_TARGET names it"
+    ):
+        hx.compile(hx.relu(x))
+    with pytest.raises(hx.Error, match=r"\[target\] got 'm98', need one of [^:]*$"):
+        hx.compile(hx.relu(x), target="m98")
+    assert hx.compile(hx.relu(x), target="host")(np.ones(2, np.float32)).tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("options", [{"dtype": "fp8"}, {"target": "m99"}, {"threads": 0}, {"threads": 10_000}])
 def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(hx.Error, match="need"):

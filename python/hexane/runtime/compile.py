@@ -14,7 +14,7 @@ from hexane.graph import Graph
 from hexane.pipeline import compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
-from hexane.targets import load_target
+from hexane.targets import Target, load_target
 
 
 def compile(
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
 
 class _Options:
     def __init__(self, target: str | None, threads: int | None, dtype: str, trim: bool) -> None:
-        self.target = load_target(target or os.environ.get("HEXANE_TARGET") or "host")
+        self.target = _target(target)
         self.threads = _threads(threads)
         if dtype not in ("", "fp32", "fp16"):
             raise Error(f"[compile] dtype: got {dtype!r}, need 'fp16', or 'fp32' for the model's own")
@@ -105,6 +105,14 @@ class _Options:
         program = compile_graph(model, self.target, self.dtype, trim=self.trim)
         sections = emit_plan(program)
         return Model(_core.Program(sections, self.threads), sections, program)
+
+
+def _target(name: str | None) -> Target:
+    by_environment = os.environ.get("HEXANE_TARGET", "")
+    try:
+        return load_target(name or by_environment or "host")
+    except Error as error:
+        raise Error(str(error) if name else f"{error}: the variable HEXANE_TARGET names it") from None
 
 
 def _threads(threads: int | None) -> int:
