@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from math import isfinite
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ def ops(
         if json:
             print_json({"ops": [_record(op) for op in OPS.values()]})
         else:
-            rows = [(op.name, ", ".join(op.inputs), _first_line(op.doc)) for op in OPS.values()]
+            rows = [(op.name, ", ".join(op.inputs), _first_sentence(op.doc)) for op in OPS.values()]
             print_table(("op", "inputs", "what it is"), rows)
         return
     if name not in OPS:
@@ -38,8 +39,8 @@ def ops(
         _print_op(OPS[name])
 
 
-def _first_line(doc: str) -> str:
-    return doc.strip().splitlines()[0]
+def _first_sentence(doc: str) -> str:
+    return doc.partition(". ")[0].rstrip(".") + "."
 
 
 def _record(op: Op) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _runs(op: Op) -> str:
 
 
 def _print_op(op: Op) -> None:
-    print(f"{op.name}({', '.join(op.inputs)}) -> {', '.join(op.outputs)}\n\n{op.doc}\n")
+    print(f"{op.name}({', '.join(op.inputs)}) -> {', '.join(op.outputs)}\n\n{fill(op.doc, 120, break_on_hyphens=False)}\n")
     if op.attrs:
         rows = []
         for name, attr in op.attrs.items():
