@@ -79,7 +79,8 @@ def _runs(op: Op) -> str:
 
 
 def _print_op(op: Op) -> None:
-    print(f"{op.name}({', '.join(op.inputs)}) -> {', '.join(op.outputs)}\n\n{fill(op.doc, 120, break_on_hyphens=False)}\n")
+    print(f"{op.name}({', '.join(op.inputs)}) -> {', '.join(op.outputs)}\n")
+    print(fill(op.doc, 120, break_on_hyphens=False) + "\n")
     if op.attrs:
         rows = []
         for name, attr in op.attrs.items():
