@@ -9,10 +9,11 @@ namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
-      attention_table(),      binary_table(),  cast_table(),    channel_norm_table(),  conv_table(),
-      conv_transpose_table(), copy_table(),    gather_table(),  integer_table(),       matmul_table(),
-      norm_table(),           pad_table(),     pool_table(),    reduce_scalar_table(), reduce_table(),
-      resize_table(),         scatter_table(), softmax_table(), sort_table(),          unary_table(),
+      attention_table(),      binary_table(), cast_table(),    channel_norm_table(),  conv_table(),
+      conv_transpose_table(), copy_table(),   gather_table(),  integer_table(),       matmul_table(),
+      norm_table(),           pad_table(),    pool_table(),    reduce_scalar_table(), reduce_table(),
+      resize_table(),         rotary_table(), scatter_table(), softmax_table(),       sort_table(),
+      unary_table(),
   };
   return tables;
 }

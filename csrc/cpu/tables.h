@@ -21,6 +21,7 @@ std::span<const Kernel> pool_table();
 std::span<const Kernel> reduce_scalar_table();
 std::span<const Kernel> reduce_table();
 std::span<const Kernel> resize_table();
+std::span<const Kernel> rotary_table();
 std::span<const Kernel> scatter_table();
 std::span<const Kernel> softmax_table();
 std::span<const Kernel> sort_table();

@@ -111,24 +111,6 @@ def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
     return np.concatenate([first, second], -1)
 
 
-def _expand_rotary(b: Any, x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
-    rank, half = len(x.shape), x.shape[-1] // 2
-
-    def part(start: int, end: int, step: int) -> Any:
-        begin = (*[0] * (rank - 1), start)
-        return b.slice_by_index(x, begin=begin, end=(*x.shape[:-1], end), stride=(*[1] * (rank - 1), step))
-
-    a = part(0, 2 * half, 2) if interleaved else part(0, half, 1)
-    c = part(1, 2 * half, 2) if interleaved else part(half, 2 * half, 1)
-    first = b.sub(b.mul(a, cos), b.mul(c, sin))
-    second = b.add(b.mul(a, sin), b.mul(c, cos))
-    if not interleaved:
-        return b.concat(first, second, axis=rank - 1)
-    deep = (*x.shape[:-1], half, 1)
-    pairs = b.concat(b.reshape(first, shape=deep), b.reshape(second, shape=deep), axis=rank)
-    return b.reshape(pairs, shape=x.shape)
-
-
 OPS = (
     Op(
         name="matmul", doc="Matrix product over the last two axes, batched over the others with broadcasting.",
@@ -165,7 +147,10 @@ OPS = (
         name="rotary_embedding",
         doc="Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half.",
         inputs=("x", "cos", "sin"), attrs={"interleaved": flag(False)}, shape=_rotary_shape, dtype=floating,
-        expand=_expand_rotary, ref=_rotary,
-        cases=(Case(((2, 3, 5, 8), (5, 4), (5, 4))), Case(((2, 5, 8), (5, 4), (5, 4)), {"interleaved": True})),
+        kernel="rotary_embedding", ref=_rotary,
+        cases=(
+            Case(((2, 3, 5, 8), (5, 4), (5, 4))), Case(((2, 5, 8), (5, 4), (5, 4)), {"interleaved": True}),
+            Case(((3, 74), (37,), (37,)), {"interleaved": True}), Case(((2, 3, 66), (2, 1, 33), (2, 1, 33))),
+        ),
     ),
 )  # fmt: skip
