@@ -29,6 +29,7 @@ from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.fuse_rotary import fuse_rotary
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
@@ -128,6 +129,26 @@ def repeated(name: str, axis: int = 2) -> hx.Tensor:
 
 def grouped(mask: hx.Tensor | None = None, axis: int = 2) -> hx.Tensor:
     return hx.scaled_dot_product_attention(hx.input("q", (2, 6, 5, 4)), repeated("k", axis), repeated("v"), mask)
+
+
+def swapped(x: hx.Tensor) -> hx.Tensor:
+    """The halves of each row in the other order, the first then negative."""
+    half = x.shape[-1] // 2
+    return hx.concat(-x[..., half:], x[..., :half], axis=len(x.shape) - 1)
+
+
+def angles(rows: int = 3, columns: int = 2) -> hx.Tensor:
+    turns = hx.input("angles", (rows, columns))
+    return hx.concat(turns, turns, axis=1)
+
+
+def turned(x: hx.Tensor, a: hx.Tensor, b: hx.Tensor, stack: bool = False, axis: int = -1) -> hx.Tensor:
+    cos, sin = (hx.input(name, a.shape[1:]) for name in ("cos", "sin"))
+    first, second = a * cos - b * sin, cos * b + a * sin
+    if stack:
+        first, second = (hx.reshape(y, shape=(*x.shape[:-1], -1, 1)) for y in (first, second))
+    joined = hx.concat(first, second, axis=axis)
+    return hx.reshape(joined, shape=x.shape) if joined.shape != x.shape else joined
 
 
 def normed(y: hx.Tensor, axis: int = 1) -> hx.Tensor:
@@ -235,6 +256,33 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "group_heads": (group_heads, grouped),
     "group_heads_under_a_mask": (group_heads, lambda: grouped(hx.input("mask", (2, 1, 5, 3)))),
     "group_heads_under_masks": (group_heads, lambda: grouped(hx.input("mask", (6, 1, 3), "bool"))),
+    "fuse_rotary": (fuse_rotary, lambda: (lambda x, t: x * hx.cos(t) + swapped(x) * hx.sin(t))(block(), angles())),
+    "fuse_rotary_by_constants": (
+        fuse_rotary,
+        lambda: (lambda x, t: np.sin(t) * swapped(x) + np.cos(t) * x)(block(), np.tile(normal(3, 2), 2)),
+    ),
+    "fuse_rotary_by_rows_of_a_table": (
+        fuse_rotary,
+        lambda: (lambda x, i: x * hx.gather(np.tile(normal(5, 2), 2), i) + swapped(x) * hx.gather(np.tile(normal(5, 2), 2), i))(
+            block(), hx.input("position", (3,), "int32") % 5
+        ),
+    ),
+    "fuse_rotary_of_halves": (fuse_rotary, lambda: (lambda x: turned(x, x[..., :2], x[..., 2:]))(block())),
+    "fuse_rotary_of_neighbours": (
+        fuse_rotary, lambda: (lambda x: turned(x, x[..., ::2], x[..., 1::2], stack=True))(block())
+    ),
+    "fuse_rotary_of_pairs": (
+        fuse_rotary,
+        lambda: (lambda x, pairs: turned(x, pairs[..., :1], pairs[..., 1:]))(
+            *(lambda x: (x, hx.reshape(x, shape=(2, 3, 2, 2))))(block())
+        ),
+    ),
+    "fuse_rotary_shared": (
+        fuse_rotary,
+        lambda: (lambda x, y, t: [
+            x * hx.cos(t) + swapped(x) * hx.sin(t), y * hx.cos(t) + swapped(y) * hx.sin(t), hx.exp(x), hx.cos(t)
+        ])(block(), block(name="y"), angles()),
+    ),
     "fuse_silu": (fuse_silu, lambda: (lambda x: x * hx.sigmoid(x))(hx.input("x", (4,)))),
     "cancel_transposes": (
         cancel, lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0)))
@@ -414,6 +462,36 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "heads_that_repeat_in_turns": (group_heads, lambda: grouped(axis=1)),
     "a_choice_that_widens": (cancel, lambda: hx.select(np.ones((2, 3), bool), hx.input("x", (3,)), 0.0)),
     "a_choice_of_both": (cancel, lambda: hx.select(np.array([True, False, True]), hx.input("x", (3,)), 0.0)),
+    "a_rotation_by_tables_whose_halves_differ": (
+        fuse_rotary, lambda: (lambda x: x * normal(3, 4) + swapped(x) * normal(3, 4))(block())
+    ),
+    "a_rotation_by_tables_that_are_given": (
+        fuse_rotary,
+        lambda: (lambda x: x * hx.input("cos", (3, 4)) + swapped(x) * hx.input("sin", (3, 4)))(block()),
+    ),
+    "a_rotation_of_two_tensors": (
+        fuse_rotary, lambda: (lambda t: block() * hx.cos(t) + swapped(block(name="y")) * hx.sin(t))(angles())
+    ),
+    "a_rotation_the_other_way": (
+        fuse_rotary,
+        lambda: (lambda x, t: x * hx.cos(t) + hx.concat(x[..., 2:], -x[..., :2], axis=2) * hx.sin(t))(block(), angles()),
+    ),
+    "a_rotation_whose_product_is_shared": (
+        fuse_rotary, lambda: (lambda x, y, t: [x * hx.cos(t) + y * hx.sin(t), y])(*(lambda x: (x, swapped(x)))(block()), angles())
+    ),
+    "a_rotation_that_widens": (
+        fuse_rotary,
+        lambda: (lambda x, t: x * hx.cos(t) + swapped(x) * hx.sin(t))(hx.input("x", (4,)), angles()),
+    ),
+    "a_rotation_of_neighbours_joined_as_halves": (
+        fuse_rotary, lambda: (lambda x: turned(x, x[..., ::2], x[..., 1::2]))(block())
+    ),
+    "a_rotation_of_halves_joined_as_neighbours": (
+        fuse_rotary, lambda: (lambda x: turned(x, x[..., :2], x[..., 2:], stack=True))(block())
+    ),
+    "a_rotation_of_parts_in_the_other_order": (
+        fuse_rotary, lambda: (lambda x: turned(x, x[..., 2:], x[..., :2]))(block())
+    ),
     "silu_of_two_tensors": (fuse_silu, lambda: hx.input("y", (4,)) * hx.sigmoid(hx.input("x", (4,)))),
     "two_transposes_of_one_tensor": (
         cancel, lambda: (lambda x: [hx.transpose(x, perm=(0, 2, 1)), hx.transpose(x, perm=(1, 2, 0))])(block())

@@ -20,6 +20,7 @@ from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.fuse_rotary import fuse_rotary
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
@@ -58,6 +59,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         # Before precision drops and scales become weights: what it reads is as the model writes it.
         Pass("fuse_attention", fuse_attention),
         Pass("group_heads", group_heads),
+        Pass("fuse_rotary", fuse_rotary),
         Pass("fuse_clip", fuse_clip),
         # Before precision drops: weights are scaled in fp64 and rounded once.
         Pass("fold_batch_norm", fold_batch_norm),
