@@ -11,7 +11,7 @@ from hexane.errors import Error
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one object each, in the table: equal is the same
 class DType:
     """An element type. `bits` is its size in memory; `numpy` the NumPy type that holds one element."""
 
@@ -25,6 +25,9 @@ class DType:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> Any:
+        return dtype, (self.name,)
 
 
 def _table() -> dict[str, DType]:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,9 +54,14 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+_INT = frozenset((int,))  # and no bool, which is equal to an int
+
+
 def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
     """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^46 bytes."""
     kind = dtype(spec)
+    if type(shape) is tuple and _INT.issuperset(map(type, shape)) and (not shape or min(shape) >= 0):
+        return _tensor_type(kind, shape)
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise Error(f"[shape] got {shape!r}, need a sequence of integers")
     dims = []
@@ -62,11 +69,16 @@ def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
         if isinstance(d, bool) or not isinstance(d, (int, np.integer)) or d < 0:
             raise Error(f"[shape] {tuple(shape)}: got the dim {d!r}, need integers that are not negative")
         dims.append(int(d))
+    return _tensor_type(kind, tuple(dims))
+
+
+@lru_cache(maxsize=1 << 12)  # a graph has many tensors of few types, which then share one object
+def _tensor_type(kind: DType, dims: tuple[int, ...]) -> TensorType:
     if len(dims) > MAX_RANK:
-        raise Error(f"[shape] {tuple(dims)}: got rank {len(dims)}, need at most {MAX_RANK}")
+        raise Error(f"[shape] {dims}: got rank {len(dims)}, need at most {MAX_RANK}")
     if prod(max(d, 1) for d in dims) * kind.bits > MAX_BYTES * 8:
-        raise Error(f"[shape] {kind}{dims}: got more than 2^46 bytes, need less")
-    return TensorType(kind, tuple(dims))
+        raise Error(f"[shape] {kind}{list(dims)}: got more than 2^46 bytes, need less")
+    return TensorType(kind, dims)
 
 
 class Value(NamedTuple):
@@ -95,7 +107,7 @@ class Node:
     of a param or state). `sources` says where in the user's model the node comes from; merging nodes join theirs.
     """
 
-    __slots__ = ("__weakref__", "attrs", "data", "inputs", "op", "sources", "types", "uid")
+    __slots__ = ("__weakref__", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
 
     op: str
     inputs: tuple[Value | None, ...]
@@ -103,7 +115,11 @@ class Node:
     types: tuple[TensorType, ...]
     uid: int
     data: Array | None
-    sources: tuple[str, ...]
+    _sources: tuple[str, ...] | str  # a single one by itself: there are as many as nodes
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self._sources,) if isinstance(self._sources, str) else self._sources
 
     @property
     def values(self) -> "tuple[Value, ...]":
@@ -129,9 +145,21 @@ class Node:
         return f"<{self.op} {', '.join(map(str, self.types))}>"
 
 
+class _Kind:
+    """What many nodes have in common, once for all of them: op, attributes and types."""
+
+    __slots__ = ("__weakref__", "attrs", "op", "types")
+
+    def __init__(self, op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...]) -> None:
+        self.op, self.attrs, self.types = op, attrs, types
+
+
+_kinds: "weakref.WeakValueDictionary[Any, _Kind]" = weakref.WeakValueDictionary()
 _interned: "weakref.WeakValueDictionary[Any, Node]" = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _uids = count(1)
+_NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
+_KEY_BYTES = 64  # constants up to this size are found by their bytes, larger ones by a hash first
 
 
 def make_node(
@@ -142,33 +170,40 @@ def make_node(
     sources: tuple[str, ...] = (),
 ) -> Node:
     """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
-    identity = (op, tuple(inputs), tuple((k, _bits(v)) for k, v in attrs.items()), tuple(types))
-    return _intern(identity, Node, op, identity[1], attrs, identity[3], sources)
+    kind = _kind(op, attrs, tuple(types), tuple((k, _bits(v)) for k, v in attrs.items()))
+    inputs = tuple(inputs)
+    return _intern((kind, inputs), kind, inputs, sources)
 
 
 def constant(array: Array, sources: tuple[str, ...] = ()) -> Value:
     """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge."""
     data = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-    kind = tensor_type(data.dtype, data.shape)
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
-    raw = _Bits(data)
-    return Value(_intern(("const", kind, raw), Node, "const", (), {}, (kind,), sources, data=data))
+    kind = _kind("const", _NO_ATTRS, (tensor_type(data.dtype, data.shape),))
+    bits = _Bits(data) if data.nbytes > _KEY_BYTES else data.base if _is_of(data, data.base) else data.tobytes()
+    return Value(_intern((kind, bits), kind, (), sources, data=data))
 
 
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
     """An input, param or state: a node that is only ever equal to itself."""
     uid = next(_uids)
-    return Value(_intern((op, uid), Node, op, (), {"name": name}, (kind,), sources, uid=uid, data=data))
+    return Value(_intern(uid, _Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
+
+
+def _kind(op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...], bits: object = ()) -> _Kind:
+    key = (op, bits, types)
+    with _lock:
+        kind = _kinds.get(key)
+        if kind is None:
+            _kinds[key] = kind = _Kind(op, attrs, types)
+        return kind
 
 
 def _intern(
     identity: object,
-    cls: type[Node],
-    op: str,
+    kind: _Kind,
     inputs: tuple[Value | None, ...],
-    attrs: Mapping[str, AttrValue],
-    types: tuple[TensorType, ...],
     sources: tuple[str, ...],
     uid: int = 0,
     data: Array | None = None,
@@ -176,12 +211,13 @@ def _intern(
     with _lock:
         node = _interned.get(identity)
         if node is None:
-            node = cls.__new__(cls)
-            node.op, node.inputs, node.attrs, node.types = op, inputs, attrs, types
-            node.uid, node.data, node.sources = uid, data, sources
+            node = Node.__new__(Node)
+            node.op, node.inputs, node.attrs, node.types = kind.op, inputs, kind.attrs, kind.types
+            node.uid, node.data = uid, data
+            node._sources = sources[0] if len(sources) == 1 else sources
             _interned[identity] = node
         elif sources and not set(sources) <= set(node.sources):
-            node.sources = (*node.sources, *(s for s in sources if s not in node.sources))
+            node._sources = (*node.sources, *(s for s in sources if s not in node.sources))
         return node
 
 
@@ -210,6 +246,11 @@ class _Bits:
         if not isinstance(other, _Bits) or self.digest != other.digest:
             return False
         return self.array is other.array or np.array_equal(_raw(self.array), _raw(other.array))
+
+
+def _is_of(array: Array, base: object) -> bool:
+    """Whether the array is these bytes, and no others."""
+    return type(base) is bytes and len(base) == array.nbytes
 
 
 def _raw(array: Array) -> Array:

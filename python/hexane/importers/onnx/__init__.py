@@ -8,6 +8,7 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.importers.onnx.load import ModelSource, check_text, read_model
+from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
 
@@ -16,7 +17,7 @@ __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signatu
 
 def signature(model: ModelSource) -> Signature:
     """The model's inputs and outputs, and which inputs it has to be specialised by."""
-    return read_signature(read_model(model).proto)
+    return read_signature(read_model(model))
 
 
 def import_onnx(
@@ -32,12 +33,15 @@ def import_onnx(
     Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
     Hexane does not have.
     """
-    proto, folder, detached = read_model(model)
-    described = read_signature(proto)
+    file = read_model(model)
+    proto = file.proto
+    described = read_signature(file)
     types = resolve(described, shapes or {}, values or {})
     given = {name: np.asarray(array) for name, array in (values or {}).items()}
-    translator = Translator(proto, folder)
-    scope: dict[str, Value | None] = dict(translator.initializers(proto.graph, given, detached))
+    translator = Translator(proto, file.folder)
+    last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
+    scope = translator.initializers(proto.graph, file.initializers(), read)
+    del read
     inputs = []
     for name, kind in types.items():
         if name in given:
@@ -45,7 +49,7 @@ def import_onnx(
         else:
             inputs.append(unique("input", name, kind, sources=(name,)))
             scope[name] = inputs[-1]
-    translator.nodes(proto.graph.node, scope, opsets_of(proto), set(scope))
+    translator.nodes(file.nodes, scope, opsets_of(proto), scope, last=last)
     if translator.problems:
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)

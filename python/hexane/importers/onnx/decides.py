@@ -1,6 +1,6 @@
 """Which graph inputs decide shapes by their value: walked back from the inputs of ops that read shapes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
@@ -47,42 +47,51 @@ DECIDING: Mapping[str, tuple[int, ...]] = {
 SHAPE_ONLY = ("Shape", "Size")  # their results do not depend on the input's value
 
 
-def deciding_inputs(model: onnx.ModelProto) -> set[str]:
+def deciding_inputs(
+    nodes: Sequence[onnx.NodeProto], functions: Iterable[onnx.FunctionProto], inputs: Collection[str]
+) -> set[str]:
     """The names of inputs, among all the names that shapes depend on by value."""
-    functions = {(f.domain, f.name): f for f in model.functions}
+    by_name = {(f.domain, f.name): f for f in functions}
     summaries: dict[tuple[str, str], set[int]] = {}
 
     def positions(node: onnx.NodeProto) -> Iterable[int]:
         key = (node.domain, node.op_type)
-        if key not in functions:
+        if key not in by_name:
             return DECIDING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         if key not in summaries:
             summaries[key] = set()  # what a recursive call sees; recursion is refused later
-            function = functions[key]
-            found = walk(function.node)
+            function = by_name[key]
+            found = _depended_on(function.node, positions)
             summaries[key] = {i for i, name in enumerate(function.input) if name in found}
         return summaries[key]
 
-    def walk(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-        every = list(_nested(nodes))
-        makers = {name: node for node in every for name in node.output if name}
-        pending = [n.input[i] for n in every for i in positions(n) if i < len(n.input)]
-        found: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name and name not in found:
-                found.add(name)
-                maker = makers.get(name)
-                if maker is not None and maker.op_type not in SHAPE_ONLY:
-                    pending += reads(maker)
-        return found
-
-    return walk(model.graph.node) & {value.name for value in model.graph.input}
+    return _depended_on(nodes, positions) & set(inputs)
 
 
-def _nested(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attr in node.attribute:
-            if attr.type == attr.GRAPH:
-                yield from _nested(attr.g.node)
+def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.NodeProto], Iterable[int]]) -> set[str]:
+    """All names that the values at those positions are computed from, and theirs."""
+    pending = [n.input[i] for node in nodes for n in (node, *_inside(node)) for i in positions(n) if i < len(n.input)]
+    # The node itself only where it is in a subgraph: `nodes` may be a file, parsed when it is looked at.
+    makers: dict[str, int | onnx.NodeProto] = {}
+    for index, node in enumerate(nodes if pending else ()):
+        makers.update((name, index) for name in node.output if name)
+        makers.update((name, n) for n in _inside(node) for name in n.output if name)
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name and name not in found:
+            found.add(name)
+            maker = makers.get(name)
+            if maker is not None:
+                node = nodes[maker] if isinstance(maker, int) else maker
+                pending += reads(node) if node.op_type not in SHAPE_ONLY else ()
+    return found
+
+
+def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a node's subgraphs, and of theirs."""
+    for attr in node.attribute:
+        if attr.type == attr.GRAPH:
+            for inner in attr.g.node:
+                yield inner
+                yield from _inside(inner)

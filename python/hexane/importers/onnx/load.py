@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,23 +16,26 @@ from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
 from hexane.importers.files import open_inside
-from hexane.importers.onnx.detach import detach
+from hexane.importers.onnx.split import Tensor, split
+
+MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own bound
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 class ModelFile(NamedTuple):
-    """A parsed model, the folder its external data may come from, and the data of large initializers, by their index."""
+    """A model: the proto, perhaps without its graph's nodes and initializers, those, and where its external data may be."""
 
     proto: onnx.ModelProto
-    folder: Path | None = None
-    detached: Mapping[int, memoryview] = MappingProxyType({})
+    nodes: Sequence[onnx.NodeProto]
+    initializers: Callable[[], Iterable[Tensor]]
+    folder: Path | None
 
 
 def read_model(source: ModelSource) -> ModelFile:
     """The model of a path, bytes or a proto. Raises Error for what is not an ONNX model."""
     if isinstance(source, onnx.ModelProto):
-        return ModelFile(source)
+        return _whole(source, None)
     folder = None
     where = "model"
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -45,25 +48,31 @@ def read_model(source: ModelSource) -> ModelFile:
         except OSError as error:
             raise Error(f"[import] {where}: {error.strerror}, need a readable ONNX file") from None
     model = onnx.ModelProto()
-    slim, detached = detach(data)
+    parts = split(data)
     try:
-        model.ParseFromString(slim)
+        model.ParseFromString(bytes(data) if parts is None else parts.rest)
     except DecodeError:
         raise Error(
             f"[import] {where}: got {len(data)} bytes that do not parse, need an ONNX model (hx.load reads plans)"
         ) from None
     if not model.HasField("graph") or not model.opset_import:
         raise Error(f"[import] {where}: got {len(data)} bytes without a graph or an opset, need an ONNX model")
-    return ModelFile(model, folder, detached)
+    return _whole(model, folder) if parts is None else ModelFile(model, parts.nodes, lambda: parts.initializers, folder)
+
+
+def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
+    return ModelFile(model, model.graph.node, lambda: map(Tensor, model.graph.initializer), folder)
 
 
 def _read(path: Path) -> memoryview:
     """The bytes of a file, in memory that NumPy asks large pages for: twice as fast as bytes of that size."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        buffer = np.empty(size, np.uint8)
+        buffer = np.empty(min(size, MAX_MODEL_BYTES), np.uint8)
         read = file.readinto(buffer.data) if size else 0
-        rest = file.read()  # what has grown meanwhile, or has no size, like a pipe
+        rest = file.read(MAX_MODEL_BYTES + 1 - read)  # what has grown meanwhile, or has no size, like a pipe
+    if read + len(rest) > MAX_MODEL_BYTES:
+        raise Error(f"[import] {path}: got more than {MAX_MODEL_BYTES} bytes, need large weights as external data")
     data = buffer.data[:read]
     return (memoryview(bytes(data) + rest) if rest else data).toreadonly()
 
@@ -75,6 +84,7 @@ def check_text(text: str) -> str:
     return text
 
 
+@cache
 def element_type(code: int) -> DType:
     """The dtype of an ONNX element type. Raises Error for strings, complex numbers and unknown codes."""
     if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
@@ -105,7 +115,7 @@ def read_tensor(tensor: TensorProto, folder: Path | None, detached: memoryview |
     else:
         return _typed(tensor, kind.size)
     if kind.dtype.bits % 8 == 0 and np.little_endian:
-        return np.frombuffer(raw, kind.dtype.numpy).reshape(kind.shape)
+        return np.ndarray(kind.shape, kind.dtype.numpy, raw)
     # Packed sub-byte elements (and big-endian machines) go through onnx.
     whole = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(raw))
     return np.asarray(numpy_helper.to_array(whole))

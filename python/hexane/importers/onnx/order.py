@@ -1,7 +1,7 @@
 """The order of a graph's nodes: each after those whose outputs it reads."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
 
@@ -10,8 +10,8 @@ from hexane.errors import Error
 
 def sort_nodes(
     nodes: Sequence[onnx.NodeProto], known: Collection[str], own: Collection[str], prefix: str = ""
-) -> Iterable[tuple[int, onnx.NodeProto]]:
-    """(index, node) in the file's order where that is sorted, else in the nearest order that is.
+) -> Sequence[int]:
+    """Indices of the nodes: a range where the file's order is sorted, else the nearest order that is.
 
     `known` are the names from outside, `own` those of them that no node may define again. Raises Error, naming the node,
     for a name that is defined twice or nowhere, and for a cycle.
@@ -25,26 +25,24 @@ def sort_nodes(
                 )
             if name:
                 makers[name] = index
-    waits: list[set[int]] = []
+    in_order = True
     for index, node in enumerate(nodes):
-        needed = set()
         for name in reads(node):
             if name in makers:
-                needed.add(makers[name])
+                in_order = in_order and makers[name] < index
             elif name not in known:
                 raise Error(f"[import] {label(node, index, prefix)}: got the input {name!r}, which nothing defines")
-        waits.append(needed)
-    if all(not needed or max(needed) < index for index, needed in enumerate(waits)):
-        return enumerate(nodes)
-    return [(index, nodes[index]) for index in _sorted(nodes, waits, prefix)]
+    return range(len(nodes)) if in_order else _sorted(nodes, makers, prefix)
 
 
-def _sorted(nodes: Sequence[onnx.NodeProto], waits: list[set[int]], prefix: str) -> list[int]:
+def _sorted(nodes: Sequence[onnx.NodeProto], makers: Mapping[str, int], prefix: str) -> list[int]:
     users: dict[int, list[int]] = {}
-    for index, needed in enumerate(waits):
+    left = []
+    for index, node in enumerate(nodes):
+        needed = {makers[name] for name in reads(node) if name in makers}
+        left.append(len(needed))
         for other in needed:
             users.setdefault(other, []).append(index)
-    left = [len(needed) for needed in waits]
     ready = deque(index for index, count in enumerate(left) if not count)
     order = []
     while ready:
@@ -59,6 +57,16 @@ def _sorted(nodes: Sequence[onnx.NodeProto], waits: list[set[int]], prefix: str)
             f"[import] {label(nodes[stuck], stuck, prefix)}: depends on its own output, need a graph without cycles"
         )
     return order
+
+
+def last_reads(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
+    """For each name that each node reads whether no later one reads it, last node first; and all those names."""
+    last, read = bytearray(), set(outputs)
+    for node in reversed(nodes):
+        for name in reversed(reads(node)):
+            last.append(name not in read)
+            read.add(name)
+    return last, read
 
 
 def label(node: onnx.NodeProto, index: int, prefix: str = "") -> str:

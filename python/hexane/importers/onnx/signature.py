@@ -10,7 +10,7 @@ from hexane.dtypes import DType
 from hexane.errors import Error
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.onnx.decides import deciding_inputs
-from hexane.importers.onnx.load import check_text, element_type
+from hexane.importers.onnx.load import ModelFile, check_text, element_type
 from hexane.importers.onnx.schema import opset_versions
 
 Dim = int | str | None  # fixed, named, free
@@ -58,12 +58,13 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
     return versions
 
 
-def read_signature(model: onnx.ModelProto) -> Signature:
+def read_signature(model: ModelFile) -> Signature:
     """Inputs that have an initializer are constants with a name, and no part of it."""
-    opsets_of(model)
-    graph = model.graph
-    defaults = {tensor.name for tensor in graph.initializer}
-    deciding = deciding_inputs(model)
+    opsets_of(model.proto)
+    graph = model.proto.graph
+    names = {info.name for info in graph.input}
+    defaults = {tensor.name for tensor, _ in model.initializers() if tensor.name in names}
+    deciding = deciding_inputs(model.nodes, model.proto.functions, names - defaults)
     inputs: dict[str, Input] = {}
     for info in graph.input:
         if not check_text(info.name) or info.name in inputs:

@@ -1,10 +1,9 @@
 """The walk over an ONNX graph: names to values, node by node, problems collected on the way."""
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import onnx
 
@@ -14,8 +13,9 @@ from hexane.importers.onnx.handlers import HANDLERS
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.loops import unroll_loop, unroll_scan
 from hexane.importers.onnx.node import Builder, OnnxNode
-from hexane.importers.onnx.order import label, sort_nodes
+from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
+from hexane.importers.onnx.split import Tensor
 from hexane.ops import OPS
 
 PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
@@ -24,7 +24,6 @@ MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 Scope = MutableMapping[str, Value | None]  # None: its node could not be translated, which has been reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
-_NONE: Mapping[int, memoryview] = MappingProxyType({})
 
 
 class Translator:
@@ -38,20 +37,25 @@ class Translator:
         self._calls: list[str] = []
 
     def initializers(
-        self, graph: onnx.GraphProto, overridden: Collection[str] = (), detached: Mapping[int, memoryview] = _NONE
-    ) -> Scope:
-        """The graph's constants by name. `detached`: data that is not in the graph, by index."""
+        self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
+    ) -> dict[str, Value | None]:
+        """The graph's constants by name, None for those that are not wanted.
+
+        `tensors` are its initializers where they are not in the graph.
+        """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
-        scope: Scope = {}
-        for i, tensor in enumerate(graph.initializer):
-            if not check_text(tensor.name) or tensor.name in scope:
-                raise Error(f"[import] got an initializer name {tensor.name!r} that is empty or there twice")
-            if tensor.name not in overridden:
+        scope: dict[str, Value | None] = {}
+        for tensor, raw in map(Tensor, graph.initializer) if tensors is None else tensors:
+            name = check_text(tensor.name)
+            if not name or name in scope:
+                raise Error(f"[import] got an initializer name {name!r} that is empty or there twice")
+            scope[name] = None
+            if wanted is None or name in wanted:
                 try:
-                    scope[tensor.name] = constant(read_tensor(tensor, self.folder, detached.get(i)), (tensor.name,))
+                    scope[name] = constant(read_tensor(tensor, self.folder, raw), (name,))
                 except Error as error:
-                    raise Error(f"[import] initializer {tensor.name!r}: {reason(error)}") from None
+                    raise Error(f"[import] initializer {name!r}: {reason(error)}") from None
         return scope
 
     def nodes(
@@ -62,9 +66,17 @@ class Translator:
         own: Collection[str],
         outer: Attributes | None = None,
         prefix: str = "",
+        last: bytearray | None = None,
     ) -> None:
-        """Adds the nodes' outputs to the scope. `own` are names they must not define; `outer` a function's attributes."""
-        for index, proto in sort_nodes(nodes, scope, own, prefix):
+        """Adds the nodes' outputs to the scope. `own` are names they must not define; `outer` a function's attributes.
+
+        `last`, of last_reads, is used up: a value that no later node reads leaves the scope.
+        """
+        order = sort_nodes(nodes, scope, own, prefix)
+        if not isinstance(order, range):
+            last = None
+        for index in order:
+            proto = nodes[index]
             where = label(proto, index, prefix)
             for part in (proto.op_type, proto.domain, proto.overload):
                 check_text(part)
@@ -80,6 +92,10 @@ class Translator:
             for i, name in enumerate(proto.output):
                 if name:
                     scope[name] = None if found is None else found[i]
+            if last is not None:
+                for name in reads(proto):
+                    if last.pop():
+                        del scope[name]
 
     def _node(
         self,

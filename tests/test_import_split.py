@@ -1,4 +1,4 @@
-"""Large weights are taken out of a model before protobuf parses it: the same graph, from any bytes."""
+"""A large model is split before protobuf parses it: the same graph, from any bytes."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import hexane as hx
-from hexane.importers.onnx.detach import detach
+from hexane.importers.onnx.split import split
 
 
 def model(rows: int = 600, functions: bool = False) -> onnx.ModelProto:
@@ -26,15 +26,23 @@ def model(rows: int = 600, functions: bool = False) -> onnx.ModelProto:
     return result
 
 
-def test_large_weights_are_detached_and_small_ones_stay() -> None:
-    data = model().SerializeToString()
-    slim, taken = detach(memoryview(data))
-    assert len(slim) < 10_000
-    assert list(taken) == [1]  # the second initializer is the large one
-    parsed = onnx.ModelProto.FromString(slim)
-    assert not parsed.graph.initializer[1].raw_data
-    assert len(parsed.graph.initializer[0].raw_data) == 6000
-    assert [t.name for t in parsed.graph.initializer] == ["w1", "w0"]
+@pytest.mark.parametrize("functions", [False, True])
+def test_nodes_and_weights_are_parsed_one_by_one_and_large_weights_not_at_all(functions: bool) -> None:
+    proto = model(functions=functions)
+    parts = split(memoryview(proto.SerializeToString()))
+    assert parts is not None
+    rest = onnx.ModelProto.FromString(parts.rest)
+    assert not rest.graph.node
+    assert not rest.graph.initializer
+    assert rest.graph.input == proto.graph.input
+    assert rest.functions == proto.functions
+    assert list(parts.nodes) == list(parts.nodes[:]) == list(proto.graph.node)
+    small, large = parts.initializers
+    assert small.raw is None
+    assert small.proto == proto.graph.initializer[0]
+    assert large.raw == proto.graph.initializer[1].raw_data
+    assert not large.proto.raw_data
+    assert large.proto.name == "w0"
 
 
 def test_a_file_bytes_and_a_proto_give_the_same_graph(tmp_path: Path) -> None:
@@ -62,10 +70,17 @@ def test_a_truncated_model_is_refused(cut: int) -> None:
 
 def test_what_is_not_plainly_one_graph_is_left_whole() -> None:
     data = model().SerializeToString()
-    for whole in (data + data, model(functions=True).SerializeToString(), b"\x00" * (2 << 20), b"\xff" * (2 << 20)):
-        slim, taken = detach(memoryview(whole))
-        assert slim == whole
-        assert not taken
+    for whole in (data + data, b"\x00" * (2 << 20), b"\xff" * (2 << 20), data[: 1 << 19]):
+        assert split(memoryview(whole)) is None
+
+
+@pytest.mark.parametrize("part", ["node", "initializer"])
+def test_a_part_that_does_not_parse_is_refused(part: str) -> None:
+    proto = model()
+    getattr(proto.graph, part)[-1].doc_string = "here"
+    data = proto.SerializeToString()
+    with pytest.raises(hx.Error, match="that do not parse"):
+        hx.compile(data.replace(b"\x04here", b"\x7fhere"))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,0 +1,172 @@
+"""Splits a serialised model into its nodes and initializers before protobuf parses it, which would hold all of them at once,
+twelve times as large as in the file, and copy each weight twice.
+
+Only what is certain is split: wherever the bytes are not plainly those of a model, the whole goes to protobuf, which then says
+what is wrong.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, overload
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from hexane.errors import Error
+
+MIN_MODEL = 1 << 20  # bytes; smaller models are parsed as fast
+MIN_TENSOR = 1 << 16
+
+# Field numbers of onnx.proto.
+_MODEL_GRAPH = 7
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_TENSOR_RAW_DATA = 9
+_BYTES = 2  # the wire type of strings, bytes and messages
+
+T = TypeVar("T")
+
+
+class Tensor(NamedTuple):
+    """An initializer; `raw` is its data where that is not in the proto."""
+
+    proto: onnx.TensorProto
+    raw: memoryview | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A serialised model: what is left of it without the nodes and initializers of its graph, and those."""
+
+    rest: bytes
+    nodes: Sequence[onnx.NodeProto]
+    initializers: Sequence[Tensor]
+
+
+class _Messages(Sequence[T]):
+    """Messages that are parsed anew whenever they are looked at."""
+
+    def __init__(self, data: memoryview, begins: Sequence[int], ends: Sequence[int], parse: Callable[..., T]) -> None:
+        self._data, self._begins, self._ends, self._parse = data, begins, ends, parse
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        begins, ends = self._begins[index], self._ends[index]
+        if isinstance(index, slice):
+            return _Messages(self._data, begins, ends, self._parse)
+        return self._parse(self._data[begins:ends])
+
+    def __iter__(self) -> Iterator[T]:
+        data, parse = self._data, self._parse
+        return (parse(data[begin:end]) for begin, end in zip(self._begins, self._ends, strict=True))
+
+
+def split(data: memoryview) -> Parts | None:
+    """The parts of a large model; None for a small one, and where the bytes are not certain to be one."""
+    try:
+        return _split(data) if len(data) >= MIN_MODEL else None
+    except ValueError:
+        return None
+
+
+def _split(data: memoryview) -> Parts:
+    graphs = [field for field in _fields(data, 0, len(data)) if field[0] == _MODEL_GRAPH]
+    if len(graphs) != 1 or graphs[0][1] != _BYTES:
+        raise ValueError("not one graph")
+    _, _, graph_begin, payload, graph_end = graphs[0]
+    places = {_GRAPH_NODE: (array("q"), array("q")), _GRAPH_INITIALIZER: (array("q"), array("q"))}
+    pieces: list[memoryview | bytes] = []
+    kept = payload
+    for number, wire, begin, inner, end in _fields(data, payload, graph_end):
+        if number in places:
+            if wire != _BYTES:
+                raise ValueError("a message of another type")
+            begins, ends = places[number]
+            begins.append(inner)
+            ends.append(end)
+            if kept < begin:
+                pieces.append(data[kept:begin])
+            kept = end
+    pieces.append(data[kept:graph_end])
+    length = sum(map(len, pieces))
+    key = _varint(_MODEL_GRAPH << 3 | _BYTES)
+    rest = b"".join([data[:graph_begin], key, _varint(length), *pieces, data[graph_end:]])
+    return Parts(
+        rest,
+        _Messages(data, *places[_GRAPH_NODE], _parse_node),
+        _Messages(data, *places[_GRAPH_INITIALIZER], _parse_tensor),
+    )
+
+
+def _parse_node(data: memoryview) -> onnx.NodeProto:
+    node: onnx.NodeProto = _parse(onnx.NodeProto(), data)
+    return node
+
+
+def _parse_tensor(data: memoryview) -> Tensor:
+    if len(data) >= MIN_TENSOR:
+        try:
+            found = [field for field in _fields(data, 0, len(data)) if field[0] == _TENSOR_RAW_DATA]
+        except ValueError:
+            found = []
+        if len(found) == 1 and found[0][1] == _BYTES:
+            _, _, begin, payload, end = found[0]
+            return Tensor(_parse(onnx.TensorProto(), bytes(data[:begin]) + bytes(data[end:])), data[payload:end])
+    return Tensor(_parse(onnx.TensorProto(), data))
+
+
+def _parse(message: Any, data: memoryview | bytes) -> Any:
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        kind = type(message).__name__
+        raise Error(f"[import] got {len(data)} bytes that do not parse, need a {kind} of an ONNX model") from None
+    return message
+
+
+def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """The fields of a message: number, wire type, begin, begin of the value behind its length, end.
+
+    Raises ValueError for bytes that are none.
+    """
+    while at < end:
+        key, payload = _read_varint(data, at, end)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            stop = _read_varint(data, payload, end)[1]
+        elif wire == _BYTES:
+            size, payload = _read_varint(data, payload, end)
+            stop = payload + size
+        elif wire in (1, 5):
+            stop = payload + (8 if wire == 1 else 4)
+        else:
+            raise ValueError("groups")
+        if stop > end or number == 0:
+            raise ValueError("past the end")
+        yield number, wire, at, payload, stop
+        at = stop
+
+
+def _read_varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        if byte < 0x80:
+            return value | byte << shift, at + 1
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    raise ValueError("an unfinished number")
+
+
+def _varint(value: int) -> bytes:
+    result = bytearray()
+    while value >= 0x80:
+        result.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*result, value])
