@@ -70,10 +70,9 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
       int64_t target = far;
       bool accepted = true;
       const auto follow = [&](const Coordinate& coordinate, const std::byte* from) {
-        int64_t i = read_index(from, is_wide.value);
-        if (i < -coordinate.extent || i >= coordinate.extent)
-          fail(kernel, "index: got ", i, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
-        if (i < 0) i += coordinate.extent;
+        const int64_t given = read_index(from, is_wide.value), i = given + (given < 0 ? coordinate.extent : 0);
+        if (i < 0 || i >= coordinate.extent)
+          fail(kernel, "index: got ", given, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
         accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;
         target += i * coordinate.far;
       };
