@@ -294,6 +294,22 @@ def test_fp16_keeps_the_ports_and_rounds_in_between() -> None:
     assert net.memory["weights"] < hx.compile(graph, threads=1).memory["weights"]
 
 
+def test_steps_that_are_prepared_together_all_see_an_update() -> None:
+    rng = np.random.default_rng(0)
+    x, old, new = (rng.integers(-3, 4, (16, 16)).astype(np.float32) for _ in range(3))
+    y = hx.input("x", x.shape)
+    weight = hx.param("w", old)
+    for _ in range(4):
+        y = hx.clip(y @ weight, alpha=-3, beta=3)
+    net = hx.compile(y, threads=1)
+    for w in (old, new, old):
+        net.update(w=w)
+        want = x
+        for _ in range(4):
+            want = np.clip(want @ w, -3, 3)
+        assert np.array_equal(net(x), want)
+
+
 def test_an_unknown_target_of_the_environment_is_told_to_be_that(monkeypatch):
     x = hx.input("x", (2,))
     monkeypatch.setenv("HEXANE_TARGET", "m99")

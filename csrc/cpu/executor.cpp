@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_map>
+#include <utility>
 
 #include "cpu/attributes.h"
 
@@ -54,6 +56,28 @@ uint64_t checked_scratch(const std::string& where, int64_t bytes) {
   return whole_lines(static_cast<uint64_t>(bytes));
 }
 
+// Equal for calls of one plan that prepare() cannot tell apart: they differ at most in where data lies that changes.
+std::string likeness(const PlanStep& row, const Call& call, std::span<const std::byte> attrs) {
+  std::string key;
+  const auto add = [&](const auto* data, size_t count) {
+    key.append(reinterpret_cast<const char*>(data), count * sizeof(*data));
+  };
+  const uint64_t names[] = {row.kernel, row.numerics, row.num_inputs, row.num_outputs};
+  add(names, std::size(names));
+  add(attrs.data(), attrs.size());
+  for (const auto side : {call.inputs, call.outputs})
+    for (const Tensor& tensor : side) {
+      const std::byte* constant = tensor.constant ? tensor.data : nullptr;
+      const int64_t fields[] = {tensor.rank, static_cast<int64_t>(tensor.dtype), tensor.constant, tensor.ring};
+      add(fields, std::size(fields));
+      add(&constant, 1);
+      if (!tensor.present()) continue;
+      add(tensor.shape, static_cast<size_t>(tensor.rank));
+      add(tensor.strides, static_cast<size_t>(tensor.rank));
+    }
+  return key;
+}
+
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -95,7 +119,8 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
   scratch_ = Memory(scratch, "scratch");
 }
 
-// Threads share the steps, for packing weights takes time. The error of the first step that has one is thrown.
+// Threads share the steps, for packing weights takes time; the time steps of a recurrent network share what is packed.
+// The error of the first step that has one is thrown.
 void Executor::resolve_all() {
   steps_.resize(plan_.steps.size());
   Tensor* operands = operands_.data();
@@ -109,14 +134,25 @@ void Executor::resolve_all() {
                       nullptr};
     operands += size_t{row.num_inputs} + row.num_outputs;
   }
+  std::unordered_map<std::string, size_t> first;
+  std::vector<size_t> like(steps_.size());  // the first step that is prepared as this one is
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const PlanStep& row = plan_.steps[i];
+    const auto attrs = plan_.attrs.subspan(row.attrs, row.attrs_bytes);
+    like[i] = first.try_emplace(likeness(row, steps_[i].call, attrs), i).first->second;
+  }
   std::vector<std::exception_ptr> errors(steps_.size());
+  const auto try_resolve = [&](size_t i) {
+    try {
+      resolve(steps_[i], steps_[like[i]].prepared);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
   std::atomic<size_t> next{0};
   auto work = [&](int) {
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < steps_.size();) try {
-        resolve(steps_[i]);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < steps_.size();)
+      if (like[i] == i) try_resolve(i);
   };
   const bool worth_it = plan_.weights.size() >= kParallelWeights;
   const auto lease = worth_it ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
@@ -124,6 +160,8 @@ void Executor::resolve_all() {
     lease.run(work);
   else
     work(0);
+  for (size_t i = 0; i < steps_.size(); ++i)
+    if (like[i] != i) try_resolve(i);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
 }
@@ -134,7 +172,7 @@ std::string Executor::place(const Step& step) const {
          std::string(plan_.string(step.row->kernel)) + (source.empty() ? "" : ", ") + std::string(source) + ")";
 }
 
-void Executor::resolve(Step& step) const {
+void Executor::resolve(Step& step, Prepared prepared) const {
   const PlanStep& row = *step.row;
   try {
     const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(row.numerics), step.call);
@@ -148,7 +186,7 @@ void Executor::resolve(Step& step) const {
         fail(kernel.name, "operand ", i, ": got strides that are not ", kernel.accepts);
       if (tensor.ring) fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need all of them");
     }
-    if (kernel.prepare) step.prepared = kernel.prepare(step.call);
+    step.prepared = prepared || !kernel.prepare ? std::move(prepared) : kernel.prepare(step.call);
     step.call.prepared = step.prepared.get();
     plan_work(step);
   } catch (const Error& error) {

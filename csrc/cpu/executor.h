@@ -66,7 +66,7 @@ class Executor {
   };
 
   void resolve_all();
-  void resolve(Step& step) const;
+  void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void plan_work(Step& step) const;
   void run_step(const Step& step, const ThreadPool::Lease& lease) const;
   std::string place(const Step& step) const;
