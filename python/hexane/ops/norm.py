@@ -8,7 +8,7 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.ops.compose import cast
-from hexane.ops.reduce import in_range, one_axis
+from hexane.ops.reduce import in_range, mean, one_axis
 from hexane.ops.spec import (
     Attr,
     Case,
@@ -49,13 +49,13 @@ def _norm_attrs(types: Any, attrs: Any) -> dict[str, Any]:
 
 
 def layer_norm(x: Array, gamma: Array | None, beta: Array | None, axes: tuple[int, ...], epsilon: float) -> Array:
-    mean = np.mean(x, axis=axes, keepdims=True)
-    y = (x - mean) / np.sqrt(np.mean(np.square(x - mean), axis=axes, keepdims=True) + epsilon)
+    centred = x - mean(x, axes, True)
+    y = centred / np.sqrt(mean(np.square(centred), axes, True) + epsilon)
     return (y if gamma is None else y * gamma) + (0 if beta is None else beta)
 
 
 def rms_norm(x: Array, gamma: Array | None, axes: tuple[int, ...], epsilon: float) -> Array:
-    y = x / np.sqrt(np.mean(np.square(x), axis=axes, keepdims=True) + epsilon)
+    y = x / np.sqrt(mean(np.square(x), axes, True) + epsilon)
     return y if gamma is None else y * gamma
 
 
@@ -83,16 +83,17 @@ def _batch_norm(
 def _instance_norm(x: Array, gamma: Array | None, beta: Array | None, epsilon: float, layout: str) -> Array:
     channel = 1 if layout == "nchw" else x.ndim - 1
     axes = tuple(i for i in range(1, x.ndim) if i != channel)
-    mean = np.mean(x, axis=axes, keepdims=True)
-    y = (x - mean) / np.sqrt(np.mean(np.square(x - mean), axis=axes, keepdims=True) + epsilon)
+    centred = x - mean(x, axes, True)
+    y = centred / np.sqrt(mean(np.square(centred), axes, True) + epsilon)
     return y * _per_channel(gamma, x.ndim, channel, 1) + _per_channel(beta, x.ndim, channel, 0)
 
 
 def _local_response_norm(x: Array, alpha: float, beta: float, k: float, size: int, axis: int) -> Array:
     squares = np.moveaxis(np.square(x), axis, -1)
     before, after = (size - 1) // 2, size // 2
-    channels = squares.shape[-1]
-    total = np.stack([squares[..., max(0, c - before) : c + after + 1].sum(-1) for c in range(channels)], -1)
+    total = np.empty_like(squares)
+    for c in range(squares.shape[-1]):
+        total[..., c] = squares[..., max(0, c - before) : c + after + 1].sum(-1)
     return x / np.power(k + alpha / size * np.moveaxis(total, -1, axis), beta)
 
 

@@ -1,6 +1,7 @@
 """Reductions, softmax, cumulative sums and products."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,23 @@ def reduced(x: Shape, axes: tuple[int, ...] = (), keep_dims: bool = True, **_: A
 
 def _axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
     return axis_indices(axes, x.ndim) or tuple(range(x.ndim))
+
+
+def mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """NaN for nothing, as np.mean, which warns of it."""
+    return np.asarray(np.sum(x, axis=axis, keepdims=keepdims)) / prod(x.shape[a] for a in axis)
+
+
+def _max(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """The lowest value for nothing."""
+    lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    return np.max(x, axis=axis, keepdims=keepdims, initial=lowest)
+
+
+def _min(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """The highest value for nothing."""
+    highest = np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).max
+    return np.min(x, axis=axis, keepdims=keepdims, initial=highest)
 
 
 def _log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
@@ -161,9 +179,9 @@ _CUMULATIVE = {"axis": integer(0), "exclusive": flag(False), "reverse": flag(Fal
 
 OPS = (
     _reduce("reduce_sum", "The sum over axes (none named: all of them).", np.sum, numeric, "ReduceSum"),
-    _reduce("reduce_mean", "The mean over axes (none named: all of them).", np.mean, floating, "ReduceMean"),
-    _reduce("reduce_max", "The maximum over axes (none named: all of them).", lambda x, **k: np.max(x, **k), numeric, "ReduceMax"),
-    _reduce("reduce_min", "The minimum over axes (none named: all of them).", lambda x, **k: np.min(x, **k), numeric, "ReduceMin"),
+    _reduce("reduce_mean", "The mean over axes (none named: all of them).", mean, floating, "ReduceMean"),
+    _reduce("reduce_max", "The maximum over axes (none named: all of them).", _max, numeric, "ReduceMax"),
+    _reduce("reduce_min", "The minimum over axes (none named: all of them).", _min, numeric, "ReduceMin"),
     _reduce("reduce_prod", "The product over axes (none named: all of them).", np.prod, numeric, "ReduceProd"),
     _reduce("reduce_sum_square", "The sum of squares over axes (none named: all of them).", lambda x, **k: np.sum(x * x, **k), floating,
             "ReduceSumSquare"),
