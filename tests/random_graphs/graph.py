@@ -1,0 +1,232 @@
+"""A graph that grows by random steps, each value known while it is built: what is out of range or ill-conditioned is left out."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import log, prod
+from typing import Any
+
+import numpy as np
+
+import hexane as hx
+from hexane.dtypes import dtype as dtype_of
+from hexane.graph import Array, Graph, Value
+from hexane.ops import evaluate
+from random_graphs.choices import Choices
+
+DIMS = (1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17)
+TINY = 2.0**-60  # below, what is relative to the largest magnitude meets denormals
+NOISE = 2.0**-22  # what a kernel may be off by, of the largest magnitude
+CONDITION = 5e-6  # of the largest magnitude: what that may grow to; half of compare.FP32_RELATIVE
+EXACT_LIMIT = 1 << 22  # integers up to here, and sums of their products, are exact in fp32
+
+
+class Unfit(Exception):
+    """The step drawn cannot be taken: there is no such operand, or its result is out of range."""
+
+
+class RandomGraph:
+    """`kind`: "fp32", "fp16", or "exact": fp32 and integers that hold small integers only."""
+
+    def __init__(self, choices: Choices, kind: str, steps: int = 16, limit: int = 3000) -> None:
+        self.choices = choices
+        self.kind, self.num_steps, self.limit = kind, steps, limit
+        self.dtype = "fp16" if kind == "fp16" else "fp32"
+        self.feeds: dict[str, Array] = {}
+        self.arrays: dict[Value, Array] = {}
+        self.noisy: dict[Value, Array] = {}
+        self.pool: list[hx.Tensor] = []
+        self.rng = np.random.default_rng(self.integer(0, 1 << 16))  # of contents, which hold no decisions
+
+    def grow(self, steps: Sequence[Callable[["RandomGraph"], None]]) -> tuple[Graph, dict[str, Array]]:
+        """Takes steps until there are enough; the graph and its inputs."""
+        self.take_steps(steps)
+        return self.finish()
+
+    def take_steps(self, steps: Sequence[Callable[["RandomGraph"], None]]) -> None:
+
+        def step() -> None:
+            with suppress(Unfit, hx.Error):
+                self.pick(steps)(self)
+
+        rank = self.pick((4, 4, 4, 2, 3, 5))
+        self.input(self.shape(rank, min_spatial=5 if rank < 5 else 3))
+        for _ in range(8 * self.num_steps):
+            if len(self.pool) > self.num_steps:
+                break
+            self.choices.together(step)
+
+    def finish(self) -> tuple[Graph, dict[str, Array]]:
+        graph = hx.graph(self.outputs())
+        return graph, {name: self.feeds[name] for name in graph.input_names()}
+
+    # ---- drawing ----
+
+    def coin(self, p: float = 0.5) -> bool:
+        return self.choices.below(1000) >= 1000 * (1 - p)
+
+    def pick(self, options: Any) -> Any:
+        return options[self.choices.below(len(options))]
+
+    def integer(self, low: int, high: int) -> int:
+        """low .. high - 1."""
+        if high <= low:
+            raise Unfit
+        return low + self.choices.below(high - low)
+
+    def shuffled(self, items: Sequence[Any]) -> list[Any]:
+        left = list(items)
+        return [left.pop(self.choices.below(len(left))) for _ in items]
+
+    def shape(self, rank: int, min_spatial: int = 1) -> tuple[int, ...]:
+        for _ in range(50):
+            dims = [self.pick(DIMS) for _ in range(rank)]
+            dims[:1] = [self.pick((1, 1, 2, 3))] * min(rank, 1)
+            dims[2:] = [max(d, min_spatial) for d in dims[2:]]
+            if rank and self.coin(0.02):
+                dims[self.integer(0, rank)] = 0
+            if prod(dims) <= self.limit:
+                return tuple(dims)
+        return (1,) * rank
+
+    def values(self, shape: tuple[int, ...], dtype: str = "", low: float = -1.5, high: float = 1.5) -> Array:
+        """Contents: small integers in an exact graph, and where the dtype is one."""
+        kind = dtype_of(dtype or self.dtype)
+        if kind.kind == "bool":
+            return np.asarray(self.rng.random(shape) < 0.5)
+        if self.kind == "exact" or kind.kind != "float":
+            first = 0 if kind.kind == "uint" else -3
+            return np.asarray(self.rng.integers(first, first + 7, shape)).astype(kind.numpy)
+        return np.asarray(self.rng.uniform(low, high, shape)).astype(kind.numpy)
+
+    def tensor(self, test: Callable[[hx.Tensor], bool] = lambda t: True, dtype: str = "") -> hx.Tensor:
+        """A value there is, the newer the likelier."""
+        fit = [t for t in self.pool if t.dtype.name == (dtype or self.dtype) and test(t)]
+        if not fit:
+            raise Unfit
+        back = int(log(1 - self.choices.below(1000) / 1000) / log(0.65))
+        return fit[-1 - min(back, len(fit) - 1)]
+
+    def of_rank(self, low: int, high: int) -> hx.Tensor:
+        return self.tensor(lambda t: low <= len(t.shape) <= high)
+
+    # ---- values ----
+
+    def input(self, shape: tuple[int, ...], dtype: str = "") -> hx.Tensor:
+        t = self._named_input(self.values(shape, dtype))
+        self.pool.append(t)
+        return t
+
+    def weight(self, shape: tuple[int, ...], dtype: str = "", array: Array | None = None) -> hx.Tensor:
+        """A constant, mostly; a param or an input now and then. Scaled so that products keep their size."""
+        array = self.values(shape, dtype) if array is None else array
+        if array.dtype.kind == "f" and self.kind != "exact" and len(shape) > 1:
+            array = (array / np.sqrt(max(1, prod(shape[1:])))).astype(array.dtype)
+        return self.leaf(array)
+
+    def leaf(self, array: Array) -> hx.Tensor:
+        """The array as a constant, a param or an input."""
+        array = np.asarray(array)
+        kind = self.pick(("const",) * 8 + ("param", "input"))
+        if kind == "input":
+            return self._named_input(array)
+        t = hx.const(array) if kind == "const" else hx.param(f"w{len(self.arrays)}", array)
+        self.arrays[t.value] = self.noisy[t.value] = array
+        return t
+
+    def _named_input(self, array: Array) -> hx.Tensor:
+        name = f"x{len(self.feeds)}"
+        self.feeds[name] = array
+        t = hx.input(name, array.shape, array.dtype)
+        self.arrays[t.value] = self.noisy[t.value] = array
+        return t
+
+    def keep(self, result: hx.Tensor | Sequence[hx.Tensor], exact_bound: float = 0.0) -> None:
+        """Adds an op's results to the pool, if every value on the way to them is fit for comparing."""
+        several = [result] if isinstance(result, hx.Tensor) else list(result)
+        if any(t.type.size > self.limit or len(t.shape) > 6 for t in several):
+            raise Unfit
+        if self.kind == "exact" and exact_bound > EXACT_LIMIT:
+            raise Unfit
+        for t in several:
+            self._evaluate(t.value)
+        self.pool += several
+
+    def top(self, t: hx.Tensor) -> float:
+        """Its largest magnitude."""
+        self._evaluate(t.value)
+        return float(np.abs(self.arrays[t.value].astype(np.float64)).max(initial=0))
+
+    def _evaluate(self, value: Value) -> None:
+        if value in self.arrays:
+            return
+        for operand in value.node.inputs:
+            if operand is not None:
+                self._evaluate(operand)
+        node = value.node
+        if node.op == "const":
+            assert node.data is not None
+            self.arrays[value] = self.noisy[value] = node.data
+            return
+        arrays = evaluate(node, [None if v is None else self.arrays[v] for v in node.inputs])
+        for array in arrays:
+            self._check_range(array)
+        if self.kind == "fp32":
+            self._check_condition(value, arrays)
+        self.arrays.update(zip(node.values, arrays, strict=True))
+
+    def _check_range(self, array: Array) -> None:
+        if array.size and array.dtype.kind == "f":
+            top = np.abs(array.astype(np.float64)).max()
+            if not top <= (EXACT_LIMIT if self.kind == "exact" else 200) or 0 < top < TINY:
+                raise Unfit
+            if self.kind == "exact" and (array != np.rint(array)).any():
+                raise Unfit
+        elif array.size and array.dtype.kind in "iu" and int(np.abs(array.astype(np.int64)).max()) > EXACT_LIMIT:
+            raise Unfit
+
+    def _check_condition(self, value: Value, arrays: list[Array]) -> None:
+        """The op on values that are off by NOISE has to give what is nearly the same."""
+        node = value.node
+        noisy = evaluate(node, [None if v is None else self.noisy[v] for v in node.inputs])
+        for array, other in zip(arrays, noisy, strict=True):
+            if array.dtype.kind != "f":
+                if not np.array_equal(array, other):
+                    raise Unfit
+            elif array.size:
+                top = np.abs(array.astype(np.float64)).max()
+                if np.abs(array.astype(np.float64) - other).max() > CONDITION * top:
+                    raise Unfit
+        shaken = [
+            a + NOISE * np.abs(a).max(initial=0) * np.sign(self.rng.uniform(-1, 1, a.shape))
+            if a.dtype.kind == "f"
+            else a
+            for a in noisy
+        ]
+        self.noisy.update(
+            zip(node.values, [np.asarray(a).astype(b.dtype) for a, b in zip(shaken, arrays, strict=True)], strict=True)
+        )
+
+    # ---- outputs ----
+
+    def outputs(self) -> list[hx.Tensor]:
+        """The newest, most dead ends, some that others read, now and then one twice, a constant, a view."""
+        read = {v for t in self.pool for v in t.value.node.inputs}
+        ends = [t for t in self.pool if t.value not in read]
+        chosen = [self.pool[-1]] + [t for t in ends if self.coin(0.6)]
+        for _ in range(self.integer(0, 3)):
+            chosen.append(self.pick(self.pool))
+        if self.coin(0.1):
+            chosen.append(self.pick(chosen))
+        if self.coin(0.05):
+            chosen.append(hx.const(self.values((3, 2))))
+        if self.coin(0.1):
+            chosen.append(hx.reshape(chosen[0], shape=(prod(chosen[0].shape),)))
+        return self.shuffled(chosen)
+
+
+def broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    try:
+        np.broadcast_shapes(a, b)
+    except ValueError:
+        return False
+    return True
