@@ -123,7 +123,7 @@ def test_a_large_random_graph_computes_what_the_oracles_do(kind: str, large: int
 def test_every_op_is_drawn_and_compared(op: Op) -> None:
     """A new op needs nothing here where its record's cases will do: see NOT_DRAWN and NOT_IN_ONNX, onnx_export/forms.py for an
     op that ONNX says otherwise, random_graphs/ for a step of its own."""
-    graphs = [found for seed in range(40) if (found := graph_ending_in(op, seed)) is not None][:4]
+    graphs = [found for seed in range(40) if (found := graph_ending_in(op, seed)) is not None][:2]
     assert bool(graphs) != (op.name in NOT_DRAWN), (
         "no case of its record, at other dims, gives results fit for comparing"
     )
