@@ -13,7 +13,7 @@ from onnx import helper
 
 from hexane.dtypes import DType
 from hexane.graph import Array, Graph, Node, Value
-from hexane.ops import OPS
+from hexane.ops import OPS, evaluate
 from hexane.passes.expand import Emit
 
 OPSET = 26  # the newest that onnxruntime takes
@@ -117,6 +117,15 @@ def export(graph: Graph, cut: Callable[[Node], bool] = lambda node: False) -> Mo
     return Model(helper.make_model(body, opset_imports=opsets, ir_version=IR_VERSION), e.given)
 
 
-def feeds_of(model: Model, graph_feeds: dict[str, Array], arrays: dict[Value, Array]) -> dict[str, Array]:
-    """What the model's inputs are: the graph's own, and what is given, from `arrays` of all values."""
-    return {**graph_feeds, **{name: arrays[value] for name, value in model.given.items()}}
+def feeds_of(model: Model, graph_feeds: dict[str, Array], known: dict[Value, Array]) -> dict[str, Array]:
+    """What the model's inputs are: the graph's own, and what is given, from `known`: the graph's values, and what they make."""
+
+    def array(value: Value) -> Array:
+        if value not in known:
+            node = value.node
+            inputs = [None if v is None else array(v) for v in node.inputs]
+            results = [node.data] if node.data is not None else evaluate(node, inputs)
+            known.update(zip(node.values, results, strict=True))
+        return known[value]
+
+    return {**graph_feeds, **{name: array(value) for name, value in model.given.items()}}

@@ -146,6 +146,11 @@ def batch_norm(e: Exporter, n: Node, x: str, mean: str, variance: str, gamma: st
     return e.emit("Add", e.emit("Mul", e.emit("Div", e.emit("Sub", x, mean), deviation), gamma), beta)
 
 
+def mean_variance_norm(e: Exporter, n: Node, x: str) -> str | None:
+    """ONNX has this epsilon only."""
+    return e.emit("MeanVarianceNormalization", x, axes=n.attrs["axes"]) if n.attrs["epsilon"] == 1e-9 else None
+
+
 def instance_norm(e: Exporter, n: Node, x: str, gamma: str, beta: str) -> str:
     channels = [shape_of(n)[-1 if n.attrs["layout"] == "nhwc" else 1]]
     params = filled(e, n, gamma, channels, 1), filled(e, n, beta, channels, 0)
@@ -408,6 +413,7 @@ FORMS: dict[str, Form] = {
     "layer_norm": layer_norm,
     "rms_norm": layer_norm,
     "batch_norm": batch_norm,
+    "mean_variance_norm": mean_variance_norm,
     "instance_norm": instance_norm,
     "local_response_norm": local_response_norm,
     "matmul": matmul,
