@@ -199,6 +199,19 @@ def attention(e: Exporter, n: Node, query: str, key: str, value: str, mask: str 
     return e.emit("MatMul", weights, value)
 
 
+def rotary(e: Exporter, n: Node, x: str, cos: str, sin: str) -> str:
+    """Of halves, one op at a time: ONNX's RotaryEmbedding has its own layout of heads."""
+    size, together = shape_of(n)[-1], n.attrs["interleaved"]
+    bounds = ((0, size, 2), (1, size, 2)) if together else ((0, size // 2, 1), (size // 2, size, 1))
+    a, b = (e.emit("Slice", x, e.ints(i), e.ints(j), e.ints(-1), e.ints(step)) for i, j, step in bounds)
+    first = e.emit("Sub", e.emit("Mul", a, cos), e.emit("Mul", b, sin))
+    second = e.emit("Add", e.emit("Mul", a, sin), e.emit("Mul", b, cos))
+    if not together:
+        return e.emit("Concat", first, second, axis=-1)
+    pairs = e.emit("Concat", *(e.emit("Unsqueeze", v, e.ints(-1)) for v in (first, second)), axis=-1)
+    return e.emit("Reshape", pairs, e.ints(*shape_of(n)), allowzero=1)
+
+
 def channels_first(e: Exporter, n: Node, x: str, form: Callable[[str], str]) -> str:
     """The form between transposes, where the node's layout is channels last."""
     if n.attrs["layout"] == "nchw":
@@ -418,6 +431,7 @@ FORMS: dict[str, Form] = {
     "local_response_norm": local_response_norm,
     "matmul": matmul,
     "scaled_dot_product_attention": attention,
+    "rotary_embedding": rotary,
     "conv": window("Conv"),
     "conv_transpose": window("ConvTranspose"),
     "max_pool": window("MaxPool"),
