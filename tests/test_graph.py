@@ -194,3 +194,13 @@ def test_operators_are_numpys() -> None:
         got = hx.compile(graph, threads=1)({n: {"x": a, "y": b}[n] for n in graph.input_names()})
         np.testing.assert_allclose(got, want, rtol=1e-6)
         assert got.dtype == want.dtype
+
+
+def test_large_constants_merge_by_all_their_bytes() -> None:
+    data = np.zeros(1 << 19, np.float32)
+    others = [data.copy() for _ in range(3)]
+    others[1][12345] = 1  # in none of the places that are hashed first
+    others[2][-1] = 1
+    first, same, inner, last = (constant(a) for a in (data, *others))
+    assert first.node is same.node
+    assert len({first, inner, last}) == 3

@@ -240,6 +240,38 @@ def test_external_data_outside_its_file_is_refused(offset, length, folder):
         weight_of(external("w.bin", offset, length), folder)
 
 
+def sized(count: int, location: str = "w.bin", offset: int = 0) -> onnx.ModelProto:
+    """Adds external data of so many floats to its input."""
+    proto = external(location, str(offset), str(4 * count))
+    proto.graph.initializer[0].dims[:] = [count]
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = count
+    return proto
+
+
+@pytest.mark.parametrize("offset", [0, 4, 4096, 5000])
+def test_large_external_data_does_not_change_with_its_file(offset, folder):
+    data = np.arange(1 << 16, dtype=np.float32)
+    (folder / "w.bin").write_bytes(bytes(offset) + data.tobytes())
+    found = weight_of(sized(data.size, offset=offset), folder)
+    (folder / "w.bin").write_bytes(b"")
+    np.testing.assert_array_equal(found, data)
+
+
+def test_external_data_with_holes_beyond_all_memory_is_refused(folder):
+    count = 1 << 41
+    with (folder / "w.bin").open("wb") as file:
+        file.truncate(4 * count)
+    with pytest.raises(Error, match="need at most this machine's"):
+        weight_of(sized(count), folder)
+
+
+def test_a_model_file_beyond_what_protobuf_reads_is_refused(tmp_path):
+    with (tmp_path / "m.onnx").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(Error, match="need large weights as external data"):
+        import_onnx(tmp_path / "m.onnx")
+
+
 @pytest.mark.parametrize("convert", [lambda m: m, lambda m: m.SerializeToString()], ids=["proto", "bytes"])
 def test_external_data_without_a_folder_is_refused(convert, folder, monkeypatch):
     monkeypatch.chdir(folder)

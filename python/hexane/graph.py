@@ -159,6 +159,7 @@ _interned: "weakref.WeakValueDictionary[Any, Node]" = weakref.WeakValueDictionar
 _lock = threading.Lock()
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
+_SAMPLED_BYTES = 1 << 20
 _KEY_BYTES = 64  # constants up to this size are found by their bytes, larger ones by a hash first
 
 
@@ -231,21 +232,34 @@ def _bits(value: AttrValue) -> object:
 
 
 class _Bits:
-    """The bytes of an array as a dictionary key: a fast 128-bit hash first, then the bytes themselves."""
+    """The bytes of an array as a dictionary key: a fast hash first, then the bytes themselves.
 
-    __slots__ = ("array", "digest")
+    A large array is hashed at some places, and as a whole once another one looks the same there.
+    """
+
+    __slots__ = ("_digest", "array", "sample")
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self.digest = _core.hash128(array)
+        self._digest = b""
+        raw = _raw(array)
+        blocks = raw[: raw.size // 64 * 64].reshape(64, -1)[:, :1024] if raw.size > _SAMPLED_BYTES else raw
+        self.sample = _core.hash128(np.ascontiguousarray(blocks))
+
+    @property
+    def digest(self) -> bytes:
+        self._digest = self._digest or _core.hash128(self.array)
+        return self._digest
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash(self.sample)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Bits) or self.digest != other.digest:
+        if not isinstance(other, _Bits) or self.sample != other.sample:
             return False
-        return self.array is other.array or np.array_equal(_raw(self.array), _raw(other.array))
+        if self.array is other.array:
+            return True
+        return self.digest == other.digest and np.array_equal(_raw(self.array), _raw(other.array))
 
 
 def _is_of(array: Array, base: object) -> bool:

@@ -1,0 +1,35 @@
+"""How long it takes to read the 110M decoder's ONNX file, its weights inside or beside it, against `onnx.load`."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from hexane.importers.onnx import import_onnx
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "decoder"))
+from onnx_peer import make_peer
+from reference import Config, make_weights
+
+
+@pytest.fixture(scope="module", params=["inside", "beside"])
+def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Where the weights are, and the file, which is removed afterwards: 440 MB."""
+    folder = tmp_path_factory.mktemp("decoder")
+    model = make_peer(Config(), make_weights(Config()))
+    onnx.save(model, folder / "m.onnx", save_as_external_data=request.param == "beside", location="weights.bin")
+    del model
+    yield request.param, folder / "m.onnx"
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("contestant", ["hexane", "onnx.load"])
+def test_import_decoder(decoder: tuple[str, Path], contestant: str, contest: Callable[..., None]) -> None:
+    where, path = decoder
+    ours = lambda: import_onnx(path, values={"pos": np.array([10])})  # noqa: E731
+    run = ours if contestant == "hexane" else lambda: onnx.load(path)
+    contest(f"import the decoder, weights {where} | 1 | >= 0.67", contestant, run, rounds=9)
