@@ -138,6 +138,16 @@ def test_functions_that_double_at_every_level_are_refused(monkeypatch):
         import_onnx(bomb)
 
 
+def test_functions_nested_without_end_are_refused():
+    nested = model(nodes=[helper.make_node("f0", ["x"], ["z"], domain="d")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
+    for i in range(2000):
+        body = [helper.make_node(f"f{i + 1}", ["x"], ["y"], domain="d")]
+        nested.functions.append(helper.make_function("d", f"f{i}", ["x"], ["y"], body, opsets))
+    with pytest.raises(Error, match="nested too deeply"):
+        import_onnx(nested)
+
+
 def input_of(dtype: int, *dims: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info("x", dtype, dims)
 

@@ -1,13 +1,14 @@
 """ONNX models into graphs: `import_onnx`, and what a model needs to be told first: `signature`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, Value, constant, unique
-from hexane.importers.onnx.load import ModelSource, check_text, read_model
+from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
@@ -17,7 +18,8 @@ __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signatu
 
 def signature(model: ModelSource) -> Signature:
     """The model's inputs and outputs, and which inputs it has to be specialised by."""
-    return read_signature(read_model(model))
+    with _bounded():
+        return read_signature(read_model(model))
 
 
 def import_onnx(
@@ -33,11 +35,26 @@ def import_onnx(
     Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
     Hexane does not have.
     """
-    file = read_model(model)
+    with _bounded():
+        return _import(read_model(model), shapes or {}, values or {})
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """A file may nest, or ask for memory, without end: that is its error, not ours."""
+    try:
+        yield
+    except RecursionError:
+        raise Error("[import] got functions or subgraphs nested too deeply, need fewer levels") from None
+    except MemoryError:
+        raise Error("[import] got a model that needs more memory than there is, need a smaller one") from None
+
+
+def _import(file: ModelFile, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
     proto = file.proto
     described = read_signature(file)
-    types = resolve(described, shapes or {}, values or {})
-    given = {name: np.asarray(array) for name, array in (values or {}).items()}
+    types = resolve(described, shapes, values)
+    given = {name: np.asarray(array) for name, array in values.items()}
     translator = Translator(proto, file.folder)
     last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
     scope = translator.initializers(proto.graph, file.initializers(), read)
