@@ -63,11 +63,13 @@ class PlanBuilder:
         self.attrs += packed
         return self._add("steps", *ids, first, *counts, len(self.attrs) - len(packed), *cut)
 
-    def port(self, side: str, name: str, shape: Sequence[int], dtype: str = "fp32") -> int:
+    def port(
+        self, side: str, name: str, shape: Sequence[int], dtype: str = "fp32", length: int = 0, axis: int = 0
+    ) -> int:
         """A port of `side` "inputs" or "outputs" with a space of its own; gives its tensor."""
         space = self.space("port", BITS[dtype] // 8 * int(np.prod(shape)), name)
         tensor = self.tensor(space, shape, dtype, name=name)
-        self._add(side, self.strings.add(name), self.strings.add(name), tensor, 0)
+        self._add(side, self.strings.add(name), self.strings.add(name), tensor, length, axis, 0)
         return tensor
 
     def sections(self) -> dict[str, Any]:
@@ -99,6 +101,16 @@ def copy_plan(shape: Sequence[int] = (3, 4), dtype: str = "fp32") -> PlanBuilder
     y = plan.port("outputs", "y", shape, dtype)
     plan.step("copy", [x], [middle])
     plan.step("copy", [middle], [y])
+    return plan
+
+
+def counting_plan() -> PlanBuilder:
+    """y = where x is not zero, n columns of it; x two by three."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (2, 3))
+    y = plan.port("outputs", "y", (2, 6), "int64", length=2, axis=1)
+    n = plan.port("outputs", "n", (), "int64")
+    plan.step("non_zero", [x], [y, n])
     return plan
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hexane import _core
 from hexane.errors import Error
-from plans import DTYPES, PlanBuilder, copy_plan, many_sided_plan
+from plans import DTYPES, PlanBuilder, copy_plan, counting_plan, many_sided_plan
 
 Sections = dict[str, Any]
 
@@ -39,7 +39,7 @@ def test_sections_round_trip():
 def test_the_file_is_what_plan_h_says():
     data = copy_plan().tobytes()
     assert data[:8] == b"HEXANE\x1a\n"
-    assert int.from_bytes(data[8:12], "little") == 1
+    assert int.from_bytes(data[8:12], "little") == 2
     assert int.from_bytes(data[16:24], "little") == len(data)
     assert int.from_bytes(data[24:32], "little") == _core.xxh64(data[32:])
     for row in range(10):
@@ -75,7 +75,7 @@ def test_plan_write_refuses_half_a_row():
 
 HEADER = [
     ("magic", 0, b"X", "need those of a plan"),
-    ("version", 8, b"\x02", "version: got 2, need 1"),
+    ("version", 8, b"\x01", "version: got 1, need 2"),
     ("num_sections", 12, b"\x09", "sections: got 9, need 10"),
     ("file_bytes", 16, b"\x01", "file of"),
     ("section_name", 32, b"X", "need 'strings'"),
@@ -205,6 +205,26 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
 ]
 
 
+LENGTHS = [
+    ("reserved", put("outputs", 0, "reserved", 1), "reserved: got 1"),
+    ("of_an_input", put("inputs", 0, "length", 2), "inputs have their shapes"),
+    ("of_nothing", put("outputs", 0, "length", 3), "length: got 3, need at most 2"),
+    ("of_itself", put("outputs", 0, "length", 1), "length: got the output 'y', need one int64 number"),
+    ("in_a_ring", put("outputs", 1, "length", 1), "length: got the output"),
+    ("axis", put("outputs", 0, "axis", 2), "axis: got 2, need less than the rank, 2"),
+    ("axis_alone", put("outputs", 1, "axis", 1), "axis: got 1, need 0 without a length"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [row[1:] for row in LENGTHS], ids=[row[0] for row in LENGTHS])
+def test_wrong_lengths_are_refused(change: Callable[[Sections], None], message: str):
+    sections = counting_plan().sections()
+    _core.plan_read(_core.plan_write(sections))
+    change(sections)
+    with pytest.raises(Error, match=message):
+        _core.plan_read(_core.plan_write(sections))
+
+
 @pytest.mark.parametrize(("change", "message"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_wrong_rows_are_refused(change: Callable[[Sections], None], message: str):
     sections = copy_plan().sections()
@@ -268,7 +288,7 @@ def test_rows_may_come_from_any_buffer():
 
 def test_row_dtypes_have_the_sizes_of_plan_h():
     sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "steps": 64, "inputs": 16, "outputs": 16}
+    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "steps": 64, "inputs": 24, "outputs": 24}
 
 
 # ---- saving ----

@@ -102,7 +102,7 @@ void register_plan(py::module_& m) {
   PYBIND11_NUMPY_DTYPE(PlanTensor, name, dtype, layout, space, offset, rank, ring, shape, strides);
   PYBIND11_NUMPY_DTYPE(PlanStep, kernel, numerics, device, source, operands, num_inputs, num_outputs, attrs_bytes,
                        attrs, cut_axis, begin, end);
-  PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, reserved);
+  PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, length, axis, reserved);
   m.def("plan_dtypes", &plan_dtypes);
   m.def("plan_write", &plan_write, py::arg("sections"));
   m.def("plan_save", &plan_save, py::arg("path"), py::arg("sections"));

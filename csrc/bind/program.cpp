@@ -29,7 +29,7 @@ std::vector<Port> ports_of(const plan::Plan& plan, const char* side, std::span<c
     const DType dtype = plan.dtype(tensor);
     result.push_back({std::string(side) + " '" + std::string(plan.string(row.name)) + "'", text(plan.string(row.name)),
                       text(plan.string(row.emitted_name)), dtype, numpy_dtype(dtype),
-                      std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank)});
+                      std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank), row.length, row.axis});
   }
   return result;
 }
@@ -156,7 +156,8 @@ py::list port_infos(const std::vector<Port>& ports) {
   for (const Port& port : ports)
     result.append(py::dict(py::arg("name") = port.name, py::arg("emitted_name") = port.emitted_name,
                            py::arg("dtype") = text(info(port.type).name),
-                           py::arg("shape") = py::tuple(py::cast(port.shape))));
+                           py::arg("shape") = py::tuple(py::cast(port.shape)), py::arg("length") = port.length,
+                           py::arg("axis") = port.axis));
   return result;
 }
 

@@ -19,6 +19,8 @@ struct Port {
   DType type;
   pybind11::dtype dtype;
   std::vector<pybind11::ssize_t> shape;
+  uint32_t length = 0;  // 1 + the output that says how much of the axis is valid, or 0
+  uint32_t axis = 0;
 
   pybind11::array allocate() const;
   void check(const pybind11::array& array) const;     // dtype, byte order, shape; throws Error

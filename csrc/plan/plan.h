@@ -18,6 +18,9 @@
  *   weights    bytes          the contents of the space "weights"
  *   state      bytes          the initial contents of the space "state"; zero where this ends
  *
+ * An output whose length is only known when it has been computed has its capacity as its shape; how much of it is valid
+ * is the value of another output, an int64 scalar.
+ *
  * A reader refuses unknown versions, sections it does not know and rows of another size. */
 #ifndef HEXANE_PLAN_PLAN_H_
 #define HEXANE_PLAN_PLAN_H_
@@ -25,7 +28,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC "HEXANE\x1a\n" /* 8 bytes, no terminator stored */
-#define PLAN_VERSION 1u
+#define PLAN_VERSION 2u
 #define PLAN_ALIGNMENT 64u
 #define PLAN_MAX_RANK 8u
 #define PLAN_ABSENT 0xffffffffu
@@ -82,12 +85,14 @@ typedef struct PlanPort {
   uint32_t name;         /* the user's name */
   uint32_t emitted_name; /* the name in programs emitted for a device */
   uint32_t tensor;       /* row of tensors; dtype, shape and strides are its */
+  uint32_t length;       /* 0, or 1 + the row of outputs that holds how many indices of the axis are valid */
+  uint32_t axis;         /* 0 where there is no length */
   uint32_t reserved;     /* zero */
 } PlanPort;
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 16 &&
-              sizeof(PlanTensor) == 160 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 16);
+              sizeof(PlanTensor) == 160 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 24);
 #endif
 
 #endif /* HEXANE_PLAN_PLAN_H_ */

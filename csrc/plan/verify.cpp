@@ -129,6 +129,25 @@ bool is_dense(const PlanTensor& tensor, int64_t itemsize) {
   return true;
 }
 
+// The port's valid part is given by an output that is one int64 number, and whole itself.
+void check_length(const Plan& plan, const char* section, size_t row, bool input) {
+  const PlanPort& port = (input ? plan.inputs : plan.outputs)[row];
+  const std::string_view name = plan.string(port.name);
+  if (port.length == 0) {
+    if (port.axis) bad(section, row, name, ": axis: got ", port.axis, ", need 0 without a length");
+    return;
+  }
+  if (input) bad(section, row, name, ": length: got ", port.length, ", need 0: inputs have their shapes");
+  if (port.length > plan.outputs.size())
+    bad(section, row, name, ": length: got ", port.length, ", need at most ", plan.outputs.size());
+  const PlanPort& length = plan.outputs[port.length - 1];
+  const PlanTensor& tensor = plan.tensors[length.tensor];
+  if (tensor.rank != 0 || plan.dtype(tensor) != DType::kInt64 || length.length)
+    bad(section, row, name, ": length: got the output '", plan.string(length.name), "', need one int64 number");
+  const uint32_t rank = plan.tensors[port.tensor].rank;
+  if (port.axis >= rank) bad(section, row, name, ": axis: got ", port.axis, ", need less than the rank, ", rank);
+}
+
 // Which spaces belong to input ports; every port space belongs to exactly one port, and the port's tensor fills it.
 std::vector<bool> check_ports(const Plan& plan) {
   std::set<std::string_view> names;
@@ -159,6 +178,8 @@ std::vector<bool> check_ports(const Plan& plan) {
       is_input[tensor.space] = input;
     }
   }
+  for (size_t i = 0; i < plan.inputs.size(); ++i) check_length(plan, "inputs", i, true);
+  for (size_t i = 0; i < plan.outputs.size(); ++i) check_length(plan, "outputs", i, false);
   for (size_t i = 0; i < plan.spaces.size(); ++i)
     if (!used[i] && plan.string(plan.spaces[i].kind) == "port") bad("spaces", i, "got a port space without a port");
   return is_input;

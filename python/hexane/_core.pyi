@@ -112,6 +112,8 @@ class PortInfo(TypedDict):
     emitted_name: str
     dtype: str
     shape: tuple[int, ...]
+    length: int
+    axis: int
 
 class StepInfo(TypedDict):
     kernel: str

@@ -302,10 +302,13 @@ def call_site() -> tuple[str, ...]:
 
 
 class Port(NamedTuple):
-    """A named output."""
+    """A named output. Where its extent along an axis is only known when it has been computed, the shape is the largest there
+    may be, and `length` names the output that says how much of it is valid."""
 
     name: str
     value: Value
+    length: str = ""
+    axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -368,7 +371,7 @@ class Graph:
         """The graph whose inputs and roots are looked up in `table`."""
         return Graph(
             tuple(table.get(v, v) for v in self.inputs),
-            tuple(Port(p.name, table.get(p.value, p.value)) for p in self.outputs),
+            tuple(p._replace(value=table.get(p.value, p.value)) for p in self.outputs),
             tuple(table.get(v, v) for v in self.updates),
             self.name,
         )

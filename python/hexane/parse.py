@@ -20,7 +20,7 @@ _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
 _LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = (\w+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
 _CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
 _ATTR = re.compile(r"(\w+)=((?:\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
-_RETURN = re.compile(rf"({_NAME})=({_VALUE})")
+_RETURN = re.compile(rf"({_NAME})=({_VALUE})(?:\[(\d+): ({_NAME})\])?")
 
 
 def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
@@ -57,7 +57,10 @@ class _Reader:
         elif line.startswith("update "):
             self.updates.append(self.value(line.removeprefix("update ")))
         elif line.startswith("return "):
-            self.outputs = [Port(_plain(n), self.value(v)) for n, v in _RETURN.findall(line)]
+            self.outputs = [
+                Port(_plain(n), self.value(v), _plain(length) if length else "", int(axis or 0))
+                for n, v, axis, length in _RETURN.findall(line)
+            ]
         elif line:
             self.node(line)
 

@@ -16,7 +16,7 @@ import numpy as np
 from hexane import _core
 
 if TYPE_CHECKING:
-    from hexane.graph import Graph, Node, Value
+    from hexane.graph import Graph, Node, Port, Value
 
 MAX_INLINE = 16  # a constant of at most so many elements is printed whole
 
@@ -32,8 +32,14 @@ def print_graph(graph: Graph, sources: bool = True) -> str:
         comment = f"  # {node.source}".replace("\n", " ") if sources and node.sources else ""
         lines.append(f"  {print_node(node, names)}{comment}")
     lines += [f"  update {names[v]}" for v in graph.updates]
-    lines.append("  return " + ", ".join(f"{quote(p.name)}={names[p.value]}" for p in graph.outputs))
+    lines.append("  return " + ", ".join(print_port(p, names) for p in graph.outputs))
     return "\n".join(lines) + "\n"
+
+
+def print_port(port: Port, names: dict[Value, str]) -> str:
+    """y=%1, or y=%1[0: n] where the output n says how much of axis 0 is valid."""
+    length = f"[{port.axis}: {quote(port.length)}]" if port.length else ""
+    return f"{quote(port.name)}={names[port.value]}{length}"
 
 
 def value_names(graph: Graph) -> dict[Value, str]:

@@ -70,6 +70,8 @@ class PortView:
 
     name: str
     view: View
+    length: str = ""  # of an output: the output that says how much of the axis is valid
+    axis: int = 0
 
 
 @dataclass(frozen=True)

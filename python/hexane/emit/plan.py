@@ -106,9 +106,12 @@ class _Writer:
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
         rows = []
+        place = {port.name: i for i, port in enumerate(ports, 1)}
         for port in ports:
-            name = self.strings.add(port.name)
-            rows.append({"name": name, "emitted_name": name, "tensor": self.tensor(port.view), "reserved": 0})
+            name, tensor = self.strings.add(port.name), self.tensor(port.view)
+            length = place[port.length] if port.length else 0
+            row = {"name": name, "emitted_name": name, "tensor": tensor, "length": length, "axis": port.axis}
+            rows.append({**row, "reserved": 0})
         return rows
 
     def contents(self, kind: str, size: int) -> Array:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hexane.graph import Graph, Node, Port, Value, make_node
+from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import OPS, apply
 from hexane.passes.fuse_transpose import transposed
 
@@ -23,7 +23,7 @@ def channels_last(graph: Graph) -> Graph:
             )
     return Graph(
         graph.inputs,
-        tuple(Port(p.name, moved.plain(p.value)) for p in graph.outputs),
+        tuple(p._replace(value=moved.plain(p.value)) for p in graph.outputs),
         tuple(moved.plain(v) for v in graph.updates),
         graph.name,
     )

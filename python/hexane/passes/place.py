@@ -56,7 +56,7 @@ class _Placer:
             tuple(self.steps),
             tuple(self.buffers),
             tuple(PortView(str(v.node.attrs["name"]), self.views[v]) for v in self.graph.inputs),
-            tuple(PortView(p.name, self.ports[p.name]) for p in self.graph.outputs),
+            tuple(PortView(p.name, self.ports[p.name], p.length, p.axis) for p in self.graph.outputs),
             tuple(self.decisions),
         )
 

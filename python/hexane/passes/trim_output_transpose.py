@@ -1,6 +1,6 @@
 """Leaves the layout of outputs to whoever reads them."""
 
-from hexane.graph import Graph, Port, Value
+from hexane.graph import Graph, Port
 from hexane.match import made_by
 
 
@@ -10,10 +10,10 @@ def trim_output_transpose(graph: Graph) -> Graph:
     Off unless it is asked for: outputs change their shape. The model's own transposes at its outputs go, and those that
     channels_last put there.
     """
-    return Graph(graph.inputs, tuple(Port(p.name, _trimmed(p.value)) for p in graph.outputs), graph.updates, graph.name)
+    return Graph(graph.inputs, tuple(map(_trimmed, graph.outputs)), graph.updates, graph.name)
 
 
-def _trimmed(value: Value) -> Value:
-    while (node := made_by(value, "transpose")) is not None and node.inputs[0] is not None:
-        value = node.inputs[0]
-    return value
+def _trimmed(port: Port) -> Port:
+    while (node := made_by(port.value, "transpose")) is not None and node.inputs[0] is not None:
+        port = port._replace(value=node.inputs[0], axis=node.attrs["perm"][port.axis] if port.length else 0)
+    return port

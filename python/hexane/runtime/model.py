@@ -20,15 +20,23 @@ from hexane.program import Program
 @dataclass(frozen=True, slots=True)
 class PortType:
     """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." stands for
-    any number of dims."""
+    any number of dims.
+
+    Where `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest there may
+    be. `length` is the name under which `bind` gives the number.
+    """
 
     name: str
     shape: tuple[int | str | None, ...]
     dtype: DType
+    length: str = ""
+    axis: int = 0
 
     def __str__(self) -> str:
-        dims = ", ".join("?" if d is None else str(d) for d in self.shape)
-        return f"{self.name}: {self.dtype}[{dims}]"
+        dims = ["?" if d is None else str(d) for d in self.shape]
+        if self.length:
+            dims[self.axis] = f"<={dims[self.axis]}"
+        return f"{self.name}: {self.dtype}[{', '.join(dims)}]"
 
 
 class Model:
@@ -44,7 +52,21 @@ class Model:
         self._sections = sections
         self.program = program
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
-        self.outputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.outputs)
+        ports = core.outputs
+        counts = {p["length"] - 1 for p in ports}  # of outputs that are the lengths of others
+        self._shown = [i for i in range(len(ports)) if i not in counts]
+        self._trims = {i: (p["axis"], p["length"] - 1) for i, p in enumerate(ports) if p["length"]}
+        self.outputs = tuple(
+            PortType(
+                p["name"],
+                p["shape"],
+                dtype(p["dtype"]),
+                ports[p["length"] - 1]["name"] if p["length"] else "",
+                p["axis"],
+            )
+            for i, p in enumerate(ports)
+            if i in self._shown
+        )
         self._output_names = [p.name for p in self.outputs]
         self._params = {name: dtype(kept) for name, kept in core.param_dtypes.items()}
 
@@ -73,17 +95,33 @@ class Model:
 
         Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an ndarray,
         or a dict by name where there are several outputs. Raises Error naming the input, what it got and needs.
+        An output whose extent depends on the data has just that extent.
         """
         outputs = self._core.run(arguments(self.inputs, args, kwargs))
+        if self._trims:
+            outputs = self._trimmed(outputs)
         return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
 
     def bind(self, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
-        Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. Raises
-        Error for a buffer that does not fit its port, a read-only output, or an output that overlaps another buffer.
+        Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. One
+        whose extent depends on the data has the largest there may be; how much of it is valid is the output that its port calls
+        `length` ("y.length"), and what lies behind that means nothing. Raises Error for a buffer that does not fit its port, a
+        read-only output, or an output that overlaps another buffer.
         """
         return self._core.bind(buffers)
+
+    def _trimmed(self, outputs: Sequence[Array]) -> list[Array]:
+        """The outputs that are shown, each with the extent that its length says."""
+        result = list(outputs)
+        for i, (axis, length) in self._trims.items():
+            count, capacity = int(outputs[length]), outputs[i].shape[axis]
+            if not 0 <= count <= capacity:
+                raise Error(f"[call] output {i}: got the length {count}, need 0..{capacity}")
+            # A copy: the result does not keep the memory of the largest one.
+            result[i] = outputs[i][(*[slice(None)] * axis, slice(count))].copy()
+        return [result[i] for i in self._shown]
 
     def update(self, **arrays: Any) -> None:
         """Replaces params by name; a model that keeps a param in fp16 takes it in fp32 too.
