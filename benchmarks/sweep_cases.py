@@ -332,6 +332,12 @@ def indices() -> Iterator[SweepCase]:
     yield one("topk", "TopK", Random((1, 8400)), integers(300), outputs=2)
     yield one("argsort", "TopK", Random((16, 1000)), integers(1000), outputs=2)
     yield one("topk", "TopK", Random((64, 56, 56)), integers(3), axis=0, outputs=2)
+    yield one("non_zero", "NonZero", Random((160, 160), "bool"))
+    yield one("unique", "Unique", Random((10000,), "int64", 0, 999), outputs=4)
+    boxes, scores = Random((1, 1000, 4), low=0.0), Random((1, 4, 1000), low=0.0)
+    yield one(
+        "non_max_suppression", "NonMaxSuppression", boxes, scores, integers(100), np.float32(0.5), np.float32(0.2)
+    )
 
 
 def without_form() -> list[Op]:

@@ -427,7 +427,7 @@ def test_an_op_means_what_onnx_says(case):
             assert_matches(found[name], wanted)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.constant], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.constant and c.op != "Compress"], ids=str)
 def test_an_input_that_decides_shapes_is_asked_for_by_value(case):
     whole = Case(case.op, case.inputs, case.attrs, case.opset, (), case.num_outputs)
     proto, feeds = one_node(whole)
@@ -539,7 +539,7 @@ def test_a_node_keeps_its_name_as_source():
 
 def test_unsupported_nodes_are_reported_all_at_once():
     nodes = [
-        node("NonZero", "x", "a", name="places"),
+        node("SequenceConstruct", "x", "a", name="places"),
         node("Neg", "a", "b"),
         node("Secret", "x", "c", domain="my.ops"),
         node("MaxPool", "x", "d indices", kernel_shape=[2], storage_order=1, name="pool"),
@@ -548,7 +548,7 @@ def test_unsupported_nodes_are_reported_all_at_once():
         import_onnx(model(nodes, {"x": rand(1, 3, 3)}, ["b", "c", "d", "indices"]))
     assert str(error.value).splitlines() == [
         "[import] 3 nodes cannot be imported:",
-        "  places: NonZero (opset 17): Hexane has no such op yet",
+        "  places: SequenceConstruct (opset 17): Hexane has no such op yet",
         "  Secret#2: my.ops.Secret (opset ?): got an op of the domain 'my.ops', need standard ONNX ops",
         "  pool: MaxPool (opset 17): got the output Indices for fp32[1, 3, 3] with storage_order 1, need floats, of two axes for 1",
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from hexane import _core
 from hexane.errors import Error
-from plans import DTYPES, PlanBuilder, copy_plan, many_sided_plan
+from plans import DTYPES, PlanBuilder, copy_plan, counting_plan, many_sided_plan
 
 Sections = dict[str, Any]
 MOST_BYTES = 1 << 22  # larger mutants are loaded, but not run
@@ -75,12 +75,34 @@ def cache_plan() -> PlanBuilder:
     return plan
 
 
+def drawing_plan() -> PlanBuilder:
+    """y = the distinct slices of random numbers; the boxes that it selects by them."""
+    plan = PlanBuilder()
+    stream = plan.port("inputs", "stream", (2,), "int64")
+    arena = plan.space("arena", 256)
+    boxes = plan.tensor(arena, (1, 3, 4))
+    scores = plan.tensor(arena, (1, 1, 3), offset=64)
+    y = plan.port("outputs", "y", (1, 3, 4), length=4, axis=1)
+    vectors = [plan.tensor(arena, (3,), "int64", offset=128 + 24 * i) for i in range(3)]
+    chosen = plan.port("outputs", "chosen", (2, 3), "int64", length=3)
+    count = plan.port("outputs", "count", (), "int64")
+    length = plan.port("outputs", "length", (), "int64")
+    plan.step("random", [stream], [boxes])
+    plan.step("random", [stream], [scores])
+    plan.step("unique", [boxes], [y, *vectors, length], axis=1, sorted=0)
+    options = {"max_output": 2, "iou_threshold": 0.5, "score_threshold": 0.1, "center_point_box": 1}
+    plan.step("non_max_suppression", [boxes, scores], [chosen, count], **options)
+    return plan
+
+
 PLANS: dict[str, Callable[[], PlanBuilder]] = {
     "copy": copy_plan,
     "many_sided": many_sided_plan,
     "matmul": matmul_plan,
     "conv": conv_plan,
     "cache": cache_plan,
+    "counting": counting_plan,
+    "drawing": drawing_plan,
 }
 
 
@@ -212,4 +234,4 @@ def test_random_bytes_are_refused(seed: int):
     rng = random.Random(seed)
     data = rng.randbytes(rng.randrange(2000))
     assert not try_plan(exact(data))
-    assert not try_plan(exact(b"HEXANE\x1a\n\x01\0\0\0\x0a\0\0\0" + data))
+    assert not try_plan(exact(b"HEXANE\x1a\n\x02\0\0\0\x0a\0\0\0" + data))

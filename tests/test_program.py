@@ -159,7 +159,8 @@ def test_nan_and_inf_pass_through():
 
 def test_a_program_says_what_it_is():
     program = _core.Program(many_sided_plan().tobytes(), threads=2)
-    assert program.inputs == [{"name": "x", "emitted_name": "x", "dtype": "fp32", "shape": (2, 3)}]
+    port = {"name": "x", "emitted_name": "x", "dtype": "fp32", "shape": (2, 3), "length": 0, "axis": 0}
+    assert program.inputs == [port]
     assert [(port["name"], port["shape"]) for port in program.outputs] == [("y", (3, 4)), ("z", (2, 3))]
     assert [step["kernel"] for step in program.steps] == ["copy"] * 5 + ["reverse"]
     assert program.steps[1]["source"] == "step 1"

@@ -1,22 +1,7 @@
 // Checks and pieces of the normalisations.
 #include "cpu/norm.h"
 
-#include <algorithm>
-
 namespace hexane::cpu {
-namespace {
-
-void check_dense(const char* kernel, const char* operand, const Tensor& tensor) {
-  check_operand(kernel, operand, tensor);
-  int64_t stride = item_bytes(tensor);
-  for (int i = tensor.rank - 1; i >= 0; --i) {
-    if (tensor.shape[i] != 1 && tensor.strides[i] != stride && tensor.size() != 0)
-      fail(kernel, operand, " axis ", i, ": got stride ", tensor.strides[i], ", need ", stride);
-    stride *= std::max<int64_t>(tensor.shape[i], 1);
-  }
-}
-
-}  // namespace
 
 bool given(const Call& call, size_t input) { return input < call.inputs.size() && call.inputs[input].present(); }
 

@@ -32,6 +32,16 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
   }
 }
 
+void check_dense(const char* kernel, const char* operand, const Tensor& tensor) {
+  check_operand(kernel, operand, tensor);
+  int64_t stride = item_bytes(tensor);
+  for (int i = tensor.rank - 1; i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != stride && tensor.size() != 0)
+      fail(kernel, operand, " axis ", i, ": got stride ", tensor.strides[i], ", need ", stride);
+    stride *= std::max<int64_t>(tensor.shape[i], 1);
+  }
+}
+
 void check_written(const char* kernel, const char* operand, const Tensor& tensor) {
   check_operand(kernel, operand, tensor);
   int axes[8];  // from the smallest stride to the largest

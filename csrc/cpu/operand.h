@@ -13,7 +13,11 @@ std::string shape_text(const Tensor& tensor);
 // Throws Error unless the operand has whole-byte elements, all of its rows (no ring), and no negative extent or stride.
 void check_operand(const char* kernel, const char* operand, const Tensor& tensor);
 
-// Also that no two elements share bytes, so that every element has one writer and size() cannot overflow.
+// Also that the elements follow each other without gaps, in order.
+void check_dense(const char* kernel, const char* operand, const Tensor& tensor);
+
+// As check_operand, and that no two elements share bytes, so that every element has one writer and size() cannot
+// overflow.
 void check_written(const char* kernel, const char* operand, const Tensor& tensor);
 
 // The bytes of one element, 1, 2, 4 or 8.

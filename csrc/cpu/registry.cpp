@@ -9,11 +9,31 @@ namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
-      attention_table(),      binary_table(), cast_table(),    channel_norm_table(),  conv_table(),
-      conv_transpose_table(), copy_table(),   gather_table(),  integer_table(),       matmul_table(),
-      norm_table(),           pad_table(),    pool_table(),    reduce_scalar_table(), reduce_table(),
-      resize_table(),         rotary_table(), scatter_table(), softmax_table(),       sort_table(),
+      attention_table(),
+      binary_table(),
+      cast_table(),
+      channel_norm_table(),
+      conv_table(),
+      conv_transpose_table(),
+      copy_table(),
+      gather_table(),
+      integer_table(),
+      matmul_table(),
+      non_max_suppression_table(),
+      non_zero_table(),
+      norm_table(),
+      pad_table(),
+      pool_table(),
+      random_table(),
+      reduce_scalar_table(),
+      reduce_table(),
+      resize_table(),
+      rotary_table(),
+      scatter_table(),
+      softmax_table(),
+      sort_table(),
       unary_table(),
+      unique_table(),
   };
   return tables;
 }

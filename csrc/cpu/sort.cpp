@@ -1,11 +1,11 @@
-// topk and argsort. Values become unsigned keys whose order is the wanted one (NaN above everything, -0 equal to 0, the
-// complement for descending), so one comparison, with ties to the lower index, serves every dtype.
+// topk and argsort. Values become keys (the complement for descending), so one comparison, with ties to the lower
+// index, serves every dtype.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "core/fp16.h"
 #include "cpu/operand.h"
+#include "cpu/sort_key.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -33,19 +33,6 @@ struct Entry {
   bool operator<(const Entry& other) const { return key != other.key ? key < other.key : index < other.index; }
 };
 
-constexpr uint64_t kSign = uint64_t{1} << 63;
-
-uint64_t float_key(float value) {
-  if (value != value) return ~uint64_t{0};
-  const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 becomes 0
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
-uint64_t key_of(float value) { return float_key(value); }
-uint64_t key_of(fp16 value) { return float_key(to_float(value)); }
-uint64_t key_of(int32_t value) { return static_cast<uint64_t>(int64_t{value}) ^ kSign; }
-uint64_t key_of(int64_t value) { return static_cast<uint64_t>(value) ^ kSign; }
-
 // Calls with_value(a value of the C++ type).
 template <class F>
 void dispatch(DType dtype, const F& with_value) {
@@ -70,7 +57,7 @@ void select(const std::byte* from, int64_t stride, int64_t extent, bool descendi
   const auto entry = [&](int64_t i) {
     T value;
     std::memcpy(&value, from + i * stride, sizeof(value));
-    return Entry{key_of(value) ^ flip, i};
+    return Entry{sort_key(value) ^ flip, i};
   };
   const bool few = count < extent / kFewShare;
   const int64_t first = few ? count : extent;

@@ -15,9 +15,12 @@ std::span<const Kernel> copy_table();
 std::span<const Kernel> gather_table();
 std::span<const Kernel> integer_table();
 std::span<const Kernel> matmul_table();
+std::span<const Kernel> non_max_suppression_table();
+std::span<const Kernel> non_zero_table();
 std::span<const Kernel> norm_table();
 std::span<const Kernel> pad_table();
 std::span<const Kernel> pool_table();
+std::span<const Kernel> random_table();
 std::span<const Kernel> reduce_scalar_table();
 std::span<const Kernel> reduce_table();
 std::span<const Kernel> resize_table();
@@ -26,5 +29,6 @@ std::span<const Kernel> scatter_table();
 std::span<const Kernel> softmax_table();
 std::span<const Kernel> sort_table();
 std::span<const Kernel> unary_table();
+std::span<const Kernel> unique_table();
 
 }  // namespace hexane::cpu

@@ -1,7 +1,7 @@
 """Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any CPU."""
 
 from hexane.build import *  # noqa: F403
-from hexane.build import Tensor, const, graph, input, param, state
+from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
@@ -26,4 +26,5 @@ __all__ = [
     "param",
     "parse",
     "state",
+    "stream",
 ]

@@ -4,17 +4,22 @@ The functions derive from the records; `build.pyi` spells out their signatures (
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
-from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological, unique
-from hexane.ops import OPS, Op, apply
+from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological
+from hexane.graph import unique as leaf
+from hexane.ops import OPS, Op
+from hexane.ops.lengths import apply, length_of, with_lengths
 from hexane.ops.spec import REQUIRED, op_error
+from hexane.ops.streams import advance_streams
 
 
 class Tensor:
@@ -146,7 +151,7 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
     """An input of the program, called `name`. Raises Error for a bad shape or dtype."""
     if not isinstance(name, str) or not name:
         raise _error("input", f"name: got {name!r}, need a string that is not empty")
-    return Tensor(unique("input", name, tensor_type(dtype, shape), sources=call_site()))
+    return Tensor(leaf("input", name, tensor_type(dtype, shape), sources=call_site()))
 
 
 def const(array: Any, dtype: object = None) -> Tensor:
@@ -157,7 +162,7 @@ def const(array: Any, dtype: object = None) -> Tensor:
 def param(name: str, array: Any, dtype: object = None) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`."""
     data = _to_array(array, dtype)
-    return Tensor(unique("param", name, tensor_type(data.dtype, data.shape), data, call_site()))
+    return Tensor(leaf("param", name, tensor_type(data.dtype, data.shape), data, call_site()))
 
 
 def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
@@ -168,7 +173,23 @@ def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32",
     if data is not None and shape is not None and data.shape != tuple(shape):
         raise _error("state", f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
     kind = tensor_type(dtype, data.shape if data is not None else shape or ())
-    return Tensor(unique("state", name, kind, data, call_site()))
+    return Tensor(leaf("state", name, kind, data, call_site()))
+
+
+def stream(seed: int | None = None) -> Tensor:
+    """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
+
+    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one, which
+    then is the model's own.
+    """
+    if seed is None:
+        seed = int.from_bytes(os.urandom(8), "little", signed=True)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+        raise _error("stream", f"seed: got {seed!r}, need an integer of 64 bits")
+    return state(f"stream_{next(_streams)}", init=np.array([seed, 0]), dtype="int64")
+
+
+_streams = count()
 
 
 def graph(
@@ -206,7 +227,8 @@ def graph(
         port = explicit or _free(tensor.value.node.op, taken)
         taken.add(port)
         ports.append(Port(port, tensor.value))
-    return Graph(tuple(n.values[0] for n in inputs), tuple(ports), tuple(t.value for t in updates), name)
+    built = Graph(tuple(n.values[0] for n in inputs), tuple(ports), tuple(t.value for t in updates), name)
+    return with_lengths(advance_streams(built))
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -315,6 +337,7 @@ def _index(x: Tensor, index: Any) -> Tensor:
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (len(x.shape) - used)
     begin, end, stride, flips, shape = [], [], [], [], []
+    length = length_of(x.value)
     axis = 0
     for item in items:
         if item is None:
@@ -322,6 +345,10 @@ def _index(x: Tensor, index: Any) -> Tensor:
             continue
         extent = x.shape[axis]
         if isinstance(item, slice):
+            if length is not None and axis == length.axis and min(item.start or 0, item.stop or 0) < 0:
+                raise _error(
+                    "index", f"got {item} for axis {axis}, whose end the data decides, need bounds from its begin"
+                )
             try:
                 start, stop, step = item.indices(extent)
             except (TypeError, ValueError):
@@ -423,7 +450,7 @@ def stub() -> str:
 
 FUNCTIONS = {name: _function(op) for name, op in OPS.items()}
 globals().update(FUNCTIONS)
-__all__ = ["Tensor", "const", "graph", "input", "param", "state", *FUNCTIONS]
+__all__ = ["Tensor", "const", "graph", "input", "param", "state", "stream", *FUNCTIONS]
 
 if __name__ == "__main__":
     sys.stdout.write(stub())

@@ -9,12 +9,14 @@ from hexane.graph import Array, Node
 from hexane.ops import (
     conv,
     deform_conv,
+    dynamic,
     einsum,
     elementwise,
     index,
     linear,
     matrix,
     norm,
+    random,
     rearrange,
     recurrent,
     reduce,
@@ -45,6 +47,8 @@ FAMILIES = (
     deform_conv,
     signal,
     index,
+    dynamic,
+    random,
 )
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")

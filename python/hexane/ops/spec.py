@@ -87,6 +87,7 @@ class Op:
     kernel: name of the CPU kernel; expand(b, *values, **attrs) instead writes it as other ops. view: the result is the first
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs.
+    ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     onnx: ONNX ops that mean exactly this, attributes by name.
     """
 
@@ -107,6 +108,7 @@ class Op:
     view: bool = False
     layout: str = ""
     epilogue: bool = False
+    ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
     onnx: tuple[str, ...] = ()
 
     @property

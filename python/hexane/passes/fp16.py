@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from hexane.dtypes import FP16, FP32
-from hexane.graph import Array, Graph, Node, Port, Value, constant, unique
+from hexane.dtypes import FP16, FP32, DType
+from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, apply
+
+_WIDE = ("non_max_suppression", "one_hot", "random")  # their kernels only know fp32
 
 
 def to_fp16(graph: Graph) -> Graph:
@@ -17,7 +19,7 @@ def to_fp16(graph: Graph) -> Graph:
     for node in graph.nodes:
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs), strict=True))
-    outputs = tuple(Port(p.name, _cast(table[p.value], p.value)) for p in graph.outputs)
+    outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
     return Graph(graph.inputs, outputs, tuple(table[v] for v in graph.updates), graph.name)
 
 
@@ -32,9 +34,12 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         data = None if node.data is None else _half(node.data) if single else node.data
         kind = type(node.types[0])(FP16, node.types[0].shape)
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
-    if node.op == "one_hot" and single:  # its kernel does not write fp16
-        wide = apply(OPS["one_hot"], inputs, node.attrs, node.sources)
-        return apply(OPS["cast"], wide, {"dtype": FP16}, node.sources)
+    if node.op in _WIDE:
+        operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
+        results = apply(OPS[node.op], operands, node.attrs, node.sources)
+        halves = tuple(_cast(v, FP16) if v.dtype is FP32 else v for v in results)
+        # [0, 1) stays without its end, to which the last numbers below it are rounded.
+        return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
     attrs = {k: FP16 if v is FP32 else v for k, v in node.attrs.items()}
     return apply(OPS[node.op], inputs, attrs, node.sources)
 
@@ -45,9 +50,5 @@ def _half(array: Array) -> Array:
     return np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
 
 
-def _cast(value: Value, like: Value) -> Value:
-    return (
-        value
-        if value.dtype is like.dtype
-        else apply(OPS["cast"], [value], {"dtype": like.dtype}, value.node.sources)[0]
-    )
+def _cast(value: Value, kind: DType) -> Value:
+    return value if value.dtype is kind else apply(OPS["cast"], [value], {"dtype": kind}, value.node.sources)[0]

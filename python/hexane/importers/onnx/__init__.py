@@ -12,6 +12,8 @@ from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
+from hexane.ops.lengths import with_lengths
+from hexane.ops.streams import advance_streams
 
 __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signature"]
 
@@ -71,7 +73,8 @@ def _import(file: ModelFile, shapes: Mapping[str, Sequence[int]], values: Mappin
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)
         raise Error(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
-    return Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
+    graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
+    return with_lengths(advance_streams(graph))
 
 
 def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Value | None]) -> list[Port]:

@@ -10,6 +10,7 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers import HANDLERS
+from hexane.importers.onnx.handlers.dynamic import carrying, check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.loops import unroll_loop, unroll_scan
 from hexane.importers.onnx.node import Builder, OnnxNode
@@ -19,6 +20,7 @@ from hexane.importers.onnx.split import Tensor
 from hexane.ops import OPS
 
 PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
+CARRYING = carrying(PLAIN)
 MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 
 Scope = MutableMapping[str, Value | None]  # None: its node could not be translated, which has been reported
@@ -124,6 +126,8 @@ class Translator:
             raise Error("Hexane has no such op yet")
         if failed:
             return None
+        if proto.op_type not in CARRYING and proto.op_type not in ("If", "Loop", "Scan"):
+            check_whole(inputs)
         if not found.min_inputs <= len(inputs) <= found.max_inputs:
             raise Error(f"got {len(inputs)} inputs, need {found.min_inputs} to {found.max_inputs}")
         node = OnnxNode(

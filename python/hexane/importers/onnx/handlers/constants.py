@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.ops.compose import limited as limited
+from hexane.ops.lengths import length_of
 
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 
@@ -36,12 +37,23 @@ def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
 
 
 def shape(b: Builder, n: OnnxNode) -> Result:
-    dims = n.value(0).shape
-    return b.const(np.array(dims[slice(n.attrs.get("start", 0), n.attrs.get("end", len(dims)))], np.int64))
+    """Known at import, but for an extent that the data decides."""
+    x = n.value(0)
+    part = slice(n.attrs.get("start", 0), n.attrs.get("end", len(x.shape)))
+    axes = range(len(x.shape))[part]
+    length = length_of(x)
+    if length is None or length.axis not in axes:
+        return b.const(np.array(x.shape[part], np.int64))
+    dims = [b.const(np.array([x.shape[a]])) if a != length.axis else b.reshape(length.value, shape=(1,)) for a in axes]
+    return b.concat(*dims, axis=0)
 
 
 def size(b: Builder, n: OnnxNode) -> Result:
-    return b.const(np.array(prod(n.value(0).shape), np.int64))
+    x = n.value(0)
+    length = length_of(x)
+    if length is None:
+        return b.const(np.array(prod(x.shape), np.int64))
+    return b.mul(length.value, np.array(prod(d for a, d in enumerate(x.shape) if a != length.axis), np.int64))
 
 
 def arange(b: Builder, n: OnnxNode) -> Result:

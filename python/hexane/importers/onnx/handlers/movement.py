@@ -5,6 +5,7 @@ from math import prod
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.lengths import length_of
 from hexane.ops.spec import broadcast
 
 
@@ -60,10 +61,15 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
     steps = steps if steps is not None else (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) == len(set(axes)) or len(axes) > len(x.shape):
         raise Error(f"got starts {starts}, ends {ends}, axes {axes} and steps {steps}, need one of each per axis")
+    length = length_of(x)
     begin, end, stride = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
     for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:
             raise Error("got a step of 0, need another")
+        if length is not None and axis == length.axis and min(start, stop, step) < 0:
+            raise Error(
+                f"got {start}:{stop}:{step} for axis {axis}, whose end the data decides, need bounds from its begin"
+            )
         if step < 0 and stop >= 2**31 - 1:  # nothing to NumPy, everything to onnxruntime
             raise Error(f"got the end {stop} with a step of {step}, need one that does not stand for infinity")
         begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hexane.dtypes import BOOL, INT64
+from hexane.dtypes import INT64
 from hexane.errors import Error
 from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.handlers.constants import limited
@@ -58,23 +58,8 @@ def _pads(n: OnnxNode, num: int) -> list[int]:
     return [p for i in range(num) for p in (pads[i], pads[num + i])]
 
 
-def compress(b: Builder, n: OnnxNode) -> Result:
-    """The slices (or elements) where a condition that is known at import holds."""
-    x, condition = n.value(0), n.array(1)
-    if condition.ndim != 1 or condition.dtype != BOOL.numpy:
-        raise Error(f"got a condition {condition.dtype}{list(condition.shape)}, need a vector of bools")
-    if "axis" not in n.attrs:
-        x = b.reshape(x, shape=(x.type.size,))
-    axis = axis_of(n.attrs.get("axis", 0), len(x.shape))
-    at = np.flatnonzero(condition)
-    if condition.size > x.shape[axis]:
-        raise Error(f"got a condition of {condition.size} for an extent of {x.shape[axis]}, need at most as many")
-    return b.gather(x, b.const(at.astype(np.int64)), axis=axis)
-
-
 HANDLERS = {
     "Col2Im": col2im,
-    "Compress": compress,
     "MaxUnpool": max_unpool,
     "ReverseSequence": reverse_sequence,
     "TensorScatter": tensor_scatter,

@@ -1,0 +1,95 @@
+"""Ops whose results are as large as the data makes them, and which ops may read those."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hexane.dtypes import BOOL, FP32
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.arithmetic import cast
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.lengths import length_of
+
+# Translations that do not look at the extents of their inputs, or that know of lengths. The catalogue's ops that they are
+# made of refuse what they cannot carry on.
+_CARRYING = (
+    "Cast", "CastLike", "Clip", "CumSum", "Gather", "GatherND", "Gelu", "Gemm", "IsNaN", "LogSoftmax", "MatMul", "Max",
+    "Mean", "Min", "Mod", "PRelu", "Pow", "ReduceSum", "Reshape", "Selu", "Shape", "Size", "Slice", "Softmax", "Split",
+    "Squeeze", "Sum", "Swish", "TopK", "Transpose", "Unsqueeze",
+)  # fmt: skip
+
+
+def carrying(plain: Iterable[str]) -> frozenset[str]:
+    """The ONNX ops that take inputs with a length; `plain` are those that one op of the catalogue is."""
+    return frozenset((*_CARRYING, *plain))
+
+
+def check_whole(inputs: Sequence[Value | None]) -> None:
+    """Raises Error where the data decides how large an input is."""
+    for i, value in enumerate(inputs):
+        length = None if value is None else length_of(value)
+        if value is not None and length is not None:
+            raise Error(
+                f"input {i}: got {value.type}, of whose axis {length.axis} the data decides how much is valid "
+                f"(by {length.value.node.where}), need a shape that is known at import"
+            )
+
+
+def non_zero(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    if x.node.data is not None:
+        array = x.node.data
+        return b.const(np.stack(np.nonzero(array)) if array.ndim else np.zeros((0, int(array != 0)), np.int64))
+    return b.non_zero(x)[0]
+
+
+def compress(b: Builder, n: OnnxNode) -> Result:
+    """The slices (or elements) where a condition holds."""
+    x, condition = n.value(0), n.value(1)
+    if len(condition.shape) != 1 or condition.dtype is not BOOL:
+        raise Error(f"got a condition {condition.type}, need a vector of bools")
+    if "axis" not in n.attrs:
+        x = b.reshape(x, shape=(x.type.size,))
+    axis = axis_of(n.attrs.get("axis", 0), len(x.shape))
+    if condition.type.size > x.shape[axis]:
+        raise Error(f"got a condition of {condition.type.size} for an extent of {x.shape[axis]}, need at most as many")
+    if condition.node.data is not None:
+        return b.gather(x, b.const(np.flatnonzero(condition.node.data).astype(np.int64)), axis=axis)
+    return b.gather(x, b.reshape(b.non_zero(condition)[0], shape=condition.shape), axis=axis)
+
+
+def unique(b: Builder, n: OnnxNode) -> Result:
+    """Of all elements in one row, where no axis is given."""
+    x = n.value(0)
+    axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
+    if "axis" not in n.attrs:
+        x = b.reshape(x, shape=(x.type.size,))
+    *found, length = b.unique(x, axis=axis, sorted=bool(n.attrs["sorted"]))
+    if length.node.data is None:
+        return found
+    count = int(length.node.data)
+    valid = [axis, 0, None, 0]
+    return [v if a is None else b.const(np.ascontiguousarray(v.node.data.take(range(count), a)))
+            for v, a in zip(found, valid, strict=True)]  # fmt: skip
+
+
+def non_max_suppression(b: Builder, n: OnnxNode) -> Result:
+    """Thresholds and limit are known at import; without a limit nothing is selected."""
+    score = float(n.scalar(4)) if n.has(4) else -np.inf
+    selected, length = b.non_max_suppression(
+        cast(b, n.value(0), FP32), cast(b, n.value(1), FP32), max_output=n.integer(2) if n.has(2) else 0,
+        iou_threshold=float(n.scalar(3)) if n.has(3) else 0.0, score_threshold=score,
+        center_point_box=n.attrs["center_point_box"],
+    )  # fmt: skip
+    if length.node.data is not None:
+        return b.const(np.ascontiguousarray(selected.node.data[: int(length.node.data)]))
+    return selected
+
+
+HANDLERS = {
+    "Compress": compress,
+    "NonMaxSuppression": non_max_suppression,
+    "NonZero": non_zero,
+    "Unique": unique,
+}

@@ -1,0 +1,58 @@
+"""Ops that draw random numbers: each node has a stream of its own, which begins at its seed."""
+
+import os
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP32, DType
+from hexane.errors import Error
+from hexane.graph import Value, tensor_type, unique
+from hexane.importers.onnx.load import element_type
+from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+
+
+def stream(b: Builder, n: OnnxNode) -> Value:
+    """Without a seed the operating system gives one. Seeds are floats in ONNX; those that are no integers count by their
+    bits."""
+    if "seed" not in n.attrs:
+        seed = int.from_bytes(os.urandom(8), "little", signed=True)
+    else:
+        given = np.float32(n.attrs["seed"])
+        whole = np.isfinite(given) and float(given).is_integer() and abs(given) < 2**63
+        seed = int(given) if whole else int(given.view(np.int32))
+    return unique("state", f"{', '.join(b.sources)}.stream", tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
+
+
+def _dtype(n: OnnxNode, otherwise: DType) -> DType:
+    return element_type(n.attrs["dtype"]) if "dtype" in n.attrs else otherwise
+
+
+def _uniform(b: Builder, n: OnnxNode, shape: tuple[int, ...], kind: DType) -> Result:
+    return b.random_uniform(stream(b, n), shape=shape, low=n.attrs["low"], high=n.attrs["high"], dtype=kind)
+
+
+def _normal(b: Builder, n: OnnxNode, shape: tuple[int, ...], kind: DType) -> Result:
+    return b.random_normal(stream(b, n), shape=shape, mean=n.attrs["mean"], scale=n.attrs["scale"], dtype=kind)
+
+
+def bernoulli(b: Builder, n: OnnxNode) -> Result:
+    p = n.value(0)
+    kind = _dtype(n, p.dtype)
+    return b.bernoulli(p if p.dtype is not DTYPES["fp64"] else b.cast(p, dtype=FP32), stream(b, n), dtype=kind)
+
+
+def multinomial(b: Builder, n: OnnxNode) -> Result:
+    kind = element_type(n.attrs["dtype"])
+    if kind.kind not in ("int", "uint"):
+        raise Error(f"dtype: got {kind}, need an integer")
+    return b.multinomial(n.value(0), stream(b, n), sample_size=n.attrs["sample_size"], dtype=kind)
+
+
+HANDLERS: dict[str, Handler] = {
+    "Bernoulli": bernoulli,
+    "Multinomial": multinomial,
+    "RandomNormal": lambda b, n: _normal(b, n, tuple(n.attrs["shape"]), _dtype(n, FP32)),
+    "RandomNormalLike": lambda b, n: _normal(b, n, n.value(0).shape, _dtype(n, n.value(0).dtype)),
+    "RandomUniform": lambda b, n: _uniform(b, n, tuple(n.attrs["shape"]), _dtype(n, FP32)),
+    "RandomUniformLike": lambda b, n: _uniform(b, n, n.value(0).shape, _dtype(n, n.value(0).dtype)),
+}

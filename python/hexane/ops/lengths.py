@@ -1,0 +1,276 @@
+"""Lengths: how much of a value is valid where its extent depends on the data, carried from op to op while a graph is built.
+
+Ops like non_zero have results of the largest size there may be, and the number of what is valid. What follows keeps to the
+valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and whatever
+would mix the rest into its result is refused.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane import ops
+from hexane.errors import Error
+from hexane.graph import AttrValue, Graph, Node, Port, Value, constant
+from hexane.ops import OPS, Op
+
+
+class Length(NamedTuple):
+    """Of the indices along an axis, the first `value` (an int64 scalar) are valid."""
+
+    axis: int
+    value: Value
+
+
+_carried: "weakref.WeakKeyDictionary[Node, Sequence[Length | None]]" = weakref.WeakKeyDictionary()
+
+
+def length_of(value: Value) -> Length | None:
+    """None where all of the value is valid, whatever the data."""
+    node = value.node
+    record = OPS.get(node.op)
+    if record is not None and record.ragged is not None:
+        axis = record.ragged(node.attrs)[value.output]
+        return None if axis is None or value.shape[axis] == 0 else Length(axis, node.values[-1])
+    found = _carried.get(node)
+    return found[value.output] if found else None
+
+
+def apply(
+    op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue], sources: tuple[str, ...] = ()
+) -> tuple[Value, ...]:
+    """`ops.apply` where inputs may have lengths. Raises Error for an op whose result would hang on what is not valid."""
+    lengths = [None if v is None else length_of(v) for v in inputs]
+    if not any(lengths):
+        return ops.apply(op, inputs, attrs, sources)
+    values = ops.apply(op, inputs, attrs, sources)
+    try:
+        values = ops.apply(op, _masked(values[0].node, lengths), attrs, sources)
+        node = values[0].node
+        rule = _elementwise if op.layout == "elementwise" else _RULES.get(op.name)
+        if rule is None:
+            raise Error("this op has no rule for it")
+        _carried[node] = rule(node, [*lengths, *[None] * (len(node.inputs) - len(lengths))])
+    except Error as error:
+        at = next(i for i, length in enumerate(lengths) if length)
+        where = " at ".join((op.name, *sources[:1]))
+        raise Error(
+            f"[{where}] input {at}: got {inputs[at].type}, of whose axis {lengths[at].axis} the data decides how much is "  # type: ignore[union-attr]
+            f"valid: {error}"
+        ) from None
+    return values
+
+
+def with_lengths(graph: Graph) -> Graph:
+    """The graph with an output more for each length that outputs have, named after the first of them ("y.length")."""
+    taken = {p.name for p in graph.outputs} | set(graph.input_names())
+    names: dict[Value, str] = {}
+    ports = []
+    for port in graph.outputs:
+        length = length_of(port.value)
+        if length is not None and not port.length:
+            if length.value not in names:
+                name = f"{port.name}.length"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                names[length.value] = name
+            port = port._replace(length=names[length.value], axis=length.axis)
+        ports.append(port)
+    if not names:
+        return graph
+    return Graph(
+        graph.inputs, (*ports, *(Port(name, value) for value, name in names.items())), graph.updates, graph.name
+    )
+
+
+# ---- what is not valid made harmless ----
+
+
+def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
+    """The inputs with 0 in the place of indices that are not valid, and of terms of a sum."""
+    inputs = list(node.inputs)
+    for i, length in enumerate(lengths):
+        summed = node.op == "reduce_sum" and length is not None and length.axis in node.attrs["axes"]
+        if length is not None and (summed or (node.op in ("gather", "gather_nd") and i == 1)):
+            inputs[i] = _zeroed(inputs[i], length, node.sources)
+    return inputs
+
+
+def _zeroed(x: Value | None, length: Length, sources: tuple[str, ...]) -> Value:
+    assert x is not None
+    place = np.arange(x.shape[length.axis]).reshape([-1 if i == length.axis else 1 for i in range(x.type.rank)])
+    (valid,) = ops.apply(OPS["less"], [constant(place), length.value], {}, sources)
+    (result,) = ops.apply(OPS["select"], [valid, x, constant(np.zeros((), x.dtype.numpy))], {}, sources)
+    _carried[result.node] = (length,)
+    return result
+
+
+# ---- rules: the lengths of a node's outputs from those of its inputs ----
+
+
+Rule = Callable[[Node, Sequence[Length | None]], Sequence[Length | None]]
+
+
+def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Length:
+    """The length of one input, where the others have none."""
+    for i, length in enumerate(lengths):
+        if length is not None and i != index:
+            raise Error(f"input {i} has to be valid as a whole")
+    length = lengths[index]
+    assert length is not None
+    return length
+
+
+def _elementwise(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    found: Length | None = None
+    rank = node.types[0].rank
+    for value, length in zip(node.inputs, lengths, strict=True):
+        if value is not None and length is not None:
+            here = Length(length.axis + rank - value.type.rank, length.value)
+            if found not in (None, here):
+                raise Error("the inputs have lengths of their own, or along other axes")
+            found = here
+    assert found is not None
+    for value, length in zip(node.inputs, lengths, strict=True):
+        axis = -1 if value is None else found.axis - rank + value.type.rank
+        if value is not None and axis >= 0 and length is None and value.shape[axis] != 1:
+            raise Error(f"it meets the shape {value.shape}, where it needs an extent of 1 or the same length")
+    return [found] * len(node.types)
+
+
+def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = _only(node, lengths)
+    return [Length(node.attrs["perm"].index(length.axis), length.value)]
+
+
+def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    """The axis stays as it is, or takes in those behind it."""
+    length = _only(node, lengths)
+    assert node.inputs[0] is not None
+    old, new = node.inputs[0].shape, node.types[0].shape
+    capacity = old[length.axis]
+    before = prod(old[: length.axis])
+    if old == new:
+        return [length]
+    if capacity > 1 and 0 not in old:
+        for axis, extent in enumerate(new):
+            if extent > 1 and prod(new[:axis]) == before and extent % capacity == 0:
+                factor = extent // capacity
+                if factor == 1:
+                    return [Length(axis, length.value)]
+                (value,) = ops.apply(OPS["mul"], [length.value, constant(np.array(factor))], {}, node.sources)
+                return [Length(axis, value)]
+    raise Error(f"{old} to {new} mixes it with other axes")
+
+
+def _slice(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = _only(node, lengths)
+    assert node.inputs[0] is not None
+    capacity = node.inputs[0].shape[length.axis]
+    begin, end, stride = (node.attrs[k][length.axis] for k in ("begin", "end", "stride"))
+    if stride != 1 and end - begin > 1:
+        raise Error(f"it is taken in steps of {stride}")
+    value = length.value
+    steps = [("minimum", end)] * (end < capacity) + [("sub", begin), ("maximum", 0)] * (begin > 0)
+    for op, limit in steps:
+        (value,) = ops.apply(OPS[op], [value, constant(np.array(limit))], {}, node.sources)
+    return [Length(length.axis, value)]
+
+
+def _beside(*names: str) -> Rule:
+    """Ops that work along the axes which these attributes name, and leave the others as they are."""
+
+    def rule(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+        length = _only(node, lengths)
+        for name in names:
+            axes = node.attrs[name] if isinstance(node.attrs[name], tuple) else (node.attrs[name],)
+            if length.axis in axes:
+                raise Error(f"the op works along {name} {node.attrs[name]}")
+        return [length] * len(node.types)
+
+    return rule
+
+
+def _concat(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = lengths[0]
+    if length is None or any(other != length for other in lengths):
+        raise Error("the inputs need the same length along the same axis")
+    if length.axis == node.attrs["axis"]:
+        raise Error("what is not valid would come between the inputs")
+    return [length]
+
+
+def _reduce(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length, axes = _only(node, lengths), node.attrs["axes"]
+    if length.axis in axes:
+        if node.op != "reduce_sum":
+            raise Error("the op reduces along that axis, which only reduce_sum can")
+        return [None]
+    gone = 0 if node.attrs["keep_dims"] else sum(a < length.axis for a in axes)
+    return [Length(length.axis - gone, length.value)]
+
+
+def _gather(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    x, indices = node.inputs
+    axis = node.attrs["axis"]
+    assert x is not None
+    assert indices is not None
+    if lengths[1] is not None:
+        if x.shape[axis] == 0:
+            raise Error("there is nothing to gather from")
+        length = _only(node, lengths, 1)
+        return [Length(axis + length.axis, length.value)]
+    length = _only(node, lengths)
+    if length.axis == axis:
+        raise Error("an index along that axis may not be valid")
+    return [Length(length.axis + (indices.type.rank - 1 if length.axis > axis else 0), length.value)]
+
+
+def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    x, indices = node.inputs
+    assert x is not None
+    assert indices is not None
+    length = _only(node, lengths, 1)
+    if node.attrs["batch_dims"] or length.axis == indices.type.rank - 1 or 0 in x.shape:
+        raise Error("it has to be an axis of the indices in front of the coordinates, without batch_dims")
+    return [length]
+
+
+def _matmul(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = _only(node, lengths)
+    assert node.inputs[0] is not None
+    rank = node.inputs[0].type.rank
+    if length.axis != rank - (1 if node.attrs.get("transpose_x") else 2):
+        raise Error("it has to be the rows of the left operand")
+    return [Length(node.types[0].rank - 2, length.value)]
+
+
+_RULES: Mapping[str, Rule] = {
+    "concat": _concat,
+    "cumsum": _beside("axis"),
+    "expand_dims": _reshape,
+    "flatten": _reshape,
+    "gather": _gather,
+    "gather_nd": _gather_nd,
+    "identity": _elementwise,
+    "layer_norm": _beside("axes"),
+    "linear": _matmul,
+    "log_softmax": _beside("axis"),
+    "matmul": _matmul,
+    "reshape": _reshape,
+    "reverse": _beside("axes"),
+    "rms_norm": _beside("axes"),
+    "slice_by_index": _slice,
+    "softmax": _beside("axis"),
+    "split": _beside("axis"),
+    "squeeze": _reshape,
+    "topk": _beside("axis"),
+    "transpose": _transpose,
+    **dict.fromkeys(
+        (name for name in OPS if name.startswith("reduce_") and "axes" in (OPS[name].attrs or {})), _reduce
+    ),
+}

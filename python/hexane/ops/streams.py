@@ -1,0 +1,33 @@
+"""Streams of random numbers move on with every call."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+
+
+def advance_streams(graph: Graph) -> Graph:
+    """The graph that also counts the call in each state that a random op draws from, unless it writes that state itself.
+
+    Raises Error where two ops draw from one stream: they would draw the same numbers.
+    """
+    readers: dict[Value, Node] = {}
+    for node in graph.nodes:
+        if node.op not in OPS or not node.inputs or OPS[node.op].inputs[-1] != "stream":
+            continue
+        stream = node.inputs[-1]
+        assert stream is not None
+        if stream.node.op == "state" and readers.setdefault(stream, node) is not node:
+            raise Error(f"[{node.where}] got the stream of {readers[stream].where}, need one of its own (hx.stream)")
+    if not readers:
+        return graph
+    written = {node.inputs[0] for node in graph.nodes if node.op == "write_state"}
+    updates: list[Value] = []
+    for stream, node in readers.items():
+        if stream not in written:
+            (after,) = apply(OPS["add"], [stream, constant(np.array([0, 1]))], {}, node.sources)
+            updates += apply(OPS["write_state"], [stream, after, constant(np.array(0))], {}, node.sources)
+    return replace(graph, updates=(*graph.updates, *updates), _order=[])
