@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
@@ -18,7 +19,7 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")  # those of 
 PLAIN = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32,
          TensorProto.INT64, TensorProto.BOOL}  # fmt: skip
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-FP16_ULPS = 2  # expected fp16 values were rounded after each step of an op; the cases' 1e-3 can be a single ulp
+HALF_ULPS = 2  # expected fp16 and bf16 values were rounded after each step; the cases' 1e-3 can be a single ulp
 PASSING = Path(__file__).parent / "passing.txt"
 
 
@@ -130,8 +131,9 @@ def _difference(got: Any, want: Any, case: Case) -> str:
         wide = [x.astype(np.float64) for x in (got, want)]
         # A sum that cancels is off by a rounding of its largest terms, here and in what is expected.
         atol: Any = max(case.atol, 2**-24 * np.abs(wide[1][np.isfinite(wide[1])]).max(initial=0))
-        if want.dtype == np.float16:
-            step = np.spacing(np.abs(np.where(np.isfinite(want), want, 0))).astype(np.float64)
-            atol = np.maximum(atol, FP16_ULPS * step)
+        if want.dtype.itemsize == 2:
+            info = ml_dtypes.finfo(want.dtype)
+            magnitude = np.maximum(np.abs(np.where(np.isfinite(wide[1]), wide[1], 0)), float(info.smallest_normal))
+            atol = np.maximum(atol, HALF_ULPS * float(info.eps) * 2.0 ** np.floor(np.log2(magnitude)))
         same = bool(np.isclose(*wide, rtol=case.rtol, atol=atol, equal_nan=True).all())
     return "" if same else f"got {got.ravel()[:8]}, need {want.ravel()[:8]}"
