@@ -9,6 +9,7 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
+from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
@@ -77,12 +78,14 @@ def _import(file: ModelFile, shapes: Mapping[str, Sequence[int]], values: Mappin
     return with_lengths(advance_streams(graph))
 
 
-def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Value | None]) -> list[Port]:
+def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[Port]:
     ports: list[Port] = []
     for output in graph.output:
         value = scope.get(output.name)
         if value is None:
             raise Error(f"[import] got the output {output.name!r}, which nothing defines")
+        if isinstance(value, TensorList):
+            raise Error(f"[import] got the output {output.name!r}, a sequence of {len(value)} tensors, need a tensor")
         if any(port.name == output.name for port in ports):
             raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
         ports.append(Port(output.name, value))

@@ -7,17 +7,17 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.node import Builder, OnnxNode, axis_of
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, axis_of
 
 MAX_STEPS = 4096
 # (graph, what its inputs are, the step's number) -> what its outputs are; None where a node could not be translated
-Body = Callable[[onnx.GraphProto, Sequence[Value], int], "Sequence[Value] | None"]
+Body = Callable[[onnx.GraphProto, Sequence[Item], int], "Sequence[Item] | None"]
 
 
-def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Value] | None:
+def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
     """Carried values after the last step, then what each step gives out, stacked."""
     graph = n.attrs["body"]
-    state = [n.value(i) for i in range(2, len(n.inputs))]
+    state = [n.item(i) for i in range(2, len(n.inputs))]
     count = n.integer(0) if n.has(0) else MAX_STEPS + 1
     going = bool(n.scalar(1)) if n.has(1) else True
     _check(graph, 2 + len(state), 1 + len(state))
@@ -30,18 +30,18 @@ def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Value] | None:
         found = run(graph, given, step)
         if found is None:
             return None
-        condition = found[0].node.data
+        condition = _tensor(found[0]).node.data
         if condition is None or condition.size != 1:
             raise Error("got a condition that is computed at run time, need one that is known at import")
         going = bool(condition.reshape(()))
         state = list(found[1 : 1 + len(state)])
         for stack, value in zip(stacks, found[1 + len(state) :], strict=True):
-            stack.append(value)
+            stack.append(_tensor(value))
         step += 1
     return [*state, *_stacked(b, stacks, [0] * len(stacks))]
 
 
-def unroll_scan(b: Builder, n: OnnxNode, run: Body) -> Sequence[Value] | None:
+def unroll_scan(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
     """As Loop; each step reads a slice of every scan input. Directions: 1 is from the end, or puts at the front."""
     if n.version < 9:
         raise Error("got Scan of opset 8, which runs over batches, need opset 9 or newer")
@@ -65,13 +65,19 @@ def unroll_scan(b: Builder, n: OnnxNode, run: Body) -> Sequence[Value] | None:
         found = run(graph, [*state, *pieces], step)
         if found is None:
             return None
-        state = list(found[: len(state)])
+        state = [_tensor(value) for value in found[: len(state)]]
         for stack, value in zip(stacks, found[len(state) :], strict=True):
-            stack.append(value)
+            stack.append(_tensor(value))
     for stack, front in zip(stacks, _each(n, "scan_output_directions", num_out), strict=True):
         if front:
             stack.reverse()
     return [*state, *_stacked(b, stacks, _each(n, "scan_output_axes", num_out))]
+
+
+def _tensor(item: Item) -> Value:
+    if isinstance(item, TensorList):
+        raise Error(f"got a sequence of {len(item)} tensors out of the body, need a tensor")
+    return item
 
 
 def _each(n: OnnxNode, name: str, num: int) -> Sequence[int]:

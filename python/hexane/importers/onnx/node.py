@@ -11,6 +11,13 @@ from hexane.ops.fold import Builder as Builder
 Result = Any  # what a Builder returns: a Value, or several
 
 
+class TensorList(tuple[Value, ...]):
+    """A sequence of tensors, as an ONNX value may be."""
+
+
+Item = Value | TensorList
+
+
 class Attributes(dict[str, Any]):
     """Attributes that remember which of them were looked at. Those that are not `given` are the schema's defaults."""
 
@@ -58,7 +65,7 @@ class OnnxNode:
 
     op: str
     version: int
-    inputs: tuple[Value | None, ...]
+    inputs: tuple[Item | None, ...]
     attrs: Mapping[str, Any]
     outputs: tuple[str, ...]  # "" where one is not wanted
     _inputs_read: set[int] = field(default_factory=set)
@@ -74,7 +81,24 @@ class OnnxNode:
 
     def optional(self, index: int) -> Value | None:
         self._inputs_read.add(index)
-        return self.inputs[index] if index < len(self.inputs) else None
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(found, TensorList):
+            raise Error(f"input {index}: got a sequence of {len(found)} tensors, need a tensor")
+        return found
+
+    def sequence(self, index: int) -> TensorList:
+        found = self.item(index)
+        if not isinstance(found, TensorList):
+            raise Error(f"input {index}: got a tensor, need a sequence")
+        return found
+
+    def item(self, index: int) -> Item:
+        """A tensor or a sequence."""
+        self._inputs_read.add(index)
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise Error(f"input {index}: got none, need a tensor or a sequence")
+        return found
 
     def array(self, index: int) -> Array:
         """A constant input. Raises Error where it is computed at run time."""

@@ -9,8 +9,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from hexane.errors import Error
-from hexane.graph import Value
-from hexane.importers.onnx.node import Attributes
+from hexane.importers.onnx.node import Attributes, Item, TensorList
 
 FIRST_OPSET = 6
 
@@ -62,7 +61,7 @@ def schema(op: str, opset: int) -> Schema | None:
     )
 
 
-def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> onnx.FunctionProto:
+def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Item | None]) -> onnx.FunctionProto:
     """The op as ONNX's own specification writes it in other ops."""
     found: Any = onnx.defs.get_schema(proto.op_type, opset, "")
     body = onnx.FunctionProto()
@@ -76,9 +75,11 @@ def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value 
     return body
 
 
-def _type(value: Value | None) -> bytes:
+def _type(value: Item | None) -> bytes:
     if value is None:
         return b""
+    if isinstance(value, TensorList):
+        raise Error("got a sequence, need tensors")
     code = helper.np_dtype_to_tensor_dtype(value.dtype.numpy)
     return bytes(helper.make_tensor_type_proto(code, value.shape).SerializeToString())
 

@@ -13,7 +13,7 @@ from hexane.importers.onnx.handlers import HANDLERS
 from hexane.importers.onnx.handlers.dynamic import carrying, check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.loops import unroll_loop, unroll_scan
-from hexane.importers.onnx.node import Builder, OnnxNode
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
 from hexane.importers.onnx.split import Tensor
@@ -23,7 +23,7 @@ PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
 CARRYING = carrying(PLAIN)
 MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 
-Scope = MutableMapping[str, Value | None]  # None: its node could not be translated, which has been reported
+Scope = MutableMapping[str, Item | None]  # None: its node could not be translated, which has been reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
 
@@ -40,14 +40,14 @@ class Translator:
 
     def initializers(
         self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
-    ) -> dict[str, Value | None]:
+    ) -> dict[str, Item | None]:
         """The graph's constants by name, None for those that are not wanted.
 
         `tensors` are its initializers where they are not in the graph.
         """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
-        scope: dict[str, Value | None] = {}
+        scope: dict[str, Item | None] = {}
         for tensor, raw in map(Tensor, graph.initializer) if tensors is None else tensors:
             name = check_text(tensor.name)
             if not name or name in scope:
@@ -102,13 +102,13 @@ class Translator:
     def _node(
         self,
         proto: onnx.NodeProto,
-        inputs: list[Value | None],
+        inputs: list[Item | None],
         failed: bool,
         scope: Scope,
         opsets: Opsets,
         outer: Attributes,
         where: str,
-    ) -> Sequence[Value | None] | None:
+    ) -> Sequence[Item | None] | None:
         """The outputs, at least as many as are named; None where an input has failed before."""
         domain = plain_domain(proto.domain)
         function = self.functions.get((domain, proto.op_type, proto.overload))
@@ -133,7 +133,7 @@ class Translator:
         node = OnnxNode(
             proto.op_type, found.version, tuple(inputs), attributes(proto, found, outer), tuple(proto.output)
         )
-        results: Sequence[Value | None]
+        results: Sequence[Item | None]
         if proto.op_type == "If":
             results = self._branch(node, scope, opsets, outer, where)
         elif proto.op_type in ("Loop", "Scan"):
@@ -143,10 +143,13 @@ class Translator:
             results = unrolled
         elif handler is not None:
             made = handler(Builder(where), node)
-            results = [made] if isinstance(made, Value) else list(made)
+            results = [made] if isinstance(made, (Value, TensorList)) else list(made)
             node.check_read()
         elif plain is not None:
-            results = [Builder(where).apply(plain, *inputs, **node.attrs)]
+            if plain == "identity":
+                results = [node.item(0)]
+            else:
+                results = [Builder(where).apply(plain, *map(node.optional, range(len(inputs))), **node.attrs)]
         else:
             given = {a.name: a for a in resolved(proto, outer)}
             whole = onnx.NodeProto()
@@ -166,11 +169,11 @@ class Translator:
     def _call(
         self,
         function: onnx.FunctionProto,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Item | None],
         given: Attributes,
         where: str,
         wanted: Sequence[str],
-    ) -> Sequence[Value | None] | None:
+    ) -> Sequence[Item | None] | None:
         """The function's body in place of the call."""
         name = f"{function.domain}.{function.name}"
         if len(inputs) > len(function.input) or len(wanted) > len(function.output):
@@ -193,7 +196,7 @@ class Translator:
 
     def _branch(
         self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Value | None]:
+    ) -> Sequence[Item | None]:
         """The branch that the condition, a constant, chooses."""
         graph = node.attrs["then_branch" if node.scalar(0) else "else_branch"]
         if graph.input:
@@ -209,11 +212,11 @@ class Translator:
 
     def _unrolled(
         self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Value] | None:
+    ) -> Sequence[Item] | None:
         """The outputs of a Loop or Scan."""
         constants: Scope = {}
 
-        def run(graph: onnx.GraphProto, given: Sequence[Value], step: int) -> Sequence[Value] | None:
+        def run(graph: onnx.GraphProto, given: Sequence[Item], step: int) -> Sequence[Item] | None:
             if step == 0:
                 constants.update(self.initializers(graph))
             own = {**constants, **dict(zip((i.name for i in graph.input), given, strict=True))}

@@ -18,6 +18,7 @@ from hexane.importers.onnx.handlers import (
     resize,
     sampling,
     scatter,
+    sequences,
     signal,
     windows,
 )
@@ -38,6 +39,7 @@ HANDLERS: Mapping[str, Handler] = {
     **resize.HANDLERS,
     **sampling.HANDLERS,
     **scatter.HANDLERS,
+    **sequences.HANDLERS,
     **signal.HANDLERS,
     **windows.HANDLERS,
     **older.HANDLERS,

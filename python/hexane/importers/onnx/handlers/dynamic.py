@@ -8,7 +8,7 @@ from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.arithmetic import cast
-from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
 from hexane.ops.lengths import length_of
 
 # Translations that do not look at the extents of their inputs, or that know of lengths. The catalogue's ops that they are
@@ -25,9 +25,9 @@ def carrying(plain: Iterable[str]) -> frozenset[str]:
     return frozenset((*_CARRYING, *plain))
 
 
-def check_whole(inputs: Sequence[Value | None]) -> None:
-    """Raises Error where the data decides how large an input is."""
-    for i, value in enumerate(inputs):
+def check_whole(inputs: Sequence[Item | None]) -> None:
+    """Raises Error where the data decides how large an input is, or a tensor of one that is a sequence."""
+    for i, value in ((i, v) for i, item in enumerate(inputs) for v in (item if isinstance(item, TensorList) else [item])):
         length = None if value is None else length_of(value)
         if value is not None and length is not None:
             raise Error(

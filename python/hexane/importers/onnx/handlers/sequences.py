@@ -1,0 +1,106 @@
+"""Sequences of tensors, which exist at import only: whoever takes a tensor out gets the value that was put in."""
+
+from hexane.errors import Error
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of
+
+
+def sequence_construct(b: Builder, n: OnnxNode) -> Result:
+    return TensorList(n.value(i) for i in range(len(n.inputs)))
+
+
+def sequence_empty(b: Builder, n: OnnxNode) -> Result:
+    n.attrs.get("dtype")
+    return TensorList()
+
+
+def sequence_insert(b: Builder, n: OnnxNode) -> Result:
+    tensors = n.sequence(0)
+    at = _position(n, 2, len(tensors) + 1) if n.has(2) else len(tensors)
+    return TensorList((*tensors[:at], n.value(1), *tensors[at:]))
+
+
+def sequence_erase(b: Builder, n: OnnxNode) -> Result:
+    tensors = n.sequence(0)
+    at = _position(n, 1, len(tensors)) if n.has(1) else len(tensors) - 1
+    if not tensors:
+        raise Error("got an empty sequence, need a tensor to take out")
+    return TensorList((*tensors[:at], *tensors[at + 1 :]))
+
+
+def sequence_at(b: Builder, n: OnnxNode) -> Result:
+    tensors = n.sequence(0)
+    return tensors[_position(n, 1, len(tensors))]
+
+
+def _position(n: OnnxNode, index: int, length: int) -> int:
+    """A constant position, counted from the end where negative."""
+    at = n.integer(index)
+    if not -length <= at < length:
+        raise Error(f"position: got {at}, need {-length}..{length - 1}")
+    return at % length
+
+
+def sequence_length(b: Builder, n: OnnxNode) -> Result:
+    return b.cast(b.const(len(n.sequence(0))), dtype="int64")
+
+
+def split_to_sequence(b: Builder, n: OnnxNode) -> Result:
+    """Pieces of one, of a size (the last may be smaller) or of sizes; only the first can drop the axis."""
+    x = n.value(0)
+    axis = axis_of(n.attrs["axis"], len(x.shape))
+    extent, keep = x.shape[axis], n.attrs["keepdims"]
+    if not n.has(1):
+        sizes = [1] * extent
+    elif n.value(1).shape == ():
+        size = n.integer(1)
+        if size <= 0:
+            raise Error(f"split: got {size}, need a size above 0")
+        sizes = [min(size, extent - at) for at in range(0, extent, size)]
+    else:
+        sizes = list(n.ints(1))
+        if min(sizes, default=0) < 0 or sum(sizes) != extent:
+            raise Error(f"split: got {sizes} of {extent}, need sizes that add up to it")
+    pieces, at = [], 0
+    for size in sizes:
+        begin, end = [0] * len(x.shape), list(x.shape)
+        begin[axis], end[axis] = at, at + size
+        piece = b.slice_by_index(x, begin=begin, end=end)
+        at += size
+        pieces.append(piece if keep or n.has(1) else b.squeeze(piece, axes=[axis]))
+    return TensorList(pieces)
+
+
+def concat_from_sequence(b: Builder, n: OnnxNode) -> Result:
+    tensors = n.sequence(0)
+    if not tensors:
+        raise Error("got an empty sequence, need a tensor")
+    join = b.stack if n.attrs["new_axis"] else b.concat
+    return join(*tensors, axis=n.attrs["axis"])
+
+
+def optional(b: Builder, n: OnnxNode) -> Result:
+    n.attrs.get("type")
+    return n.item(0)
+
+
+def optional_has_element(b: Builder, n: OnnxNode) -> Result:
+    return b.cast(b.const(len(n.inputs) > 0 and n.inputs[0] is not None and n.item(0) is not None), dtype="bool")
+
+
+def optional_get_element(b: Builder, n: OnnxNode) -> Result:
+    return n.item(0)
+
+
+HANDLERS = {
+    "ConcatFromSequence": concat_from_sequence,
+    "Optional": optional,
+    "OptionalGetElement": optional_get_element,
+    "OptionalHasElement": optional_has_element,
+    "SequenceAt": sequence_at,
+    "SequenceConstruct": sequence_construct,
+    "SequenceEmpty": sequence_empty,
+    "SequenceErase": sequence_erase,
+    "SequenceInsert": sequence_insert,
+    "SequenceLength": sequence_length,
+    "SplitToSequence": split_to_sequence,
+}
