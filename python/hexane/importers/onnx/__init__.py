@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Port, Value, constant, unique
+from hexane.graph import Array, Graph, Port, constant, unique
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads

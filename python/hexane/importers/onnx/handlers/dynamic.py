@@ -6,7 +6,6 @@ import numpy as np
 
 from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
-from hexane.graph import Value
 from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
 from hexane.ops.lengths import length_of
@@ -27,7 +26,9 @@ def carrying(plain: Iterable[str]) -> frozenset[str]:
 
 def check_whole(inputs: Sequence[Item | None]) -> None:
     """Raises Error where the data decides how large an input is, or a tensor of one that is a sequence."""
-    for i, value in ((i, v) for i, item in enumerate(inputs) for v in (item if isinstance(item, TensorList) else [item])):
+    for i, value in (
+        (i, v) for i, item in enumerate(inputs) for v in (item if isinstance(item, TensorList) else [item])
+    ):
         length = None if value is None else length_of(value)
         if value is not None and length is not None:
             raise Error(
