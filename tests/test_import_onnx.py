@@ -539,7 +539,18 @@ def test_a_node_keeps_its_name_as_source():
 
 def test_unsupported_nodes_are_reported_all_at_once():
     nodes = [
-        node("SequenceConstruct", "x", "a", name="places"),
+        node(
+            "TfIdfVectorizer",
+            "x",
+            "a",
+            name="places",
+            mode="TF",
+            ngram_counts=[0],
+            ngram_indexes=[0],
+            max_gram_length=1,
+            max_skip_count=0,
+            min_gram_length=1,
+        ),
         node("Neg", "a", "b"),
         node("Secret", "x", "c", domain="my.ops"),
         node("MaxPool", "x", "d indices", kernel_shape=[2], storage_order=1, name="pool"),
@@ -548,7 +559,7 @@ def test_unsupported_nodes_are_reported_all_at_once():
         import_onnx(model(nodes, {"x": rand(1, 3, 3)}, ["b", "c", "d", "indices"]))
     assert str(error.value).splitlines() == [
         "[import] 3 nodes cannot be imported:",
-        "  places: SequenceConstruct (opset 17): Hexane has no such op yet",
+        "  places: TfIdfVectorizer (opset 17): Hexane has no such op yet",
         "  Secret#2: my.ops.Secret (opset ?): got an op of the domain 'my.ops', need standard ONNX ops",
         "  pool: MaxPool (opset 17): got the output Indices for fp32[1, 3, 3] with storage_order 1, need floats, of two axes for 1",
     ]
