@@ -24,6 +24,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       norm_table(),
       pad_table(),
       pool_table(),
+      quantize_table(),
       random_table(),
       reduce_scalar_table(),
       reduce_table(),

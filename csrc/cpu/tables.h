@@ -21,6 +21,7 @@ std::span<const Kernel> norm_table();
 std::span<const Kernel> pad_table();
 std::span<const Kernel> pool_table();
 std::span<const Kernel> random_table();
+std::span<const Kernel> quantize_table();
 std::span<const Kernel> reduce_scalar_table();
 std::span<const Kernel> reduce_table();
 std::span<const Kernel> resize_table();
