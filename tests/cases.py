@@ -19,7 +19,7 @@ IDS = [f"{op.name}-{i}" for op, i in CASES]
 def arrays(op: Op, case: Case) -> list[Array | None]:
     """The inputs of a case: seeded by its op's name."""
     if case.arrays:
-        return [np.asarray(a) for a in case.arrays]
+        return [None if a is None else np.asarray(a) for a in case.arrays]
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
     found: list[Array | None] = []
     for i, shape in enumerate(case.shapes):

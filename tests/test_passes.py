@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,13 @@ from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse_lookup import fuse_lookup
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_rotary import fuse_rotary
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
+from hexane.passes.move_qdq import move_qdq
 from hexane.passes.split_conv_3d import split_conv_3d
 from hexane.passes.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.trim_output_transpose import trim_output_transpose
@@ -176,6 +179,24 @@ def casts(source: str, *dtypes: str) -> hx.Tensor:
     for d in dtypes:
         x = hx.cast(x, dtype=d)
     return x
+
+
+def grid(scale: float = 0.5, zero: int | None = 3, dtype: str = "int8") -> list[hx.Tensor | None]:
+    """A scale and zero point."""
+    return [hx.const(np.float32(scale)), None if zero is None else hx.const(np.array(zero, dtype))]
+
+
+def integers(name: str = "q", shape: tuple[int, ...] = (2, 3, 4), dtype: str = "int8") -> hx.Tensor:
+    return hx.input(name, shape, dtype)
+
+
+def real(name: str = "q", shape: tuple[int, ...] = (2, 3, 4), scale: float = 0.5, **kind: Any) -> hx.Tensor:
+    """What an int8 input stands for."""
+    return hx.dequantize(integers(name, shape), *grid(scale, **kind))
+
+
+def steps(x: hx.Tensor, scale: float = 0.5, zero: int | None = 3, dtype: str = "int8") -> hx.Tensor:
+    return hx.quantize(x, *grid(scale, zero, dtype), dtype=dtype)
 
 
 FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
@@ -377,6 +398,35 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "channels_last_transpose": (channels_last, lambda: hx.transpose(conv(image(), 4), perm=(0, 2, 3, 1))),
     "fuse_epilogue_residual": (epilogue, residual),
     "fuse_epilogue_elementwise": (epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
+    "move_qdq_down": (
+        move_qdq,
+        lambda: hx.max_pool(hx.transpose(hx.reshape(real(), shape=(1, 6, 4, 1)), perm=(0, 3, 1, 2)), kernel_sizes=2),
+    ),
+    "move_qdq_down_with_its_axis": (
+        move_qdq,
+        lambda: hx.transpose(
+            hx.dequantize(integers(), np.float32([1, 2, 4]), np.int8([1, 0, -1]), axis=1), perm=(2, 0, 1)
+        ),
+    ),
+    "move_qdq_concat": (move_qdq, lambda: hx.concat(real("a"), real("b", (2, 1, 4)), axis=1)),
+    "move_qdq_up": (
+        move_qdq,
+        lambda: (lambda y: steps(hx.reshape(hx.concat(hx.exp(block()), y, axis=2), shape=(6, 8))))(
+            hx.max_pool(hx.exp(block(name="y")), kernel_sizes=1)
+        ),
+    ),
+    "move_qdq_shared": (move_qdq, lambda: (lambda y: [hx.reshape(y, shape=(24,)), hx.exp(y)])(real())),
+    "fuse_lookup": (fuse_lookup, lambda: steps(hx.sigmoid(real(scale=0.05)), 1 / 256, 0, "uint8")),
+    "fuse_lookup_of_a_chain": (
+        fuse_lookup,
+        lambda: (lambda x: steps(x * hx.dequantize(steps(hx.sigmoid(x), 0.01), *grid(0.01)) / 1.7, 0.25))(real()),
+    ),
+    "fuse_lookup_of_another_scale": (fuse_lookup, lambda: steps(real(), 0.25, None)),
+    "fuse_lookup_that_limits": (fuse_lookup, lambda: steps(hx.relu(real()))),
+    "fuse_lookup_of_nothing": (
+        fuse_lookup, lambda: (lambda y: [steps(y), steps(y / 4.0, 0.125)])(real())
+    ),
+    "fuse_lookup_shared": (fuse_lookup, lambda: (lambda y: [steps(hx.tanh(y), 0.01), hx.exp(y)])(real(scale=0.01))),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
     "widen": (widen, lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16")),
     "widen_integers": (widen, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
@@ -562,6 +612,26 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "a_transpose_that_moves_the_innermost_axis_elsewhere": (
         fuse_transpose, lambda: hx.transpose(hx.input("q", (4, 5, 6)), perm=(2, 0, 1)) @ normal(5, 2)
     ),
+    "a_dequantize_of_rows_before_a_reshape": (
+        move_qdq, lambda: hx.reshape(hx.dequantize(integers(), np.float32([1, 2, 4]), axis=1), shape=(6, 4))
+    ),
+    "a_concat_of_two_scales": (move_qdq, lambda: hx.concat(real("a"), real("b", scale=0.25), axis=1)),
+    "a_maximum_of_a_negative_scale": (
+        move_qdq, lambda: hx.max_pool(hx.dequantize(integers(), np.float32(-1)), kernel_sizes=2)
+    ),
+    "a_maximum_of_a_scale_that_is_computed": (
+        move_qdq, lambda: hx.max_pool(hx.dequantize(integers(), hx.input("s", ())), kernel_sizes=2)
+    ),
+    "a_quantize_of_what_is_shared": (
+        move_qdq, lambda: (lambda y: [steps(y), hx.exp(y)])(hx.transpose(block()))
+    ),
+    "a_function_of_two_quantised_tensors": (fuse_lookup, lambda: steps(real("a") * real("b"))),
+    "a_function_of_a_byte_and_a_vector": (fuse_lookup, lambda: steps(real() * normal(4))),
+    "a_function_of_a_byte_that_widens": (fuse_lookup, lambda: steps(real(shape=(4,)) * np.ones((1, 1), "f"))),
+    "a_function_of_a_scale_that_is_computed": (
+        fuse_lookup, lambda: steps(hx.relu(hx.dequantize(integers(), hx.input("s", ()))))
+    ),
+    "a_function_of_16_bits": (fuse_lookup, lambda: steps(hx.dequantize(integers(dtype="int16"), np.float32(0.5)))),
     "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
     "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
     "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
@@ -573,7 +643,12 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
     values = np.random.default_rng(5)
-    return {str(v.node.attrs["name"]): values.uniform(-2, 2, v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    return {
+        str(v.node.attrs["name"]): values.integers(0, 256, v.shape).astype(v.dtype.numpy)
+        if v.dtype.name in ("int8", "uint8")
+        else values.uniform(-2, 2, v.shape).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }
 
 
 def assert_same_meaning(before: Graph, after: Graph, loose: bool = False) -> None:

@@ -14,6 +14,7 @@ std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();
 std::span<const Kernel> gather_table();
 std::span<const Kernel> integer_table();
+std::span<const Kernel> lookup_table();
 std::span<const Kernel> matmul_table();
 std::span<const Kernel> non_max_suppression_table();
 std::span<const Kernel> non_zero_table();

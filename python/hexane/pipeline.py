@@ -19,11 +19,13 @@ from hexane.passes.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse_gelu import fuse_gelu
 from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse_lookup import fuse_lookup
 from hexane.passes.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse_rotary import fuse_rotary
 from hexane.passes.fuse_silu import fuse_silu
 from hexane.passes.fuse_transpose import fuse_transpose
 from hexane.passes.group_heads import group_heads
+from hexane.passes.move_qdq import move_qdq
 from hexane.passes.place import place
 from hexane.passes.save_states import save_states
 from hexane.passes.split_conv_3d import split_conv_3d
@@ -47,6 +49,9 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
     """The passes from the user's graph to what the kernels run."""
     return [
         Pass("expand", expand),
+        # Before constants are folded: quantised weights would be floats.
+        Pass("move_qdq", move_qdq),
+        Pass("fuse_lookup", fuse_lookup),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
         Pass("cancel", cancel),

@@ -18,6 +18,7 @@ from hexane.ops import (
     norm,
     random,
     rearrange,
+    quant,
     recurrent,
     reduce,
     resize,
@@ -49,6 +50,7 @@ FAMILIES = (
     index,
     dynamic,
     random,
+    quant,
 )
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")

@@ -102,6 +102,14 @@ def _elementwise(node: Node, moved: _Moved) -> bool:
     return True
 
 
+def _first(node: Node, moved: _Moved) -> bool:
+    first, *rest = node.inputs
+    assert first is not None
+    inputs = [moved.last(first), *(None if v is None else moved.plain(v) for v in rest)]
+    moved.add(node, apply(OPS[node.op], inputs, node.attrs, node.sources), last=True)
+    return True
+
+
 def _axis(node: Node, moved: _Moved) -> bool:
     rank = node.types[0].rank
     same_rank = [v is not None and v.type.rank == rank for v in node.inputs]
@@ -159,6 +167,7 @@ def _reshape(node: Node, moved: _Moved) -> bool:
 
 _FOLLOW: dict[str, Callable[[Node, _Moved], bool]] = {
     "elementwise": _elementwise,
+    "first": _first,
     "axis": _axis,
     "reduce": _reduce,
     "per_axis": _per_axis,

@@ -42,7 +42,8 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
     if bias is not None and alpha == 1 and len(bias.shape) <= 2 and bias.shape[:-1] in ((), (1,)):
         columns = y.shape[0 if flags["transpose_y"] else 1]
         if bias.shape and bias.shape[-1] == columns:
-            return b.matmul(x, y, b.reshape(bias, shape=(columns,)), **flags)
+            flat = bias if len(bias.shape) == 1 else b.reshape(bias, shape=(columns,))
+            return b.matmul(x, y, flat, **flags)
     out = b.matmul(x, y, **flags)
     if alpha != 1:
         out = b.mul(out, alpha)

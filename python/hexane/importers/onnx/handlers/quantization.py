@@ -1,4 +1,4 @@
-"""Quantised tensors and integer products, written in exact fp32 arithmetic.
+"""Quantised tensors and integer products: ops of the catalogue where their operands fit, exact fp32 arithmetic elsewhere.
 
 A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums are
 added up in int32.
@@ -8,17 +8,20 @@ from math import prod
 
 import numpy as np
 
-from hexane.dtypes import DTYPES, FP32, INT32, DType
+from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
-from hexane.graph import Value
+from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.handlers.windows import convolution_options
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops import OPS, apply
 
 EXACT_TERMS = 256
 INT8, UINT8 = DTYPES["int8"], DTYPES["uint8"]
-QUANTISED = (INT8, UINT8, DTYPES["int16"], DTYPES["uint16"])
+BYTES = (INT8, UINT8)
+QUANTISED = (*BYTES, DTYPES["int16"], DTYPES["uint16"])
+NIBBLES = {DTYPES["int4"]: INT8, DTYPES["uint4"]: UINT8}
 
 
 def quantize_linear(b: Builder, n: OnnxNode) -> Result:
@@ -31,9 +34,27 @@ def quantize_linear(b: Builder, n: OnnxNode) -> Result:
     precision = FP32 if x.dtype.kind != "float" or scale.dtype is FP32 else x.dtype
     if n.attrs.get("precision", 0):
         precision = element_type(n.attrs["precision"])
+    if kind in BYTES and precision is FP32 and not n.attrs.get("block_size", 0):
+        whole = x if x.dtype is FP16 else cast(b, x, FP32)
+        return b.quantize(whole, *_vectors(b, n, x, scale, zero), axis=_axis(n, x, scale), dtype=kind)
     scale = _spread(b, n, scale, x)
     zero = None if zero is None else _spread(b, n, zero, x)
     return quantised(b, b.real_div(cast(b, x, precision), cast(b, scale, precision)), zero, kind)
+
+
+def _axis(n: OnnxNode, x: Value, scale: Value) -> int:
+    return 0 if scale.type.size == 1 else axis_of(n.attrs.get("axis", 1), len(x.shape))
+
+
+def _vectors(b: Builder, n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Value, Value | None]:
+    """A scale in fp32 and its zero point, for the tensor or for each index of an axis; a zero point of 0 is none."""
+    shape = () if scale.type.size == 1 else (x.shape[_axis(n, x, scale)],)
+    for v in (scale, zero):
+        if v is not None and v.shape != shape and (shape or v.type.size != 1):
+            raise Error(f"got a scale or zero point of shape {v.shape}, need {shape}")
+    if zero is not None and zero.node.data is not None and not zero.node.data.any():
+        zero = None
+    return cast(b, b.reshape(scale, shape=shape), FP32), None if zero is None else b.reshape(zero, shape=shape)
 
 
 def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
@@ -48,16 +69,29 @@ def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
 
 
 def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
+    """Not folded: that quantised weights are integers matters to `fold_qdq`."""
     x, scale, zero = n.value(0), n.value(1), n.optional(2)
+    if x.dtype in NIBBLES:
+        x, zero = _wide(x), None if zero is None else _wide(zero)
     if x.dtype not in (*QUANTISED, INT32):
-        raise Error(f"got the quantised dtype {x.dtype}, need int8, uint8, int16, uint16 or int32")
+        raise Error(f"got the quantised dtype {x.dtype}, need int8, uint8, int16, uint16, int32 or constants of 4 bits")
     kind = scale.dtype
     if n.attrs.get("output_dtype", 0):
         kind = element_type(n.attrs["output_dtype"])
+    if kind in (FP32, FP16) and not n.attrs.get("block_size", 0):
+        attrs = {"axis": _axis(n, x, scale), "dtype": kind}
+        return apply(OPS["dequantize"], [x, *_vectors(b, n, x, scale, zero)], attrs, b.sources)[0]
     wide = cast(b, x, FP32)
     if zero is not None:
         wide = b.sub(wide, cast(b, _spread(b, n, zero, x), FP32))
     return cast(b, b.mul(wide, cast(b, _spread(b, n, scale, x), FP32)), kind)
+
+
+def _wide(x: Value) -> Value:
+    """Constants of 4 bits in 8."""
+    if x.node.data is None:
+        raise Error(f"got {x.dtype} computed at run time, need a constant")
+    return constant(x.node.data.astype(NIBBLES[x.dtype].numpy), x.node.sources)
 
 
 def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:

@@ -1,0 +1,95 @@
+"""Computes functions of one byte once, for all 256 of them."""
+
+import numpy as np
+
+from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.ops import LEAVES, OPS, apply, evaluate
+from hexane.ops.quant import BYTES
+from hexane.passes.quantized import known
+
+MAX_NODES = 32
+
+
+def fuse_lookup(graph: Graph) -> Graph:
+    """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
+
+    Whatever elementwise ops make of 8-bit integers, and of constants of one element, until they are quantised again. x itself
+    where that gives back every integer, clip(x) where it only limits them. Scales and zero points are constants.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "quantize":
+            return None
+        whole = apply(OPS["quantize"], inputs, node.attrs, node.sources)
+        cone = _cone(whole[0])
+        if cone is None:
+            return None
+        source, nodes = cone
+        return (_applied(source, _table(source, nodes), node.sources),)
+
+    return graph.rewrite(change)
+
+
+def _cone(root: Value) -> tuple[Value, list[Node]] | None:
+    """The one 8-bit value that an elementwise computation depends on, and its nodes, operands first."""
+    source: Value | None = None
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root.node, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        if len(seen) > MAX_NODES:
+            return None
+        if node is root.node or _elementwise(node):
+            stack.append((node, True))
+            operands = node.inputs[:1] if node.op == "lookup" else node.inputs
+            stack += [(v.node, False) for v in operands if v is not None]
+        elif node.op == "const":
+            if node.types[0].size != 1:
+                return None
+            order.append(node)
+        else:
+            value = node.values[0]
+            if len(node.types) > 1 or value.dtype not in BYTES or source not in (None, value):
+                return None
+            source = value
+    return None if source is None or source.shape != root.shape else (source, order)
+
+
+def _elementwise(node: Node) -> bool:
+    """Whether each element of the result depends on one element of each operand."""
+    if node.op in LEAVES or (node.op in ("quantize", "quantized_add") and node.types[0].dtype in BYTES):
+        return False  # what is still a quantize here depends on more than one byte
+    if node.op == "lookup":
+        return known(node.inputs[1]) is not None
+    return node.op == "dequantize" or OPS[node.op].layout == "elementwise"
+
+
+def _table(source: Value, nodes: list[Node]) -> Array:
+    """What the last node gives for each byte."""
+    found: dict[Value, Array] = {source: np.arange(256, dtype=np.uint8).view(source.dtype.numpy)}
+    for node in nodes:
+        if node.op == "const":
+            assert node.data is not None
+            found[node.values[0]] = node.data.reshape(())
+        else:
+            arrays = [found[v] if v in found else known(v) for v in node.inputs]
+            found.update(zip(node.values, evaluate(node, arrays), strict=True))
+    return found[nodes[-1].values[0]]
+
+
+def _applied(source: Value, table: Array, sources: tuple[str, ...]) -> Value:
+    if table.dtype == source.dtype.numpy:
+        own = np.arange(256, dtype=np.uint8).view(table.dtype)
+        if (table == own).all():
+            return source
+        low, high = int(table.min()), int(table.max())
+        if (table == np.clip(own, low, high)).all():
+            return apply(OPS["clip"], [source], {"alpha": low, "beta": high}, sources)[0]
+    return apply(OPS["lookup"], [source, constant(table, sources)], {}, sources)[0]

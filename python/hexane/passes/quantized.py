@@ -1,0 +1,62 @@
+"""What the passes over quantised graphs ask of a value: the integers behind it, and the grid they lie on."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.dtypes import FP32, DType
+from hexane.graph import Array, Value
+from hexane.match import made_by
+from hexane.ops.quant import BYTES
+
+
+class Grid(NamedTuple):
+    """One scale and zero point, both known: real numbers are (q - zero) * scale."""
+
+    scale: float
+    zero: int
+
+
+class Quantized(NamedTuple):
+    """The operands of the dequantize that makes a value."""
+
+    value: Value
+    scale: Value
+    zero: Value | None
+    axis: int
+    real: DType  # of the numbers it stands for
+
+    @property
+    def single(self) -> bool:
+        return self.scale.type.rank == 0
+
+    def same_grid(self, other: "Quantized") -> bool:
+        """Whether equal integers stand for equal numbers: constants are one value when their bits are equal."""
+        same = self.value.dtype is other.value.dtype and self.real is other.real and self.scale == other.scale
+        return same and self.zero == other.zero and self.single and other.single
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of 8-bit integers of one constant, positive scale."""
+        return grid(self.scale, self.zero) if self.value.dtype in BYTES and self.real is FP32 else None
+
+
+def dequantized(value: Value | None) -> Quantized | None:
+    node = made_by(value, "dequantize")
+    if node is None or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    return Quantized(node.inputs[0], node.inputs[1], node.inputs[2], node.attrs["axis"], node.types[0].dtype)
+
+
+def grid(scale: Value | None, zero: Value | None) -> Grid | None:
+    """The grid of one constant, positive scale; None for others."""
+    step, offset = known(scale), 0 if zero is None else known(zero)
+    if step is None or offset is None or np.ndim(step) or np.ndim(offset):
+        return None
+    # Beyond these, products and quotients of integers and the scale might overflow or lose digits.
+    return Grid(float(step), int(offset)) if 1e-30 < float(step) < 1e30 else None
+
+
+def known(value: Value | None) -> Array | None:
+    """The array of a constant."""
+    return None if value is None or value.node.op != "const" else value.node.data
