@@ -11,8 +11,7 @@ namespace hexane::cpu {
 namespace {
 
 struct ConvAttrs {
-  IntList strides, dilations, pads;
-  int64_t groups;
+  ConvWindow window;
   Epilogue epilogue;
 };
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
@@ -20,12 +19,6 @@ static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 constexpr const char* kName = "conv";
 // Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
-
-// Output extent of one spatial axis.
-int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
-  const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
-  return room < 0 ? 0 : room / stride + 1;
-}
 
 // O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
 void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
@@ -57,50 +50,6 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
   if (expand) expand_half(to, bytes);
 }
 
-void set_geometry(ConvState& s, const Tensor& x, const Tensor& w, const Tensor& out, const ConvAttrs& attrs) {
-  const bool flat = x.rank == 3;
-  const int64_t spatial = x.rank - 2;
-  s.batch = x.shape[0];
-  s.in_h = x.shape[1];
-  s.in_w = flat ? 1 : x.shape[2];
-  s.in_c = x.shape[x.rank - 1];
-  s.out_h = out.shape[1];
-  s.out_w = flat ? 1 : out.shape[2];
-  s.out_c = out.shape[out.rank - 1];
-  s.kernel_h = w.shape[2];
-  s.kernel_w = flat ? 1 : w.shape[3];
-  s.stride_h = window_attribute(kName, attrs.strides, 0, spatial, 1, "strides");
-  s.dilation_h = window_attribute(kName, attrs.dilations, 0, spatial, 1, "dilations");
-  s.pad_top = window_attribute(kName, attrs.pads, 0, 2 * spatial, 0, "pads");
-  const int64_t pad_bottom = window_attribute(kName, attrs.pads, 1, 2 * spatial, 0, "pads");
-  s.stride_w = flat ? 1 : window_attribute(kName, attrs.strides, 1, spatial, 1, "strides");
-  s.dilation_w = flat ? 1 : window_attribute(kName, attrs.dilations, 1, spatial, 1, "dilations");
-  s.pad_left = flat ? 0 : window_attribute(kName, attrs.pads, 2, 2 * spatial, 0, "pads");
-  const int64_t pad_right = flat ? 0 : window_attribute(kName, attrs.pads, 3, 2 * spatial, 0, "pads");
-  s.groups = attrs.groups;
-  if (s.groups < 1 || s.in_c % s.groups || s.out_c % s.groups || w.shape[0] != s.out_c ||
-      w.shape[1] != s.in_c / s.groups)
-    fail(kName, "channels: got x ", s.in_c, ", weight ", shape_text(w), ", output ", s.out_c, ", groups ", s.groups,
-         ", need weight (O, C / groups, ..) with both divisible by groups");
-  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxWindow || s.kernel_w > kMaxWindow)
-    fail(kName, "weight: got ", shape_text(w), ", need a kernel of at least 1");
-  const int64_t h = out_extent(s.in_h, s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, pad_bottom),
-                width = out_extent(s.in_w, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, pad_right);
-  if (out.shape[0] != s.batch || s.out_h != h || s.out_w != width)
-    fail(kName, "output: got ", shape_text(out), ", need batch ", s.batch, " and spatial extents ", h,
-         flat ? "" : " x ", flat ? std::string() : std::to_string(width));
-  s.group_in = s.in_c / s.groups;
-  s.group_out = s.out_c / s.groups;
-  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
-  s.x_n = x.strides[0];
-  s.x_h = x.strides[1];
-  s.x_w = flat ? 0 : x.strides[2];
-  s.out_n = out.strides[0];
-  s.out_row = out.strides[1];
-  s.out_pixel = flat ? 0 : out.strides[2];
-  s.in_place = x.dtype == DType::kFp32 && (s.depthwise || (!s.pad_top && !pad_bottom && !s.pad_left && !pad_right));
-}
-
 // How many output rows at a time, and what that takes in scratch.
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
@@ -124,20 +73,12 @@ int64_t depthwise_window(const ConvState& s, int64_t pixels) {
 Prepared prepare(const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
-  const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
-  Tensor whole = x;
-  whole.ring = 0;
-  check_operand(kName, "x", whole);
-  check_operand(kName, "weight", w);
-  check_written(kName, "output", out);
-  if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
-    fail(kName, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
-  check_image(kName, "x", x);
-  check_image(kName, "output", out);
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
   const auto& attrs = call.attributes<ConvAttrs>();
   auto state = std::make_shared<ConvState>();
   ConvState& s = *state;
-  set_geometry(s, x, w, out, attrs);
+  set_geometry(kName, s, call, attrs.window);
+  s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
   const int64_t window = (s.kernel_h - 1) * s.dilation_h + 1;
   if (x.ring < 0 || (x.ring > 0 && x.ring < std::min(window, s.in_h)))
@@ -201,9 +142,7 @@ Range needs(const Call& call, int input, int axis, Range out) {
   if (input == 1 || input == 2) return all;
   if (input > 2 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
   if (axis != 1) return all;
-  const int64_t begin = out.begin * s.stride_h - s.pad_top;
-  const int64_t end = (out.end - 1) * s.stride_h - s.pad_top + (s.kernel_h - 1) * s.dilation_h + 1;
-  return {std::clamp<int64_t>(begin, 0, s.in_h), std::clamp<int64_t>(end, 0, s.in_h)};
+  return needed_rows(s, out);
 }
 
 int64_t cost(const Call& call) {

@@ -21,13 +21,28 @@ void check_image(const char* kernel, const char* what, const Tensor& image);
 // The biases of every `width` channels, padded to panels.
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
 
-struct ConvState {
+struct ConvWindow {
+  IntList strides, dilations, pads;
+  int64_t groups;
+};
+
+struct ConvGeometry {
   int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
+  bool padded;            // on any side
   bool depthwise;         // one input and one output channel in each group
   int64_t x_n, x_h, x_w;  // strides in bytes
   int64_t out_n, out_row, out_pixel;
+};
+
+// Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
+void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
+
+// The input rows that a range of output rows needs.
+Range needed_rows(const ConvGeometry& g, Range out);
+
+struct ConvState : ConvGeometry {
   int64_t extra_n[kMaxSlots], extra_row[kMaxSlots], extra_pixel[kMaxSlots];
   bool in_place;                     // rows are read where they lie
   int64_t pixel_floats, row_floats;  // of a row as it is read

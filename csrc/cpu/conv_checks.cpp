@@ -1,7 +1,16 @@
-// Checks and packing that conv and conv_transpose share.
+// Checks, geometry and packing that the convolutions share.
 #include "cpu/conv.h"
 
 namespace hexane::cpu {
+namespace {
+
+// Output extent of one spatial axis.
+int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
+  const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+}  // namespace
 
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
                          const char* what) {
@@ -27,6 +36,66 @@ void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float*
     const Tensor part{bias.data + begin * stride, bias.dtype, 1, bias.constant, 0, &width, &stride};
     pack_bias(part, width, to);
   }
+}
+
+void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const ConvWindow& attrs) {
+  const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
+  Tensor whole = x;
+  whole.ring = 0;
+  check_operand(kernel, "x", whole);
+  check_operand(kernel, "weight", w);
+  check_written(kernel, "output", out);
+  if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
+    fail(kernel, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
+  check_image(kernel, "x", x);
+  check_image(kernel, "output", out);
+  const bool flat = x.rank == 3;
+  const int64_t spatial = x.rank - 2;
+  s.batch = x.shape[0];
+  s.in_h = x.shape[1];
+  s.in_w = flat ? 1 : x.shape[2];
+  s.in_c = x.shape[x.rank - 1];
+  s.out_h = out.shape[1];
+  s.out_w = flat ? 1 : out.shape[2];
+  s.out_c = out.shape[out.rank - 1];
+  s.kernel_h = w.shape[2];
+  s.kernel_w = flat ? 1 : w.shape[3];
+  s.stride_h = window_attribute(kernel, attrs.strides, 0, spatial, 1, "strides");
+  s.dilation_h = window_attribute(kernel, attrs.dilations, 0, spatial, 1, "dilations");
+  s.pad_top = window_attribute(kernel, attrs.pads, 0, 2 * spatial, 0, "pads");
+  const int64_t pad_bottom = window_attribute(kernel, attrs.pads, 1, 2 * spatial, 0, "pads");
+  s.stride_w = flat ? 1 : window_attribute(kernel, attrs.strides, 1, spatial, 1, "strides");
+  s.dilation_w = flat ? 1 : window_attribute(kernel, attrs.dilations, 1, spatial, 1, "dilations");
+  s.pad_left = flat ? 0 : window_attribute(kernel, attrs.pads, 2, 2 * spatial, 0, "pads");
+  const int64_t pad_right = flat ? 0 : window_attribute(kernel, attrs.pads, 3, 2 * spatial, 0, "pads");
+  s.groups = attrs.groups;
+  if (s.groups < 1 || s.in_c % s.groups || s.out_c % s.groups || w.shape[0] != s.out_c ||
+      w.shape[1] != s.in_c / s.groups)
+    fail(kernel, "channels: got x ", s.in_c, ", weight ", shape_text(w), ", output ", s.out_c, ", groups ", s.groups,
+         ", need weight (O, C / groups, ..) with both divisible by groups");
+  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxWindow || s.kernel_w > kMaxWindow)
+    fail(kernel, "weight: got ", shape_text(w), ", need a kernel of at least 1");
+  const int64_t h = out_extent(s.in_h, s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, pad_bottom),
+                width = out_extent(s.in_w, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, pad_right);
+  if (out.shape[0] != s.batch || s.out_h != h || s.out_w != width)
+    fail(kernel, "output: got ", shape_text(out), ", need batch ", s.batch, " and spatial extents ", h,
+         flat ? "" : " x ", flat ? std::string() : std::to_string(width));
+  s.group_in = s.in_c / s.groups;
+  s.group_out = s.out_c / s.groups;
+  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
+  s.x_n = x.strides[0];
+  s.x_h = x.strides[1];
+  s.x_w = flat ? 0 : x.strides[2];
+  s.out_n = out.strides[0];
+  s.out_row = out.strides[1];
+  s.out_pixel = flat ? 0 : out.strides[2];
+  s.padded = s.pad_top || pad_bottom || s.pad_left || pad_right;
+}
+
+Range needed_rows(const ConvGeometry& g, Range out) {
+  const int64_t begin = out.begin * g.stride_h - g.pad_top;
+  const int64_t end = (out.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
+  return {std::clamp<int64_t>(begin, 0, g.in_h), std::clamp<int64_t>(end, 0, g.in_h)};
 }
 
 }  // namespace hexane::cpu

@@ -107,12 +107,12 @@ struct Split {
 int64_t checked_product(const char* kernel, std::initializer_list<int64_t> factors);
 
 // Rows [0, num_rows) times columns [begin, end). `locate(first, count, tile)` fills a, out and extra for rows
-// [first, first + count). The bigger side is streamed once: panels that fit in half of a 1 MiB cache are the inner
-// loop.
-template <class Locate>
-void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate) {
+// [first, first + count), and `run_tile(tile)` multiplies. The bigger side is streamed once: panels that fit in half of
+// a 1 MiB cache are the inner loop.
+template <class AnyTile, class RunTile, class Locate>
+void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, int64_t num_rows, Range columns,
+                    Locate&& locate) {
   if (num_rows <= 0 || columns.begin >= columns.end) return;
-  const auto run_tile = half_panels ? gemm_ops().tile_fp16 : gemm_ops().tile_fp32;
   const int64_t first_panel = columns.begin / kPanelLanes,
                 num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
   const int64_t wide = tile.panel_bytes * kTilePanels > (768 << 10) ? 2 : kTilePanels;
@@ -149,6 +149,11 @@ void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num
       }
     }
   }
+}
+
+template <class Locate>
+void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate) {
+  multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : gemm_ops().tile_fp32, panels, num_rows, columns, locate);
 }
 
 }  // namespace hexane::cpu

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cpu/gemm.h"
+#include "cpu/matmul.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -18,123 +18,43 @@ struct MatmulAttrs {
 static_assert(sizeof(MatmulAttrs) == 8 * 19);
 
 constexpr const char* kName = "matmul";
-constexpr int kMaxRank = 8;
 constexpr int64_t kDirectRows = 3;          // up to here packing y costs more than it gains
 constexpr int64_t kChunkBytes = 192 << 10;  // of converted rows of x, a fraction of a core's second-level cache
 
-// An axis of the output but the last: how far one step moves in each operand. Bytes; y_batch in packed matrices.
-struct Axis {
-  int64_t extent;
-  int64_t x, y, out;
-  int64_t y_batch;
-  int64_t extra[kMaxSlots];
-};
-
-struct MatmulState {
-  int64_t m, n, k;
-  int num_axes;   // batch axes, then M
-  int num_outer;  // axes that change y; the rest are rows of one product
-  Axis axes[kMaxRank];
-  int64_t k_stride_x, k_stride_y, n_stride_y;
+struct MatmulState : MatmulShape {
   bool dense_x;    // fp32 rows with K innermost: read in place
   bool is_packed;  // y is constant
   bool direct;     // y is read in place
   bool half_panels;
-  int64_t panel_bytes, batch_bytes, num_y_batches;
+  int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
   std::vector<float> bias;
   Memory packed;
   ResolvedEpilogue epilogue;
 };
 
-int64_t stride_of(const Tensor& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
-
-// How many different matrices lie along a batch axis of y.
-int64_t packed_extent(const Tensor& y, int axis) {
-  return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
-}
-
 void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
   const bool expand = y.dtype == DType::kFp16 && !s.half_panels;
   const int64_t divisor = expand ? 2 : 1, bytes = s.batch_bytes * s.num_y_batches;
   std::byte* panels = expand ? to + bytes / 2 : to;
-  int64_t index[kMaxRank] = {};
-  for (int64_t batch = 0; batch < s.num_y_batches; ++batch, panels += s.batch_bytes / divisor) {
-    const std::byte* from = y.data;
-    for (int axis = 0; axis < y.rank - 2; ++axis) from += index[axis] * y.strides[axis];
+  for_each_y(y, s, [&](const std::byte* from) {
     pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, panels, s.panel_bytes / divisor);
-    for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == packed_extent(y, axis); --axis) index[axis] = 0;
-  }
+    panels += s.batch_bytes / divisor;
+  });
   if (expand) expand_half(to, bytes);
 }
 
-// The steps of batch axis `axis` of the output in an operand with its own leading axes.
-int64_t batch_stride(const Tensor& t, int out_rank, int axis, int64_t extent, const char* what) {
-  const int own = axis - (out_rank - t.rank);
-  if (own < 0 || (t.shape[own] == 1 && extent != 1)) return 0;
-  if (t.shape[own] != extent)
-    fail(kName, what, ": got ", t.shape[own], " in axis ", own, ", need 1 or the output's ", extent);
-  return stride_of(t, own);
-}
-
-void check_rows(const Tensor& t, const char* what) {
-  if (t.size() > 0 && t.shape[t.rank - 1] > 1 && t.strides[t.rank - 1] != item_bytes(t))
-    fail(kName, what, ": got a last stride of ", t.strides[t.rank - 1], " bytes, need ", item_bytes(t));
-}
-
 Prepared prepare(const Call& call) {
-  if (call.inputs.size() < 2 || call.outputs.size() != 1)
-    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
-  const Tensor &x = call.inputs[0], &y = call.inputs[1], &out = call.outputs[0];
-  const auto& attrs = call.attributes<MatmulAttrs>();
-  if (x.rank < 2 || y.rank < 2 || out.rank != std::max(x.rank, y.rank) || out.rank > kMaxRank)
-    fail(kName, "ranks: got ", x.rank, ", ", y.rank, " -> ", out.rank, ", need 2 to 8 and the larger for the output");
-  check_operand(kName, "x", x);
-  check_operand(kName, "y", y);
-  check_written(kName, "output", out);
-  check_rows(x, "x");
-  check_rows(y, "y");
-  check_rows(out, "output");
   auto state = std::make_shared<MatmulState>();
   MatmulState& s = *state;
-  const bool tx = attrs.transpose_x, ty = attrs.transpose_y;
-  const int xk = x.rank - (tx ? 2 : 1), xm = x.rank - (tx ? 1 : 2), yk = y.rank - (ty ? 1 : 2),
-            yn = y.rank - (ty ? 2 : 1);
-  s.m = out.shape[out.rank - 2];
-  s.n = out.shape[out.rank - 1];
-  s.k = x.shape[xk];
-  if (x.shape[xm] != s.m || y.shape[yk] != s.k || y.shape[yn] != s.n)
-    fail(kName, "shapes: got x ", x.shape[xm], " x ", s.k, " and y ", y.shape[yk], " x ", y.shape[yn],
-         " as M x K and K x N, need an output of ", s.m, " x ", s.n, " and equal K");
-  s.k_stride_x = stride_of(x, xk);
-  s.k_stride_y = stride_of(y, yk);
-  s.n_stride_y = stride_of(y, yn);
-  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  const auto& attrs = call.attributes<MatmulAttrs>();
+  if (call.inputs.size() < 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
-
-  s.num_axes = out.rank - 1;
-  s.num_outer = 0;
-  s.num_y_batches = 1;
-  for (int axis = out.rank - 2; axis >= 0; --axis) {
-    Axis& a = s.axes[axis];
-    a = {out.shape[axis], 0, 0, stride_of(out, axis), 0, {}};
-    if (axis == out.rank - 2) {
-      a.x = stride_of(x, xm);
-    } else {
-      a.x = batch_stride(x, out.rank, axis, a.extent, "x");
-      a.y = batch_stride(y, out.rank, axis, a.extent, "y");
-      const int own = axis - (out.rank - y.rank);
-      if (own >= 0 && packed_extent(y, own) > 1) {
-        a.y_batch = s.num_y_batches;
-        s.num_outer = std::max(s.num_outer, axis + 1);
-      }
-      if (own >= 0) s.num_y_batches *= packed_extent(y, own);
-    }
-    for (int e = 0; e < s.epilogue.num_extra; ++e)
-      a.extra[e] = stride_of(call.inputs[s.epilogue.extra_operand[e]], axis);
-  }
-  int64_t rows = 1;
-  for (int axis = s.num_outer; axis < s.num_axes; ++axis) rows *= s.axes[axis].extent;
+  set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
+  const Tensor &x = call.inputs[0], &y = call.inputs[1];
+  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  const int64_t rows = s.rows_per_y;
   s.direct = !y.constant && rows <= kDirectRows;
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kName,
@@ -162,28 +82,12 @@ Prepared prepare(const Call& call) {
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
-  const Tensor& out = call.outputs[0];
-  for (int axis = 0; axis + 2 < out.rank; ++axis)
-    if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
-  // The operand that is cut is the one that is not read twice; but a small y, which caches hold, is better left whole,
-  // for pieces of its columns are narrow.
-  const bool small_y = s.batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
-  const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
-  if (columns_first && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
-  if (s.m > kTileRows) cuts.add(out.rank - 2, s.m, kTileRows);
-  if (!columns_first && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
+  matmul_cuts(call, s, s.batch_bytes, cuts);
 }
 
 Range needs(const Call& call, int input, int axis, Range out) {
-  const Tensor &t = call.inputs[input], &result = call.outputs[0];
-  if (axis >= t.rank) return {0, 0};
-  const Range all{0, t.shape[axis]};
-  if (t.rank != result.rank || t.shape[axis] != result.shape[axis]) return all;
   const auto& attrs = call.attributes<MatmulAttrs>();
-  const bool is_m = axis == t.rank - 2, is_n = axis == t.rank - 1;
-  if (input == 0 && (is_n || (is_m && attrs.transpose_x))) return all;
-  if (input == 1 && (is_m || (is_n && attrs.transpose_y))) return all;
-  return out;
+  return matmul_needs(call, input, axis, out, attrs.transpose_x, attrs.transpose_y);
 }
 
 int64_t cost(const Call& call) {
@@ -206,27 +110,6 @@ int64_t shared_scratch(const Call& call) {
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
   if (!s.is_packed && !s.direct) pack_y(call.inputs[1], s, shared);
-}
-
-struct Offsets {
-  int64_t x, y, y_batch, out;
-  int64_t extra[kMaxSlots];
-};
-
-// Where element `index`, counted over the box of axes [first, last), lies.
-Offsets offsets(const MatmulState& s, const Range* box, int first, int last, int64_t index, Offsets from) {
-  for (int axis = last - 1; axis >= first; --axis) {
-    const int64_t extent = box[axis].end - box[axis].begin;
-    const int64_t i = box[axis].begin + (axis == first ? index : index % extent);
-    if (axis != first) index /= extent;
-    const Axis& a = s.axes[axis];
-    from.x += i * a.x;
-    from.y += i * a.y;
-    from.y_batch += i * a.y_batch;
-    from.out += i * a.out;
-    for (int e = 0; e < s.epilogue.num_extra; ++e) from.extra[e] += i * a.extra[e];
-  }
-  return from;
 }
 
 // A row of x as floats.
@@ -272,9 +155,9 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.num_columns = s.n;
 
   for (int64_t outer = 0; outer < num_outer; ++outer) {
-    const Offsets base = offsets(s, box, 0, s.num_outer, outer, {});
+    const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
     const auto locate_row = [&](int64_t row, int i) {
-      const Offsets at = offsets(s, box, s.num_outer, s.num_axes, row, base);
+      const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, row, base);
       tile.out[i] = out.data + at.out;
       for (int e = 0; e < s.epilogue.num_extra; ++e)
         tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
@@ -285,7 +168,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
       if (!s.dense_x)
         for (int64_t i = 0; i < count; ++i)
-          convert_row(x, s, offsets(s, box, s.num_outer, s.num_axes, first + i, base).x, converted + i * s.k);
+          convert_row(x, s, offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x,
+                      converted + i * s.k);
       if (s.direct) {
         const auto row_times_y = s.n_stride_y == item_bytes(y) || s.n <= 1 ? gemm_ops().add_rows : gemm_ops().dot_rows;
         const int64_t y_row = row_times_y == gemm_ops().add_rows ? s.k_stride_y : s.n_stride_y;
