@@ -1,0 +1,343 @@
+// The tiles of quantised products with one kind of dot product, and what happens to their sums on the way to memory. No
+// include guard: dot.cpp includes it once or twice for each target, in a namespace of its own each time, after dot().
+
+constexpr int kPanelVectors = static_cast<int>(kPanelLanes / kLanes);
+// As many panels at once as registers allow.
+constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
+constexpr int64_t kPitch = kTilePanels * kPanelLanes;  // of sums in memory
+
+HWY_INLINE V load_values(const float* from, int64_t n) { return n >= kLanes ? load(from) : load_part(from, n); }
+HWY_INLINE void store_values(V x, float* to, int64_t n) {
+  if (n >= kLanes) return store(x, to);
+  store_part(x, to, n);
+}
+
+// The first n of kLanes integers that fit in a byte, signed or not.
+HWY_INLINE void store_bytes(VI x, std::byte* to, int64_t n) {
+  const hn::Rebind<uint8_t, DI> d;
+  const auto bytes = hn::TruncateTo(d, hn::BitCast(hn::RebindToUnsigned<DI>(), x));
+  if (n >= kLanes) return hn::StoreU(bytes, d, reinterpret_cast<uint8_t*>(to));
+  uint8_t part[kLanes];
+  hn::StoreU(bytes, d, part);
+  std::memcpy(to, part, n);
+}
+
+// Calls f(i, n) for each vector of n columns.
+template <class F>
+HWY_INLINE void for_vectors(int64_t n, F&& f) {
+  for (int64_t i = 0; i < n; i += kLanes) f(i, n - i);
+}
+
+// Sums of one row as fp32, with the epilogue applied step by step in memory.
+HWY_NOINLINE void apply_epilogue(const DotTile& t, int64_t column, int row, int64_t n, float* values) {
+  const ResolvedEpilogue& e = t.output->epilogue;
+  for (int s = 0; s < e.count; ++s) {
+    const ResolvedSlot& slot = e.slots[s];
+    const V low = set(slot.alpha), high = set(slot.beta);
+    if (slot.kind == ResolvedSlot::kFunction) {
+      slot.function(values, n, slot.alpha, slot.beta);
+      continue;
+    }
+    const auto* extra =
+        slot.kind == ResolvedSlot::kAdd ? reinterpret_cast<const float*>(t.extra[slot.extra][row]) + column : nullptr;
+    for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+      V x = load(values + i);
+      if (extra)
+        x = hn::Add(x, load_values(extra + i, left));
+      else
+        x = hn::Max(low, x);
+      if (slot.kind == ResolvedSlot::kClamp) x = hn::Min(high, x);
+      store(x, values + i);
+    });
+  }
+}
+
+// From sums, kPitch apart, to the output. `row_sums` are those of the left-hand side, or null.
+HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num_lanes, int32_t* sums,
+                         const int32_t* row_sums) {
+  const DotOutput& o = *t.output;
+  const int64_t n = HWY_MIN(num_lanes, t.num_columns - column);
+  if (row_sums)
+    for_vectors(n, [&](int64_t i, int64_t) HWY_ATTR {
+      const VI factor = hn::LoadU(DI(), t.row_factor + column + i);
+      for (int m = 0; m < rows; ++m) {
+        int32_t* at = sums + m * kPitch + i;
+        hn::Store(hn::Sub(hn::Load(DI(), at), hn::Mul(factor, hn::Set(DI(), row_sums[m]))), DI(), at);
+      }
+    });
+  if (o.dtype == DType::kInt32) {
+    for (int m = 0; m < rows; ++m) std::memcpy(t.out[m] + column * 4, sums + m * kPitch, n * 4);
+    return;
+  }
+  const V low = set(o.low), high = set(o.high), inverse = set(o.inverse_scale), zero = set(o.zero);
+  const bool to_fp32 = o.dtype == DType::kFp32;
+  const auto stored = [&](V f, std::byte* out, int64_t i, int64_t left) HWY_ATTR {
+    if (to_fp32) return store_values(hn::Min(high, hn::Max(low, f)), reinterpret_cast<float*>(out) + column + i, left);
+    const V moved = hn::Add(hn::Round(hn::Mul(f, inverse)), zero);
+    store_bytes(rounded(hn::Min(high, hn::Max(low, moved))), out + column + i, left);
+  };
+  alignas(64) float values[kMaxTileRows][kPitch];
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    const V scale = load(t.scale + column + i);
+    const V bias = t.bias ? load(t.bias + column + i) : hn::Zero(D());
+    for (int m = 0; m < rows; ++m) {
+      V f = hn::Mul(hn::ConvertTo(D(), hn::Load(DI(), sums + m * kPitch + i)), scale);
+      if (t.bias) f = hn::Add(f, bias);
+      if (o.in_bounds)
+        stored(f, t.out[m], i, left);
+      else
+        store(f, values[m] + i);
+    }
+  });
+  if (o.in_bounds) return;
+  for (int m = 0; m < rows; ++m) {
+    apply_epilogue(t, column, m, n, values[m]);
+    for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR { stored(load(values[m] + i), t.out[m], i, left); });
+  }
+}
+
+HWY_INLINE VI broadcast(const uint8_t* four) {
+  int32_t bits;
+  std::memcpy(&bits, four, 4);
+  return hn::Set(DI(), bits);
+}
+
+HWY_INLINE VI broadcast_part(const uint8_t* from, int64_t n) {
+  int32_t bits = 0;
+  std::memcpy(&bits, from, static_cast<size_t>(n));
+  return hn::Set(DI(), bits);
+}
+
+// The sum of n bytes of the left-hand side.
+int32_t sum_bytes(const uint8_t* from, int64_t n) {
+  constexpr int64_t kBytes = 4 * kLanes;
+  const hn::Repartition<uint8_t, DI> d8;
+  const VI ones = hn::Set(DI(), 0x01010101);
+  VI sums = hn::Zero(DI());
+  int64_t i = 0;
+  for (; i + kBytes <= n; i += kBytes) sums = dot(sums, hn::BitCast(DI(), hn::LoadU(d8, from + i)), ones);
+  if (i < n) {
+    uint8_t part[kBytes] = {};
+    std::memcpy(part, from + i, n - i);
+    sums = dot(sums, hn::BitCast(DI(), hn::LoadU(d8, part)), ones);
+  }
+  return hn::GetLane(hn::SumOfLanes(DI(), sums));
+}
+
+template <int kRows, int kPanels>
+void tile(const DotTile& t, int first_panel) {
+  constexpr int kVectors = kPanels * kPanelVectors;
+  const hn::Repartition<uint8_t, DI> d8;
+  const int64_t column = t.column + first_panel * kPanelLanes;
+  const std::byte* panels = t.panels + first_panel * t.panel_bytes;
+  VI acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) {
+    const VI start = hn::LoadU(DI(), t.start + column + v * kLanes);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) acc[m][v] = start;
+  }
+  const auto step = [&](auto&& left) HWY_ATTR {
+    VI right[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const std::byte* from = panels + v / kPanelVectors * t.panel_bytes + v % kPanelVectors * 4 * kLanes;
+      right[v] = hn::BitCast(DI(), hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const VI a = left(m);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[m][v] = dot(acc[m][v], a, right[v]);
+    }
+    panels += kDotBytes;
+  };
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const uint8_t* a[kRows];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + m];
+    const int64_t whole = t.length & ~int64_t{3};
+    for (int64_t l = 0; l < whole; l += 4) step([&](int m) HWY_ATTR { return broadcast(a[m] + l); });
+    if (whole < t.length) step([&](int m) HWY_ATTR { return broadcast_part(a[m] + whole, t.length - whole); });
+  }
+  alignas(64) int32_t sums[kRows][kPitch];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], DI(), sums[m] + v * kLanes);
+  int32_t row_sums[kRows] = {};
+  if (t.row_factor)
+    for (int64_t s = 0; s < t.num_segments; ++s)
+      for (int m = 0; m < kRows; ++m) row_sums[m] += sum_bytes(t.a[s * kTileRows + m], t.length);
+  finish(t, column, kRows, kPanels * kPanelLanes, sums[0], t.row_factor ? row_sums : nullptr);
+}
+
+template <int kPanels>
+void tile_rows(const DotTile& t, int first_panel) {
+  switch (t.rows) {
+    case 1:
+      return tile<1, kPanels>(t, first_panel);
+    case 2:
+      return tile<2, kPanels>(t, first_panel);
+    case 3:
+      return tile<3, kPanels>(t, first_panel);
+    case 4:
+      return tile<4, kPanels>(t, first_panel);
+    case 5:
+      return tile<5, kPanels>(t, first_panel);
+    default:
+      return tile<6, kPanels>(t, first_panel);
+  }
+}
+
+void tile_any(const DotTile& t) {
+  if constexpr (kPanelsAtOnce == 1) {
+    for (int p = 0; p < t.num_panels; ++p) tile_rows<1>(t, p);
+  } else {
+    switch (t.num_panels) {
+      case 1:
+        return tile_rows<1>(t, 0);
+      case 2:
+        return tile_rows<2>(t, 0);
+      case 3:
+        return tile_rows<3>(t, 0);
+      default:
+        return tile_rows<4>(t, 0);
+    }
+  }
+}
+
+// ---- depthwise ----
+
+constexpr int kPixels = kPanelVectors == 1 ? 4 : 2;
+
+// A block of bytes of neighbouring channels with its 4-byte pieces in such an order that four of them, interleaved
+// within 128-bit lanes, come out as vectors of channels in order.
+template <class D8>
+HWY_INLINE hn::Vec<D8> load_channels(D8 d, const uint8_t* from, int64_t n, hn::Vec<D8> flip) {
+  constexpr int kBytes = static_cast<int>(hn::MaxLanes(D8()));
+  constexpr int kBlocks = kBytes / 16;
+  hn::Vec<D8> bytes;
+  if (n >= kBytes) {
+    bytes = hn::LoadU(d, from);
+  } else {
+    uint8_t part[kBytes] = {};
+    std::memcpy(part, from, static_cast<size_t>(n));
+    bytes = hn::LoadU(d, part);
+  }
+  bytes = hn::Xor(bytes, flip);
+  if constexpr (kBlocks > 1) {
+    const hn::Repartition<uint32_t, D8> d32;
+    alignas(64) int32_t order[kBytes / 4];
+    for (int lane = 0; lane < kBlocks; ++lane)
+      for (int q = 0; q < 4; ++q) order[lane * 4 + q] = kBlocks * q + lane;
+    bytes = hn::BitCast(d, hn::TableLookupLanes(hn::BitCast(d32, bytes), hn::SetTableIndices(d32, order)));
+  }
+  return bytes;
+}
+
+// Four rows of channels, interleaved: vector q has four bytes of each of its channels.
+template <class D8>
+struct Quads {
+  using D32 = hn::Repartition<int32_t, D8>;
+  hn::Vec<D32> vectors[4];
+
+  HWY_INLINE Quads(const uint8_t* const* pixels, int64_t channel, int64_t n, hn::Vec<D8> flip) {
+    const D8 d8;
+    const D32 d32;
+    const hn::Repartition<uint16_t, D8> d16;
+    const auto a = load_channels(d8, pixels[0] + channel, n, flip), b = load_channels(d8, pixels[1] + channel, n, flip),
+               c = load_channels(d8, pixels[2] + channel, n, flip), d = load_channels(d8, pixels[3] + channel, n, flip);
+    const auto ab_low = hn::BitCast(d16, hn::InterleaveLower(d8, a, b)),
+               ab_high = hn::BitCast(d16, hn::InterleaveUpper(d8, a, b)),
+               cd_low = hn::BitCast(d16, hn::InterleaveLower(d8, c, d)),
+               cd_high = hn::BitCast(d16, hn::InterleaveUpper(d8, c, d));
+    vectors[0] = hn::BitCast(d32, hn::InterleaveLower(d16, ab_low, cd_low));
+    vectors[1] = hn::BitCast(d32, hn::InterleaveUpper(d16, ab_low, cd_low));
+    vectors[2] = hn::BitCast(d32, hn::InterleaveLower(d16, ab_high, cd_high));
+    vectors[3] = hn::BitCast(d32, hn::InterleaveUpper(d16, ab_high, cd_high));
+  }
+};
+
+// `kBlock` channels of neighbouring pixels. kTaps and kStride are known for the usual windows of three or four rows.
+template <int kBlock, int kRows, int kTaps, int kStride>
+void depthwise_block(const DepthwiseDot& w, const DotTile& t, int64_t column) {
+  using D8 = hn::CappedTag<uint8_t, kBlock>;
+  using D32 = hn::Repartition<int32_t, D8>;
+  constexpr int kVectorLanes = kBlock / 4;
+  const D8 d8;
+  const D32 d32;
+  const int64_t left = t.num_columns - column;
+  const auto flip = hn::Set(d8, static_cast<uint8_t>(w.flip ? 0x80 : 0));
+  hn::Vec<D32> acc[kRows][4];
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+    const auto start = hn::LoadU(d32, t.start + column + q * kVectorLanes);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) acc[m][q] = start;
+  }
+  const std::byte* panels = t.panels + (column - t.column) / kPanelLanes * t.panel_bytes;
+  const auto add = [&](const Quads<D8>& x, int64_t tap, hn::Vec<D32>(&to)[4]) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      constexpr int kPerPanel = static_cast<int>(kPanelLanes) / kVectorLanes;
+      const std::byte* from = panels + q / kPerPanel * t.panel_bytes + q % kPerPanel * kBlock + tap * kDotBytes;
+      to[q] = dot(to[q], x.vectors[q], hn::BitCast(d32, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from))));
+    }
+  };
+  if constexpr (kTaps > 0) {
+#pragma GCC unroll 16
+    for (int j = 0; j < (kRows - 1) * kStride + kTaps; ++j) {
+      const Quads<D8> x(t.a + j * 4, column, left, flip);
+#pragma GCC unroll 8
+      for (int tap = 0; tap < kTaps; ++tap) {
+        const int m = (j - tap) / kStride;
+        if (j >= tap && (j - tap) % kStride == 0 && m < kRows) add(x, tap, acc[m]);
+      }
+    }
+  } else {
+    for (int m = 0; m < kRows; ++m)
+      for (int64_t tap = 0; tap < w.kernel_w; ++tap)
+        for (int64_t quad = 0; quad < w.quads; ++quad) {
+          const int64_t pixel = m * w.stride_w + tap * w.dilation_w;
+          const Quads<D8> x(t.a + (pixel * w.quads + quad) * 4, column, left, flip);
+          for (int64_t plane = 0; plane < w.planes; ++plane) add(x, (tap * w.quads + quad) * w.planes + plane, acc[m]);
+        }
+  }
+  alignas(64) int32_t sums[kRows][kPitch];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) hn::Store(acc[m][q], d32, sums[m] + q * kVectorLanes);
+  finish(t, column, kRows, kBlock, sums[0], nullptr);
+}
+
+template <int kRows, int kTaps, int kStride>
+void depthwise_channels(const DepthwiseDot& w, const DotTile& t) {
+  constexpr int64_t kWidest = 4 * kLanes;
+  int64_t column = t.column;
+  for (; t.num_columns - column > kWidest / 2; column += kWidest)
+    depthwise_block<kWidest, kRows, kTaps, kStride>(w, t, column);
+  if constexpr (kWidest >= 64)
+    for (; t.num_columns - column > 16; column += 32) depthwise_block<32, kRows, kTaps, kStride>(w, t, column);
+  for (; t.num_columns > column; column += 16) depthwise_block<16, kRows, kTaps, kStride>(w, t, column);
+}
+
+void depthwise(const DepthwiseDot& w, const DotTile& t) {
+  if (t.rows == 1) return depthwise_channels<1, 0, 0>(w, t);
+  const bool simple = w.quads == 1 && w.planes == 1 && w.dilation_w == 1 && w.kernel_w == 3;
+  if (simple && w.stride_w == 1) return depthwise_channels<kPixels, 3, 1>(w, t);
+  if (simple && w.stride_w == 2) return depthwise_channels<kPixels, 3, 2>(w, t);
+  depthwise_channels<kPixels, 0, 0>(w, t);
+}
+
+void flip(const uint8_t* from, int64_t n, uint8_t* to) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto sign = hn::Set(d, 0x80);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Xor(hn::LoadU(d, from + i), sign), d, to + i);
+  for (; i < n; ++i) to[i] = from[i] ^ 0x80;
+}
+
+constexpr DotOps kOps = {HEXANE_DOT_NAME, kSignedLeft, kPixels, tile_any, depthwise, flip};
