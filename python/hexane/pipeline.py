@@ -11,6 +11,7 @@ from hexane.passes.expand import expand
 from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
 from hexane.passes.fold_pad import fold_pad
+from hexane.passes.fold_qdq import fold_qdq
 from hexane.passes.fp16 import to_fp16
 from hexane.passes.fuse_attention import fuse_attention
 from hexane.passes.fuse_bias import fuse_bias
@@ -50,8 +51,10 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
     return [
         Pass("expand", expand),
         # Before constants are folded: quantised weights would be floats.
+        Pass("fuse_bias", fuse_bias),
         Pass("move_qdq", move_qdq),
         Pass("fuse_lookup", fuse_lookup),
+        Pass("fold_qdq", fold_qdq),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
         Pass("cancel", cancel),
@@ -70,6 +73,9 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fold_batch_norm", fold_batch_norm),
         Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
+        Pass("fuse_bias_again", fuse_bias),
+        # A convolution that is not in pieces yet takes batch norms, pads and biases.
+        Pass("split_conv_3d", split_conv_3d),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
         Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),

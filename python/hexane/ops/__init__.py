@@ -19,6 +19,8 @@ from hexane.ops import (
     random,
     rearrange,
     quant,
+    quant_product,
+    rearrange,
     recurrent,
     reduce,
     resize,
@@ -51,6 +53,7 @@ FAMILIES = (
     dynamic,
     random,
     quant,
+    quant_product,
 )
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 LEAVES = ("input", "const", "param", "state")
@@ -72,6 +75,8 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
             results = [results]
         for kind, alpha, beta, operand in slots:
             results[0] = _slot(results[0], kind, alpha, beta, wide[operand] if operand >= 0 else None)
+        if op.stored is not None:
+            results[0] = op.stored(results[0], **attrs)
         return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
 
 

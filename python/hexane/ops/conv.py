@@ -108,7 +108,7 @@ def _extent(size: int, kernel: int, stride: int, dilation: int, pad: tuple[int, 
     return out - 1 if ceil and (out - 1) * stride >= size + pad[0] else out
 
 
-def _conv_shape(
+def convolved_shape(
     x: Shape, weight: Shape, bias: Shape | None, strides: Shape, dilations: Shape, pad: Shape, groups: int, layout: str
 ) -> Shape:
     batch, channels, spatial = split_shape(x, layout)
@@ -126,7 +126,7 @@ def _windows(x: Array, kernel: Shape, strides: Shape, dilations: Shape, out: Sha
         yield tap, x[(slice(None), slice(None), *index)]
 
 
-def _conv(
+def convolve(
     x: Array, weight: Array, bias: Array | None, strides: Shape, dilations: Shape, pad: Shape, groups: int, layout: str
 ) -> Array:
     x = to_nchw(x, layout)
@@ -285,8 +285,8 @@ OPS = (
         doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). strides, "
             "dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the "
             "result have channels last.",
-        inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=_conv_shape,
-        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_conv,
+        inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
+        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=convolve,
         cases=(
             Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
             Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),

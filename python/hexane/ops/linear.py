@@ -13,7 +13,7 @@ from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, 
 Array = Any
 
 
-def _matmul_shape(
+def matmul_shape(
     x: Shape, y: Shape, bias: Shape | None = None, transpose_x: bool = False, transpose_y: bool = False
 ) -> Shape:
     if len(x) < 2 or len(y) < 2:
@@ -114,7 +114,7 @@ def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
 OPS = (
     Op(
         name="matmul", doc="Matrix product over the last two axes, batched over the others with broadcasting.",
-        inputs=("x", "y", "bias?"), attrs={"transpose_x": flag(False), "transpose_y": flag(False)}, shape=_matmul_shape,
+        inputs=("x", "y", "bias?"), attrs={"transpose_x": flag(False), "transpose_y": flag(False)}, shape=matmul_shape,
         dtype=floating, kernel="matmul", epilogue=True, ref=_matmul,
         cases=(
             Case(((7, 5), (5, 3))), Case(((2, 3, 7, 5), (3, 5, 4), (4,))),

@@ -88,6 +88,7 @@ class Op:
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs.
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
+    stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
     """
 
@@ -109,6 +110,7 @@ class Op:
     layout: str = ""
     epilogue: bool = False
     ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
+    stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 
-_FUSABLE = ("matmul", "conv", "conv_transpose")
+_FUSABLE = ("matmul", "conv", "conv_transpose", "quantized_matmul", "quantized_conv")
 
 
 def fuse_bias(graph: Graph) -> Graph:
@@ -21,7 +21,10 @@ def fuse_bias(graph: Graph) -> Graph:
         for i in (0, 1):
             product, bias = inputs[i], inputs[1 - i]
             maker = made_by(product, *_FUSABLE)
-            if maker is None or bias is None or maker.inputs[2] is not None or maker.attrs["epilogue"]:
+            if maker is None or bias is None or maker.attrs["epilogue"]:
+                continue
+            place = OPS[maker.op].inputs.index("bias?")
+            if maker.inputs[place] is not None:
                 continue
             old = node.inputs[i]
             if old is None or counts[old] != 1:
@@ -31,7 +34,8 @@ def fuse_bias(graph: Graph) -> Graph:
                 continue
             flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]
             sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
-            return apply(OPS[maker.op], [*maker.inputs[:2], flat], maker.attrs, sources)
+            operands = [flat if k == place else v for k, v in enumerate(maker.inputs)]
+            return apply(OPS[maker.op], operands, maker.attrs, sources)
         return None
 
     return graph.rewrite(change)

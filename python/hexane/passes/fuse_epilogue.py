@@ -6,6 +6,7 @@ from hexane.ops import OPS, apply
 from hexane.targets import Target
 
 MAX_SLOTS = 4
+Slot = tuple[str, float, float, int]  # what is done, two numbers, and the operand of an add
 
 
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
@@ -32,8 +33,8 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
                 if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
                     return _absorb(producer.node, "add", (0.0, 0.0), others[0], node.sources)
             else:
-                numbers = [float(v) for v in node.attrs.values()]
-                return _absorb(producer.node, node.op, (*numbers, 0.0, 0.0)[:2], None, node.sources)
+                _, alpha, beta, _ = activation(node)  # type: ignore[misc]
+                return _absorb(producer.node, node.op, (alpha, beta), None, node.sources)
         return None
 
     return graph.rewrite(change)
@@ -49,8 +50,16 @@ def _takes(producer: Node, node: Node) -> bool:
         return False
     if node.op == "add":
         return not node.attrs["epilogue"] and op.layout != "elementwise" and all(kind != "add" for kind, *_ in slots)
+    return activation(node) is not None
+
+
+def activation(node: Node) -> Slot | None:
+    """The slot that does to an accumulator what the node does to its one operand."""
     record = OPS.get(node.op)
-    return record is not None and record.layout == "elementwise" and len(record.inputs) == 1 and node.op != "cast"
+    if record is None or record.layout != "elementwise" or len(record.inputs) != 1 or node.op == "cast":
+        return None
+    alpha, beta = (*(float(v) for v in node.attrs.values()), 0.0, 0.0)[:2]
+    return (node.op, alpha, beta, -1)
 
 
 def _absorb(

@@ -148,14 +148,58 @@ def _cut(b: Builder, x: Value, axis: int, start: int, stop: int) -> Result:
 
 def matmul_integer(b: Builder, n: OnnxNode) -> Result:
     """A zero point of a is for the tensor or each row, one of b for the tensor or each column."""
-    return _integer_product(b, centred(b, n.value(0), n.optional(2), -2), centred(b, n.value(1), n.optional(3), -1))
+    x, y, x_zero, y_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
+    if _fits(x, x_zero, y, y_zero, -1):
+        return b.quantized_matmul(x, y, None, None, _vector(b, x_zero), _vector(b, y_zero), dtype=INT32)
+    return _integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
 
 
 def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
-    x = centred(b, n.value(0), n.value(2), -2)
-    y = centred(b, n.value(3), n.value(5), -1)
-    scales = [_per_line(b, n.value(i), at) for i, at in ((1, -2), (4, -1), (6, -2))]
-    return _requantised(b, _integer_product(b, x, y), scales, _per_line(b, n.value(7), -2))
+    x, x_scale, x_zero, y, y_scale, y_zero, out_scale, out_zero = (n.value(i) for i in range(8))
+    if _fits(x, x_zero, y, y_zero, -1) and _requantises(x_scale, y_scale, out_scale, out_zero, y.shape[-1]):
+        operands = _vector(b, x_zero), _vector(b, y_zero)
+        ratio = _ratio(b, x_scale, y_scale, out_scale)
+        return b.quantized_matmul(x, y, ratio, None, *operands, **_stored(out_zero))
+    total = _integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
+    scales = [_per_line(b, v, at) for v, at in ((x_scale, -2), (y_scale, -1), (out_scale, -2))]
+    return _requantised(b, total, scales, _per_line(b, out_zero, -2))
+
+
+def _fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: int) -> bool:
+    """Whether a quantised product takes these operands: matrices or images, one zero point for x, one or a vector for y."""
+    if x.dtype not in BYTES or y.dtype not in BYTES or min(len(x.shape), len(y.shape)) < 2:
+        return False
+    if x_zero is not None and x_zero.type.size != 1:
+        return False
+    return y_zero is None or y_zero.type.size == 1 or y_zero.shape == (y.shape[axis],)
+
+
+def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int) -> bool:
+    """Whether a quantised product stores its result with these scales."""
+    single = all(v.type.size == 1 for v in (x_scale, out_scale, out_zero))
+    fp32 = all(v.dtype is FP32 for v in (x_scale, y_scale, out_scale))
+    return (
+        single and fp32 and out_zero.node.data is not None and (y_scale.type.size == 1 or y_scale.shape == (columns,))
+    )
+
+
+def _vector(b: Builder, v: Value | None) -> Value | None:
+    """A zero point or scale as a scalar or vector; a zero point of 0 is none."""
+    if v is None or (v.node.data is not None and not v.node.data.any() and v.dtype is not FP32):
+        return None
+    return b.reshape(v, shape=()) if v.type.size == 1 else v
+
+
+def _ratio(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Value:
+    """What turns sums into steps of the result."""
+    first, second, out = (_vector(b, v) for v in (x_scale, y_scale, out_scale))
+    ratio: Value = b.real_div(b.mul(first, second), out)
+    return ratio
+
+
+def _stored(zero: Value) -> dict[str, object]:
+    assert zero.node.data is not None
+    return {"dtype": zero.dtype, "output_zero": int(zero.node.data.reshape(()))}
 
 
 def _per_line(b: Builder, v: Value, axis: int) -> Result:
@@ -179,17 +223,27 @@ def _integer_conv(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Result:
 
 
 def conv_integer(b: Builder, n: OnnxNode) -> Result:
-    return _integer_conv(b, n, centred(b, n.value(0), n.optional(2), 1), centred(b, n.value(1), n.optional(3), 0))
+    x, weight, x_zero, w_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
+    if _fits(x, x_zero, weight, w_zero, 0) and len(x.shape) <= 4:
+        options = convolution_options(n, x, weight)
+        return b.quantized_conv(x, weight, None, None, _vector(b, x_zero), _vector(b, w_zero), dtype=INT32, **options)
+    return _integer_conv(b, n, centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0))
 
 
 def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
-    x, weight, bias = centred(b, n.value(0), n.value(2), 1), centred(b, n.value(3), n.value(5), 0), n.optional(8)
-    total = _integer_conv(b, n, x, weight)
+    x, x_scale, x_zero, weight, w_scale, w_zero, out_scale, out_zero = (n.value(i) for i in range(8))
+    bias = n.optional(8)
+    requantises = _requantises(x_scale, w_scale, out_scale, out_zero, weight.shape[0])
+    if _fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:
+        operands = bias, _vector(b, x_zero), _vector(b, w_zero)
+        attrs = {**convolution_options(n, x, weight), **_stored(out_zero)}
+        return b.quantized_conv(x, weight, _ratio(b, x_scale, w_scale, out_scale), *operands, **attrs)
+    total = _integer_conv(b, n, centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0))
     channels = [1, -1, *[1] * (len(x.shape) - 2)]
     if bias is not None:
         total = b.add(total, b.reshape(bias, shape=channels))
-    scales = [b.reshape(v, shape=() if v.type.size == 1 else channels) for v in (n.value(1), n.value(4), n.value(6))]
-    return _requantised(b, total, scales, b.reshape(n.value(7), shape=()))
+    scales = [b.reshape(v, shape=() if v.type.size == 1 else channels) for v in (x_scale, w_scale, out_scale)]
+    return _requantised(b, total, scales, b.reshape(out_zero, shape=()))
 
 
 HANDLERS = {

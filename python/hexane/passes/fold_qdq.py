@@ -1,0 +1,189 @@
+"""Computes with quantised tensors as integers, where a model writes them as floats between dequantize and quantize."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.dtypes import FP32, INT32
+from hexane.graph import Graph, Node, Value
+from hexane.match import made_by, only_along, use_counts
+from hexane.ops import OPS, apply
+from hexane.ops.fold import fold_node
+from hexane.ops.quant import BYTES
+from hexane.passes.fuse_epilogue import MAX_SLOTS, Slot, activation
+from hexane.passes.quantized import Grid, Quantized, dequantized, grid, known
+
+PRODUCTS = ("quantized_conv", "quantized_matmul")
+_INT32_LIMIT = 2**31 - 1
+_SAME_SCALE = 2.0**-22  # two scales that differ by rounding only
+
+
+def fold_qdq(graph: Graph) -> Graph:
+    """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
+
+    Convolutions, matrix products and sums. Activations are 8-bit integers of one scale, weights also of one for each output
+    channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its result has another
+    reader, a product gives fp32. An int32 product that is cast and scaled (dynamic quantisation) becomes one op, too. Every
+    dequantize that somebody still reads stays; those of constants are folded then.
+    """
+    return _stored(_products(graph))
+
+
+# ---- products in fp32 ----
+
+
+def _products(graph: Graph) -> Graph:
+    counts = use_counts(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op in ("conv", "matmul") and not node.attrs["epilogue"]:
+            return _product(node, inputs)
+        if node.op == "mul" and not node.attrs["epilogue"]:
+            for i in (0, 1):
+                if alone(node.inputs[i]):
+                    found = _rescaled(node, inputs[i], inputs[1 - i])
+                    if found is not None:
+                        return found
+        return None
+
+    def alone(value: Value | None) -> bool:
+        """Whether it is a cast, and nothing else reads it or what it casts."""
+        cast = made_by(value, "cast")
+        return cast is not None and counts[cast.values[0]] == 1 and counts[cast.inputs[0]] == 1  # type: ignore[index]
+
+    return graph.rewrite(change)
+
+
+def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    x, weight, bias = dequantized(inputs[0]), dequantized(inputs[1]), inputs[2]
+    if x is None or weight is None or not x.single or not _bytes(x) or not _bytes(weight):
+        return None
+    if node.op == "conv" and node.types[0].rank > 4:
+        return None
+    rank = weight.value.type.rank
+    columns = 0 if node.op == "conv" else rank - 2 if node.attrs["transpose_y"] else rank - 1
+    if not weight.single and weight.axis != columns:
+        return None
+    terms = _terms(node, weight.value)
+    room = _INT32_LIMIT - terms * 255 * _largest(weight)
+    if room < 0:
+        return None
+    scale = apply(OPS["mul"], [x.scale, weight.scale], {}, node.sources)[0]
+    bias = _bias(bias, scale, room)
+    left = x.value
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("transpose_x", "epilogue")}
+    if node.attrs.get("transpose_x"):
+        swapped = (*range(left.type.rank - 2), left.type.rank - 1, left.type.rank - 2)
+        left = apply(OPS["transpose"], [left], {"perm": swapped}, node.sources)[0]
+    operands = [left, weight.value, scale, bias, x.zero, weight.zero]
+    return apply(OPS[f"quantized_{node.op}"], operands, {**attrs, "dtype": FP32}, node.sources)
+
+
+def _bytes(x: Quantized) -> bool:
+    return x.value.dtype in BYTES and x.real is FP32
+
+
+def _terms(node: Node, weight: Value) -> int:
+    """How many products are added up for one element."""
+    return prod(weight.shape[1:]) if node.op == "conv" else weight.shape[-1 if node.attrs["transpose_y"] else -2]
+
+
+def _largest(weight: Quantized) -> int:
+    """The largest magnitude of weight - zero."""
+    data, zero = known(weight.value), 0 if weight.zero is None else known(weight.zero)
+    if data is None or zero is None or not weight.single or not data.size:
+        return 255
+    return int(np.abs(data.astype(np.int64) - np.int64(zero)).max())
+
+
+def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
+    """The int32 integers of a bias whose scale is the product's, if they fit; else its real numbers."""
+    found = dequantized(bias)
+    if found is None or found.value.dtype is not INT32 or found.zero is not None:
+        return bias
+    folded = fold_node(scale.node)
+    numbers, own, need = known(found.value), known(found.scale), None if folded is None else known(folded[0])
+    if numbers is None or own is None or need is None or np.abs(numbers.astype(np.int64)).max(initial=0) > room:
+        return bias
+    return found.value if np.allclose(own, need, rtol=_SAME_SCALE, atol=0) else bias
+
+
+def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Value, ...] | None:
+    """mul(cast(an int32 product), %scale) as a product in fp32."""
+    assert cast is not None
+    product = made_by(cast.node.inputs[0], *PRODUCTS)
+    if product is None or scale is None or cast.dtype is not FP32 or product.attrs["dtype"] is not INT32:
+        return None
+    kind = product.types[0]
+    axis = 1 if product.attrs.get("layout") == "nchw" else kind.rank - 1
+    if node.types[0].shape != kind.shape or not only_along(scale, axis, kind.shape):
+        return None
+    shape = () if scale.type.size == 1 else (kind.shape[axis],)
+    flat = apply(OPS["reshape"], [scale], {"shape": shape}, scale.node.sources)
+    operands = [*product.inputs[:2], (fold_node(flat[0].node) or flat)[0], *product.inputs[3:]]
+    sources = (*product.sources, *(s for s in node.sources if s not in product.sources))
+    return apply(OPS[product.op], operands, {**product.attrs, "dtype": FP32}, sources)
+
+
+# ---- what is quantised again ----
+
+
+def _stored(graph: Graph) -> Graph:
+    counts = use_counts(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        to = grid(inputs[1], inputs[2]) if node.op == "quantize" else None
+        if to is None:
+            return None
+        old, new = node.inputs[0], inputs[0]
+        slots: list[Slot] = []
+        while old is not None and new is not None and counts[old] == 1 and (slot := activation(new.node)):
+            slots.insert(0, slot)
+            old, new = old.node.inputs[0], new.node.inputs[0]
+        if old is None or new is None or counts[old] != 1:
+            return None
+        return _requantised(new.node, slots, to, node)
+
+    return graph.rewrite(change)
+
+
+def _requantised(maker: Node, slots: list[Slot], to: Grid, node: Node) -> tuple[Value, ...] | None:
+    """The maker with 8-bit results, if it can have them."""
+    attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero}
+    sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+    if maker.op in PRODUCTS and maker.types[0].dtype is FP32:
+        slots = [*maker.attrs["epilogue"], *slots]
+        if len(slots) > MAX_SLOTS or any(kind == "add" for kind, *_ in slots):
+            return None
+        inputs, step = _undivided(maker, slots)
+        attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step, "epilogue": tuple(slots)}
+        return apply(OPS[maker.op], inputs, attrs, sources)
+    if maker.op != "add" or maker.attrs["epilogue"] or len(slots) > MAX_SLOTS:
+        return None
+    x, y = (dequantized(v) for v in maker.inputs[:2])
+    first, second = x and x.grid, y and y.grid
+    if x is None or y is None or first is None or second is None:
+        return None
+    grids = {"x_scale": first.scale, "x_zero": first.zero, "y_scale": second.scale, "y_zero": second.zero}
+    attrs = {**grids, **attrs, "output_scale": to.scale, "epilogue": tuple(slots)}
+    return apply(OPS["quantized_add"], [x.value, y.value], attrs, sources)
+
+
+def _undivided(maker: Node, slots: list[Slot]) -> tuple[list[Value | None], float]:
+    """The product's operands with the scale of its weights alone, and the scale of x, which no rounding has met then.
+
+    The sums are in steps of x's scale, which the bias and what is done to them must not mind.
+    """
+    inputs = list(maker.inputs)
+    product = made_by(inputs[2], "mul")
+    step = None if product is None else grid(product.inputs[0], None)
+    bias = inputs[3]
+    if (
+        product is None
+        or step is None
+        or (bias is not None and bias.dtype is not INT32)
+        or any(s[0] != "relu" for s in slots)
+    ):
+        return inputs, 1.0
+    inputs[2] = product.inputs[1]
+    return inputs, step.scale
