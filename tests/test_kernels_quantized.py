@@ -8,7 +8,6 @@ import pytest
 
 from hexane.errors import Error
 from kernels import Array, poisoned, run, same_bits
-from test_kernels_conv import CASES as CONVS
 from test_kernels_quantize import values
 
 BYTES = ["int8", "uint8"]

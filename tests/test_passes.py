@@ -21,6 +21,7 @@ from hexane.passes.expand import expand
 from hexane.passes.fold import fold
 from hexane.passes.fold_batch_norm import fold_batch_norm
 from hexane.passes.fold_pad import fold_pad
+from hexane.passes.fold_qdq import fold_qdq
 from hexane.passes.fp16 import to_fp16
 from hexane.passes.fuse_attention import fuse_attention
 from hexane.passes.fuse_bias import fuse_bias
@@ -197,6 +198,43 @@ def real(name: str = "q", shape: tuple[int, ...] = (2, 3, 4), scale: float = 0.5
 
 def steps(x: hx.Tensor, scale: float = 0.5, zero: int | None = 3, dtype: str = "int8") -> hx.Tensor:
     return hx.quantize(x, *grid(scale, zero, dtype), dtype=dtype)
+
+
+def kernel(out: int, inner: int, scale: float = 0.25, zero: int | None = None, dtype: str = "int8") -> hx.Tensor:
+    """Quantised weights of a 3x3 convolution."""
+    data = rng.integers(-128, 128, (out, inner, 3, 3)) + (0 if dtype == "int8" else 128)
+    return hx.dequantize(hx.const(data.astype(dtype)), *grid(scale, zero, dtype))
+
+
+def qdq_conv(x: hx.Tensor, out: int = 4, bias: Any = None, **attrs: Any) -> hx.Tensor:
+    return hx.conv(x, kernel(out, x.shape[1]), bias, pad=1, **attrs)
+
+
+def int_bias(scale: float, *numbers: int) -> hx.Tensor:
+    return hx.dequantize(hx.const(np.array(numbers, np.int32)), np.float32(scale))
+
+
+def photo(name: str = "q", channels: int = 3, **kind: Any) -> hx.Tensor:
+    return real(name, (1, channels, 6, 5), **kind)
+
+
+def columns(rows: int = 4, wide: int = 5, axis: int = 1) -> hx.Tensor:
+    """Quantised weights of a matrix product, a scale and zero point for each index of an axis."""
+    n = (rows, wide)[axis]
+    data = rng.integers(-128, 128, (rows, wide)).astype(np.int8)
+    return hx.dequantize(hx.const(data), 2.0 ** np.arange(n, dtype="f"), np.arange(n, dtype=np.int8), axis=axis)
+
+
+def dynamic(scale: hx.Tensor) -> hx.Tensor:
+    product = hx.quantized_matmul(
+        integers("q", (2, 3, 4), "uint8"), rng.integers(-128, 128, (4, 5)).astype(np.int8), None, None,
+        hx.input("z", (), "uint8"), dtype="int32",
+    )  # fmt: skip
+    return hx.cast(product, dtype="fp32") * scale
+
+
+def fold_qdq_of(outputs: hx.Tensor | list[hx.Tensor]) -> list[hx.Tensor]:
+    return [hx.Tensor(port.value) for port in fold_qdq(hx.graph(outputs)).outputs]
 
 
 FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
@@ -427,6 +465,43 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         fuse_lookup, lambda: (lambda y: [steps(y), steps(y / 4.0, 0.125)])(real())
     ),
     "fuse_lookup_shared": (fuse_lookup, lambda: (lambda y: [steps(hx.tanh(y), 0.01), hx.exp(y)])(real(scale=0.01))),
+    "fold_qdq_conv": (fold_qdq, lambda: steps(hx.relu(qdq_conv(photo(), bias=int_bias(0.125, 5, -9, 0, 300))), 64.0, -5)),
+    "fold_qdq_real_bias": (fold_qdq, lambda: steps(hx.relu6(qdq_conv(photo(), bias=normal(4))), 0.5, 0, "uint8")),
+    "fold_qdq_bias_of_another_scale": (fold_qdq, lambda: qdq_conv(photo(), bias=int_bias(0.5, 5, -9, 0, 300))),
+    "fold_qdq_unsigned_weights": (
+        fold_qdq, lambda: steps(hx.conv(photo(zero=None), kernel(4, 3, 0.5, 128, "uint8"), strides=2), 128.0)
+    ),
+    "fold_qdq_matmul": (fold_qdq, lambda: steps(real() @ columns(), 256.0)),
+    "fold_qdq_matmul_transposed": (
+        fold_qdq, lambda: hx.matmul(real(), columns(5, 3, axis=0), transpose_x=True, transpose_y=True)
+    ),
+    "fold_qdq_matmul_of_two_tensors": (fold_qdq, lambda: steps(real("a", (2, 3, 4)) @ real("b", (2, 4, 3)), 32.0)),
+    "fold_qdq_add": (fold_qdq, lambda: steps(hx.relu(real("a") + real("b", (4,), 0.25, zero=None)), 1.0)),
+    "fold_qdq_shared": (
+        fold_qdq,
+        lambda: (lambda x: [steps(qdq_conv(x), 64.0), steps(qdq_conv(x, 2), 64.0), steps(x + x, 1.0), hx.exp(x)])(photo()),
+    ),
+    "fold_qdq_with_another_reader": (
+        fold_qdq, lambda: (lambda y: [steps(y, 64.0), hx.exp(y / 999.0)])(qdq_conv(photo()))
+    ),
+    "fold_qdq_two_scales": (fold_qdq, lambda: (lambda y: [steps(y, 64.0), steps(y, 32.0)])(qdq_conv(photo()))),
+    "fold_qdq_scale_at_run_time": (
+        fold_qdq, lambda: hx.dequantize(integers(), hx.input("s", ()), hx.input("z", (), "int8")) @ columns()
+    ),
+    "fold_qdq_dynamic": (fold_qdq, lambda: dynamic(hx.input("s", (1,)))),
+    "fold_qdq_dynamic_columns": (fold_qdq, lambda: dynamic(hx.input("s", ()) * np.float32([1, 2, 3, 4, 5]))),
+    "fuse_bias_of_a_quantised_product": (fuse_bias, lambda: fold_qdq_of(dynamic(hx.input("s", ())) + normal(5))),
+    "channels_last_quantised": (
+        channels_last,
+        lambda: fold_qdq_of(
+            (lambda y: hx.lookup(steps(y + real("r", (1, 4, 6, 5)), 99.0), np.arange(256, dtype=np.uint8)))(
+                hx.dequantize(steps(qdq_conv(photo()), 64.0), np.float32([1, 2, 3, 4]), axis=1)
+            )
+        ),
+    ),
+    "to_fp16_quantised": (
+        to_fp16, lambda: fold_qdq_of([hx.relu(qdq_conv(photo(), bias=normal(4))) / 999.0, steps(hx.exp(block()), 0.1)])
+    ),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
     "widen": (widen, lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16")),
     "widen_integers": (widen, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
@@ -632,6 +707,28 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         fuse_lookup, lambda: steps(hx.relu(hx.dequantize(integers(), hx.input("s", ()))))
     ),
     "a_function_of_16_bits": (fuse_lookup, lambda: steps(hx.dequantize(integers(dtype="int16"), np.float32(0.5)))),
+    "a_convolution_of_floats_by_integers": (fold_qdq, lambda: steps(qdq_conv(image()))),
+    "a_convolution_of_16_bits": (
+        fold_qdq, lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5), dtype="int16"), np.float32(0.5)))
+    ),
+    "a_convolution_of_a_scale_for_each_row": (
+        fold_qdq, lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1))
+    ),
+    "a_product_whose_weights_have_a_scale_for_each_row": (fold_qdq, lambda: real() @ columns(axis=0)),
+    "a_product_in_fp16": (
+        fold_qdq,
+        lambda: hx.dequantize(integers("a", (2, 4)), np.float32(0.5), dtype="fp16")
+        @ hx.dequantize(integers("b", (4, 3)), np.float32(0.5), dtype="fp16"),
+    ),
+    "a_product_that_may_overflow": (fold_qdq, lambda: real("a", (1, 70000)) @ real("b", (70000, 1))),
+    "a_sum_that_is_not_quantised": (fold_qdq, lambda: real("a") + real("b")),
+    "a_sum_of_a_quantised_tensor_and_another": (fold_qdq, lambda: steps(real("a") + block())),
+    "an_int32_product_with_another_reader": (
+        fold_qdq,
+        lambda: (lambda y: [hx.cast(y, dtype="fp32") * 0.5, y])(
+            hx.quantized_matmul(integers("a", (2, 3)), integers("b", (3, 2)), dtype="int32")
+        ),
+    ),
     "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
     "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
     "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),

@@ -847,3 +847,51 @@ def dequantize(
 
 def lookup(x: Operand, table: Operand) -> Tensor:
     """The element of a table of 256 that each byte of x names."""
+
+def quantized_matmul(
+    x: Operand,
+    y: Operand,
+    scale: Operand | None = None,
+    bias: Operand | None = None,
+    x_zero: Operand | None = None,
+    y_zero: Operand | None = None,
+    *,
+    transpose_y: bool = ...,
+    dtype: object,
+    output_scale: float = ...,
+    output_zero: int = ...,
+) -> Tensor:
+    """The integer product of x and y, scaled and, for 8-bit results, quantised again."""
+
+def quantized_conv(
+    x: Operand,
+    weight: Operand,
+    scale: Operand | None = None,
+    bias: Operand | None = None,
+    x_zero: Operand | None = None,
+    weight_zero: Operand | None = None,
+    *,
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    groups: int = ...,
+    layout: str = ...,
+    dtype: object,
+    output_scale: float = ...,
+    output_zero: int = ...,
+) -> Tensor:
+    """The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0."""
+
+def quantized_add(
+    x: Operand,
+    y: Operand,
+    *,
+    x_scale: float,
+    x_zero: int = ...,
+    y_scale: float,
+    y_zero: int = ...,
+    dtype: object,
+    output_scale: float = ...,
+    output_zero: int = ...,
+) -> Tensor:
+    """The sum of two quantised tensors, quantised again, broadcast."""

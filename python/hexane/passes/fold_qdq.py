@@ -116,7 +116,7 @@ def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Valu
         return None
     kind = product.types[0]
     axis = 1 if product.attrs.get("layout") == "nchw" else kind.rank - 1
-    if node.types[0].shape != kind.shape or not only_along(scale, axis, kind.shape):
+    if node.types[0].shape != kind.shape or not (scale.type.size == 1 or only_along(scale, axis, kind.shape)):
         return None
     shape = () if scale.type.size == 1 else (kind.shape[axis],)
     flat = apply(OPS["reshape"], [scale], {"shape": shape}, scale.node.sources)

@@ -34,6 +34,8 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         data = None if node.data is None else _half(node.data) if single else node.data
         kind = type(node.types[0])(FP16, node.types[0].shape)
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
+    if node.op in _QUANTISED:
+        return _quantised(node, inputs)
     if node.op in _WIDE:
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
         results = apply(OPS[node.op], operands, node.attrs, node.sources)
@@ -42,6 +44,21 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
     attrs = {k: FP16 if v is FP32 else v for k, v in node.attrs.items()}
     return apply(OPS[node.op], inputs, attrs, node.sources)
+
+
+_QUANTISED = ("quantize", "dequantize", "quantized_matmul", "quantized_conv")
+
+
+def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
+    """Scales and biases stay in fp32, which is what products of integers are stored in before they are halved."""
+    whole = list(inputs)
+    for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
+        if old is not None and new is not None and old.dtype is FP32 and (i > 0 or node.op != "quantize"):
+            whole[i] = old if old.node.op == "const" else _cast(new, old)
+    if node.op == "dequantize":
+        return apply(OPS["dequantize"], whole, {**node.attrs, "dtype": FP16}, node.sources)
+    values = apply(OPS[node.op], whole, node.attrs, node.sources)
+    return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype is FP32 else values
 
 
 def _half(array: Array) -> Array:

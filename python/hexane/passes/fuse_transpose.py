@@ -13,10 +13,12 @@ def fuse_transpose(graph: Graph) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "matmul":
+        if node.op not in ("matmul", "quantized_matmul"):
             return None
         operands, attrs = list(inputs), dict(node.attrs)
         for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
+            if flag not in attrs:
+                continue
             maker = made_by(operands[i], "transpose")
             if maker is None:
                 continue
@@ -25,7 +27,7 @@ def fuse_transpose(graph: Graph) -> Graph:
             if perm[-1] == len(perm) - 1:
                 operands[i] = transposed(maker.inputs[0], tuple(perm), node.sources)  # type: ignore[arg-type]
                 attrs[flag] = not attrs[flag]
-        return None if operands == list(inputs) else apply(OPS["matmul"], operands, attrs, node.sources)
+        return None if operands == list(inputs) else apply(OPS[node.op], operands, attrs, node.sources)
 
     return graph.rewrite(change)
 

@@ -43,7 +43,8 @@ def quantize_linear(b: Builder, n: OnnxNode) -> Result:
 
 
 def _axis(n: OnnxNode, x: Value, scale: Value) -> int:
-    return 0 if scale.type.size == 1 else axis_of(n.attrs.get("axis", 1), len(x.shape))
+    axis = n.attrs.get("axis", 1)
+    return 0 if scale.type.size == 1 else axis_of(axis, len(x.shape))
 
 
 def _vectors(b: Builder, n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Value, Value | None]:
@@ -96,10 +97,10 @@ def _wide(x: Value) -> Value:
 
 def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:
     """A scale or zero point for each tensor, for each index of an axis, or for each block along it, as x needs it."""
-    block = n.attrs.get("block_size", 0)
+    block, axis = n.attrs.get("block_size", 0), n.attrs.get("axis", 1)
     if v.type.size == 1 and not block:
         return b.reshape(v, shape=())
-    axis = axis_of(n.attrs.get("axis", 1), len(x.shape))
+    axis = axis_of(axis, len(x.shape))
     if not block:
         if v.shape != (x.shape[axis],):
             raise Error(f"got a scale or zero point of shape {v.shape}, need ({x.shape[axis]},)")
