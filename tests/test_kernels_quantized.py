@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from hexane.errors import Error
-from kernels import Array, poisoned, run, same_bits
+from kernels import Array, poisoned, poisoned_like, run, run_every_cut, same_bits
+from test_kernels_conv import CASES as CONVS
+from test_kernels_conv import reference as convolved
 from test_kernels_quantize import values
 
 BYTES = ["int8", "uint8"]
@@ -30,10 +32,30 @@ def real(sums: Array, scale: Array, bias: Array | None) -> Array:
     return f if bias is None else f + bias
 
 
-def stored(f: Array, dtype: str, scale: float, zero: int) -> Array:
+def bytes_of(steps: Array, dtype: str, zero: int) -> Array:
     info = np.iinfo(dtype)
-    steps = np.rint(f * (np.float32(1) / np.float32(scale))) + np.float32(zero)
-    return np.clip(steps, info.min, info.max).astype(dtype)
+    return np.clip(np.rint(steps) + np.float32(zero), info.min, info.max).astype(dtype)
+
+
+def stored(f: Array, dtype: str, scale: float, zero: int) -> Array:
+    """Real numbers behind an epilogue of functions."""
+    return bytes_of(f * (np.float32(1) / np.float32(scale)), dtype, zero)
+
+
+def added(a: Array, b: Array, c: Any) -> Array:
+    """a * b + c, rounded once."""
+    return (np.longdouble(a) * np.longdouble(b) + np.longdouble(c)).astype("float32")
+
+
+def requantized(sums: Array, scale: Array, bias: Array | None, dtype: str, output_scale: float, zero: int) -> Array:
+    """Sums to steps of the output by a scale of two floats."""
+    if bias is not None and bias.dtype == np.int32:
+        sums, bias = wrapped(sums.astype("int64") + bias), None
+    ratio = scale.astype("float64") / output_scale
+    high = ratio.astype("float32")
+    steps = np.float32(0) if bias is None else (bias / np.float64(output_scale)).astype("float32")
+    rest = added(sums.astype("float32"), (ratio - high).astype("float32"), steps)
+    return bytes_of(added(sums.astype("float32"), high, rest), dtype, zero)
 
 
 def pieced(
@@ -110,8 +132,9 @@ def test_quantized_matmul_scales_and_quantises(
     scale = np.abs(values((37,) if per_column else (), "float32", 3)) / np.float32(1000)
     bias = None if bias_dtype is None else values((37,), "float32", 4) * (9999 if bias_dtype == "int32" else 40)
     bias = None if bias is None else bias.astype(bias_dtype)
-    f = real(product(centred(a, x_zero), centred(b, y_zero)), scale, bias)
-    want = f if dtype == "float32" else stored(f, dtype, 0.37, 11)
+    sums = product(centred(a, x_zero), centred(b, y_zero))
+    quantised = dtype != "float32"
+    want = requantized(sums, np.asarray(scale), bias, dtype, 0.37, 11) if quantised else real(sums, scale, bias)
     attrs = {"transpose_y": False, "output_scale": 0.37, "output_zero": 11}
     operands = [a, b, np.asarray(scale), bias, x_zero, y_zero]
     assert same_bits(pieced("quantized_matmul", operands, attrs, want.shape, dtype, constant), want)
@@ -122,20 +145,22 @@ RELU, CLIP, TANH = ("relu", 0.0, 0.0, -1), ("clip", -3.0, 5.5, -1), ("tanh", 0.0
 
 @pytest.mark.parametrize("dtype", [*BYTES, "float32"])
 @pytest.mark.parametrize(
-    ("epilogue", "function"),
+    ("epilogue", "low", "high"),
     [
-        ((RELU,), lambda f: np.maximum(f, 0)),
-        ((CLIP,), lambda f: np.clip(f, -3, np.float32(5.5))),
-        ((CLIP, RELU), lambda f: np.clip(f, 0, np.float32(5.5))),
-        ((RELU, CLIP), lambda f: np.clip(f, 0, np.float32(5.5))),
-        ((("clip", 1e9, 2e9, -1),), lambda f: np.full_like(f, 1e9)),
+        ((RELU,), 0, np.inf),
+        ((CLIP,), -3, 5.5),
+        ((CLIP, RELU), 0, 5.5),
+        ((RELU, CLIP), 0, 5.5),
+        ((("clip", 1e9, 2e9, -1),), 1e9, 2e9),
     ],
 )
-def test_quantized_matmul_clamps(dtype: str, epilogue: Any, function: Any) -> None:
+def test_quantized_matmul_clamps(dtype: str, epilogue: Any, low: float, high: float) -> None:
     a, b = values((19, 40), "uint8", 1), values((40, 37), "int8", 2)
     scale = np.array(0.001, "float32")
-    f = function(real(product(a, b), scale, None)).astype("float32")
-    want = f if dtype == "float32" else stored(f, dtype, 0.05, 3)
+    want = np.clip(real(product(a, b), scale, None), np.float32(low), np.float32(high))
+    if dtype != "float32":
+        ends = stored(np.array([low, high]), dtype, 0.05, 3)
+        want = np.clip(requantized(product(a, b), scale, None, dtype, 0.05, 3), *ends)
     attrs = {"transpose_y": False, "output_scale": 0.05, "output_zero": 3, "epilogue": epilogue}
     assert same_bits(pieced("quantized_matmul", [a, b, scale], attrs, want.shape, dtype), want)
 
@@ -164,9 +189,9 @@ def test_sums_wrap_as_int32_does() -> None:
         assert same_bits(pieced("quantized_matmul", [a, b], {"transpose_y": False}, (1, 1), "int32", constant), want)
 
 
-def test_a_nan_scale_gives_zero_and_infinity_saturates() -> None:
+def test_a_nan_scale_counts_as_zero_and_infinity_saturates() -> None:
     a, b = np.array([[1], [0], [-1]], "int8"), np.ones((1, 1), "int8")
-    for scale, want in [(np.nan, [0, 0, 0]), (np.inf, [127, 0, -128])]:
+    for scale, want in [(np.nan, [5, 5, 5]), (np.inf, [127, 5, -128])]:
         attrs = {"transpose_y": False, "output_zero": 5}
         got = pieced("quantized_matmul", [a, b, np.array(scale, "float32")], attrs, (3, 1), "int8")
         assert got.ravel().tolist() == want
@@ -211,3 +236,155 @@ def test_quantized_matmul_refuses_what_does_not_fit(change: Any, replaced: dict[
         operands[i] = operand
     with pytest.raises(Error):
         run("quantized_matmul", operands, [poisoned((4, 3), "int8")], {**attrs, **change})
+
+
+# ---- quantized_conv ----
+
+
+def conv_sums(
+    x: Array, w: Array, zero_x: Array | None, zero_w: Array | None, strides: Any, dilations: Any, pads: Any, groups: int
+) -> Array:
+    """Exact: products of two integers of 9 bits, summed in fp64."""
+    weight = w.astype("int64") - (0 if zero_w is None else zero_w.reshape(-1, *[1] * (w.ndim - 1)).astype("int64"))
+    return wrapped(convolved(centred(x, zero_x), weight, strides, dilations, pads, groups))
+
+
+@MIXED
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("x", "w", "strides", "dilations", "pads", "groups"), CONVS[:-2])
+def test_quantized_conv_sums_exactly(
+    x_dtype: str, y_dtype: str, constant: bool, x: Any, w: Any, strides: Any, dilations: Any, pads: Any, groups: int
+) -> None:
+    window = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups}
+    image, weight = values(x, x_dtype, 1), values(w, y_dtype, 2)
+    bias = values(w[:1], "int32", 3)
+    x_zero, w_zero = zeros(x_dtype, y_dtype, w[0], True)
+    for zero_x, zero_w in [(None, None), (x_zero, None), (x_zero, w_zero), (None, w_zero // 2)]:
+        want = wrapped(conv_sums(image, weight, zero_x, zero_w, **window).astype("int64") + bias)
+        got = pieced(
+            "quantized_conv", [image, weight, None, bias, zero_x, zero_w], window, want.shape, "int32", constant
+        )
+        assert same_bits(got, want)
+
+
+@pytest.mark.parametrize("y_dtype", BYTES)
+def test_quantized_conv_of_the_farthest_weights_and_zero_points(y_dtype: str) -> None:
+    info = np.iinfo(y_dtype)
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 70}
+    image = np.repeat(np.array([-128, 127], "int8"), 9 * 35 * 5).reshape(1, 9, 5, 70)
+    for element, zero in [(info.min, info.max), (info.max, info.min)]:
+        weight, w_zero = np.full((70, 1, 3, 3), element, y_dtype), np.full((70,), zero, y_dtype)
+        x_zero = np.array(-128, "int8")
+        want = conv_sums(image, weight, x_zero, w_zero, **window)
+        for constant in (False, True):
+            operands = [image, weight, None, None, x_zero, w_zero]
+            assert same_bits(pieced("quantized_conv", operands, window, want.shape, "int32", constant), want)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", [*BYTES, "float32"])
+@pytest.mark.parametrize(("channels", "groups"), [(16, 1), (19, 1), (70, 1), (16, 16), (19, 19), (131, 131), (12, 3)])
+def test_quantized_conv_scales_adds_and_quantises(dtype: str, constant: bool, channels: int, groups: int) -> None:
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": groups}
+    image = values((2, 6, 7, channels), "int8", 1)
+    weight = values((channels, channels // groups, 3, 3), "int8", 2)
+    scale = np.abs(values((channels,), "float32", 3)) / np.float32(5000)
+    bias, residual = values((channels,), "float32", 4), values((2, 6, 7, channels), "float32", 5)
+    x_zero = np.array(7, "int8")
+    sums = conv_sums(image, weight, x_zero, None, **window)
+    operands: list[Any] = [image, weight, scale, bias, x_zero, None]
+    attrs = {**window, "output_scale": 0.031, "output_zero": 9, "epilogue": (RELU,)}
+    if dtype == "float32":
+        want = np.maximum(real(sums, scale, bias) + residual, 0)
+        attrs["epilogue"] = (("add", 0.0, 0.0, 6), RELU)
+        operands.append(residual)
+    else:
+        want = np.maximum(requantized(sums, scale, bias, dtype, 0.031, 9), 9)
+    assert same_bits(pieced("quantized_conv", operands, attrs, want.shape, dtype, constant), want)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_quantized_conv_reads_and_writes_strided_images(dtype: str, groups: int, padding: int) -> None:
+    x = values((2, 20, 9, 24), dtype, 1)[:, ::2, 1:, 8:16]
+    w = values((8, 8 // groups, 3, 3), "int8", 2)
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (padding,) * 4, "groups": groups}
+    want = conv_sums(x, w, None, None, **window)
+    out = poisoned((2, 10, 8, 20), "int32")[:, : want.shape[1], : want.shape[2], 3:11]
+    run("quantized_conv", [x, w], [out], {**window, "output_scale": 1.0, "output_zero": 0, "epilogue": ()})
+    assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "out", "change"),
+    [
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 4, 4), {}),
+        ((1, 5, 5, 3), (4, 2, 3, 3), (1, 3, 3, 4), {}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"groups": 3}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"strides": (0, 1)}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"pads": (0, 0)}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"output_scale": -1.0}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"output_zero": 256}),
+        ((1, 5, 5, 3), (4, 3, 3, 3), (1, 3, 3, 4), {"epilogue": (("add", 0.0, 0.0, 0),)}),
+    ],
+)
+def test_quantized_conv_refuses_what_does_not_fit(x: Any, w: Any, out: Any, change: Any) -> None:
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 1, "epilogue": ()}
+    attrs = {**window, "output_scale": 1.0, "output_zero": 0, **change}
+    operands = [np.ones(x, "uint8"), np.ones(w, "int8"), np.ones((), "float32")]
+    with pytest.raises(Error, match=r"\[quantized_conv\]"):
+        run("quantized_conv", operands, [np.ones(out, "uint8")], attrs)
+
+
+# ---- quantized_add ----
+
+
+@MIXED
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [((3, 65), (3, 65)), ((1000,), (1000,)), ((2, 3, 17), (17,)), ((4, 1), (1, 9)), ((5, 7), ()), ((0,), (1,))],
+)
+def test_quantized_add_is_the_sum_of_the_real_numbers(x: Any, y: Any, x_dtype: str, y_dtype: str, dtype: str) -> None:
+    a, b = values(x, x_dtype, 1), values(y, y_dtype, 2)
+    attrs = {"x_scale": 0.037, "x_zero": 5, "y_scale": 0.011, "y_zero": 77, "output_scale": 0.029, "output_zero": 60}
+    first = (a.astype("float32") - 5) * np.float32(0.037)
+    f = np.asarray(first + (b.astype("float32") - 77) * np.float32(0.011))
+    for epilogue, want in [((), f), ((RELU,), np.maximum(f, 0)), ((("clip", -0.5, 0.75, -1),), np.clip(f, -0.5, 0.75))]:
+        out = poisoned(f.shape, dtype)
+        run_every_cut("quantized_add", [a, b], [out], **attrs, epilogue=epilogue)
+        assert same_bits(out, bytes_of(want / np.float32(0.029), dtype, 60))
+
+
+def test_quantized_add_takes_strides() -> None:
+    a, b = values((6, 40), "int8", 1)[::2, ::3], values((14, 3), "uint8", 2).T
+    out = poisoned_like(np.zeros((14, 3), "int8").T)
+    attrs = {"x_scale": 0.5, "x_zero": -3, "y_scale": 0.25, "y_zero": 9, "output_scale": 1.0, "output_zero": 2}
+    run_every_cut("quantized_add", [a, b], [out], **attrs, epilogue=())
+    f = (a.astype("float32") + 3) * np.float32(0.5) + (b.astype("float32") - 9) * np.float32(0.25)
+    assert np.array_equal(out, bytes_of(f, "int8", 2))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"output_scale": 0.0},
+        {"output_zero": 128},
+        {"x_zero": 128},
+        {"y_zero": -1},
+        {"epilogue": (("add", 0.0, 0.0, 1),)},
+    ],
+)
+def test_quantized_add_refuses_what_does_not_fit(change: Any) -> None:
+    attrs = {
+        "x_scale": 0.5,
+        "x_zero": 3,
+        "y_scale": 0.25,
+        "y_zero": 9,
+        "output_scale": 1.0,
+        "output_zero": 2,
+        "epilogue": (),
+    }
+    with pytest.raises(Error, match=r"\[quantized_add\]"):
+        run("quantized_add", [np.ones(3, "int8"), np.ones(3, "uint8")], [np.ones(3, "int8")], {**attrs, **change})

@@ -21,7 +21,7 @@
 #elif HWY_TARGET == HWY_AVX2
 #define HEXANE_DOT_EXTENSION ",avxvnni"
 #elif HWY_TARGET == HWY_NEON && defined(__GNUC__) && !defined(__clang__) && !defined(__ARM_FEATURE_DOTPROD)
-#define HEXANE_DOT_EXTENSION "arch=armv8.2-a+dotprod"
+#define HEXANE_DOT_EXTENSION "arch=armv8.2-a+crypto+dotprod"
 #endif
 
 HWY_BEFORE_NAMESPACE();

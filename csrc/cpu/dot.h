@@ -17,13 +17,15 @@ namespace hexane::cpu {
 inline constexpr int64_t kDotBytes = 4 * kPanelLanes;  // four k of a panel
 inline constexpr int64_t kColumnPadding = 64;          // vectors of columns may be read past the last one, as far
 
-// From sums to what is stored: f = sum * scale + bias in fp32 and the epilogue, then fp32, or an 8-bit integer,
-// f * inverse_scale rounded half to even, plus zero, saturated.
+// From sums to what is stored. Where the epilogue only clamps, an 8-bit integer is
+//   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
+// Else f = sum * scale + bias in fp32, the epilogue, and then fp32, or round(f * inverse_scale) + zero.
 struct DotOutput {
-  DType dtype;  // int32: the sums themselves
+  DType dtype;     // int32: the sums themselves
+  bool in_steps;   // the first way
+  bool in_bounds;  // the epilogue only clamps
   float inverse_scale, zero;
-  float low, high;  // of what is stored, activations that only clamp included
-  bool in_bounds;   // that was the whole epilogue
+  float low, high;  // of what is stored, clamps included
   ResolvedEpilogue epilogue;
 };
 
@@ -34,11 +36,12 @@ struct DotTile {
   int64_t length;
   const std::byte* panels;
   int64_t panel_bytes;
-  // For each column, padded: what the sum begins with, what each unit of the row's sum takes away or null, scale, bias
-  // or null. They begin at column 0.
+  // For each column, padded: what the sum begins with, what each unit of the row's sum takes away (or null), scale,
+  // what the scale lacks, bias. They begin at column 0.
   const int32_t* start;
   const int32_t* row_factor;
   const float* scale;
+  const float* scale_rest;
   const float* bias;
   const DotOutput* output;
   int rows;

@@ -52,19 +52,111 @@ HWY_NOINLINE void apply_epilogue(const DotTile& t, int64_t column, int row, int6
   }
 }
 
-// From sums, kPitch apart, to the output. `row_sums` are those of the left-hand side, or null.
-HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num_lanes, int32_t* sums,
-                         const int32_t* row_sums) {
+// x, less than 2^31, to the nearest integer; what is too small becomes the smallest.
+template <class D32, class F>
+HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
+#if HWY_ARCH_X86
+  if constexpr (sizeof(x) == 16) return hn::Vec<D32>{_mm_cvtps_epi32(x.raw)};
+#if HWY_TARGET <= HWY_AVX2
+  if constexpr (sizeof(x) == 32) return hn::Vec<D32>{_mm256_cvtps_epi32(x.raw)};
+#endif
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(x) == 64) return hn::Vec<D32>{_mm512_cvtps_epi32(x.raw)};
+#endif
+#else
+  return hn::NearestInt(x);
+#endif
+}
+
+// Two vectors as saturated bytes, on x86 within blocks of 128 bits.
+template <class D8, class V16>
+HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
+#if HWY_ARCH_X86
+  if constexpr (sizeof(low) == 16) return hn::Vec<D8>{_mm_packs_epi16(low.raw, high.raw)};
+#if HWY_TARGET <= HWY_AVX2
+  if constexpr (sizeof(low) == 32) return hn::Vec<D8>{_mm256_packs_epi16(low.raw, high.raw)};
+#endif
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(low) == 64) return hn::Vec<D8>{_mm512_packs_epi16(low.raw, high.raw)};
+#endif
+#else
+  const hn::Half<D8> half;
+  return hn::Combine(D8(), hn::DemoteTo(half, high), hn::DemoteTo(half, low));
+#endif
+}
+
+// Up to four vectors of integers per row to `n` bytes per row, through saturating 16-bit integers.
+template <int kRows, int kVectors, class D32>
+HWY_INLINE void store_rows(const DotTile& t, int64_t column, D32 d32, hn::Vec<D32> (&steps)[kRows][kVectors]) {
+  const hn::Repartition<int16_t, D32> d16;
+  const hn::Repartition<int8_t, D32> d8;
+  constexpr int kLanes32 = static_cast<int>(hn::MaxLanes(D32())), kBlocks = kLanes32 / 4;
+  const DotOutput& o = *t.output;
+  // Unsigned bytes are signed ones with another zero until they are stored.
+  const int base = o.dtype == DType::kUint8 ? 128 : 0;
+  const auto zero = hn::Set(d16, static_cast<int16_t>(static_cast<int>(o.zero) - base));
+  const auto low = hn::Set(d8, static_cast<int8_t>(static_cast<int>(o.low) - base)),
+             high = hn::Set(d8, static_cast<int8_t>(static_cast<int>(o.high) - base)),
+             flip = hn::Set(d8, static_cast<int8_t>(base));
+  const int64_t n = HWY_MIN(kVectors * kLanes32, t.num_columns - column);
+  const auto vector = [&](int m, int v) HWY_ATTR { return v < kVectors ? steps[m][v % kVectors] : hn::Zero(d32); };
+  const auto moved = [&](int m, int v) HWY_ATTR {
+    return hn::SaturatedAdd(hn::ReorderDemote2To(d16, vector(m, v), vector(m, v + 1)), zero);
+  };
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    auto bytes = pack_bytes(d8, moved(m, 0), kVectors > 2 ? moved(m, 2) : hn::Zero(d16));
+    bytes = hn::Xor(hn::Min(high, hn::Max(low, bytes)), flip);
+    if constexpr (kBlocks > 1) {  // packing works within blocks of 128 bits
+      alignas(64) int32_t order[kLanes32];
+      for (int v = 0; v < 4; ++v)
+        for (int block = 0; block < kBlocks; ++block) order[v * kBlocks + block] = block * 4 + v;
+      bytes = hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, bytes), hn::SetTableIndices(d32, order)));
+    }
+    auto* to = reinterpret_cast<int8_t*>(t.out[m] + column);
+    if (n == 4 * kLanes32) {
+      hn::StoreU(bytes, d8, to);
+#if HWY_TARGET <= HWY_AVX3
+    } else {
+      hn::BlendedStore(bytes, hn::FirstN(d8, static_cast<size_t>(n)), d8, to);
+    }
+#else
+    } else {
+      int8_t part[4 * kLanes32];
+      hn::StoreU(bytes, d8, part);
+      if (n == kVectors * kLanes32)
+        std::memcpy(to, part, kVectors * kLanes32);
+      else
+        std::memcpy(to, part, static_cast<size_t>(n));
+    }
+#endif
+  }
+}
+
+// From sums in registers to bytes.
+template <int kRows, int kVectors, class D32>
+HWY_INLINE void finish_in_steps(const DotTile& t, int64_t column, D32 d32, hn::Vec<D32> (&sums)[kRows][kVectors]) {
+  const hn::Rebind<float, D32> df;
+  constexpr int64_t kLanes32 = hn::MaxLanes(D32());
+  const auto most = hn::Set(df, 65536.0f);
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = column + v * kLanes32;
+    const auto scale = hn::LoadU(df, t.scale + at), rest = hn::LoadU(df, t.scale_rest + at),
+               bias = hn::LoadU(df, t.bias + at);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const auto sum = hn::ConvertTo(df, sums[m][v]);
+      sums[m][v] = nearest(d32, hn::Min(hn::MulAdd(sum, scale, hn::MulAdd(sum, rest, bias)), most));
+    }
+  }
+  store_rows<kRows, kVectors>(t, column, d32, sums);
+}
+
+// From sums in memory, kPitch apart, to the output.
+HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num_lanes, const int32_t* sums) {
   const DotOutput& o = *t.output;
   const int64_t n = HWY_MIN(num_lanes, t.num_columns - column);
-  if (row_sums)
-    for_vectors(n, [&](int64_t i, int64_t) HWY_ATTR {
-      const VI factor = hn::LoadU(DI(), t.row_factor + column + i);
-      for (int m = 0; m < rows; ++m) {
-        int32_t* at = sums + m * kPitch + i;
-        hn::Store(hn::Sub(hn::Load(DI(), at), hn::Mul(factor, hn::Set(DI(), row_sums[m]))), DI(), at);
-      }
-    });
   if (o.dtype == DType::kInt32) {
     for (int m = 0; m < rows; ++m) std::memcpy(t.out[m] + column * 4, sums + m * kPitch, n * 4);
     return;
@@ -79,10 +171,9 @@ HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num
   alignas(64) float values[kMaxTileRows][kPitch];
   for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
     const V scale = load(t.scale + column + i);
-    const V bias = t.bias ? load(t.bias + column + i) : hn::Zero(D());
+    const V bias = load(t.bias + column + i);
     for (int m = 0; m < rows; ++m) {
-      V f = hn::Mul(hn::ConvertTo(D(), hn::Load(DI(), sums + m * kPitch + i)), scale);
-      if (t.bias) f = hn::Add(f, bias);
+      const V f = hn::Add(hn::Mul(hn::ConvertTo(D(), hn::Load(DI(), sums + m * kPitch + i)), scale), bias);
       if (o.in_bounds)
         stored(f, t.out[m], i, left);
       else
@@ -160,16 +251,24 @@ void tile(const DotTile& t, int first_panel) {
     for (int64_t l = 0; l < whole; l += 4) step([&](int m) HWY_ATTR { return broadcast(a[m] + l); });
     if (whole < t.length) step([&](int m) HWY_ATTR { return broadcast_part(a[m] + whole, t.length - whole); });
   }
+  if (t.row_factor) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      int32_t row_sum = 0;
+      for (int64_t s = 0; s < t.num_segments; ++s) row_sum += sum_bytes(t.a[s * kTileRows + m], t.length);
+      const VI sum = hn::Set(DI(), row_sum);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v)
+        acc[m][v] = hn::Sub(acc[m][v], hn::Mul(sum, hn::LoadU(DI(), t.row_factor + column + v * kLanes)));
+    }
+  }
+  if (t.output->in_steps) return finish_in_steps<kRows, kVectors>(t, column, DI(), acc);
   alignas(64) int32_t sums[kRows][kPitch];
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], DI(), sums[m] + v * kLanes);
-  int32_t row_sums[kRows] = {};
-  if (t.row_factor)
-    for (int64_t s = 0; s < t.num_segments; ++s)
-      for (int m = 0; m < kRows; ++m) row_sums[m] += sum_bytes(t.a[s * kTileRows + m], t.length);
-  finish(t, column, kRows, kPanels * kPanelLanes, sums[0], t.row_factor ? row_sums : nullptr);
+  finish(t, column, kRows, kPanels * kPanelLanes, sums[0]);
 }
 
 template <int kPanels>
@@ -304,12 +403,13 @@ void depthwise_block(const DepthwiseDot& w, const DotTile& t, int64_t column) {
           for (int64_t plane = 0; plane < w.planes; ++plane) add(x, (tap * w.quads + quad) * w.planes + plane, acc[m]);
         }
   }
+  if (t.output->in_steps) return finish_in_steps<kRows, 4>(t, column, d32, acc);
   alignas(64) int32_t sums[kRows][kPitch];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 4
     for (int q = 0; q < 4; ++q) hn::Store(acc[m][q], d32, sums[m] + q * kVectorLanes);
-  finish(t, column, kRows, kBlock, sums[0], nullptr);
+  finish(t, column, kRows, kBlock, sums[0]);
 }
 
 template <int kRows, int kTaps, int kStride>

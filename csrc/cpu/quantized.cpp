@@ -32,26 +32,32 @@ T read_column(const Tensor& t, int64_t column) {
 
 bool is_constant(const Tensor* t) { return !t || t->constant; }
 
-// Clamps on the way to what is stored become one clamp of that, which gives the same bits: every step is monotone.
-void fold_clamps(DotOutput& o) {
+// What clamps do to infinities bounds what they let through.
+void fold_clamps(DotOutput& o, double output_scale) {
   o.in_bounds = true;
-  for (int i = 0; i < o.epilogue.count; ++i) {
-    const auto kind = o.epilogue.slots[i].kind;
-    if (kind != ResolvedSlot::kRelu && kind != ResolvedSlot::kClamp) o.in_bounds = false;
-  }
-  if (!o.in_bounds) return;
-  const bool to_fp32 = o.dtype == DType::kFp32;
-  const auto bound = [&](float low, float high, float x) { return std::min(high, std::max(low, x)); };
-  const auto stored = [&](float f) { return to_fp32 ? f : std::nearbyint(f * o.inverse_scale) + o.zero; };
-  float low = -std::numeric_limits<float>::infinity(), high = -low;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  float low = -kInfinity, high = kInfinity;
   for (int i = 0; i < o.epilogue.count; ++i) {
     const ResolvedSlot& slot = o.epilogue.slots[i];
-    const float top = slot.kind == ResolvedSlot::kRelu ? std::numeric_limits<float>::infinity() : slot.beta;
-    low = bound(slot.alpha, top, low);
-    high = bound(slot.alpha, top, high);
+    const bool relu = slot.kind == ResolvedSlot::kRelu;
+    if (!relu && slot.kind != ResolvedSlot::kClamp) o.in_bounds = false;
+    for (float* bound : {&low, &high}) *bound = std::min(relu ? kInfinity : slot.beta, std::max(slot.alpha, *bound));
   }
-  o.low = std::max(o.low, std::min(o.high, stored(low)));
-  o.high = std::min(o.high, std::max(o.low, stored(high)));
+  if (!o.in_bounds) return;
+  o.in_steps = is_byte(o.dtype);
+  const auto stored = [&](float f) {
+    const auto steps = o.in_steps ? static_cast<float>(f / output_scale) : f;
+    return std::min(o.high, std::max(o.low, o.in_steps ? std::nearbyint(steps) + o.zero : f));
+  };
+  low = stored(low);
+  o.high = stored(high);
+  o.low = low;
+}
+
+// So that no sum times a scale is NaN.
+float finite(double x) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return std::isnan(x) ? 0.0f : static_cast<float>(std::clamp(x, -kMost, kMost));
 }
 
 }  // namespace
@@ -76,6 +82,8 @@ void set_quantized(const char* kernel, QuantizedState& s, const Call& call, cons
   o.high = -o.low;
   o.inverse_scale = 1;
   o.zero = 0;
+  o.in_steps = false;
+  s.output_scale = attrs.output_scale;
   if (is_byte(o.dtype)) {
     o.low = o.dtype == DType::kInt8 ? -128 : 0;
     o.high = o.low + 255;
@@ -87,7 +95,7 @@ void set_quantized(const char* kernel, QuantizedState& s, const Call& call, cons
     o.inverse_scale = 1.0f / scale;
     o.zero = static_cast<float>(attrs.output_zero);
   }
-  fold_clamps(o);
+  fold_clamps(o, attrs.output_scale);
 }
 
 void set_columns(const char* kernel, QuantizedState& s, const Call& call, int64_t num_columns, int64_t width) {
@@ -138,7 +146,8 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
   auto* start = reinterpret_cast<uint32_t*>(to);
   auto* row_factor = start + num_starts * s.padded_columns;
   auto* scales = reinterpret_cast<float*>(row_factor + s.padded_columns);
-  float* biases = scales + s.padded_columns;
+  float *rests = scales + s.padded_columns, *biases = rests + s.padded_columns;
+  const double step = s.output.in_steps ? s.output_scale : 1;
   std::memset(to, 0, static_cast<size_t>(column_bytes(s, num_starts)));
   const Tensor *scale = optional(call, kScale), *bias = optional(call, kBias);
   const auto x_zero = static_cast<uint32_t>(left_zero(s, call));
@@ -153,20 +162,28 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
       start[i] = first - x_zero * static_cast<uint32_t>(sums[i]);
     }
     row_factor[at] = y_zero;
-    if (scale) scales[at] = read_column<float>(*scale, column);
-    if (bias && bias->dtype == DType::kFp32) biases[at] = read_column<float>(*bias, column);
+    if (scale) {
+      const double exact = read_column<float>(*scale, column) / step;
+      scales[at] = s.output.in_steps ? finite(exact) : static_cast<float>(exact);
+      rests[at] = s.output.in_steps ? finite(exact - scales[at]) : 0;
+      if (std::abs(exact) > std::numeric_limits<float>::max()) rests[at] = 0;
+    }
+    if (bias && bias->dtype == DType::kFp32) {
+      const double exact = read_column<float>(*bias, column) / step;
+      biases[at] = s.output.in_steps ? finite(exact) : static_cast<float>(exact);
+    }
   }
 }
 
-void point_to_columns(const QuantizedState& s, const Call& call, const std::byte* columns, int64_t num_starts,
-                      int64_t set, int64_t first, DotTile& tile) {
+void point_to_columns(const QuantizedState& s, const std::byte* columns, int64_t num_starts, int64_t set, int64_t first,
+                      DotTile& tile) {
   const auto* values = reinterpret_cast<const int32_t*>(columns);
   const int32_t* shared = values + num_starts * s.padded_columns + first;
-  const Tensor* bias = optional(call, kBias);
   tile.start = values + set * s.padded_columns + first;
   tile.row_factor = s.has_row_factor ? shared : nullptr;
   tile.scale = reinterpret_cast<const float*>(shared + s.padded_columns);
-  tile.bias = bias && bias->dtype == DType::kFp32 ? tile.scale + s.padded_columns : nullptr;
+  tile.scale_rest = tile.scale + s.padded_columns;
+  tile.bias = tile.scale_rest + s.padded_columns;
 }
 
 }  // namespace hexane::cpu

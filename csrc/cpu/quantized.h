@@ -23,6 +23,7 @@ struct QuantizedState {
   bool flip_x, flip_y;  // the sign bits change on the way to the dot product
   bool has_row_factor;
   bool constant_columns;  // nothing that a column needs depends on the call
+  double output_scale;
   DotOutput output;
 };
 
@@ -41,9 +42,9 @@ inline uint8_t left_zero_byte(const QuantizedState& s, const Call& call) {
 // The zero point of y for one column, as y meets the dot product.
 int32_t right_zero(const QuantizedState& s, const Call& call, int64_t column);
 
-// start for `num_starts` sets of columns, then row_factor, scale and bias for one, each padded.
+// start for `num_starts` sets of columns, then row_factor, scale, its rest and bias for one, each padded.
 inline int64_t column_bytes(const QuantizedState& s, int64_t num_starts) {
-  return 4 * s.padded_columns * (num_starts + 3);
+  return 4 * s.padded_columns * (num_starts + 4);
 }
 
 // `sums` are those of the right-hand side, [num_starts][padded_columns]; k is how many terms a sum has.
@@ -51,8 +52,8 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
                   std::byte* to);
 
 // Points the tile to columns from `first` on, in set `set`.
-void point_to_columns(const QuantizedState& s, const Call& call, const std::byte* columns, int64_t num_starts,
-                      int64_t set, int64_t first, DotTile& tile);
+void point_to_columns(const QuantizedState& s, const std::byte* columns, int64_t num_starts, int64_t set, int64_t first,
+                      DotTile& tile);
 
 // Writes the byte k of a column of a panel.
 inline std::byte& panel_byte(std::byte* panel, int64_t k, int64_t lane) {

@@ -42,7 +42,7 @@ struct State {
   Row row;
   float scales[2];
   int32_t zeros[2];
-  float inverse_scale, zero;
+  float output_scale, zero;
   int num_slots;
   Slot slots[4];
 };
@@ -66,7 +66,7 @@ template <class X, class Y, class Q>
 void row(std::byte* const* p, const int64_t* strides, int64_t n, const void* opaque) {
   const State& state = *static_cast<const State*>(opaque);
   const VI x_zero = hn::Set(DI(), state.zeros[0]), y_zero = hn::Set(DI(), state.zeros[1]);
-  const V x_scale = set(state.scales[0]), y_scale = set(state.scales[1]), inverse = set(state.inverse_scale),
+  const V x_scale = set(state.scales[0]), y_scale = set(state.scales[1]), scale = set(state.output_scale),
           zero = set(state.zero), low = set(std::numeric_limits<Q>::min()), high = set(std::numeric_limits<Q>::max());
   const int64_t x_step = strides[0] != 0, y_step = strides[1] != 0;
   alignas(64) float values[kChunk];
@@ -74,7 +74,7 @@ void row(std::byte* const* p, const int64_t* strides, int64_t n, const void* opa
   alignas(64) Y ys[kChunk];
   alignas(64) Q result[kChunk];
   const auto stored = [&](V f, Q* to, int64_t left) HWY_ATTR {
-    const V moved = hn::Add(hn::Round(hn::Mul(f, inverse)), zero);
+    const V moved = hn::Add(hn::Round(hn::Div(f, scale)), zero);
     store_integers(rounded(hn::Min(high, hn::Max(low, moved))), to, left);
   };
   for (int64_t i = 0; i < n; i += kChunk) {
@@ -135,7 +135,7 @@ Prepared prepare(const Call& call) {
   const auto scale = static_cast<float>(attrs.output_scale);
   if (!(scale > 0) || std::isinf(scale))
     fail(kName, "output_scale: got ", attrs.output_scale, ", need a positive number");
-  s.inverse_scale = 1.0f / scale;
+  s.output_scale = scale;
   s.zero = static_cast<float>(zero_of("output_zero", attrs.output_zero, out));
   const Epilogue& epilogue = attrs.epilogue;
   if (epilogue.count < 0 || epilogue.count > 4) fail(kName, "epilogue: got ", epilogue.count, " slots, need 0 to 4");

@@ -325,7 +325,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
   };
   if (s.depthwise) {
-    point_to_columns(s.q, call, columns, 1, 0, 0, tile);
+    point_to_columns(s.q, columns, 1, 0, 0, tile);
     tile.panels = packed + channels.begin / kPanelLanes * s.panel_bytes;
     tile.column = channels.begin;
     for (int64_t n = images.begin; n < images.end; ++n)
@@ -359,7 +359,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
             }
           }
         };
-        point_to_columns(s.q, call, columns, 1, 0, g * ceil_div(s.group_out, kPanelLanes) * kPanelLanes, tile);
+        point_to_columns(s.q, columns, 1, 0, g * ceil_div(s.group_out, kPanelLanes) * kPanelLanes, tile);
         multiply_tiles(tile, s.q.ops->tile, packed + g * s.group_bytes, count * s.out_w, channels, locate);
       }
     }

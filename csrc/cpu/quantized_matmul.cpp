@@ -151,7 +151,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.num_columns = s.n;
   for (int64_t outer = 0; outer < num_outer; ++outer) {
     const Offsets base = offsets(s, epilogue.num_extra, box, 0, s.num_outer, outer, {});
-    point_to_columns(s.q, call, column_data, s.num_y_batches, base.y_batch, 0, tile);
+    point_to_columns(s.q, column_data, s.num_y_batches, base.y_batch, 0, tile);
     const auto row_at = [&](int64_t row) {
       return offsets(s, epilogue.num_extra, box, s.num_outer, s.num_axes, row, base);
     };
