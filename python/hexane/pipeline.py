@@ -72,10 +72,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         # Before precision drops: weights are scaled in fp64 and rounded once.
         Pass("fold_batch_norm", fold_batch_norm),
         Pass("fold_pad", fold_pad),
-        Pass("fuse_bias", fuse_bias),
         Pass("fuse_bias_again", fuse_bias),
-        # A convolution that is not in pieces yet takes batch norms, pads and biases.
-        Pass("split_conv_3d", split_conv_3d),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
         Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),
