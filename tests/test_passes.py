@@ -706,6 +706,7 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "a_function_of_a_scale_that_is_computed": (
         fuse_lookup, lambda: steps(hx.relu(hx.dequantize(integers(), hx.input("s", ()))))
     ),
+    "a_function_that_gives_16_bits": (fuse_lookup, lambda: steps(real(), dtype="int16")),
     "a_function_of_16_bits": (fuse_lookup, lambda: steps(hx.dequantize(integers(dtype="int16"), np.float32(0.5)))),
     "a_convolution_of_floats_by_integers": (fold_qdq, lambda: steps(qdq_conv(image()))),
     "a_convolution_of_16_bits": (
@@ -715,6 +716,7 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         fold_qdq, lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1))
     ),
     "a_product_whose_weights_have_a_scale_for_each_row": (fold_qdq, lambda: real() @ columns(axis=0)),
+    "a_sum_that_is_quantised_to_16_bits": (fold_qdq, lambda: steps(real("a") + real("b"), dtype="int16")),
     "a_product_in_fp16": (
         fold_qdq,
         lambda: hx.dequantize(integers("a", (2, 4)), np.float32(0.5), dtype="fp16")

@@ -132,7 +132,7 @@ def _stored(graph: Graph) -> Graph:
     counts = use_counts(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        to = grid(inputs[1], inputs[2]) if node.op == "quantize" else None
+        to = grid(inputs[1], inputs[2]) if node.op == "quantize" and node.types[0].dtype in BYTES else None
         if to is None:
             return None
         old, new = node.inputs[0], inputs[0]

@@ -18,7 +18,7 @@ def fuse_lookup(graph: Graph) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "quantize":
+        if node.op != "quantize" or node.types[0].dtype not in BYTES:
             return None
         whole = apply(OPS["quantize"], inputs, node.attrs, node.sources)
         cone = _cone(whole[0])
