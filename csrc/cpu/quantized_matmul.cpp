@@ -89,7 +89,10 @@ Prepared prepare(const Call& call) {
   return state;
 }
 
-void cuts(const Call& call, Cuts& cuts) { matmul_cuts(call, call.state<QuantizedMatmulState>(), cuts); }
+void cuts(const Call& call, Cuts& cuts) {
+  const auto& s = call.state<QuantizedMatmulState>();
+  matmul_cuts(call, s, s.batch_bytes, cuts);
+}
 
 Range needs(const Call& call, int input, int axis, Range out) {
   if (input >= 2 && input < 6)
