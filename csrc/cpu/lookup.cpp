@@ -32,8 +32,6 @@ Range lookup_needs(const Call& call, int input, int axis, Range out) {
   return input == 0 ? broadcast_needs(call, input, axis, out) : Range{0, 256};
 }
 
-int64_t lookup_cost(const Call& call) { return 50 + call.outputs[0].size(); }
-
 void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const std::byte* table = call.inputs[1].data;
   if (covers(call, axis, range))
@@ -42,10 +40,10 @@ void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::
     walk(make_loop(call, 1, axis, range), call, lookup_row, table);
 }
 
-#define HEXANE_LOOKUP(dtypes)                                                                                       \
-  {                                                                                                                 \
-    "lookup", dtypes, "ieee", "", 0, "strided", prepare_lookup, cut_every_axis, lookup_needs, lookup_cost, nullptr, \
-        nullptr, nullptr, run_lookup                                                                                \
+#define HEXANE_LOOKUP(dtypes)                                                                                        \
+  {                                                                                                                  \
+    "lookup", dtypes, "ieee", "", 0, "strided", prepare_lookup, cut_every_axis, lookup_needs, elementwise_cost<700>, \
+        nullptr, nullptr, nullptr, run_lookup                                                                        \
   }
 
 constexpr Kernel kTable[] = {HEXANE_LOOKUP("8b,int8->int8"), HEXANE_LOOKUP("8b,uint8->uint8")};

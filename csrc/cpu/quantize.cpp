@@ -189,7 +189,7 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 #define HEXANE_QUANTIZE(name, dtypes, prepare)                                                        \
   {                                                                                                   \
     name, dtypes, "ieee", "axis:i", sizeof(QuantizeAttrs), "strided", prepare, cut_every_axis, needs, \
-        elementwise_cost, nullptr, nullptr, nullptr, run                                              \
+        elementwise_cost<150>, nullptr, nullptr, nullptr, run                                         \
   }
 #define HEXANE_BOTH_WAYS(integer, T)                                                                       \
   HEXANE_QUANTIZE("quantize", "fp32,fp32," integer "...->" integer, (prepare_quantize<float, T>)),         \
