@@ -837,6 +837,42 @@ def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: objec
 def write_state(state: Operand, update: Operand, position: Operand, *, axis: int = ...) -> Tensor:
     """Writes update into the state at a position along an axis, in place; the result is the state afterwards."""
 
+def non_zero(x: Operand) -> tuple[Tensor, ...]:
+    """Where x is not zero: coordinates in row-major order, one row for each axis, and how many."""
+
+def unique(x: Operand, *, axis: int = ..., sorted: bool = ...) -> tuple[Tensor, ...]:
+    """The distinct slices of x along an axis (NaN equals NaN), the index of the first of each, which of them each slice is, how often each is there, and how many there are. Not sorted: in the order they come."""
+
+def non_max_suppression(
+    boxes: Operand,
+    scores: Operand,
+    *,
+    max_output: int,
+    iou_threshold: float = ...,
+    score_threshold: float = ...,
+    center_point_box: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Rows (batch, class, box) of boxes by falling score, at most max_output for each class, without those that overlap one before them by more than iou_threshold of both, or score no more than score_threshold; and how many. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
+
+def random(stream: Operand, *, shape: int | Sequence[int]) -> Tensor:
+    """Uniform fp32 numbers in [0, 1), multiples of 2^-24."""
+
+def random_uniform(
+    stream: Operand, *, shape: int | Sequence[int], low: float = ..., high: float = ..., dtype: object = ...
+) -> Tensor:
+    """Uniform random numbers from low to high."""
+
+def random_normal(
+    stream: Operand, *, shape: int | Sequence[int], mean: float = ..., scale: float = ..., dtype: object = ...
+) -> Tensor:
+    """Random numbers of the normal distribution; scale is its standard deviation."""
+
+def bernoulli(p: Operand, stream: Operand, *, dtype: object = ...) -> Tensor:
+    """1 with the probability p, else 0."""
+
+def multinomial(logits: Operand, stream: Operand, *, sample_size: int = ..., dtype: object = ...) -> Tensor:
+    """Classes drawn for each row, with probabilities proportional to e^logits."""
+
 def quantize(x: Operand, scale: Operand, zero: Operand | None = None, *, axis: int = ..., dtype: object) -> Tensor:
     """x / scale, rounded half to even, plus the zero point, saturated."""
 
