@@ -54,7 +54,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     whole = list(inputs)
     for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
         if old is not None and new is not None and old.dtype is FP32 and (i > 0 or node.op != "quantize"):
-            whole[i] = old if old.node.op == "const" else _cast(new, old)
+            whole[i] = old if old.node.op == "const" else _cast(new, FP32)
     if node.op == "dequantize":
         return apply(OPS["dequantize"], whole, {**node.attrs, "dtype": FP16}, node.sources)
     values = apply(OPS[node.op], whole, node.attrs, node.sources)
