@@ -63,6 +63,13 @@ def param(name: str, array: Any, dtype: object = None) -> Tensor:
 def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
 
+def stream(seed: int | None = None) -> Tensor:
+    """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
+
+    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one, which
+    then is the model's own.
+    """
+
 def graph(
     outputs: Tensor | Sequence[Tensor] | Mapping[str, Tensor], updates: Sequence[Tensor] = (), name: str = "graph"
 ) -> Graph:
