@@ -68,6 +68,19 @@ def test_what_is_inserted_and_erased_is_found_at_its_position() -> None:
     np.testing.assert_array_equal(got, 2 * X)
 
 
+@pytest.mark.parametrize(("at", "want"), [(-2, "nxa"), (-1, "xna"), (0, "nxa"), (1, "xna"), (2, "xan")])
+def test_a_position_to_insert_at_counts_the_tensors_before(at: int, want: str) -> None:
+    got = run(
+        node("Neg", ["x"], ["n"]),
+        node("Abs", ["x"], ["a"]),
+        node("SequenceConstruct", ["x", "a"], ["s"]),
+        node("SequenceInsert", ["s", "n", "at"], ["t"]),
+        node("ConcatFromSequence", ["t"], ["y"], axis=0),
+        at=np.int64(at),
+    )
+    np.testing.assert_array_equal(got, np.concatenate([{"x": X, "a": X, "n": -X}[name] for name in want]))
+
+
 def test_a_length_is_a_constant() -> None:
     got = run(
         node("SplitToSequence", ["x"], ["s"], axis=0),

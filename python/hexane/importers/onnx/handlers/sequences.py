@@ -15,7 +15,7 @@ def sequence_empty(b: Builder, n: OnnxNode) -> Result:
 
 def sequence_insert(b: Builder, n: OnnxNode) -> Result:
     tensors = n.sequence(0)
-    at = _position(n, 2, len(tensors) + 1) if n.has(2) else len(tensors)
+    at = _position(n, 2, len(tensors), end=True) if n.has(2) else len(tensors)
     return TensorList((*tensors[:at], n.value(1), *tensors[at:]))
 
 
@@ -32,12 +32,12 @@ def sequence_at(b: Builder, n: OnnxNode) -> Result:
     return tensors[_position(n, 1, len(tensors))]
 
 
-def _position(n: OnnxNode, index: int, length: int) -> int:
-    """A constant position, counted from the end where negative."""
+def _position(n: OnnxNode, index: int, length: int, end: bool = False) -> int:
+    """A constant position, counted from the end where negative; `end`: behind the last is one too."""
     at = n.integer(index)
-    if not -length <= at < length:
-        raise Error(f"position: got {at}, need {-length}..{length - 1}")
-    return at % length
+    if not -length <= at < length + end:
+        raise Error(f"position: got {at}, need {-length}..{length + end - 1}")
+    return at + length if at < 0 else at
 
 
 def sequence_length(b: Builder, n: OnnxNode) -> Result:
