@@ -104,6 +104,21 @@ def test_a_chain_of_20000_nodes_prints_folds_and_is_freed() -> None:
     gc.collect()
 
 
+def test_a_graph_reads_back_while_it_lives_whatever_its_constants_come_from() -> None:
+    y = hx.input("x", (2,)) + 0.1875
+    constant(np.float32(0.1875), ("first", "second"))
+    graph = hx.graph(y)
+    assert str(hx.parse(str(graph), graph.constants())) == str(graph)
+    assert "# first, second" in str(graph)
+
+
+def test_a_constant_that_comes_from_everywhere_names_some_places() -> None:
+    made = [constant(np.float32([0.59375]), (f"place_{i}",)) for i in range(1000)]
+    assert {v.node for v in made} == {made[0].node}
+    assert made[0].node.sources[:2] == ("place_0", "place_1")
+    assert len(made[0].node.sources) < 100
+
+
 def test_outputs_are_named_after_their_op() -> None:
     x = hx.input("x", (3,))
     graph = hx.graph([hx.relu(x), hx.relu(x + 1.0), hx.tanh(x)])

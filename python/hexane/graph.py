@@ -160,6 +160,7 @@ _lock = threading.Lock()
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
 _SAMPLED_BYTES = 1 << 20
+_MOST_SOURCES = 32  # a constant 1.0 may come from everywhere; who reads a message has seen enough by then
 _KEY_BYTES = 64  # constants up to this size are found by their bytes, larger ones by a hash first
 
 
@@ -217,8 +218,8 @@ def _intern(
             node.uid, node.data = uid, data
             node._sources = sources[0] if len(sources) == 1 else sources
             _interned[identity] = node
-        elif sources and not set(sources) <= set(node.sources):
-            node._sources = (*node.sources, *(s for s in sources if s not in node.sources))
+        elif sources and len(node.sources) < _MOST_SOURCES:
+            node._sources = tuple(dict.fromkeys((*node.sources, *sources)))
         return node
 
 

@@ -80,7 +80,7 @@ class _Reader:
             raise Error(f"got {line!r}, need `%n = op(...) : type`")
         names, op, rest = match[1].split(", "), match[2], match[3]
         types = [_type(t) for t in re.findall(_TYPE, match[4])]
-        sources = (match[5],) if match[5] else ()
+        sources = tuple(match[5].split(", ")) if match[5] else ()
         if op == "const":
             results: tuple[Value, ...] = (constant(self.array(rest.strip(), types[0]), sources),)
         elif op in ("param", "state"):
