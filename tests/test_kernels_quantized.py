@@ -59,10 +59,10 @@ def requantized(sums: Array, scale: Array, bias: Array | None, dtype: str, outpu
 
 
 def pieced(
-    name: str, inputs: Sequence[Any], attrs: Any, shape: Sequence[int], dtype: str, constant: bool = True
+    name: str, inputs: Sequence[Any], attrs: Any, shape: Sequence[int], dtype: str, constant: bool | list[int] = True
 ) -> Array:
     """Computed whole, and the same bits in pieces of every cut."""
-    cut: dict[str, Any] = {"constants": [1, 2, 3, 4, 5] if constant else []}
+    cut: dict[str, Any] = {"constants": constant if isinstance(constant, list) else [1, 2, 3, 4, 5] if constant else []}
     out = poisoned(shape, dtype)
     attrs = {"output_scale": 1.0, "output_zero": 0, "epilogue": (), **attrs}
     run(name, inputs, [out], attrs, **cut)
@@ -238,6 +238,32 @@ def test_quantized_matmul_refuses_what_does_not_fit(change: Any, replaced: dict[
         run("quantized_matmul", operands, [poisoned((4, 3), "int8")], {**attrs, **change})
 
 
+# Which operands are constant: a weight alone, all but the zero point of a dynamically quantised x, all but the weight.
+SOME = pytest.mark.parametrize("constant", [[1], [1, 2, 3, 5], [2, 3, 4, 5], [1, 2, 3, 4]])
+
+
+@SOME
+@pytest.mark.parametrize("groups", [0, 1, 3, 33])
+def test_any_operand_may_change_with_every_call(constant: list[int], groups: int) -> None:
+    """groups=0 is a matrix product."""
+    x, x_zero, w_zero = values((2, 5, 6, 33), "int8", 1), np.array(-7, "int8"), np.array(9, "int8")
+    scale = np.abs(values((33,), "float32", 3)) / np.float32(1000)
+    bias = values((33,), "int32", 4) // 2**16
+    if not groups:
+        y = values((33, 33), "int8", 2)
+        sums = product(centred(x, x_zero), centred(y, w_zero))
+        operands, attrs = [x, y, scale, bias, x_zero, w_zero], {"transpose_y": False}
+    else:
+        w = values((33, 33 // groups, 3, 3), "int8", 2)
+        window = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": groups}
+        sums = conv_sums(x, w, x_zero, w_zero, **window)
+        operands, attrs = [x, w, scale, bias, x_zero, w_zero], window
+    name = "quantized_conv" if groups else "quantized_matmul"
+    want = requantized(sums, scale, bias, "int8", 3.0, 11)
+    got = pieced(name, operands, {**attrs, "output_scale": 3.0, "output_zero": 11}, want.shape, "int8", constant)
+    assert same_bits(got, want)
+
+
 # ---- quantized_conv ----
 
 
@@ -265,6 +291,13 @@ def test_quantized_conv_sums_exactly(
             "quantized_conv", [image, weight, None, bias, zero_x, zero_w], window, want.shape, "int32", constant
         )
         assert same_bits(got, want)
+
+
+@pytest.mark.parametrize(("x", "out"), [((0, 5, 5, 3), (0, 3, 3, 4)), ((1, 2, 2, 3), (1, 0, 0, 4))])
+def test_quantized_conv_of_nothing(x: Any, out: Any) -> None:
+    window = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
+    operands = [np.ones(x, "int8"), np.ones((4, 3, 3, 3), "int8")]
+    assert pieced("quantized_conv", operands, window, out, "int32").size == 0
 
 
 @pytest.mark.parametrize("y_dtype", BYTES)

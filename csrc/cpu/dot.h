@@ -34,6 +34,7 @@ struct DotTile {
   const uint8_t* const* a;  // [num_segments][kTileRows]; of a depthwise tile [window][4 * quads] pixels
   int64_t num_segments;
   int64_t length;
+  bool has_slack;  // three bytes past each segment may be read, whatever they are
   const std::byte* panels;
   int64_t panel_bytes;
   // For each column, padded: what the sum begins with, what each unit of the row's sum takes away (or null), scale,

@@ -247,7 +247,7 @@ void tile(const DotTile& t, int first_panel) {
     const uint8_t* a[kRows];
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + m];
-    const int64_t whole = t.length & ~int64_t{3};
+    const int64_t whole = (t.has_slack ? t.length + 3 : t.length) & ~int64_t{3};
     for (int64_t l = 0; l < whole; l += 4) step([&](int m) HWY_ATTR { return broadcast(a[m] + l); });
     if (whole < t.length) step([&](int m) HWY_ATTR { return broadcast_part(a[m] + whole, t.length - whole); });
   }

@@ -9,6 +9,8 @@
 
 namespace hexane::cpu {
 
+inline constexpr int64_t kSlack = 8;  // bytes behind copied rows, for DotTile::has_slack
+
 struct QuantizedAttrs {
   double output_scale;
   int64_t output_zero;

@@ -209,7 +209,7 @@ int64_t zero_bytes(const QuantizedConvState& s) { return s.depthwise ? ceil_div(
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<QuantizedConvState>();
-  return 8 * (table_items(s) + tile_items(s)) + zero_bytes(s) + (s.depthwise ? 0 : s.num_copies * s.row_bytes);
+  return 8 * (table_items(s) + tile_items(s)) + zero_bytes(s) + (s.depthwise ? 0 : s.num_copies * s.row_bytes + kSlack);
 }
 
 // Packed weights, then what columns need, where they depend on the call.
@@ -311,6 +311,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.a = pointers;
   tile.num_segments = s.num_segments;
   tile.length = s.length;
+  tile.has_slack = !s.in_place;
   tile.panel_bytes = s.panel_bytes;
   tile.output = &s.q.output;
   tile.num_columns = s.depthwise ? channels.end : s.group_out;

@@ -108,7 +108,7 @@ int64_t cost(const Call& call) {
 // Rows of x with their signs flipped.
 int64_t scratch(const Call& call) {
   const auto& s = call.state<QuantizedMatmulState>();
-  return s.q.flip_x ? s.chunk_rows * s.k : 0;
+  return s.q.flip_x ? s.chunk_rows * s.k + kSlack : 0;
 }
 
 // Packed y, then what columns need, where they depend on the call.
@@ -149,6 +149,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.a = rows;
   tile.num_segments = 1;
   tile.length = s.k;
+  tile.has_slack = s.q.flip_x;
   tile.panel_bytes = s.panel_bytes;
   tile.output = &s.q.output;
   tile.num_columns = s.n;

@@ -76,9 +76,10 @@ struct Columns {
   }
 };
 
-void tile_is_a_matrix_product(const DotOps& ops, int rows, int panels, int64_t segments, int64_t length, bool factor) {
+void tile_is_a_matrix_product(const DotOps& ops, int rows, int panels, int64_t segments, int64_t length, bool factor,
+                              bool slack) {
   const int64_t columns = panels * 16 - 5, segment_bytes = ceil_div(length, 4) * kDotBytes;
-  const std::vector<uint8_t> left = bytes<uint8_t>(rows * segments * length);
+  const std::vector<uint8_t> left = bytes<uint8_t>(rows * segments * length + 3);
   std::vector<int8_t> right(static_cast<size_t>(panels * segments * segment_bytes));
   const Columns column_data(columns);
   std::vector<int32_t> want(static_cast<size_t>(rows * columns)), got(want.size());
@@ -100,6 +101,7 @@ void tile_is_a_matrix_product(const DotOps& ops, int rows, int panels, int64_t s
   tile.a = a;
   tile.num_segments = segments;
   tile.length = length;
+  tile.has_slack = slack;
   tile.panels = reinterpret_cast<const std::byte*>(right.data());
   tile.panel_bytes = segments * segment_bytes;
   tile.rows = rows;
@@ -168,7 +170,7 @@ void check_all(const DotOps& ops) {
     for (int panels = 1; panels <= kTilePanels; ++panels)
       for (const int64_t length : {1, 3, 4, 7, 64, 131})
         for (const bool factor : {false, true})
-          tile_is_a_matrix_product(ops, rows, panels, 1 + length % 2, length, factor);
+          tile_is_a_matrix_product(ops, rows, panels, 1 + length % 2, length, factor, panels % 2);
   for (const int64_t channels : {1, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 96, 100, 131})
     for (const bool flip : {false, true})
       for (const int rows : {1, ops.depthwise_pixels})
