@@ -18,9 +18,9 @@
 #undef HEXANE_DOT_EXTENSION
 #if HWY_TARGET == HWY_AVX3
 #define HEXANE_DOT_EXTENSION ",avx512vnni"
-#elif HWY_TARGET == HWY_AVX2
+#elif HWY_TARGET == HWY_AVX2 && !HWY_COMPILER_CLANG
 #define HEXANE_DOT_EXTENSION ",avxvnni"
-#elif HWY_TARGET == HWY_NEON && defined(__GNUC__) && !defined(__clang__) && !defined(__ARM_FEATURE_DOTPROD)
+#elif HWY_TARGET == HWY_NEON && !HWY_COMPILER_CLANG && !defined(__ARM_FEATURE_DOTPROD)
 #define HEXANE_DOT_EXTENSION "arch=armv8.2-a+crypto+dotprod"
 #endif
 
@@ -28,7 +28,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE::plain {
 namespace {
 
-#if HWY_TARGET == HWY_NEON
+#if HWY_ARCH_ARM_A64
 
 constexpr bool kSignedLeft = true;
 HWY_INLINE VI dot(VI sums, VI left, VI right) {
