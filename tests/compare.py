@@ -22,7 +22,8 @@ def assert_close(got: Any, want: Array) -> None:
         np.testing.assert_array_equal(got[~finite], want[~finite])
         if finite.any():
             error = np.abs(got[finite].astype(np.float64) - want[finite].astype(np.float64)).max()
-            assert error <= RELATIVE[want.dtype.name] * np.abs(want[finite]).max(), f"error {error}"
+            smallest = float(np.finfo(want.dtype).smallest_subnormal)  # no rounding is finer
+            assert error <= max(RELATIVE[want.dtype.name] * np.abs(want[finite]).max(), smallest), f"error {error}"
     else:
         np.testing.assert_array_equal(got, want)
 

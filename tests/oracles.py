@@ -115,6 +115,7 @@ FLAWS = (
     Flaw("reference", lambda n: n.op == "conv_transpose" and empty(n), "refuses empty operands"),
     Flaw("reference", lambda n: n.op == "local_response_norm", "sums one channel too few"),
     Flaw("reference", lambda n: n.op == "lp_norm" and n.attrs["p"] % 2, "sums without the absolute values"),
+    Flaw("onnxruntime", lambda n: n.op == "lp_norm" and n.attrs["p"] > 2, "has the norms of 1 and 2 only"),
     Flaw("reference", lambda n: n.op == "one_hot" and n.types[0].dtype.kind == "bool", "has no OneHot of bool"),
     Flaw("reference", lambda n: n.op == "pad" and min((*n.attrs["begin"], *n.attrs["end"]), default=0) < 0,
          "refuses negative pads"),

@@ -42,3 +42,8 @@ def test_norms_of_nothing_are_nothing_without_a_warning(op: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3), (2, 5, 0)])
 def test_local_response_norm_takes_no_channels(shape: tuple[int, ...]) -> None:
     assert every_way("local_response_norm", np.zeros(shape, np.float32), size=3).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 5, 4), (1, 0, 5, 4)])
+def test_columns_of_no_images_are_none(shape: tuple[int, ...]) -> None:
+    assert every_way("im2col", np.zeros(shape, np.float32), kernel_sizes=(3, 2)).size == 0

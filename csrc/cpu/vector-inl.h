@@ -74,7 +74,7 @@ template <class T>
 HWY_INLINE void gather(const std::byte* from, int64_t stride, float* to, int64_t n) {
   const auto* dense = reinterpret_cast<const T*>(from);
   if (stride == sizeof(T)) return map(dense, to, n, [](V x) HWY_ATTR { return x; });
-  if (stride == 0) {
+  if (stride == 0 && n > 0) {
     const float value = hn::GetLane(load_part(dense, 1));
     for (int64_t i = 0; i < n; ++i) to[i] = value;
     return;

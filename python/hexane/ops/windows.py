@@ -208,7 +208,7 @@ def _im2col(x: Array, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad
     windows: Array = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
     windows = windows[(..., *(slice(None, None, s) for s in strides), *(slice(None, None, r) for r in dilations))]
     moved = np.moveaxis(windows, axes, range(-len(axes), 0))
-    return moved.reshape(x.shape[0], x.shape[1] * prod(kernel_sizes), -1)
+    return moved.reshape(x.shape[0], x.shape[1] * prod(kernel_sizes), prod(moved.shape[-len(axes) :]))
 
 
 def _col2im_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
