@@ -504,6 +504,12 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
     "widen": (widen, lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16")),
+    "widen_a_scatter_that_adds": (
+        widen,
+        lambda: hx.scatter_along_axis(
+            hx.input("x", (2, 3), "fp16"), np.array([[1, 1, 1]]), np.ones((1, 3), "e"), axis=1, mode="add"
+        ),
+    ),
     "widen_integers": (widen, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
 }  # fmt: skip
 

@@ -22,6 +22,8 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
+COMBINED = ("fp32", "int32", "int64")  # what scatters combine updates in; in fp16 they would round after each one
+
 Dtypes = tuple[str | None, ...]
 
 
@@ -29,27 +31,34 @@ def widen(graph: Graph) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
     Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
+    Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         op = OPS.get(node.op)
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
-        found = _wider(op.kernel, tuple(v and v.dtype.name for v in inputs), tuple(t.dtype.name for t in node.types))
+        combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
+        dtypes = tuple(v and v.dtype.name for v in inputs), tuple(t.dtype.name for t in node.types)
+        found = _wider(op.kernel, *dtypes, combines)
         return None if found is None else _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
 
     return graph.rewrite(change)
 
 
 @lru_cache(maxsize=4096)
-def _wider(kernel: str, inputs: Dtypes, outputs: Dtypes) -> tuple[str, str] | None:
+def _wider(kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool) -> tuple[str, str] | None:
     """A dtype among these and the wider one to put in its place, where that brings a kernel."""
-    if _core.has_kernel(kernel, inputs, outputs):
+
+    def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
+        return _core.has_kernel(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
+
+    if runs(inputs, outputs):
         return None
     for narrow in dict.fromkeys(chain(inputs, outputs)):
         for wide in WIDER.get(narrow or "", ()):
             swapped = [tuple(wide if d == narrow else d for d in side) for side in (inputs, outputs)]
-            if _core.has_kernel(kernel, *swapped):
+            if runs(*swapped):
                 return narrow or "", wide
     return None
 
