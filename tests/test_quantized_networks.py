@@ -1,4 +1,8 @@
-"""Quantised networks end to end: as near to onnxruntime without optimisations as its default mode is, and in integers."""
+"""Quantised networks end to end: in integers, and as near to onnxruntime without optimisations as its default mode is.
+
+Where a sum of floats falls between two steps of a grid, the order of the sum decides, and twenty layers make five steps of it: onnxruntime's own order
+is no nearer to ONNX than another. So a network may also be as far from onnxruntime as ONNX is when every op is computed exactly and rounded once.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 import hexane as hx
 from hexane.importers.onnx import import_onnx
 from hexane.pipeline import lower
+from hexane.reference import run_reference
 from hexane.targets import load_target
 from qdq import quantized_model
 
@@ -61,12 +66,16 @@ def test_a_quantised_network_is_as_near_as_onnxruntime(name: str, kind: str, wei
     floats = onnx.load(model_file(name))
     model = quantized_model(floats, random_feeds(floats, 1), kind, weights)
     net = hx.compile(model, threads=2)
-    feeds = random_feeds(floats, 2)
-    result = net(feeds)
-    got = list(result.values()) if isinstance(result, dict) else [result]
-    plain = onnxruntime_outputs(model, feeds, LEVELS.ORT_DISABLE_ALL)
-    default = onnxruntime_outputs(model, feeds, LEVELS.ORT_ENABLE_ALL)
-    assert steps_apart(got, plain) <= steps_apart(default, plain) + 1.001
+    graph = import_onnx(model)
+    for seed in (2, 3):
+        feeds = random_feeds(floats, seed)
+        result = net(feeds)
+        got = list(result.values()) if isinstance(result, dict) else [result]
+        exact = list(run_reference(graph, feeds).values())
+        plain = onnxruntime_outputs(model, feeds, LEVELS.ORT_DISABLE_ALL)
+        default = onnxruntime_outputs(model, feeds, LEVELS.ORT_ENABLE_ALL)
+        allowed = max(steps_apart(default, plain), steps_apart(exact, plain))
+        assert steps_apart(got, plain) <= allowed + 1.001, f"inputs of seed {seed}"
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
