@@ -8,6 +8,7 @@ import numpy as np
 from hexane.graph import Array
 
 RELATIVE = {"float32": 1e-5, "float64": 1e-13}  # of the largest magnitude of the reference
+TYPICAL = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-12}
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -26,6 +27,18 @@ def assert_close(got: Any, want: Array) -> None:
             assert error <= max(RELATIVE[want.dtype.name] * np.abs(want[finite]).max(), smallest), f"error {error}"
     else:
         np.testing.assert_array_equal(got, want)
+
+
+def assert_matches(found: Any, wanted: Any) -> None:
+    """Floats within TYPICAL of the largest value, for peers that round elsewhere than ONNX says; everything else exactly."""
+    wanted = np.asarray(wanted)
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    if wanted.dtype.kind != "f":
+        np.testing.assert_array_equal(found, wanted)
+        return
+    scale = max(np.abs(wanted[np.isfinite(wanted)]).max(initial=0), 1e-30)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TYPICAL[wanted.dtype.name] * scale)
 
 
 def assert_within_ulps(got: Any, want: Array, ulps: int) -> None:

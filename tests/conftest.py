@@ -5,7 +5,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
+
+from networks import small_networks
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
@@ -42,12 +45,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 @pytest.fixture(scope="session")
-def model_file(request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """model_file("resnet8") is the path of that ONNX file, built by gen.py on first use and kept under build/."""
+def model_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """model_file("resnet8") is the path of that ONNX file: a small network, or one that gen.py builds on first use, kept under build/."""
     folder: Path = request.config.getoption("--models")
     built = ROOT / "build" / "models"
+    small = small_networks()
 
     def find(name: str) -> Path:
+        if name in small:
+            path = tmp_path_factory.mktemp(name) / f"{name}.onnx"
+            onnx.save(small[name], path)
+            return path
         for path in (folder / f"{name}.onnx", built / f"{name}.onnx"):
             if path.exists():
                 return path

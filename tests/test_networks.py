@@ -9,8 +9,10 @@ import pytest
 
 import hexane as hx
 from compare import assert_close
+from networks import small_networks
 
 NETWORKS = (
+    *small_networks(),
     "autoencoder", "ds_cnn", "mobilenet_v1_025_96", "mobilenet_v2_035_96", "mobilenet_v2_100_224", "randwire",
     "resnet18_224", "resnet8", "resnet8_bn", "transformer", "unet_128", "yolo_160",
 )  # fmt: skip

@@ -18,11 +18,13 @@ from hexane.importers.onnx import import_onnx
 from hexane.pipeline import lower
 from hexane.reference import run_reference
 from hexane.targets import load_target
+from networks import small_networks
 from qdq import quantized_model
 
 Array = Any
 Find = Callable[[str], Path]
 NETWORKS = (
+    *small_networks(),
     "ds_cnn",
     "resnet8",
     "mobilenet_v2_035_96",

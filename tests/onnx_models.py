@@ -1,0 +1,70 @@
+"""ONNX models for tests: built node by node, and what onnxruntime and onnx make of them."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from hexane.graph import Graph
+from hexane.reference import run_reference
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+def value_info(name: str, array: Any) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str],
+    constants: Mapping[str, Any] | None = None,
+    opset: int = 17,
+    **parts: Any,
+) -> onnx.ModelProto:
+    """A model; inputs are value infos, or arrays of their shape and dtype."""
+    infos = [v if isinstance(v, onnx.ValueInfoProto) else value_info(k, v) for k, v in inputs.items()]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        infos,
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8, **parts)
+
+
+def run(graph: Graph, *arrays: Any) -> dict[str, Any]:
+    return run_reference(graph, dict(zip(graph.input_names(), arrays, strict=True)))
+
+
+def by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(feeds))
+
+
+def by_onnx(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    return ReferenceEvaluator(proto).run(None, dict(feeds))
+
+
+def rand(*shape: int, dtype: Any = np.float32, low: float = -2.0, high: float = 2.0) -> Any:
+    rng = np.random.default_rng(zlib.crc32(repr((shape, str(dtype))).encode()))
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def ints(*values: Any) -> Any:
+    return np.array(values, np.int64)
+
+
+def image(size: int = 7, channels: int = 3) -> Any:
+    return rand(2, channels, size, size + 1)
