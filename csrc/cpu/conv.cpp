@@ -84,12 +84,7 @@ Prepared prepare(const Call& call) {
   if (x.ring < 0 || (x.ring > 0 && x.ring < std::min(window, s.in_h)))
     fail(kName, "x: got a ring of ", x.ring, " rows, need the ", window, " of a window");
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
-  for (int e = 0; e < s.epilogue.num_extra; ++e) {
-    const Tensor& extra = call.inputs[s.epilogue.extra_operand[e]];
-    s.extra_n[e] = extra.strides[0];
-    s.extra_row[e] = extra.strides[1];
-    s.extra_pixel[e] = x.rank == 3 ? 0 : extra.strides[2];
-  }
+  s.extra.set(call, s.epilogue);
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
@@ -121,17 +116,7 @@ Prepared prepare(const Call& call) {
   return state;
 }
 
-void cuts(const Call& call, Cuts& cuts) {
-  const auto& s = call.state<ConvState>();
-  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
-  const bool channels_first =
-      by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
-  const int last = call.outputs[0].rank - 1;
-  if (s.batch > 1) cuts.add(0, s.batch);
-  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
-  if (s.out_h > 1) cuts.add(1, s.out_h);
-  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
-}
+void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<ConvState>(), call, cuts); }
 
 Range needs(const Call& call, int input, int axis, Range out) {
   const auto& s = call.state<ConvState>();
@@ -239,9 +224,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
     for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
     for (int e = 0; e < s.epilogue.num_extra; ++e) {
-      const std::byte* from = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
-                              ox * s.extra_pixel[e] + channel * item;
-      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra_pixel[e];
+      const std::byte* from = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel * item;
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra.pixel[e];
     }
   };
 

@@ -15,8 +15,20 @@ inline constexpr int64_t kMaxWindow = 1 << 24;  // of any stride, dilation, pad 
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
                          const char* what);
 
-// Throws Error unless channels are dense and all strides whole elements.
-void check_image(const char* kernel, const char* what, const Tensor& image);
+// Throws Error unless x, weight and output have rank 3 or 4, and the images dense channels and strides of whole
+// elements.
+void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output);
+
+// Strides in bytes of what an epilogue reads: images like the output.
+struct ExtraImages {
+  int64_t n[kMaxSlots], row[kMaxSlots], pixel[kMaxSlots];
+
+  void set(const Call& call, const ResolvedEpilogue& epilogue);
+  const std::byte* at(const Call& call, const ResolvedEpilogue& epilogue, int slot, int64_t n_at, int64_t y,
+                      int64_t x) const {
+    return call.inputs[epilogue.extra_operand[slot]].data + n_at * n[slot] + y * row[slot] + x * pixel[slot];
+  }
+};
 
 // The biases of every `width` channels, padded to panels.
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
@@ -39,11 +51,15 @@ struct ConvGeometry {
 // Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
 void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
 
+// By image, row of the output, and whole panels of channels: channels first where the weights are larger than the
+// image.
+void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts);
+
 // The input rows that a range of output rows needs.
 Range needed_rows(const ConvGeometry& g, Range out);
 
 struct ConvState : ConvGeometry {
-  int64_t extra_n[kMaxSlots], extra_row[kMaxSlots], extra_pixel[kMaxSlots];
+  ExtraImages extra;
   bool in_place;                     // rows are read where they lie
   int64_t pixel_floats, row_floats;  // of a row as it is read
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once

@@ -10,6 +10,17 @@ int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
   return room < 0 ? 0 : room / stride + 1;
 }
 
+// Throws Error unless channels are dense and all strides whole elements.
+void check_image(const char* kernel, const char* what, const Tensor& image) {
+  if (image.size() == 0) return;
+  const int last = image.rank - 1;
+  if (image.shape[last] > 1 && image.strides[last] != item_bytes(image))
+    fail(kernel, what, ": got a last stride of ", image.strides[last], " bytes, need ", item_bytes(image));
+  for (int axis = 0; axis < last; ++axis)
+    if (image.strides[axis] % item_bytes(image))
+      fail(kernel, what, ": got a stride of ", image.strides[axis], " bytes, need a multiple of ", item_bytes(image));
+}
+
 }  // namespace
 
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
@@ -20,14 +31,24 @@ int64_t window_attribute(const char* kernel, const IntList& list, int64_t index,
   return value;
 }
 
-void check_image(const char* kernel, const char* what, const Tensor& image) {
-  if (image.size() == 0) return;
-  const int last = image.rank - 1;
-  if (image.shape[last] > 1 && image.strides[last] != item_bytes(image))
-    fail(kernel, what, ": got a last stride of ", image.strides[last], " bytes, need ", item_bytes(image));
-  for (int axis = 0; axis < last; ++axis)
-    if (image.strides[axis] % item_bytes(image))
-      fail(kernel, what, ": got a stride of ", image.strides[axis], " bytes, need a multiple of ", item_bytes(image));
+void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output) {
+  check_operand(kernel, "x", x);
+  check_operand(kernel, "weight", weight);
+  check_written(kernel, "output", output);
+  if ((x.rank != 3 && x.rank != 4) || weight.rank != x.rank || output.rank != x.rank)
+    fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " -> ", output.rank,
+         ", need 4 (two spatial axes) or 3 (one)");
+  check_image(kernel, "x", x);
+  check_image(kernel, "output", output);
+}
+
+void ExtraImages::set(const Call& call, const ResolvedEpilogue& epilogue) {
+  for (int i = 0; i < epilogue.num_extra; ++i) {
+    const Tensor& image = call.inputs[epilogue.extra_operand[i]];
+    n[i] = image.strides[0];
+    row[i] = image.strides[1];
+    pixel[i] = image.rank == 3 ? 0 : image.strides[2];
+  }
 }
 
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to) {
@@ -42,13 +63,7 @@ void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const C
   const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
   Tensor whole = x;
   whole.ring = 0;
-  check_operand(kernel, "x", whole);
-  check_operand(kernel, "weight", w);
-  check_written(kernel, "output", out);
-  if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
-    fail(kernel, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
-  check_image(kernel, "x", x);
-  check_image(kernel, "output", out);
+  check_images(kernel, whole, w, out);
   const bool flat = x.rank == 3;
   const int64_t spatial = x.rank - 2;
   s.batch = x.shape[0];
@@ -90,6 +105,17 @@ void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const C
   s.out_row = out.strides[1];
   s.out_pixel = flat ? 0 : out.strides[2];
   s.padded = s.pad_top || pad_bottom || s.pad_left || pad_right;
+}
+
+void cut_image(const ConvGeometry& s, const Call& call, Cuts& cuts) {
+  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
+  const bool channels_first =
+      by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
+  const int last = call.outputs[0].rank - 1;
+  if (s.batch > 1) cuts.add(0, s.batch);
+  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
+  if (s.out_h > 1) cuts.add(1, s.out_h);
+  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
 }
 
 Range needed_rows(const ConvGeometry& g, Range out) {

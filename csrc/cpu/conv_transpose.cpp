@@ -50,7 +50,7 @@ struct State {
   Axis h, w;
   int64_t batch, in_c, out_c, groups, group_in, group_out;
   int64_t x_n, x_h, x_w, out_n, out_row, out_pixel;
-  int64_t extra_n[kMaxSlots], extra_row[kMaxSlots], extra_pixel[kMaxSlots];
+  ExtraImages extra;
   bool in_place;
   int64_t pixel_floats;
   int64_t chunk_rows;  // output rows whose input rows are converted at once
@@ -117,13 +117,7 @@ Prepared prepare(const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
-  check_operand(kName, "x", x);
-  check_operand(kName, "weight", w);
-  check_written(kName, "output", out);
-  if ((x.rank != 3 && x.rank != 4) || w.rank != x.rank || out.rank != x.rank)
-    fail(kName, "ranks: got ", x.rank, ", ", w.rank, " -> ", out.rank, ", need 4 (two spatial axes) or 3 (one)");
-  check_image(kName, "x", x);
-  check_image(kName, "output", out);
+  check_images(kName, x, w, out);
   const auto& attrs = call.attributes<ConvTransposeAttrs>();
   const bool flat = x.rank == 3;
   auto state = std::make_shared<State>();
@@ -149,12 +143,7 @@ Prepared prepare(const Call& call) {
   s.in_place = x.dtype == DType::kFp32;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
-  for (int e = 0; e < s.epilogue.num_extra; ++e) {
-    const Tensor& extra = call.inputs[s.epilogue.extra_operand[e]];
-    s.extra_n[e] = extra.strides[0];
-    s.extra_row[e] = extra.strides[1];
-    s.extra_pixel[e] = flat ? 0 : extra.strides[2];
-  }
+  s.extra.set(call, s.epilogue);
   const int64_t fit = kChunkBytes / std::max<int64_t>(s.w.in * s.in_c * 4, 1), reach = (s.h.kernel - 1) * s.h.dilation;
   s.chunk_rows = s.in_place ? std::max<int64_t>(s.h.out, 1)
                             : std::clamp<int64_t>((fit - 2) * s.h.stride - reach, 1, std::max<int64_t>(s.h.out, 1));
@@ -281,8 +270,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         const int64_t channel = g * s.group_out * item_bytes(out);
         t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel;
         for (int e = 0; e < s.epilogue.num_extra; ++e)
-          t.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
-                          ox * s.extra_pixel[e] + channel;
+          t.extra[e][i] = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel;
       }
     };
     tile.num_segments = static_cast<int64_t>(phase.taps.size());

@@ -21,7 +21,7 @@ constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
 struct QuantizedConvState : ConvGeometry {
   QuantizedState q;
-  int64_t extra_n[kMaxSlots], extra_row[kMaxSlots], extra_pixel[kMaxSlots];
+  ExtraImages extra;
   bool in_place;                             // rows are read where they lie
   int64_t pixel_bytes, row_bytes;            // of a row as it is read
   int64_t chunk_rows, num_rows, num_copies;  // as in conv.h
@@ -133,13 +133,7 @@ Prepared prepare(const Call& call) {
   set_geometry(kName, s, call, attrs.window);
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
   if (x.ring) fail(kName, "x: got a ring of ", x.ring, " rows, need all rows");
-  const ResolvedEpilogue& epilogue = s.q.output.epilogue;
-  for (int e = 0; e < epilogue.num_extra; ++e) {
-    const Tensor& extra = call.inputs[epilogue.extra_operand[e]];
-    s.extra_n[e] = extra.strides[0];
-    s.extra_row[e] = extra.strides[1];
-    s.extra_pixel[e] = x.rank == 3 ? 0 : extra.strides[2];
-  }
+  s.extra.set(call, s.q.output.epilogue);
   const int64_t width = s.depthwise ? s.out_c : s.group_out, num_panels = ceil_div(width, kPanelLanes);
   set_columns(kName, s.q, call, s.out_c, width);
   s.in_place = s.depthwise || (!s.padded && !s.q.flip_x);
@@ -171,17 +165,7 @@ Prepared prepare(const Call& call) {
   return state;
 }
 
-void cuts(const Call& call, Cuts& cuts) {
-  const auto& s = call.state<QuantizedConvState>();
-  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
-  const bool channels_first =
-      by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
-  const int last = call.outputs[0].rank - 1;
-  if (s.batch > 1) cuts.add(0, s.batch);
-  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
-  if (s.out_h > 1) cuts.add(1, s.out_h);
-  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
-}
+void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<QuantizedConvState>(), call, cuts); }
 
 Range needs(const Call& call, int input, int axis, Range out) {
   const auto& s = call.state<QuantizedConvState>();
@@ -320,9 +304,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
     for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
     for (int e = 0; e < epilogue.num_extra; ++e) {
-      const std::byte* from = call.inputs[epilogue.extra_operand[e]].data + n * s.extra_n[e] + oy * s.extra_row[e] +
-                              ox * s.extra_pixel[e] + channel * item;
-      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra_pixel[e];
+      const std::byte* from = s.extra.at(call, epilogue, e, n, oy, ox) + channel * item;
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra.pixel[e];
     }
   };
   if (s.depthwise) {
