@@ -1,6 +1,7 @@
 """Recognises GELU written out with erf."""
 
 import math
+from collections.abc import Callable
 
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, operands_with_scalar, scalar
@@ -13,32 +14,37 @@ def fuse_gelu(graph: Graph) -> Graph:
     In any order of the factors. The constants have to be those of GELU to 6 digits.
     """
 
+    return fuse_gated(graph, "gelu", _is_gate)
+
+
+def fuse_gated(graph: Graph, op: str, is_gate: Callable[[Node, Value], bool]) -> Graph:
+    """x * 0.5 * (1 + gate)  ->  op(x)   where is_gate(gate, x)."""
+
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = _argument(inputs) if node.op == "mul" else None
+        x = _gated(inputs, is_gate) if node.op == "mul" else None
         if x is None or x.type != node.types[0] or node.attrs["epilogue"]:
             return None
-        return apply(OPS["gelu"], [x], {}, node.sources)
+        return apply(OPS[op], [x], {}, node.sources)
 
     return graph.rewrite(change)
 
 
-def _argument(inputs: tuple[Value | None, ...]) -> Value | None:
-    """x, where the product of the inputs is x * 0.5 * (1 + erf(x / sqrt 2))."""
-    found = factors(inputs)
+def _gated(inputs: tuple[Value | None, ...], is_gate: Callable[[Node, Value], bool]) -> Value | None:
+    """x, where the product of the inputs is x * 0.5 * (1 + gate)."""
+    found = _factors(inputs)
     numbers = [f for f in found if isinstance(f, float)]
     values = [f for f in found if not isinstance(f, float)]
     if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
         return None
-    for x, gate in (values, values[::-1]):
-        node = made_by(gate, "add")
-        inner = operands_with_scalar(node, 1.0) if node is not None else None
-        erf = made_by(inner, "erf")
-        if erf is not None and _over_sqrt2(erf.inputs[0], x):
+    for x, factor in (values, values[::-1]):
+        node = made_by(factor, "add")
+        gate = None if node is None else operands_with_scalar(node, 1.0)
+        if gate is not None and is_gate(gate.node, x):
             return x
     return None
 
 
-def factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
+def _factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
     """The factors of a product, products that are factors taken apart (two levels deep)."""
     found: list[Value | float] = []
     for value in inputs:
@@ -49,8 +55,9 @@ def factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
     return found
 
 
-def _over_sqrt2(value: Value | None, x: Value) -> bool:
-    node = made_by(value, "real_div", "mul")
+def _is_gate(gate: Node, x: Value) -> bool:
+    """erf(x / sqrt 2)"""
+    node = made_by(gate.inputs[0], "real_div", "mul") if gate.op == "erf" else None
     if node is None:
         return False
     if node.op == "mul":

@@ -3,9 +3,8 @@
 import math
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, operands_with_scalar, scalar
-from hexane.ops import OPS, apply
-from hexane.passes.fuse_gelu import factors
+from hexane.match import made_by, scalar
+from hexane.passes.fuse_gelu import fuse_gated
 
 Polynomial = tuple[float, ...]  # coefficients by power, from 0
 
@@ -21,29 +20,13 @@ def fuse_gelu_tanh(graph: Graph) -> Graph:
     to 6 digits.
     """
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = _argument(inputs) if node.op == "mul" else None
-        if x is None or x.type != node.types[0] or node.attrs["epilogue"]:
-            return None
-        return apply(OPS["gelu_tanh"], [x], {}, node.sources)
-
-    return graph.rewrite(change)
+    return fuse_gated(graph, "gelu_tanh", _is_gate)
 
 
-def _argument(inputs: tuple[Value | None, ...]) -> Value | None:
-    """x, where the product of the inputs is x * 0.5 * (1 + tanh(..))."""
-    found = factors(inputs)
-    numbers = [f for f in found if isinstance(f, float)]
-    values = [f for f in found if not isinstance(f, float)]
-    if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
-        return None
-    for x, gate in (values, values[::-1]):
-        node = made_by(gate, "add")
-        tanh = None if node is None else made_by(operands_with_scalar(node, 1.0), "tanh")
-        terms = None if tanh is None else _polynomial(tanh.inputs[0], x)
-        if terms is not None and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(terms, _GELU, strict=True)):
-            return x
-    return None
+def _is_gate(gate: Node, x: Value) -> bool:
+    """tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))"""
+    terms = _polynomial(gate.inputs[0], x) if gate.op == "tanh" else None
+    return terms is not None and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(terms, _GELU, strict=True))
 
 
 def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomial | None:
