@@ -84,21 +84,10 @@ def trilu(b: Builder, n: OnnxNode) -> Result:
     return b.trilu(n.value(0), k=n.integer(1) if n.has(1) else 0, upper=bool(n.attrs["upper"]))
 
 
-def has_element(b: Builder, n: OnnxNode) -> Result:
-    """A tensor is there or it is not."""
-    return b.const(np.array(n.has(0)))
-
-
-def get_element(b: Builder, n: OnnxNode) -> Result:
-    return n.value(0)
-
-
 HANDLERS = {
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,
-    "OptionalGetElement": get_element,
-    "OptionalHasElement": has_element,
     "Range": arange,
     "Shape": shape,
     "Size": size,
