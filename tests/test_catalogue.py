@@ -12,8 +12,8 @@ import hexane as hx
 from cases import CASES, IDS, arrays, feeds, graph_of
 from compare import assert_close, assert_within_ulps
 from hexane import _core
-from hexane.build import stub
 from hexane.cli.ops_page import page
+from hexane.cli.stub import stub
 from hexane.emit.attrs import fields
 from hexane.ops import OPS, Op
 from hexane.passes.place import kernel_attrs
@@ -121,7 +121,9 @@ def test_the_stub_is_derived_from_the_records() -> None:
     squeezed = "".join(text.split())
     for function in stub().split("\n\n"):
         head = function.partition("->")[0]
-        assert "".join(head.split()).rstrip(",)") in squeezed.replace(",)", ")"), f"{head}: run python -m hexane.build"
+        assert "".join(head.split()).rstrip(",)") in squeezed.replace(",)", ")"), (
+            f"{head}: run python -m hexane.cli.stub"
+        )
 
 
 def test_the_page_of_ops_is_derived_from_the_records() -> None:

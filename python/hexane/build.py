@@ -1,11 +1,10 @@
 """Builds graphs from Python: tensors with NumPy's operators, and one function for each op of the catalogue.
 
-The functions derive from the records; `build.pyi` spells out their signatures (`python -m hexane.build` prints it).
+The functions derive from the records; `build.pyi` spells out their signatures.
 """
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -426,31 +425,6 @@ def _function(op: Op) -> Callable[..., Any]:
     return build
 
 
-_KINDS = {
-    "int": "int", "float": "float", "bool": "bool", "str": "str", "ints": "int | Sequence[int]",
-    "floats": "float | Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object",
-}  # fmt: skip
-
-
-def stub() -> str:
-    """The text of build.pyi's derived part: a typed function for each op."""
-    lines = []
-    for op in OPS.values():
-        parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
-        parts = [f"*{p.replace('*', '')} | Sequence[Operand]" if "*" in p else p for p in parts]
-        if op.attrs and not any("*" in n for n in op.inputs):
-            parts.append("*")
-        for name, attr in (op.attrs or {}).items():
-            parts.append(f"{name}: {_KINDS[attr.kind]}" + ("" if attr.default is REQUIRED else " = ..."))
-        several = len(op.outputs) > 1 or op.outputs[0].endswith("*")
-        result = "tuple[Tensor, ...]" if several else "Tensor"
-        lines.append(f'def {op.name}({", ".join(parts)}) -> {result}:\n    """{op.doc}"""\n')
-    return "\n".join(lines)
-
-
 FUNCTIONS = {name: _function(op) for name, op in OPS.items()}
 globals().update(FUNCTIONS)
 __all__ = ["Tensor", "const", "graph", "input", "param", "state", "stream", *FUNCTIONS]
-
-if __name__ == "__main__":
-    sys.stdout.write(stub())

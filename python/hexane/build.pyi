@@ -1,4 +1,4 @@
-# Signatures of hexane.build. The functions at the end are what `python -m hexane.build` prints; a test holds them equal.
+# Signatures of hexane.build. The functions at the end are what `python -m hexane.cli.stub` prints; a test holds them equal.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
