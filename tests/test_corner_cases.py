@@ -34,9 +34,18 @@ def test_the_mean_of_nothing_is_nan_without_a_warning() -> None:
     assert np.isnan(every_way("reduce_mean", np.zeros((3, 0), np.float32), axes=(1,))).all()
 
 
-@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "instance_norm"])
-def test_norms_of_nothing_are_nothing_without_a_warning(op: str) -> None:
-    assert every_way(op, np.zeros((2, 3, 0), np.float32)).shape == (2, 3, 0)
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("layer_norm", {}),
+        ("rms_norm", {}),
+        ("instance_norm", {}),
+        ("group_norm", {"num_groups": 3}),
+        ("mean_variance_norm", {"axes": (0, 2)}),
+    ],
+)
+def test_norms_of_nothing_are_nothing_without_a_warning(op: str, attrs: dict[str, object]) -> None:
+    assert every_way(op, np.zeros((2, 3, 0), np.float32), **attrs).shape == (2, 3, 0)
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3), (2, 5, 0)])

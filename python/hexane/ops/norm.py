@@ -48,9 +48,19 @@ def _norm_attrs(types: Any, attrs: Any) -> dict[str, Any]:
     return {"axes": _trailing(types[0].shape, attrs["axes"]), "epsilon": attrs["epsilon"]}
 
 
-def layer_norm(x: Array, gamma: Array | None, beta: Array | None, axes: tuple[int, ...], epsilon: float) -> Array:
+def _centred(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """x - mean, and the variance."""
     centred = x - mean(x, axes, True)
-    y = centred / np.sqrt(mean(np.square(centred), axes, True) + epsilon)
+    return centred, mean(np.square(centred), axes, True)
+
+
+def _normal(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    centred, variance = _centred(x, axes)
+    return centred / np.sqrt(variance + epsilon)
+
+
+def layer_norm(x: Array, gamma: Array | None, beta: Array | None, axes: tuple[int, ...], epsilon: float) -> Array:
+    y = _normal(x, axes, epsilon)
     return (y if gamma is None else y * gamma) + (0 if beta is None else beta)
 
 
@@ -83,8 +93,7 @@ def _batch_norm(
 def _instance_norm(x: Array, gamma: Array | None, beta: Array | None, epsilon: float, layout: str) -> Array:
     channel = 1 if layout == "nchw" else x.ndim - 1
     axes = tuple(i for i in range(1, x.ndim) if i != channel)
-    centred = x - mean(x, axes, True)
-    y = centred / np.sqrt(mean(np.square(centred), axes, True) + epsilon)
+    y = _normal(x, axes, epsilon)
     return y * _per_channel(gamma, x.ndim, channel, 1) + _per_channel(beta, x.ndim, channel, 0)
 
 
@@ -116,10 +125,14 @@ def _expand_group_norm(b: Any, x: Any, gamma: Any, beta: Any, num_groups: int, e
 
 
 def _group_norm(x: Array, gamma: Array | None, beta: Array | None, num_groups: int, epsilon: float) -> Array:
-    groups = np.split(x, num_groups, axis=1)
     axes = tuple(range(1, x.ndim))
-    normal = [(g - g.mean(axes, keepdims=True)) / np.sqrt(g.var(axes, keepdims=True) + epsilon) for g in groups]
+    normal = [_normal(group, axes, epsilon) for group in np.split(x, num_groups, axis=1)]
     return np.concatenate(normal, 1) * _per_channel(gamma, x.ndim, 1, 1) + _per_channel(beta, x.ndim, 1, 0)
+
+
+def _mean_variance_norm(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    centred, variance = _centred(x, axes)
+    return centred / (np.sqrt(variance) + epsilon)
 
 
 def _some_axes(types: Any, attrs: Any) -> dict[str, Any]:
@@ -215,7 +228,7 @@ OPS = (
         name="mean_variance_norm", doc="(x - mean) / (sqrt(variance) + epsilon) over axes.", inputs=("x",),
         attrs={"axes": integers((0, 2, 3)), "epsilon": number(1e-9)}, shape=same, dtype=floating,
         check=(finite("epsilon"),), canonical=_some_axes, expand=_expand_mean_variance_norm,
-        ref=lambda x, axes, epsilon: (x - np.mean(x, axes, keepdims=True)) / (np.std(x, axes, keepdims=True) + epsilon),
+        ref=_mean_variance_norm,
         onnx=("MeanVarianceNormalization",), cases=(Case(((2, 3, 4, 5),)), Case(((3, 4),), {"axes": (-1,)})),
     ),
 )  # fmt: skip
