@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
-from hexane.ops.compose import cast as cast
+from hexane.ops.compose import cast
 from hexane.ops.spec import broadcast
 
 

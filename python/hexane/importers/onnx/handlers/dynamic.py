@@ -6,8 +6,8 @@ import numpy as np
 
 from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
-from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
+from hexane.ops.compose import cast
 from hexane.ops.lengths import length_of
 
 # Translations that do not look at the extents of their inputs, or that know of lengths. The catalogue's ops that they are

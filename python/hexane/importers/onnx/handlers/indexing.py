@@ -3,8 +3,8 @@
 from hexane.dtypes import BOOL, FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.compose import cast
 
 
 def gather(b: Builder, n: OnnxNode) -> Result:

@@ -2,8 +2,8 @@
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.compose import cast
 from hexane.ops.spec import broadcast
 
 

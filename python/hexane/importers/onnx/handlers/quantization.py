@@ -11,11 +11,11 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Value, constant
-from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.handlers.windows import convolution_options
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.ops import OPS, apply
+from hexane.ops.compose import cast
 
 EXACT_TERMS = 256
 INT8, UINT8 = DTYPES["int8"], DTYPES["uint8"]

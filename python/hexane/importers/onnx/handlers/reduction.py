@@ -5,9 +5,9 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.handlers.arithmetic import cast
 from hexane.importers.onnx.handlers.movement import flatten_2d
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result, axis_of
+from hexane.ops.compose import cast
 
 _REDUCTIONS = {
     "ReduceL1": "reduce_l1_norm",

@@ -9,8 +9,8 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array, Value
-from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.compose import limited
 
 # Indices of the nearest elements.
 _NEAREST: dict[str, Callable[[Array], Array]] = {

@@ -4,9 +4,8 @@ import numpy as np
 
 from hexane.dtypes import INT64
 from hexane.errors import Error
-from hexane.importers.onnx.handlers.arithmetic import cast
-from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.ops.compose import cast, limited
 
 
 def reverse_sequence(b: Builder, n: OnnxNode) -> Result:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hexane.errors import Error
-from hexane.importers.onnx.handlers.constants import limited
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.ops.compose import limited
 
 
 def dft(b: Builder, n: OnnxNode) -> Result:
