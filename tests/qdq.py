@@ -10,7 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = Any
 FUSED = ("Relu", "Clip")  # what comes before these alone is not rounded
-CHANNELS = {"Conv": 0, "Gemm": 0, "MatMul": 1}  # the axis of a weight that has a scale for each index
+# The axis of a weight that has a scale for each index.
+CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
 
 
 def quantized_model(

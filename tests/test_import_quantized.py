@@ -191,6 +191,43 @@ def test_padding_of_a_quantised_convolution_is_a_real_zero(zero: Array) -> None:
     np.testing.assert_array_equal(hx.compile(proto)(feeds), peer(proto, feeds))
 
 
+GEOMETRIES: dict[str, dict[str, Any]] = {
+    "kernels_side_by_side": {"kernel_shape": [2, 2], "strides": [2, 2]},
+    "more_at_the_end": {"kernel_shape": [2, 3], "strides": [2, 3], "output_padding": [1, 2]},
+    "cut_off": {"kernel_shape": [3, 3], "strides": [3, 3], "pads": [1, 2, 2, 0]},
+    "overlap": {"kernel_shape": [4, 4], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "overlap_of_some": {"kernel_shape": [3, 5], "strides": [2, 3], "pads": [1, 0, 1, 4], "output_padding": [1, 0]},
+    "wide": {"kernel_shape": [5, 1], "strides": [1, 1], "pads": [4, 0, 0, 0]},
+    "gaps": {"kernel_shape": [2, 1], "strides": [3, 2]},
+    "one_axis": {"kernel_shape": [8], "strides": [4], "pads": [2, 2]},
+}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", [("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_a_transposed_convolution_of_integers(geometry: str, kind: tuple[str, str], groups: int) -> None:
+    """Weights of a scale for each channel of a group; steps so large that no sum is near a half."""
+    attrs = GEOMETRIES[geometry]
+    size = attrs["kernel_shape"]
+    feeds = {"x": integers(kind[0], 2, 4, *(4, 5)[: len(size)])}
+    nodes = [
+        node("DequantizeLinear", "x, xs, xz", "a"), node("DequantizeLinear", "w, ws, wz", "b", axis=1),
+        node("DequantizeLinear", "bias, bs", "c", axis=0),
+        node("ConvTranspose", "a, b, c", "d", group=groups, **attrs), node("Relu", "d", "e"),
+        node("QuantizeLinear", "e, ys, yz"),
+    ]  # fmt: skip
+    scales = np.float32([0.5, 2, 1])
+    constants = {
+        "xs": np.float32(0.5), "xz": integers(kind[0]), "w": integers(kind[1], 4, 3, *size), "ws": scales,
+        "wz": integers(kind[1], 3), "bias": rng.integers(-9999, 9999, 3 * groups).astype(np.int32),
+        "bs": np.tile(scales / 2, groups), "ys": np.float32(999), "yz": integers(kind[0]),
+    }  # fmt: skip
+    proto = model(nodes, feeds, constants)
+    assert ops(proto) <= {"quantized_conv", "slice_by_index"}
+    np.testing.assert_array_equal(hx.compile(proto)(feeds), peer(proto, feeds))
+
+
 @pytest.mark.parametrize("dim", ["rows", "inner", "columns"])
 def test_products_of_nothing(dim: str) -> None:
     m, k, n = (0 if dim == name else d for name, d in (("rows", 3), ("inner", 4), ("columns", 5)))

@@ -210,6 +210,28 @@ def qdq_conv(x: hx.Tensor, out: int = 4, bias: Any = None, **attrs: Any) -> hx.T
     return hx.conv(x, kernel(out, x.shape[1]), bias, pad=1, **attrs)
 
 
+def transposed_weights(
+    inner: int = 3, outer: int = 2, size: int = 2, axis: int = 1, zero: bool = False, dtype: str = "int8"
+) -> hx.Tensor:
+    """Quantised weights of a transposed convolution, a scale and zero point for each index of an axis."""
+    n = (inner, outer)[axis]
+    data = rng.integers(-128, 128, (inner, outer, size, size)) + (0 if dtype == "int8" else 128)
+    zeros = np.arange(7, 7 + n).astype(dtype) if zero else None
+    return hx.dequantize(hx.const(data.astype(dtype)), 2.0 ** np.arange(n, dtype="f"), zeros, axis=axis)
+
+
+def widened(x: hx.Tensor, weights: hx.Tensor | None = None, bias: Any = None, **attrs: Any) -> hx.Tensor:
+    return hx.conv_transpose(x, transposed_weights() if weights is None else weights, bias, **{"strides": 2, **attrs})
+
+
+def between_convolutions() -> hx.Tensor:
+    """A transposed convolution and another, joined, before a third."""
+    table = np.arange(256, dtype=np.uint8)[::-1].astype(np.int8)
+    first = hx.lookup(steps(hx.relu(widened(photo())), 64.0), table)
+    joined = hx.concat(first, steps(qdq_conv(real("r", (1, 2, 12, 10)), 2), 64.0), axis=1)
+    return steps(qdq_conv(hx.dequantize(joined, *grid(64.0))), 4096.0)
+
+
 def int_bias(scale: float, *numbers: int) -> hx.Tensor:
     return hx.dequantize(hx.const(np.array(numbers, np.int32)), np.float32(scale))
 
@@ -231,6 +253,10 @@ def dynamic(scale: hx.Tensor) -> hx.Tensor:
         hx.input("z", (), "uint8"), dtype="int32",
     )  # fmt: skip
     return hx.cast(product, dtype="fp32") * scale
+
+
+def cancelled(outputs: list[hx.Tensor]) -> list[hx.Tensor]:
+    return [hx.Tensor(port.value) for port in cancel(hx.graph(outputs)).outputs]
 
 
 def fold_qdq_of(outputs: hx.Tensor | list[hx.Tensor]) -> list[hx.Tensor]:
@@ -471,6 +497,30 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "fold_qdq_unsigned_weights": (
         fold_qdq, lambda: steps(hx.conv(photo(zero=None), kernel(4, 3, 0.5, 128, "uint8"), strides=2), 128.0)
     ),
+    "fold_qdq_conv_transpose": (
+        fold_qdq, lambda: steps(hx.relu(widened(photo(), bias=int_bias(0.5, 9, -300))), 64.0, -5)
+    ),
+    "fold_qdq_conv_transpose_that_overlaps": (
+        fold_qdq,
+        lambda: widened(
+            photo(channels=4), transposed_weights(4, 3, 3, zero=True), normal(6), pad=1, output_padding=(1, 0), groups=2
+        ),
+    ),
+    "fold_qdq_conv_transpose_channels_last": (
+        fold_qdq,
+        lambda: steps(
+            widened(real(shape=(2, 3, 4, 3)), transposed_weights(dtype="uint8", zero=True), layout="nhwc", strides=(3, 1)), 64.0
+        ),
+    ),
+    "fold_qdq_conv_transpose_shared": (
+        fold_qdq,
+        lambda: (lambda x, w: [steps(widened(x, w), 64.0), hx.exp(x), hx.relu(w), steps(widened(x, w) + 1.0, 64.0)])(
+            photo(), transposed_weights()
+        ),
+    ),
+    "fold_qdq_past_what_moves": (
+        fold_qdq, lambda: steps(hx.relu(hx.reshape(hx.relu6(real() @ columns()), shape=(6, 5))), 0.25)
+    ),
     "fold_qdq_matmul": (fold_qdq, lambda: steps(real() @ columns(), 256.0)),
     "fold_qdq_matmul_transposed": (
         fold_qdq, lambda: hx.matmul(real(), columns(5, 3, axis=0), transpose_x=True, transpose_y=True)
@@ -498,6 +548,11 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
                 hx.dequantize(steps(qdq_conv(photo()), 64.0), np.float32([1, 2, 3, 4]), axis=1)
             )
         ),
+    ),
+    "channels_last_of_a_transposed_product": (channels_last, lambda: cancelled(fold_qdq_of(between_convolutions()))),
+    "channels_last_after_a_transpose": (
+        channels_last,
+        lambda: conv(hx.pad(hx.transpose(hx.input("x", (1, 6, 5, 3)), perm=(0, 3, 1, 2)) * 2.0, begin=(0, 0, 1, 0), end=(0,) * 4), 4),
     ),
     "to_fp16_quantised": (
         to_fp16, lambda: fold_qdq_of([hx.relu(qdq_conv(photo(), bias=normal(4))) / 999.0, steps(hx.exp(block()), 0.1)])
@@ -721,6 +776,25 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     "a_convolution_of_a_scale_for_each_row": (
         fold_qdq, lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1))
     ),
+    "a_transposed_convolution_of_a_scale_for_each_row_of_weights": (
+        fold_qdq, lambda: steps(widened(photo(), transposed_weights(axis=0)))
+    ),
+    "a_transposed_convolution_of_a_scale_for_each_row": (
+        fold_qdq,
+        lambda: steps(widened(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1))),
+    ),
+    "a_transposed_convolution_of_weights_at_run_time": (
+        fold_qdq, lambda: steps(widened(photo(), hx.dequantize(integers("w", (3, 2, 2, 2)), np.float32(0.5))))
+    ),
+    "a_transposed_convolution_with_dilations": (fold_qdq, lambda: steps(widened(photo(), dilations=2))),
+    "a_transposed_convolution_of_16_bits": (
+        fold_qdq, lambda: widened(hx.dequantize(integers(shape=(1, 3, 6, 5), dtype="int16"), np.float32(0.5)))
+    ),
+    "a_transposed_convolution_whose_pad_is_wider_than_its_kernel": (fold_qdq, lambda: steps(widened(photo(), pad=(0, 0, 2, 1)))),
+    "a_transposed_convolution_of_mostly_zeros": (
+        fold_qdq, lambda: steps(widened(photo(), transposed_weights(size=1), strides=3))
+    ),
+    "a_transposed_convolution_of_floats_by_integers": (fold_qdq, lambda: steps(widened(image()))),
     "a_product_whose_weights_have_a_scale_for_each_row": (fold_qdq, lambda: real() @ columns(axis=0)),
     "a_sum_that_is_quantised_to_16_bits": (fold_qdq, lambda: steps(real("a") + real("b"), dtype="int16")),
     "a_product_in_fp16": (

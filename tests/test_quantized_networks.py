@@ -34,7 +34,7 @@ NETWORKS = (
     "unet_128",
     "randwire",
 )
-FLOAT = {"conv", "matmul"}
+FLOAT = {"conv", "conv_transpose", "matmul"}
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 

@@ -12,15 +12,22 @@ def channels_last(graph: Graph) -> Graph:
     """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
     Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the
-    ports and before ops that need the model's own axis order.
+    ports and before ops that need the model's own axis order. What a transpose brought into channels-first order is there in
+    both: ops that compute every element alike follow its operand.
     """
     moved = _Moved()
     for node in graph.nodes:
         if not _move(node, moved):
             inputs = [None if v is None else moved.plain(v) for v in node.inputs]
-            moved.add(
-                node, make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values
-            )
+            values = make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values
+            moved.add(node, values)
+            # Of rank 3 it may exchange any two axes.
+            if (
+                node.op == "transpose"
+                and values[0].type.rank > 3
+                and node.attrs["perm"] == first_perm(values[0].type.rank)
+            ):
+                moved.add(node, (moved.plain(node.inputs[0]),), last=True)  # type: ignore[arg-type]
     return Graph(
         graph.inputs,
         tuple(p._replace(value=moved.plain(p.value)) for p in graph.outputs),
@@ -39,14 +46,16 @@ class _Moved:
     def add(self, node: Node, values: tuple[Value, ...], last: bool = False) -> None:
         (self._last if last else self._plain).update(zip(node.values, values, strict=True))
 
-    def is_last(self, value: Value | None) -> bool:
-        """Whether the value exists in its channels-last form only."""
-        return value is not None and value in self._last and value not in self._plain
+    def leads(self, node: Node, alike: bool) -> bool:
+        """Whether an operand exists in its channels-last form only; where that is as good as the other, whether all exist in it."""
+        computed = [v for v in node.inputs if v is not None and v.node.op != "const"]
+        if any(v in self._last and v not in self._plain for v in computed):
+            return True
+        return alike and bool(computed) and all(v in self._last for v in computed)
 
     def plain(self, value: Value) -> Value:
         if value not in self._plain:
-            rank = value.type.rank
-            self._plain[value] = transposed(self._last[value], (0, rank - 1, *range(1, rank - 1)), value.node.sources)
+            self._plain[value] = transposed(self._last[value], first_perm(value.type.rank), value.node.sources)
         return self._plain[value]
 
     def last(self, value: Value) -> Value:
@@ -58,6 +67,11 @@ class _Moved:
 def last_perm(rank: int) -> tuple[int, ...]:
     """(0, 2, 3, 1): where each axis of the channels-last form comes from."""
     return (0, *range(2, rank), 1)
+
+
+def first_perm(rank: int) -> tuple[int, ...]:
+    """(0, 3, 1, 2): where each axis of the channels-first form comes from."""
+    return (0, rank - 1, *range(1, rank - 1))
 
 
 def _place(axis: int, rank: int) -> int:
@@ -79,7 +93,7 @@ def _move(node: Node, moved: _Moved) -> bool:
         moved.add(node, apply(op, inputs, {**node.attrs, "layout": "nhwc"}, node.sources), last=True)
         return True
     follow = _FOLLOW.get("reshape" if node.op == "reshape" else op.layout)
-    return follow is not None and any(map(moved.is_last, node.inputs)) and follow(node, moved)
+    return follow is not None and moved.leads(node, follow in _ALIKE) and follow(node, moved)
 
 
 def _elementwise(node: Node, moved: _Moved) -> bool:
@@ -174,3 +188,4 @@ _FOLLOW: dict[str, Callable[[Node, _Moved], bool]] = {
     "transpose": _transpose,
     "reshape": _reshape,
 }
+_ALIKE = (_elementwise, _first, _per_axis)

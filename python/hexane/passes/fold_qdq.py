@@ -11,6 +11,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.quant import BYTES
 from hexane.passes.fuse_epilogue import MAX_SLOTS, Slot, activation
+from hexane.passes.interleave import MOVES, convolution, interleaved
 from hexane.passes.quantized import Grid, Quantized, dequantized, grid, known
 
 PRODUCTS = ("quantized_conv", "quantized_matmul")
@@ -23,8 +24,9 @@ def fold_qdq(graph: Graph) -> Graph:
 
     Convolutions, matrix products and sums. Activations are 8-bit integers of one scale, weights also of one for each output
     channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its result has another
-    reader, a product gives fp32. An int32 product that is cast and scaled (dynamic quantisation) becomes one op, too. Every
-    dequantize that somebody still reads stays; those of constants are folded then.
+    reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride 1 whose channels are
+    neighbours of the result, unless that takes four times the products. An int32 product that is cast and scaled (dynamic
+    quantisation) becomes one op, too. Every dequantize that somebody still reads stays; those of constants are folded then.
     """
     return _stored(_products(graph))
 
@@ -38,6 +40,8 @@ def _products(graph: Graph) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in ("conv", "matmul") and not node.attrs["epilogue"]:
             return _product(node, inputs)
+        if node.op == "conv_transpose" and not node.attrs["epilogue"]:
+            return _transposed_product(node, inputs)
         if node.op == "mul" and not node.attrs["epilogue"]:
             for i in (0, 1):
                 if alone(node.inputs[i]):
@@ -77,6 +81,12 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
         left = apply(OPS["transpose"], [left], {"perm": swapped}, node.sources)[0]
     operands = [left, weight.value, scale, bias, x.zero, weight.zero]
     return apply(OPS[f"quantized_{node.op}"], operands, {**attrs, "dtype": FP32}, node.sources)
+
+
+def _transposed_product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    same = convolution(node, inputs)
+    product = None if same is None else _product(same, same.inputs)
+    return None if product is None else (interleaved(product[0], node),)
 
 
 def _bytes(x: Quantized) -> bool:
@@ -137,12 +147,22 @@ def _stored(graph: Graph) -> Graph:
             return None
         old, new = node.inputs[0], inputs[0]
         slots: list[Slot] = []
-        while old is not None and new is not None and counts[old] == 1 and (slot := activation(new.node)):
-            slots.insert(0, slot)
+        moves: list[Node] = []
+        while old is not None and new is not None and counts[old] == 1:
+            if slot := activation(new.node):
+                slots.insert(0, slot)
+            elif new.node.op in MOVES:
+                moves.insert(0, new.node)
+            else:
+                break
             old, new = old.node.inputs[0], new.node.inputs[0]
         if old is None or new is None or counts[old] != 1:
             return None
-        return _requantised(new.node, slots, to, node)
+        found = _requantised(new.node, slots, to, node)
+        if found is not None:
+            for move in moves:
+                found = apply(OPS[move.op], found, move.attrs, move.sources)
+        return found
 
     return graph.rewrite(change)
 
