@@ -56,3 +56,13 @@ def test_local_response_norm_takes_no_channels(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(0, 2, 5, 4), (1, 0, 5, 4)])
 def test_columns_of_no_images_are_none(shape: tuple[int, ...]) -> None:
     assert every_way("im2col", np.zeros(shape, np.float32), kernel_sizes=(3, 2)).size == 0
+
+
+def test_a_byte_without_axes_is_looked_up_in_a_table() -> None:
+    table = np.arange(256, dtype=np.uint8)[::-1]
+    for x in (np.uint8(3), np.int8(-3)):
+        want = 255 - int(x.astype(np.uint8))
+        graph = hx.lookup(hx.const(x), table), hx.lookup(hx.input("x", (), x.dtype), table)
+        got = hx.compile(hx.graph(list(graph)), threads=1)(x)
+        for a in got.values():
+            np.testing.assert_array_equal(a, np.uint8(want), strict=True)
