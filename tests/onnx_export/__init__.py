@@ -1,4 +1,4 @@
-"""Graphs as ONNX models, for the oracles: an op by the name its record gives, by forms.py, or by what it expands to.
+"""Graphs as ONNX models, for the oracles: an op by the name its record gives, by forms.py or quantized.py, or by what it expands to.
 
 What ONNX cannot say becomes an input of the model, whose contents are the reference's: everything around it is still compared.
 """
@@ -78,11 +78,12 @@ class Exporter:
         return [written] if isinstance(written, str) else written
 
     def form(self, node: Node, inputs: list[str]) -> str | list[str] | None:
-        from onnx_export.forms import FORMS
+        from onnx_export import forms, quantized
 
         op = OPS[node.op]
-        if node.op in FORMS:
-            return FORMS[node.op](self, node, *inputs)
+        form = forms.FORMS.get(node.op) or quantized.FORMS.get(node.op)
+        if form is not None:
+            return form(self, node, *inputs)
         if op.onnx:
             return self.emit(op.onnx[0], *inputs, **{k: plain(v) for k, v in node.attrs.items() if k != "epilogue"})
         if op.expand is None:

@@ -1,6 +1,5 @@
 """Convolutions with what stands beside them, pooling, resizing."""
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ def conv(g: RandomGraph) -> None:
     out = groups * g.pick((1, 2, 3, 5)) if groups > 1 else g.pick(DIMS)
     weight = g.weight((out, channels // groups, *kernel))
     bias = g.weight((out,)) if g.coin(0.4) else None
-    bound = g.top(x) * g.top(weight) * prod(weight.shape[1:])
     padded = x
     if g.coin(0.15):  # a pad for it to fold
         axes = range(1, len(x.shape) - 1) if last else range(2, len(x.shape))
@@ -37,13 +35,13 @@ def conv(g: RandomGraph) -> None:
     y = hx.conv(padded, weight, bias=bias, groups=groups, layout="nhwc" if last else "nchw", **attrs)
     while g.coin(0.4):  # a bias, a scale, a norm beside it
         y = per_channel(g, y, len(y.shape) - 1 if last else 1)
-    g.keep(y, bound)
+    g.keep(y)
     if g.coin(0.2) and x.shape == y.shape:
         g.keep(y + x)
 
 
 def per_channel(g: RandomGraph, y: hx.Tensor, axis: int) -> hx.Tensor:
-    which = g.pick(("add", "add", "sub", "mul") if g.kind == "exact" else ("add", "mul", "sub", "norm", "div"))
+    which = g.pick(("add", "add", "sub", "mul") if g.exact else ("add", "mul", "sub", "norm", "div"))
     c = (y.shape[axis],)
     if which == "norm":
         positive = g.weight(c, array=np.abs(g.values(c)) + np.array(0.5, g.values(()).dtype))
@@ -61,26 +59,30 @@ def conv_transpose(g: RandomGraph) -> None:
     groups = g.pick([1, 1, channels, *[n for n in (2, 3) if channels and channels % n == 0]]) or 1
     weight = g.weight((channels, g.pick((1, 2, 3, 5)), *kernel))
     attrs["output_padding"] = [g.integer(0, s) for s in attrs["strides"]]
-    bound = g.top(x) * g.top(weight) * prod(kernel) * max(channels, 1)
     bias = g.weight((weight.shape[1] * groups,)) if g.coin(0.4) else None
     y = hx.conv_transpose(x, weight, bias=bias, groups=groups, **attrs)
     while g.coin(0.4):
         y = per_channel(g, y, 1)
-    g.keep(y, bound)
+    g.keep(y)
 
 
 def pool_op(g: RandomGraph) -> None:
-    x = g.of_rank(3, 5)
+    x = spatial(g, 3, 5)
     kernel, attrs = window(g, x.shape[2:])
     attrs["ceil_mode"] = g.coin(0.3)
-    if g.kind == "exact" or g.coin():
+    if g.exact or x.dtype.kind != "float" or g.coin():
         g.keep(hx.max_pool(x, kernel_sizes=kernel, **attrs))
     else:
         g.keep(hx.avg_pool(x, kernel_sizes=kernel, exclude_padding=g.coin(), **attrs))
 
 
+def spatial(g: RandomGraph, low: int, high: int) -> hx.Tensor:
+    dtypes = {t.dtype.name for t in g.pool} & {g.dtype, "int8", "uint8"}
+    return g.tensor(lambda t: low <= len(t.shape) <= high, g.pick(sorted(dtypes)) if g.quantized and dtypes else "")
+
+
 def resize(g: RandomGraph) -> None:
-    x = g.of_rank(4, 4)
+    x = spatial(g, 4, 4)
     height, width = g.integer(1, 12), g.integer(1, 12)
     attrs: dict[str, Any] = {
         "height": height,
@@ -88,7 +90,7 @@ def resize(g: RandomGraph) -> None:
         "scale_h": x.shape[2] / height,
         "scale_w": x.shape[3] / width,
     }
-    if g.kind == "exact" or g.coin():
+    if g.exact or x.dtype.kind != "float" or g.coin():
         mode = g.pick(("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
         g.keep(hx.resize_nearest_neighbor(x, mode=mode, **attrs))
     else:

@@ -25,12 +25,12 @@ BINARY = {"exact": [n for n in _of_two if OPS[n].dtype is numeric and n not in R
 
 
 def names(table: dict[str, list[str]], g: RandomGraph) -> list[str]:
-    return table["exact" if g.kind == "exact" else "any"]
+    return table["exact" if g.exact else "any"]
 
 
 def within(g: RandomGraph, x: hx.Tensor, case: Case) -> hx.Tensor:
     """x brought to where the op is defined, and not too steep, by the bounds of its case's contents."""
-    if g.kind == "exact" or x.dtype.kind != "float" or case.low <= -2:
+    if g.exact or x.dtype.kind != "float" or case.low <= -2:
         return x
     return hx.clip(x, alpha=0.9 * case.low, beta=0.9 * case.high) if case.high < 2 else hx.abs(x) + (case.low + 0.25)
 
@@ -41,7 +41,7 @@ def unary(g: RandomGraph) -> None:
     attrs: dict[str, float] = {}
     if name == "clip":
         attrs = g.pick(CLIPS)
-    elif name == "linear_activation" and g.kind != "exact":
+    elif name == "linear_activation" and not g.exact:
         attrs = {"alpha": 0.5, "beta": -1.0}
     g.keep(FUNCTIONS[name](x, **attrs))
 
@@ -52,7 +52,7 @@ def other(g: RandomGraph, x: hx.Tensor) -> Any:
         case "t":
             return g.tensor(lambda t: broadcasts(t.shape, x.shape), x.dtype.name)
         case "s":
-            return float(g.integer(-2, 3)) if g.kind == "exact" else g.integer(-20, 21) / 10
+            return float(g.integer(-2, 3)) if g.exact else g.integer(-20, 21) / 10
         case draw:
             shape = tuple(d if g.coin(0.6) else 1 for d in x.shape)
             if draw == "f":
@@ -77,7 +77,7 @@ def binary(g: RandomGraph) -> None:
 def pattern(g: RandomGraph) -> None:
     """What passes look for."""
     x = g.tensor()
-    if g.kind == "exact":
+    if g.exact:
         return g.keep(hx.relu(x + g.tensor(lambda t: t.shape == x.shape)))
     match g.integer(0, 4):
         case 0:

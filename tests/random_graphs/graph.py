@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import log, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,28 +12,40 @@ from hexane.dtypes import dtype as dtype_of
 from hexane.graph import Array, Graph, Value
 from hexane.ops import evaluate
 from random_graphs.choices import Choices
+from random_graphs.exact import LIMIT, Span, span, spanned
 
 DIMS = (1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17)
 TINY = 2.0**-60  # below, what is relative to the largest magnitude meets denormals
 NOISE = 2.0**-22  # what a kernel may be off by, of the largest magnitude
 CONDITION = 5e-6  # of the largest magnitude: what that may grow to; half of compare.FP32_RELATIVE
-EXACT_LIMIT = 1 << 22  # integers up to here, and sums of their products, are exact in fp32
 
 
 class Unfit(Exception):
     """The step drawn cannot be taken: there is no such operand, or its result is out of range."""
 
 
+class Grid(NamedTuple):
+    """What the integers of a quantised tensor stand for: (q - zero) * scale, for the tensor or along an axis."""
+
+    scale: hx.Tensor
+    zero: hx.Tensor | None
+    axis: int = 0
+
+
 class RandomGraph:
-    """`kind`: "fp32", "fp16", or "exact": fp32 and integers that hold small integers only."""
+    """`kind`: "fp32", "fp16", "exact": fp32 and integers that hold small integers only, "quantized": fp32 and much of 8 bits, or
+    "quantized exact": the same with scales that are powers of two, so that nothing but `quantize` rounds."""
 
     def __init__(self, choices: Choices, kind: str, steps: int = 16, limit: int = 3000) -> None:
         self.choices = choices
         self.kind, self.num_steps, self.limit = kind, steps, limit
+        self.exact, self.quantized = kind.endswith("exact"), kind.startswith("quantized")
         self.dtype = "fp16" if kind == "fp16" else "fp32"
         self.feeds: dict[str, Array] = {}
         self.arrays: dict[Value, Array] = {}
         self.noisy: dict[Value, Array] = {}
+        self.spans: dict[Value, Span] = {}
+        self.grids: dict[Value, Grid] = {}
         self.pool: list[hx.Tensor] = []
         self.rng = np.random.default_rng(self.integer(0, 1 << 16))  # of contents, which hold no decisions
 
@@ -93,7 +105,7 @@ class RandomGraph:
         kind = dtype_of(dtype or self.dtype)
         if kind.kind == "bool":
             return np.asarray(self.rng.random(shape) < 0.5)
-        if self.kind == "exact" or kind.kind != "float":
+        if self.exact or kind.kind != "float":
             first = 0 if kind.kind == "uint" else -3
             return np.asarray(self.rng.integers(first, first + 7, shape)).astype(kind.numpy)
         return np.asarray(self.rng.uniform(low, high, shape)).astype(kind.numpy)
@@ -111,15 +123,15 @@ class RandomGraph:
 
     # ---- values ----
 
-    def input(self, shape: tuple[int, ...], dtype: str = "") -> hx.Tensor:
-        t = self._named_input(self.values(shape, dtype))
+    def input(self, shape: tuple[int, ...], dtype: str = "", array: Array | None = None) -> hx.Tensor:
+        t = self._named_input(self.values(shape, dtype) if array is None else array)
         self.pool.append(t)
         return t
 
     def weight(self, shape: tuple[int, ...], dtype: str = "", array: Array | None = None) -> hx.Tensor:
         """A constant, mostly; a param or an input now and then. Scaled so that products keep their size."""
         array = self.values(shape, dtype) if array is None else array
-        if array.dtype.kind == "f" and self.kind != "exact" and len(shape) > 1:
+        if array.dtype.kind == "f" and not self.exact and len(shape) > 1:
             array = (array / np.sqrt(max(1, prod(shape[1:])))).astype(array.dtype)
         return self.leaf(array)
 
@@ -140,21 +152,19 @@ class RandomGraph:
         self.arrays[t.value] = self.noisy[t.value] = array
         return t
 
-    def keep(self, result: hx.Tensor | Sequence[hx.Tensor], exact_bound: float = 0.0) -> None:
+    def keep(self, result: hx.Tensor | Sequence[hx.Tensor]) -> None:
         """Adds an op's results to the pool, if every value on the way to them is fit for comparing."""
         several = [result] if isinstance(result, hx.Tensor) else list(result)
         if any(t.type.size > self.limit or len(t.shape) > 6 for t in several):
-            raise Unfit
-        if self.kind == "exact" and exact_bound > EXACT_LIMIT:
             raise Unfit
         for t in several:
             self._evaluate(t.value)
         self.pool += several
 
-    def top(self, t: hx.Tensor) -> float:
-        """Its largest magnitude."""
+    def array(self, t: hx.Tensor) -> Array:
+        """Its contents; Unfit where they cannot be compared."""
         self._evaluate(t.value)
-        return float(np.abs(self.arrays[t.value].astype(np.float64)).max(initial=0))
+        return self.arrays[t.value]
 
     def _evaluate(self, value: Value) -> None:
         if value in self.arrays:
@@ -168,21 +178,34 @@ class RandomGraph:
             self.arrays[value] = self.noisy[value] = node.data
             return
         arrays = evaluate(node, [None if v is None else self.arrays[v] for v in node.inputs])
-        for array in arrays:
-            self._check_range(array)
-        if self.kind == "fp32":
+        if node.op != "cast":  # sums of integers become real numbers before they are scaled
+            for array in arrays:
+                self._check_range(array)
+        if self.exact:
+            self._check_span(value, arrays)
+        elif self.dtype == "fp32":
             self._check_condition(value, arrays)
         self.arrays.update(zip(node.values, arrays, strict=True))
 
     def _check_range(self, array: Array) -> None:
         if array.size and array.dtype.kind == "f":
             top = np.abs(array.astype(np.float64)).max()
-            if not top <= (EXACT_LIMIT if self.kind == "exact" else 200) or 0 < top < TINY:
+            if not top <= (LIMIT if self.exact else 200) or 0 < top < TINY:
                 raise Unfit
-            if self.kind == "exact" and (array != np.rint(array)).any():
-                raise Unfit
-        elif array.size and array.dtype.kind in "iu" and int(np.abs(array.astype(np.int64)).max()) > EXACT_LIMIT:
+        elif array.size and array.dtype.kind in "iu" and int(np.abs(array.astype(np.int64)).max()) > LIMIT:
             raise Unfit
+
+    def _check_span(self, value: Value, arrays: list[Array]) -> None:
+        """Nothing on the way to the results may round, whatever order terms are added in."""
+        for v in value.node.inputs:
+            if v is not None and v not in self.spans:
+                self.spans[v] = span(self.arrays[v])
+        spans = [None if v is None else self.spans[v] for v in value.node.inputs]
+        for result, array in zip(value.node.values, arrays, strict=True):
+            found = spanned(value.node, spans, array)
+            if found is None:
+                raise Unfit
+            self.spans[result] = found
 
     def _check_condition(self, value: Value, arrays: list[Array]) -> None:
         """The op on values that are off by NOISE has to give what is nearly the same."""

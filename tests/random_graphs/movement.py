@@ -5,7 +5,8 @@ from random_graphs.graph import RandomGraph
 
 
 def movable(g: RandomGraph, low: int = 1, high: int = 5) -> hx.Tensor:
-    dtype = g.pick((g.dtype, g.dtype, g.dtype, "int32", "bool", "int64"))
+    dtypes = (g.dtype, g.dtype, g.dtype, "int32", "bool", "int64")
+    dtype = g.pick(sorted({t.dtype.name for t in g.pool}) if g.quantized else dtypes)
     return g.tensor(lambda t: low <= len(t.shape) <= high, dtype)
 
 

@@ -22,8 +22,7 @@ def matmul(g: RandomGraph) -> None:
     result = hx.matmul(x, y, bias, transpose_x=tx, transpose_y=ty)
     while g.coin(0.3):
         result = per_channel(g, result, len(result.shape) - 1)
-    bound = g.top(x) * g.top(y) * k
-    g.keep(result, bound)
+    g.keep(result)
 
 
 def linear(g: RandomGraph) -> None:
@@ -32,12 +31,12 @@ def linear(g: RandomGraph) -> None:
     weight = g.weight((out, x.shape[-1]))
     y = hx.linear(x, weight, g.weight((out,)) if g.coin() else None)
     if g.coin(0.5):
-        y = g.pick((hx.relu,) if g.kind == "exact" else (hx.relu, hx.gelu, hx.tanh, hx.silu))(y)
-    g.keep(y, g.top(x) * g.top(weight) * x.shape[-1])
+        y = g.pick((hx.relu,) if g.exact else (hx.relu, hx.gelu, hx.tanh, hx.silu))(y)
+    g.keep(y)
 
 
 def attention(g: RandomGraph) -> None:
-    if g.kind == "exact":
+    if g.exact:
         raise Unfit
     q = g.of_rank(2, 4)
     k = g.tensor(
