@@ -73,7 +73,7 @@ UNARY: dict[str, tuple[Callable[[Array], Array], dict[str, float]]] = {
     "sigmoid_hard": (lambda x: np.clip(0.25 * x + 0.5, 0, 1), {"alpha": 0.25, "beta": 0.5}),
     "clip": (lambda x: np.clip(x, -1.5, 2), {"alpha": -1.5, "beta": 2.0}),
     "scaled_tanh": (lambda x: 1.5 * np.tanh(0.5 * x), {"alpha": 1.5, "beta": 0.5}),
-    "thresholded_relu": (lambda x: np.where(x <= 1, 0, x), {"alpha": 1.0}),
+    "thresholded_relu": (lambda x: np.where(x > 1, x, 0), {"alpha": 1.0}),
     "threshold": (lambda x: np.maximum(x, 1), {"alpha": 1.0}),
     "linear_activation": (lambda x: 2 * x + 0.5, {"alpha": 2.0, "beta": 0.5}),
 }

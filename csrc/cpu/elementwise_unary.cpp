@@ -58,7 +58,7 @@
   OP(sigmoid_hard, 85, 2, at_most(at_least(hn::MulAdd(alpha, x, beta), zero), one))                                    \
   OP(clip, 90, 2, at_most(at_least(x, alpha), beta))                                                                   \
   OP(scaled_tanh, 270, 2, hn::Mul(alpha, tanh(hn::Mul(beta, x))))                                                      \
-  OP(thresholded_relu, 90, 1, hn::IfThenElse(hn::Le(x, alpha), zero, x))                                               \
+  OP(thresholded_relu, 90, 1, hn::IfThenElseZero(hn::Gt(x, alpha), x))                                                 \
   OP(threshold, 85, 1, at_least(x, alpha))                                                                             \
   OP(linear_activation, 85, 2, hn::MulAdd(alpha, x, beta))
 
