@@ -1,6 +1,7 @@
 // What the elementwise kernel files share beside the loop.
 #pragma once
 
+#include <cmath>
 #include <string_view>
 
 #include "cpu/kernel.h"
@@ -19,6 +20,24 @@ struct RowFunctionEntry {
   std::string_view op;
   RowFunction function;
 };
+
+// With the sign of b, as in Python.
+template <class T>
+T modulo(T a, T b) {
+  const T rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(rest, b);
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+template <class T>
+T floor_divide(T a, T b) {
+  if (b == 0) return a / b;
+  const T rest = std::fmod(a, b);
+  const T quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0) ? T(1) : T(0));
+  const T floored = std::floor(quotient);
+  if (quotient == 0) return std::copysign(T(0), a / b);
+  return quotient - floored > T(0.5) ? floored + 1 : floored;
+}
 
 // Whether a piece of a call is all of it.
 inline bool covers(const Call& call, int axis, Range range) {

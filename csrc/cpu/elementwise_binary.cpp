@@ -31,22 +31,6 @@ HWY_INLINE V lanewise(V a, V b, F f) {
   return hn::Load(D(), x);
 }
 
-// With the sign of b, as in Python.
-float modulo(float a, float b) {
-  const float rest = std::fmod(a, b);
-  if (rest == 0) return std::copysign(rest, b);
-  return (rest < 0) != (b < 0) ? rest + b : rest;
-}
-
-float floor_divide(float a, float b) {
-  if (b == 0) return a / b;
-  const float rest = std::fmod(a, b);
-  const float quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0) ? 1.0f : 0.0f);
-  const float floored = std::floor(quotient);
-  if (quotient == 0) return std::copysign(0.0f, a / b);
-  return quotient - floored > 0.5f ? floored + 1 : floored;
-}
-
 // The exponents that networks use much are worth a path of their own.
 HWY_INLINE V power(V a, V b) {
   if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
@@ -66,8 +50,8 @@ HEXANE_BINARY_FUNCTOR(real_div, hn::Div(a, b))
 HEXANE_BINARY_FUNCTOR(maximum, if_numbers(a, b, hn::Max(a, b)))
 HEXANE_BINARY_FUNCTOR(minimum, if_numbers(a, b, hn::Min(a, b)))
 HEXANE_BINARY_FUNCTOR(prelu, hn::IfThenElse(hn::Lt(a, hn::Zero(D())), hn::Mul(a, b), a))
-HEXANE_BINARY_FUNCTOR(floor_div, lanewise(a, b, floor_divide))
-HEXANE_BINARY_FUNCTOR(mod, lanewise(a, b, modulo))
+HEXANE_BINARY_FUNCTOR(floor_div, lanewise(a, b, floor_divide<float>))
+HEXANE_BINARY_FUNCTOR(mod, lanewise(a, b, modulo<float>))
 HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return std::fmod(x, y); }))
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR

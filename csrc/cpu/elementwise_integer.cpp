@@ -1,16 +1,10 @@
 // What needs no vector code of its own: integer arithmetic, comparisons, logic and select. Integers wrap as in NumPy,
 // and a division by zero is 0.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <memory>
 #include <type_traits>
 
 #include "core/fp16.h"
-#include "cpu/elementwise.h"
-#include "cpu/loop.h"
-#include "cpu/operand.h"
+#include "cpu/elementwise_scalar.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -59,36 +53,38 @@ constexpr bool shifts(T by) {
 
 // ---- functors: the name of the kernel and a static apply ----
 
-#define HEXANE_BINARY(op, has_epilogue, expression) \
-  struct op##_op {                                  \
-    static constexpr const char* kName = #op;       \
-    static constexpr bool kEpilogue = has_epilogue; \
-    template <class T>                              \
-    static T apply(T a, T b) {                      \
-      return static_cast<T>(expression);            \
-    }                                               \
+#define HEXANE_BINARY(op, has_epilogue, picoseconds, expression) \
+  struct op##_op {                                               \
+    static constexpr const char* kName = #op;                    \
+    static constexpr bool kEpilogue = has_epilogue;              \
+    static constexpr int kPicoseconds = picoseconds;             \
+    template <class T>                                           \
+    static T apply(T a, T b) {                                   \
+      return static_cast<T>(expression);                         \
+    }                                                            \
   };
-HEXANE_BINARY(add, true, static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b))
-HEXANE_BINARY(sub, true, static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b))
-HEXANE_BINARY(mul, true, static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b))
-HEXANE_BINARY(real_div, true, divide(a, b))
-HEXANE_BINARY(floor_div, false, static_cast<Wrap<T>>(divide(a, b)) - rounds_away(a, b))
-HEXANE_BINARY(mod, false, remainder(a, b) + (rounds_away(a, b) ? b : 0))
-HEXANE_BINARY(fmod, false, remainder(a, b))
-HEXANE_BINARY(maximum, false, a < b ? b : a)
-HEXANE_BINARY(minimum, false, b < a ? b : a)
-HEXANE_BINARY(pow, false, power(a, b))
-HEXANE_BINARY(prelu, false, a < 0 ? static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b) : static_cast<Wrap<T>>(a))
-HEXANE_BINARY(bitwise_and, false, a& b)
-HEXANE_BINARY(bitwise_or, false, a | b)
-HEXANE_BINARY(bitwise_xor, false, a ^ b)
-HEXANE_BINARY(shift_left, false, shifts<T>(b) ? static_cast<Wrap<T>>(a) << b : 0)
-HEXANE_BINARY(shift_right, false, shifts<T>(b) ? a >> b : a < 0 ? T(-1) : 0)
+HEXANE_BINARY(add, true, 0, static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b))
+HEXANE_BINARY(sub, true, 0, static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b))
+HEXANE_BINARY(mul, true, 0, static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b))
+HEXANE_BINARY(real_div, true, 3000, divide(a, b))
+HEXANE_BINARY(floor_div, false, 3000, static_cast<Wrap<T>>(divide(a, b)) - rounds_away(a, b))
+HEXANE_BINARY(mod, false, 3000, remainder(a, b) + (rounds_away(a, b) ? b : 0))
+HEXANE_BINARY(fmod, false, 3000, remainder(a, b))
+HEXANE_BINARY(maximum, false, 0, a < b ? b : a)
+HEXANE_BINARY(minimum, false, 0, b < a ? b : a)
+HEXANE_BINARY(pow, false, 3000, power(a, b))
+HEXANE_BINARY(prelu, false, 0, a < 0 ? static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b) : static_cast<Wrap<T>>(a))
+HEXANE_BINARY(bitwise_and, false, 0, a& b)
+HEXANE_BINARY(bitwise_or, false, 0, a | b)
+HEXANE_BINARY(bitwise_xor, false, 0, a ^ b)
+HEXANE_BINARY(shift_left, false, 0, shifts<T>(b) ? static_cast<Wrap<T>>(a) << b : 0)
+HEXANE_BINARY(shift_right, false, 0, shifts<T>(b) ? a >> b : a < 0 ? T(-1) : 0)
 #undef HEXANE_BINARY
 
 #define HEXANE_COMPARISON(op, symbol)         \
   struct op##_op {                            \
     static constexpr const char* kName = #op; \
+    static constexpr int kPicoseconds = 0;    \
     template <class T>                        \
     static bool apply(T a, T b) {             \
       return a symbol b;                      \
@@ -104,14 +100,17 @@ HEXANE_COMPARISON(less_equal, <=)
 
 struct logical_and_op {
   static constexpr const char* kName = "logical_and";
+  static constexpr int kPicoseconds = 0;
   static bool apply(uint8_t a, uint8_t b) { return (a != 0) & (b != 0); }
 };
 struct logical_or_op {
   static constexpr const char* kName = "logical_or";
+  static constexpr int kPicoseconds = 0;
   static bool apply(uint8_t a, uint8_t b) { return (a | b) != 0; }
 };
 struct logical_xor_op {
   static constexpr const char* kName = "logical_xor";
+  static constexpr int kPicoseconds = 0;
   static bool apply(uint8_t a, uint8_t b) { return (a != 0) != (b != 0); }
 };
 
@@ -119,6 +118,7 @@ struct logical_xor_op {
 #define HEXANE_UNARY(op, num_attributes, expression)                       \
   struct op##_op {                                                         \
     static constexpr const char* kName = #op;                              \
+    static constexpr int kPicoseconds = 0;                                 \
     static constexpr int kNumAttributes = num_attributes;                  \
     template <class T>                                                     \
     static T apply(T x, [[maybe_unused]] T low, [[maybe_unused]] T high) { \
@@ -135,30 +135,6 @@ HEXANE_UNARY(logical_not, 0, x == 0)
 #undef HEXANE_UNARY
 
 // ---- rows ----
-
-template <class T>
-T& at(std::byte* from, int64_t stride, int64_t i) {
-  return *reinterpret_cast<T*>(from + i * stride);
-}
-
-// Constant strides, where they are what they mostly are, let the compiler vectorise.
-template <class Op, class T, class R>
-void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
-  const auto loop =
-      [ n, a = p[0], b = p[1], out = p[2] ](int64_t sa, int64_t sb, int64_t so) __attribute__((always_inline)) {
-    HEXANE_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i)
-      at<R>(out, so, i) = static_cast<R>(Op::apply(at<const T>(a, sa, i), at<const T>(b, sb, i)));
-  };
-  constexpr int64_t kIn = sizeof(T), kOut = sizeof(R);
-  const bool dense_left = strides[2] == kOut && strides[0] == kIn;
-  if (dense_left && strides[1] == kIn)
-    loop(kIn, kIn, kOut);
-  else if (dense_left && strides[1] == 0)
-    loop(kIn, 0, kOut);
-  else
-    loop(strides[0], strides[1], strides[2]);
-}
 
 // n fp16 values as fp32
 inline void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
@@ -183,27 +159,6 @@ void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, 
 }
 
 template <class T>
-struct UnaryState {
-  Loop whole;
-  T low;
-  T high;
-};
-
-template <class Op, class T>
-void unary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* opaque) {
-  const auto& state = *static_cast<const UnaryState<T>*>(opaque);
-  const auto loop = [ n, x = p[0], out = p[1], low = state.low, high = state.high ](int64_t si, int64_t so)
-      __attribute__((always_inline)) {
-    HEXANE_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) at<T>(out, so, i) = Op::apply(at<const T>(x, si, i), low, high);
-  };
-  if (strides[0] == sizeof(T) && strides[1] == sizeof(T))
-    loop(sizeof(T), sizeof(T));
-  else
-    loop(strides[0], strides[1]);
-}
-
-template <class T>
 void select_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
   const auto loop = [ n, condition = p[0], x = p[1], y = p[2], out = p[3] ](int64_t sc, int64_t sx, int64_t sy,
                                                                             int64_t so) __attribute__((always_inline)) {
@@ -224,111 +179,14 @@ void select_row(std::byte* const* p, const int64_t* strides, int64_t n, const vo
 
 // ---- kernels ----
 
-template <class Op, size_t kNumInputs>
-Prepared prepare_loop(const Call& call) {
-  check_broadcast(Op::kName, call, kNumInputs, kNumInputs);
-  return std::make_shared<Loop>(make_loop(call, kNumInputs, -1, {}));
-}
-
-// The attribute of their float kernels; integers have nothing to fuse.
-template <class Op>
-Prepared prepare_without_epilogue(const Call& call) {
-  if (const int64_t count = call.attributes<Epilogue>().count)
-    fail(Op::kName, "epilogue: got ", count, " slots, need 0 for integers");
-  return prepare_loop<Op, 2>(call);
-}
-
-template <Row row, size_t kNumInputs>
-void run_loop(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  if (covers(call, axis, range))
-    walk(call.state<Loop>(), call, row, nullptr);
-  else
-    walk(make_loop(call, kNumInputs, axis, range), call, row, nullptr);
-}
-
-// The bound as a T: the nearest inside it, the end of the range of T if it lies beyond or is NaN.
-template <class T>
-T integer_bound(double bound, bool low) {
-  const double rounded = low ? std::ceil(bound) : std::floor(bound);
-  const T smallest = std::numeric_limits<T>::min(), largest = std::numeric_limits<T>::max();
-  if (std::isnan(bound)) return low ? smallest : largest;
-  if (rounded <= static_cast<double>(smallest)) return smallest;
-  if (rounded >= static_cast<double>(largest)) return largest;
-  return static_cast<T>(rounded);
-}
-
-template <class Op, class T>
-Prepared prepare_unary(const Call& call) {
-  check_broadcast(Op::kName, call, 1, 1);
-  auto state = std::make_shared<UnaryState<T>>();
-  state->whole = make_loop(call, 1, -1, {});
-  if constexpr (Op::kNumAttributes == 2) {
-    const double* attributes = static_cast<const double*>(call.attrs);
-    state->low = integer_bound<T>(attributes[0], true);
-    state->high = integer_bound<T>(attributes[1], false);
-  }
-  return state;
-}
-
-template <class Op, class T>
-void run_unary(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  const auto& state = call.state<UnaryState<T>>();
-  if (covers(call, axis, range))
-    walk(state.whole, call, unary_row<Op, T>, &state);
-  else
-    walk(make_loop(call, 1, axis, range), call, unary_row<Op, T>, &state);
-}
-
 struct select_op {
   static constexpr const char* kName = "select";
+  static constexpr int kPicoseconds = 0;
 };
-
-// Of one core: most ops move bytes; divisions and powers have no vectors.
-template <class Op>
-int64_t integer_cost(const Call& call) {
-  constexpr bool kScalar = std::is_same_v<Op, real_div_op> || std::is_same_v<Op, floor_div_op> ||
-                           std::is_same_v<Op, mod_op> || std::is_same_v<Op, fmod_op> || std::is_same_v<Op, pow_op>;
-  return 20 + call.outputs[0].size() * (kScalar ? 3000 : 32 * item_bytes(call.inputs.back())) / 1000;
-}
-
-template <class Op, size_t kNumInputs, Row row>
-constexpr Kernel loop_kernel(const char* dtypes) {
-  return {Op::kName,      dtypes,          "ieee",           "",      0,       "strided", prepare_loop<Op, kNumInputs>,
-          cut_every_axis, broadcast_needs, integer_cost<Op>, nullptr, nullptr, nullptr,   run_loop<row, kNumInputs>};
-}
-
-template <class Op, class T>
-constexpr Kernel arithmetic(const char* dtypes) {
-  Kernel kernel = loop_kernel<Op, 2, binary_row<Op, T, T>>(dtypes);
-  if (Op::kEpilogue) {
-    kernel.attrs = "epilogue:E";
-    kernel.attrs_bytes = sizeof(Epilogue);
-    kernel.prepare = prepare_without_epilogue<Op>;
-  }
-  return kernel;
-}
 
 template <class Op, class T>
 constexpr Kernel comparison(const char* dtypes) {
   return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
-}
-
-template <class Op, class T>
-constexpr Kernel unary(const char* dtypes) {
-  return {Op::kName,
-          dtypes,
-          "ieee",
-          Op::kNumAttributes == 2 ? "alpha:f beta:f" : "",
-          8 * Op::kNumAttributes,
-          "strided",
-          prepare_unary<Op, T>,
-          cut_every_axis,
-          broadcast_needs,
-          integer_cost<Op>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_unary<Op, T>};
 }
 
 #define HEXANE_ARITHMETIC(op)                                                                                     \
@@ -337,7 +195,7 @@ constexpr Kernel unary(const char* dtypes) {
       arithmetic<op##_op, int32_t>("int32,int32->int32"), arithmetic<op##_op, uint32_t>("uint32,uint32->uint32"), \
       arithmetic<op##_op, int64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
 #define HEXANE_COMPARISON(op)                                                                                  \
-  comparison<op##_op, float>("fp32,fp32->bool"),                                                               \
+  comparison<op##_op, double>("fp64,fp64->bool"), comparison<op##_op, float>("fp32,fp32->bool"),               \
       loop_kernel<op##_op, 2, compare_halves_row<op##_op>>("fp16,fp16->bool"),                                 \
       comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),       \
       comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"),    \

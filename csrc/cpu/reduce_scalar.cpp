@@ -331,9 +331,10 @@ constexpr Kernel cumsum_kernel(const char* dtypes) {
 #define HEXANE_ARG_DTYPE(Op, T, name) \
   arg_kernel<Op, T, int32_t>(name "->int32"), arg_kernel<Op, T, int64_t>(name "->int64")
 #define HEXANE_ARG(Op)                                                                                           \
-  HEXANE_ARG_DTYPE(Op, float, "fp32"), HEXANE_ARG_DTYPE(Op, fp16, "fp16"), HEXANE_ARG_DTYPE(Op, int8_t, "int8"), \
-      HEXANE_ARG_DTYPE(Op, uint8_t, "uint8"), HEXANE_ARG_DTYPE(Op, int16_t, "int16"),                            \
-      HEXANE_ARG_DTYPE(Op, int32_t, "int32"), HEXANE_ARG_DTYPE(Op, int64_t, "int64")
+  HEXANE_ARG_DTYPE(Op, double, "fp64"), HEXANE_ARG_DTYPE(Op, float, "fp32"), HEXANE_ARG_DTYPE(Op, fp16, "fp16"), \
+      HEXANE_ARG_DTYPE(Op, int8_t, "int8"), HEXANE_ARG_DTYPE(Op, uint8_t, "uint8"),                              \
+      HEXANE_ARG_DTYPE(Op, int16_t, "int16"), HEXANE_ARG_DTYPE(Op, int32_t, "int32"),                            \
+      HEXANE_ARG_DTYPE(Op, int64_t, "int64")
 
 constexpr Kernel kTable[] = {
     HEXANE_REDUCE(reduce_sum),
@@ -343,6 +344,7 @@ constexpr Kernel kTable[] = {
     HEXANE_REDUCE(reduce_min),
     HEXANE_ARG(Largest),
     HEXANE_ARG(Smallest),
+    cumsum_kernel<double>("fp64->fp64"),
     cumsum_kernel<float>("fp32->fp32"),
     cumsum_kernel<fp16>("fp16->fp16"),
     cumsum_kernel<int8_t>("int8->int8"),

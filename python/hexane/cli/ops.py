@@ -73,7 +73,7 @@ def _plain(value: Any) -> Any:
 
 
 def _runs(op: Op) -> str:
-    if op.expand is not None:
+    if not op.kernel:
         return "expands into other ops"
     return "a view: no work at run time" if op.view else f"kernel {op.kernel}"
 

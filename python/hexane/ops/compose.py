@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import DType
+from hexane.dtypes import FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 
@@ -24,6 +24,11 @@ def lift(inputs: Sequence[Value | Array | float | None], sources: tuple[str, ...
 def cast(b: Any, x: Any, to: DType) -> Any:
     """x where it has the dtype already."""
     return x if x.dtype is to else b.cast(x, dtype=to)
+
+
+def wide(*values: Any) -> DType:
+    """What is computed in, where it may matter: fp32, or fp64 if one of the values has it."""
+    return FP64 if any(v is not None and v.dtype is FP64 for v in values) else FP32
 
 
 def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32
 from hexane.errors import Error
-from hexane.ops.compose import cast, limited, part
+from hexane.ops.compose import cast, limited, part, wide
 from hexane.ops.conv import spread, spread_pad
 from hexane.ops.spec import Case, Op, Shape, floating, integer, integers
 from hexane.ops.taps import (
@@ -66,28 +65,29 @@ def _expand_deform_conv(
 ) -> Any:  # fmt: skip
     batch, channels, *extents = x.shape
     kernel, outs = weight.shape[2:], offset.shape[2:]
+    kind = wide(x, weight, offset, bias, mask)
     taps, points, each = prod(kernel), prod(outs), channels // offset_groups
-    offsets = b.reshape(cast(b, offset, FP32), shape=(batch, offset_groups, taps, 2, points))
+    offsets = b.reshape(cast(b, offset, kind), shape=(batch, offset_groups, taps, 2, points))
     columns = []
     for g in range(offset_groups):
         axes = []
         for i, extent in enumerate(extents):
             moved = b.slice_by_index(offsets, begin=(0, g, 0, i, 0), end=(batch, g + 1, taps, i + 1, points))
             start = _tap_places(kernel, outs, i, strides[i], dilations[i], pad[2 * i])
-            at = b.add(b.reshape(moved, shape=(batch, taps * points)), b.const(start))
+            at = b.add(b.reshape(moved, shape=(batch, taps * points)), b.const(start.astype(kind.numpy)))
             axes.append(kept_inside(b, linear_taps(b, at), extent))
         piece = part(b, x, 1, g * each, (g + 1) * each)
-        found = b.transpose(interpolated(b, channels_behind(b, piece), axes, extents), perm=(0, 2, 1))
+        found = b.transpose(interpolated(b, channels_behind(b, piece, kind), axes, extents), perm=(0, 2, 1))
         if mask is not None:
             weights = part(b, mask, 1, g * taps, (g + 1) * taps)
-            found = b.mul(found, b.reshape(cast(b, weights, FP32), shape=(batch, 1, taps * points)))
+            found = b.mul(found, b.reshape(cast(b, weights, kind), shape=(batch, 1, taps * points)))
         columns.append(b.reshape(found, shape=(batch, each, taps, points)))
     inner = channels // groups * taps
     stacked = b.reshape(b.concat(*columns, axis=1), shape=(batch, groups, inner, points))
-    rows = b.reshape(cast(b, weight, FP32), shape=(groups, weight.shape[0] // groups, inner))
+    rows = b.reshape(cast(b, weight, kind), shape=(groups, weight.shape[0] // groups, inner))
     y = b.reshape(b.matmul(rows, stacked), shape=(batch, weight.shape[0], *outs))
     if bias is not None:
-        y = b.add(y, b.reshape(cast(b, bias, FP32), shape=(-1, 1, 1)))
+        y = b.add(y, b.reshape(cast(b, bias, kind), shape=(-1, 1, 1)))
     return cast(b, y, x.dtype)
 
 

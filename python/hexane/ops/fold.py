@@ -55,7 +55,7 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
     if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES:
         return None
     op = OPS[node.op]
-    if op.expand is not None:  # as it runs, and not by a ref that may go from element to element
+    if op.expand is not None and not op.kernel:  # as it runs, and not by a ref that may go from element to element
         made = op.expand(Builder(*node.sources), *node.inputs, **node.attrs)
         values = (made,) if isinstance(made, Value) else tuple(made)
         return values if all(v.node.op == "const" for v in values) else None

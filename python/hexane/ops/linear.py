@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL
 from hexane.errors import Error
+from hexane.ops.compose import part
 from hexane.ops.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
@@ -88,6 +89,21 @@ def _attention(
     return np.matmul(np.where(np.isnan(weights), 0, weights) if zero_hidden else weights, value)
 
 
+def _expand_attention(
+    b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, zero_hidden: bool
+) -> Any:
+    scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
+    hidden = b.const(np.array(-np.inf, scores.dtype.numpy))
+    if causal:
+        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, hidden)
+    if mask is not None:
+        scores = b.select(mask, scores, hidden) if mask.dtype is BOOL else b.add(scores, mask)
+    weights = b.softmax(scores, axis=-1)
+    if zero_hidden:
+        weights = b.select(b.equal(weights, weights), weights, b.const(np.array(0, weights.dtype.numpy)))
+    return b.matmul(weights, value)
+
+
 def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:
     if not x or x[-1] % 2 or cos != sin or broadcast(cos, (*x[:-1], x[-1] // 2)) != (*x[:-1], x[-1] // 2):
         raise Error(
@@ -101,6 +117,16 @@ def _halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
         return x[..., 0::2], x[..., 1::2]
     half = x.shape[-1] // 2
     return x[..., :half], x[..., half:]
+
+
+def _expand_rotary(b: Any, x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    half = x.shape[-1] // 2
+    pairs = (half, 2) if interleaved else (2, half)
+    deep = b.reshape(x, shape=(*x.shape[:-1], *pairs))
+    axis = len(x.shape) - (0 if interleaved else 1)
+    a, c = (b.reshape(part(b, deep, axis, i, i + 1), shape=(*x.shape[:-1], half)) for i in range(2))
+    first, second = b.sub(b.mul(a, cos), b.mul(c, sin)), b.add(b.mul(a, sin), b.mul(c, cos))
+    return b.reshape(b.stack(first, second, axis=axis), shape=x.shape)
 
 
 def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
@@ -133,7 +159,7 @@ OPS = (
         inputs=("query", "key", "value", "mask?"),
         attrs={"scale": number(0.0), "causal": flag(False), "zero_hidden": flag(False)},
         shape=_attention_shape, dtype=_attention_dtype, check=(finite("scale"),), canonical=_explicit_scale,
-        kernel="scaled_dot_product_attention", ref=_attention,
+        kernel="scaled_dot_product_attention", expand=_expand_attention, ref=_attention,
         cases=(
             Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
             Case(((2, 5, 8), (2, 5, 8), (2, 5, 8), (5, 5)), {"scale": 0.25, "causal": True}),
@@ -147,7 +173,7 @@ OPS = (
         name="rotary_embedding",
         doc="Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half.",
         inputs=("x", "cos", "sin"), attrs={"interleaved": flag(False)}, shape=_rotary_shape, dtype=floating,
-        kernel="rotary_embedding", ref=_rotary,
+        kernel="rotary_embedding", expand=_expand_rotary, ref=_rotary,
         cases=(
             Case(((2, 3, 5, 8), (5, 4), (5, 4))), Case(((2, 5, 8), (5, 4), (5, 4)), {"interleaved": True}),
             Case(((3, 74), (37,), (37,)), {"interleaved": True}), Case(((2, 3, 66), (2, 1, 33), (2, 1, 33))),

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32
 from hexane.errors import Error
-from hexane.ops.compose import cast
+from hexane.ops.compose import cast, wide
 from hexane.ops.reduce import in_range, mean, one_axis
 from hexane.ops.spec import (
     Attr,
@@ -161,12 +160,44 @@ def _lp_norm(x: Array, p: int, axis: int) -> Array:
     return np.divide(x, norm, out=np.zeros_like(x), where=norm != 0)
 
 
+def _expand_layer_norm(b: Any, x: Any, gamma: Any, beta: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    centred = b.sub(x, b.reduce_mean(x, axes=axes))
+    y = b.real_div(centred, b.sqrt(b.add(b.reduce_mean(b.square(centred), axes=axes), epsilon)))
+    y = y if gamma is None else b.mul(y, gamma)
+    return y if beta is None else b.add(y, beta)
+
+
+def _expand_rms_norm(b: Any, x: Any, gamma: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    y = b.real_div(x, b.sqrt(b.add(b.reduce_mean(b.square(x), axes=axes), epsilon)))
+    return y if gamma is None else b.mul(y, gamma)
+
+
+def _expand_batch_norm(
+    b: Any, x: Any, mean: Any, variance: Any, gamma: Any, beta: Any, epsilon: float, axis: int
+) -> Any:
+    def along(v: Any) -> Any:
+        return b.reshape(v, shape=(-1, *(1 for _ in x.shape[axis + 1 :])))
+
+    y = b.real_div(b.sub(x, along(mean)), b.sqrt(b.add(along(variance), epsilon)))
+    y = y if gamma is None else b.mul(y, along(gamma))
+    return y if beta is None else b.add(y, along(beta))
+
+
+def _expand_instance_norm(b: Any, x: Any, gamma: Any, beta: Any, epsilon: float, layout: str) -> Any:
+    last = layout == "nhwc"
+    axes = tuple(range(1, len(x.shape) - 1)) if last else tuple(range(2, len(x.shape)))
+    shape = (-1,) if last else (-1, *(1 for _ in axes))
+    y = _expand_layer_norm(b, x, None, None, axes, epsilon)
+    y = y if gamma is None else b.mul(y, b.reshape(gamma, shape=shape))
+    return y if beta is None else b.add(y, b.reshape(beta, shape=shape))
+
+
 def _expand_mean_variance_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
-    """In fp32: fp16 has no such epsilon."""
-    wide = cast(b, x, FP32)
-    spread = b.sub(wide, b.reduce_mean(wide, axes=axes))
+    """Not in fp16, which has no such epsilon."""
+    x, kind = cast(b, x, wide(x)), x.dtype
+    spread = b.sub(x, b.reduce_mean(x, axes=axes))
     deviation = b.sqrt(b.reduce_mean(b.square(spread), axes=axes))
-    return cast(b, b.real_div(spread, b.add(deviation, epsilon)), x.dtype)
+    return cast(b, b.real_div(spread, b.add(deviation, epsilon)), kind)
 
 
 _EPSILON: dict[str, Attr] = {"epsilon": number(1e-5)}
@@ -175,25 +206,26 @@ OPS = (
     Op(
         name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have.",
         inputs=("x", "gamma?", "beta?"), attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating,
-        check=(finite("epsilon"),), kernel="layer_norm", canonical=_norm_attrs, ref=layer_norm,
+        check=(finite("epsilon"),), kernel="layer_norm", expand=_expand_layer_norm, canonical=_norm_attrs, ref=layer_norm,
         cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})),
     ),
     Op(
         name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has.", inputs=("x", "gamma?"),
         attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating, check=(finite("epsilon"),),
-        kernel="rms_norm", canonical=_norm_attrs, ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
+        kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
     ),
     Op(
         name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`.",
         inputs=("x", "mean", "variance", "gamma?", "beta?"), attrs={**_EPSILON, "axis": integer(1)},
         shape=_channel_shape, dtype=floating, check=(finite("epsilon"), in_range), kernel="batch_norm",
-        canonical=one_axis, layout="axis", ref=_batch_norm,
+        expand=_expand_batch_norm, canonical=one_axis, layout="axis", ref=_batch_norm,
         cases=(Case(((2, 3, 5, 4), (3,), (3,), (3,), (3,)), low=0.1), Case(((2, 6), (6,), (6,)), low=0.1)),
     ),
     Op(
         name="instance_norm", doc="Normalises each channel of each item of x (N, C, spatial...) over its spatial axes; gamma and beta (C,).",
         inputs=("x", "gamma?", "beta?"), attrs={**_EPSILON, "layout": text("nchw", ("nchw", "nhwc"))},
-        shape=_channel_shape, dtype=floating, check=(finite("epsilon"),), kernel="instance_norm", layout="spatial",
+        shape=_channel_shape, dtype=floating, check=(finite("epsilon"),), kernel="instance_norm",
+        expand=_expand_instance_norm, layout="spatial",
         ref=_instance_norm, cases=(Case(((2, 3, 5, 4), (3,), (3,))),),
     ),
     Op(

@@ -116,6 +116,16 @@ def _log_softmax(x: Array, axis: int) -> Array:
     return x - top - np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True))
 
 
+def _expand_softmax(b: Any, x: Any, axis: int) -> Any:
+    e = b.exp(b.sub(x, b.reduce_max(x, axes=(axis,))))
+    return b.real_div(e, b.reduce_sum(e, axes=(axis,)))
+
+
+def _expand_log_softmax(b: Any, x: Any, axis: int) -> Any:
+    rest = b.sub(x, b.reduce_max(x, axes=(axis,)))
+    return b.sub(rest, b.log(b.reduce_sum(b.exp(rest), axes=(axis,))))
+
+
 def in_range(types: Any, attrs: Any) -> None:
     """`axis` is one of the first input's."""
     axis_index(attrs["axis"], types[0].rank)
@@ -197,13 +207,13 @@ OPS = (
     _arg("reduce_argmin", "The index of the first minimum along an axis.", np.argmin),
     Op(
         name="softmax", doc="e^x / sum(e^x) along an axis.", inputs=("x",), attrs={"axis": integer(-1)}, shape=same,
-        dtype=floating, check=(in_range,), kernel="softmax", canonical=one_axis, layout="axis", ref=softmax,
+        dtype=floating, check=(in_range,), kernel="softmax", expand=_expand_softmax, canonical=one_axis, layout="axis", ref=softmax,
         cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
     Op(
         name="log_softmax", doc="x - log(sum(e^x)) along an axis.", inputs=("x",), attrs={"axis": integer(-1)},
-        shape=same, dtype=floating, check=(in_range,), kernel="log_softmax", canonical=one_axis,
-        layout="axis", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
+        shape=same, dtype=floating, check=(in_range,), kernel="log_softmax", expand=_expand_log_softmax,
+        canonical=one_axis, layout="axis", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
     Op(
         name="cumsum", doc="The running sum along an axis; exclusive: without the element itself; reverse: from the end.", inputs=("x",),

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, INT32, INT64
+from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
-from hexane.ops.compose import cast, limited, part
+from hexane.ops.compose import cast, limited, part, wide
 from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, integer, integers, number, text
 from hexane.ops.taps import (
     Taps,
@@ -47,8 +47,8 @@ def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
 
 
 def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
-    extents, points = x.shape[2:], prod(grid.shape[1:-1])
-    flat_grid = b.reshape(cast(b, grid, FP32), shape=(x.shape[0], points, len(extents)))
+    extents, points, kind = x.shape[2:], prod(grid.shape[1:-1]), wide(x, grid)
+    flat_grid = b.reshape(cast(b, grid, kind), shape=(x.shape[0], points, len(extents)))
     taps = []
     for axis, extent in enumerate(extents):
         at = len(extents) - 1 - axis
@@ -58,7 +58,7 @@ def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str,
         else:
             place = b.mul(b.sub(b.mul(place, float(extent)), 1.0), 0.5)
         taps.append(_padded_taps(b, place, extent, mode, padding_mode, align_corners))
-    y = interpolated(b, channels_behind(b, x), taps, extents)
+    y = interpolated(b, channels_behind(b, x, kind), taps, extents)
     y = b.reshape(b.transpose(y, perm=(0, 2, 1)), shape=(*x.shape[:2], *grid.shape[1:-1]))
     return cast(b, y, x.dtype)
 
@@ -72,7 +72,7 @@ def _padded_taps(b: Any, at: Any, extent: int, mode: str, padding: str, corners:
     elif padding == "reflection":
         at = b.select(outside_of(b, at, low, high), reflected(b, at, low, high), at)
     if mode == "nearest":
-        taps = [(at, b.broadcast_to(b.const(np.array(1, np.float32)), shape=at.shape))]
+        taps = [(at, b.broadcast_to(b.const(np.array(1, at.dtype.numpy)), shape=at.shape))]
     else:
         taps = linear_taps(b, at) if mode == "bilinear" else cubic_taps(b, at)
     if padding == "zeros":
@@ -163,7 +163,8 @@ def _expand_roi_align(
     samples, outs = sampling_ratio, (output_height, output_width)
     half = coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
-    corners = b.mul(cast(b, rois, FP32), spatial_scale)
+    kind = wide(x, rois)
+    corners = b.mul(cast(b, rois, kind), spatial_scale)
     if half:
         corners = b.sub(corners, 0.5)
     axes = []
@@ -172,16 +173,16 @@ def _expand_roi_align(
         length = b.sub(end, begin)
         if not half:
             length = b.maximum(length, 1.0)
-        steps = (np.arange(out * samples, dtype=np.float32) // samples
-                 + (np.arange(out * samples, dtype=np.float32) % samples + np.float32(0.5)) / np.float32(samples))  # fmt: skip
+        places = np.arange(out * samples, dtype=kind.numpy)
+        steps = places // samples + (places % samples + kind.numpy.type(0.5)) / kind.numpy.type(samples)
         at = b.add(begin, b.mul(b.mul(length, 1 / out), b.const(steps)))
         outside = outside_of(b, at, -1.0, float(extent))
         low = linear_taps(b, clipped(b, at, extent))
-        nothing = b.const(np.array(0, np.float32))
+        nothing = b.const(np.array(0, kind.numpy))
         axes.append([(clipped(b, index, extent), b.select(outside, nothing, w)) for index, w in low])
     grid = (outs[0] * samples, outs[1] * samples)
     taps = [[(_over(b, v, grid, i), _over(b, w, grid, i)) for v, w in axis] for i, axis in enumerate(axes)]
-    flat = b.gather(channels_behind(b, x), cast(b, batch, INT64), axis=0)
+    flat = b.gather(channels_behind(b, x, kind), cast(b, batch, INT64), axis=0)
     bins = (count, outs[0], samples, outs[1], samples, channels)
     if mode == "avg":
         y = b.reduce_mean(b.reshape(interpolated(b, flat, taps, extents), shape=bins), axes=(2, 4), keep_dims=False)

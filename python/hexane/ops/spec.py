@@ -84,7 +84,8 @@ class Op:
     dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not take.
     check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
     canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side).
-    kernel: name of the CPU kernel; expand(b, *values, **attrs) instead writes it as other ops. view: the result is the first
+    kernel: name of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those
+    of dtypes that neither it nor a wider row of it takes. view: the result is the first
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs.
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.

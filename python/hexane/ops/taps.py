@@ -1,4 +1,4 @@
-"""What tensors are read by between their elements: along each axis a few elements and their weights, in fp32."""
+"""What tensors are read by between their elements: along each axis a few elements and their weights."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, INT64
+from hexane.dtypes import INT64, DType
 from hexane.ops.compose import cast
 
 Array = Any
 CUBIC = -0.75
-Taps = list[tuple[Any, Any]]  # (index of an element, its weight), both (batch, points) in fp32
+Taps = list[tuple[Any, Any]]  # (index of an element, its weight), both (batch, points) of floats
 Pairs = list[tuple[int, float]]  # the same of one point
 
 # ---- as other ops ----
@@ -27,9 +27,9 @@ def pick(b: Any, flat: Any, indices: Sequence[Any], extents: Sequence[int]) -> A
     return b.gather_nd(flat, b.expand_dims(at, axes=(-1,)), batch_dims=1)
 
 
-def channels_behind(b: Any, x: Any) -> Any:
-    """(batch, elements, channels) in fp32 of (batch, channels, extents...)."""
-    flat = b.reshape(cast(b, x, FP32), shape=(*x.shape[:2], prod(x.shape[2:])))
+def channels_behind(b: Any, x: Any, kind: DType) -> Any:
+    """(batch, elements, channels) in a dtype, of (batch, channels, extents...)."""
+    flat = b.reshape(cast(b, x, kind), shape=(*x.shape[:2], prod(x.shape[2:])))
     return b.transpose(flat, perm=(0, 2, 1))
 
 
@@ -72,9 +72,10 @@ def cubic_taps(b: Any, at: Any) -> Taps:
 
 def kept_inside(b: Any, taps: Taps, extent: int) -> Taps:
     """Taps beyond the edge weigh nothing."""
-    nothing, last = b.const(np.array(0, np.float32)), extent - 1.0
+    last = extent - 1.0
     result = []
     for index, weight in taps:
+        nothing = b.const(np.array(0, weight.dtype.numpy))
         inside = b.logical_and(b.greater_equal(index, 0.0), b.less_equal(index, last))
         result.append((clipped(b, index, extent), b.select(inside, weight, nothing)))
     return result

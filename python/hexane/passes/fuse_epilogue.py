@@ -1,11 +1,13 @@
 """Lets kernels finish the job: activations and residual adds are applied to accumulators before they are stored."""
 
+from hexane.dtypes import DTYPES
 from hexane.graph import Graph, Node, Value
 from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
 MAX_SLOTS = 4
+FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels with epilogues compute
 Slot = tuple[str, float, float, int]  # what is done, two numbers, and the operand of an add
 
 
@@ -43,7 +45,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
 def _takes(producer: Node, node: Node) -> bool:
     """Whether the producer can apply the node to its accumulator."""
     op = OPS.get(producer.op)
-    if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype.kind != "float":
+    if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype not in FUSED:
         return False
     slots: tuple[tuple[object, ...], ...] = producer.attrs["epilogue"]
     if len(slots) == MAX_SLOTS:

@@ -9,6 +9,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
+from hexane.passes.expand import expanded
 
 # Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
 WIDER: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,7 @@ def widen(graph: Graph) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
     Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
+    Where none does (fp64), the op is written as others if its record says how.
     Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
     """
 
@@ -39,11 +41,21 @@ def widen(graph: Graph) -> Graph:
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
         combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
-        dtypes = tuple(v and v.dtype.name for v in inputs), tuple(t.dtype.name for t in node.types)
-        found = _wider(op.kernel, *dtypes, combines)
-        return None if found is None else _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
+        found = _wider(op.kernel, *_dtypes(node), combines)
+        if found is not None:
+            return _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
+        return expanded(op, node, inputs, _runs) if op.expand is not None and not _runs(node) else None
 
     return graph.rewrite(change)
+
+
+def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
+    return tuple(v and v.dtype.name for v in node.inputs), tuple(t.dtype.name for t in node.types)
+
+
+def _runs(node: Node) -> bool:
+    """Whether a kernel takes the node as it is."""
+    return _core.has_kernel(OPS[node.op].kernel, *_dtypes(node))
 
 
 @lru_cache(maxsize=4096)
