@@ -97,6 +97,14 @@ def _real_div(x: Array, y: Array) -> Array:
     return quotient + ((quotient < 0) & (quotient * y != x))
 
 
+def _power(x: Array, y: Array) -> Array:
+    # NumPy takes the root of -infinity where y is one number.
+    found = np.power(x, y)
+    return (
+        np.where(np.isneginf(x) & (y == 0.5), np.inf, found).astype(found.dtype) if found.dtype.kind == "f" else found
+    )
+
+
 def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:
     return attrs["dtype"]
 
@@ -230,7 +238,7 @@ OPS = (
     _binary("fmod", "The remainder of x / y with the sign of x, broadcast.", np.fmod, low=0.5),
     _binary("maximum", "The larger of x and y, broadcast; NaN if either is.", np.maximum),
     _binary("minimum", "The smaller of x and y, broadcast; NaN if either is.", np.minimum),
-    _binary("pow", "x to the power y, broadcast.", np.power, low=0.1),
+    _binary("pow", "x to the power y, broadcast.", _power, low=0.1),
     _binary("prelu", "x where positive, else x * y, broadcast: slopes (C, 1, 1) for an image.", lambda x, y: np.where(x < 0, x * y, x), dtype=floating),
     _binary("equal", "x == y.", np.equal, dtype=compare, onnx=("Equal",)),
     _binary("not_equal", "x != y.", np.not_equal, dtype=compare),
