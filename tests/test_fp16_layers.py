@@ -4,6 +4,8 @@ of a product cancel, within what fp32 accumulators hold).
 `pytest tests/test_fp16_layers.py --seed N` runs the graphs of one seed again.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,14 @@ def test_a_mask_that_fp16_does_not_hold_still_masks(mask: float) -> None:
     net = hx.compile(scores(mask), dtype="fp16", threads=1)
     out = net(keep=np.array([True, False, True]), x=np.float32([1, 50, 1]))
     np.testing.assert_array_equal(out, np.float32([0.5, 0, 0.5]))
+
+
+@pytest.mark.parametrize("limit", [lambda x: hx.maximum(x, 1e-12), lambda x: hx.clip(x, alpha=1e-12)])
+def test_an_epsilon_that_fp16_does_not_hold_still_keeps_zeros_apart(limit: Callable[[hx.Tensor], hx.Tensor]) -> None:
+    x = hx.input("x", (2, 3))
+    net = hx.compile(x / limit(hx.reduce_l2_norm(x, axes=(1,))), dtype="fp16", threads=1)
+    out = net(np.float32([[0, 0, 0], [3, 0, 4]]))
+    np.testing.assert_allclose(out, np.float32([[0, 0, 0], [0.6, 0, 0.8]]), atol=1e-3)
 
 
 def test_infinities_and_nan_among_constants_stay_what_they_are() -> None:

@@ -6,6 +6,7 @@ from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, apply
 
+_LIMITS = ("clip", "threshold")  # their attributes are values they may return
 _WIDE = ("non_max_suppression", "one_hot", "random")  # their kernels only know fp32
 
 
@@ -13,7 +14,8 @@ def to_fp16(graph: Graph) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all fp32 values between become fp16, each
-    rounded once; constants beyond the range of fp16 become its largest number. Casts to fp32 that the model has become casts to fp16.
+    rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest. Casts to
+    fp32 that the model has become casts to fp16.
     """
     table: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -43,6 +45,8 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         # [0, 1) stays without its end, to which the last numbers below it are rounded.
         return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
     attrs = {k: FP16 if v is FP32 else v for k, v in node.attrs.items()}
+    if node.op in _LIMITS and single:
+        attrs |= {k: float(_half(np.asarray(v, np.float32))) for k, v in attrs.items() if isinstance(v, float)}
     return apply(OPS[node.op], inputs, attrs, node.sources)
 
 
@@ -62,9 +66,14 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 def _half(array: Array) -> Array:
-    """Rounded to fp16; finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN."""
-    top = float(np.finfo(np.float16).max)
-    return np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
+    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. What would vanish altogether stays:
+    an epsilon of 1e-12 keeps 0 from being divided by 0."""
+    limits = np.finfo(np.float16)
+    top = float(limits.max)
+    halves = np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
+    if array.any() and not halves.any():
+        return np.where(array == 0, halves, np.copysign(limits.smallest_subnormal, array)).astype(np.float16)
+    return halves
 
 
 def _cast(value: Value, kind: DType) -> Value:
