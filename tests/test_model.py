@@ -13,6 +13,8 @@ import pytest
 import hexane as hx
 from compare import assert_close
 from hexane.reference import run_reference
+from onnx_models import model as onnx_model
+from onnx_models import node
 
 RNG = np.random.default_rng(7)
 Array = np.ndarray[Any, Any]
@@ -173,6 +175,17 @@ def test_outputs_may_be_inputs_constants_views_and_twice_the_same() -> None:
     np.testing.assert_array_equal(out["y1"], np.maximum(array, 0))
     np.testing.assert_array_equal(out["y2"], np.maximum(array, 0))
     np.testing.assert_array_equal(out["flat"], np.maximum(array, 0).reshape(6))
+
+
+def test_an_output_may_have_the_name_of_an_input_which_bind_means(tmp_path: Path) -> None:
+    net = hx.compile(onnx_model([node("Neg", "x", "y")], {"x": normal(3)}, ["x", "y"]), threads=1)
+    net.save(tmp_path / "echo.hxp")
+    a, y = normal(3), np.empty(3, np.float32)
+    for form in (net, hx.load(tmp_path / "echo.hxp", threads=1)):
+        np.testing.assert_equal(form(a), {"x": a, "y": -a})
+        call = form.bind(x=a, y=y)
+        call()
+        np.testing.assert_equal(call.outputs, {"x": a, "y": -a})
 
 
 def test_in_place_results_do_not_overwrite_what_is_read_later() -> None:

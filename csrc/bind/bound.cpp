@@ -118,7 +118,9 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
   size_t given = 0;
   for (const bool written : {false, true})
     for (const Port& port : written ? program.outputs : program.inputs) {
-      PyObject* buffer = PyDict_GetItemWithError(buffers.ptr(), port.name.ptr());
+      // A name that an input has too means the input.
+      const bool named = !written || !inputs.contains(port.name);
+      PyObject* buffer = named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr;
       given += buffer != nullptr;
       if (!buffer && !written) fail(port.where, "got nothing, need a buffer");
       const py::array array = buffer ? bound_array(port, buffer, written) : port.allocate();

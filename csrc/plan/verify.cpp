@@ -150,18 +150,18 @@ void check_length(const Plan& plan, const char* section, size_t row, bool input)
 
 // Which spaces belong to input ports; every port space belongs to exactly one port, and the port's tensor fills it.
 std::vector<bool> check_ports(const Plan& plan) {
-  std::set<std::string_view> names;
   std::vector<bool> used(plan.spaces.size()), is_input(plan.spaces.size());
   for (const auto* section : {"inputs", "outputs"}) {
     const bool input = std::string_view(section) == "inputs";
     const auto ports = input ? plan.inputs : plan.outputs;
+    std::set<std::string_view> names;  // an output may be called as an input is: a model may give out what it takes
     for (size_t i = 0; i < ports.size(); ++i) {
       const PlanPort& port = ports[i];
       check_string(plan, section, i, "name", port.name);
       check_string(plan, section, i, "emitted_name", port.emitted_name);
       const std::string_view name = plan.string(port.name);
       if (name.empty() || !names.insert(name).second)
-        bad(section, i, "name: got '", name, "', need a name no other port has");
+        bad(section, i, "name: got '", name, "', need a name of its own among the ", section);
       if (port.reserved) bad(section, i, name, ": reserved: got ", port.reserved, ", need 0");
       if (port.tensor >= plan.tensors.size())
         bad(section, i, name, ": tensor: got ", port.tensor, ", need less than ", plan.tensors.size());

@@ -105,6 +105,7 @@ class Model:
     def bind(self, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
+        A name that an input and an output share means the input.
         Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. One
         whose extent depends on the data has the largest there may be; how much of it is valid is the output that its port calls
         `length` ("y.length"), and what lies behind that means nothing. Raises Error for a buffer that does not fit its port, a
