@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from compare import assert_matches
 from hexane.errors import Error
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
-from onnx_models import ints, model, node, rand, run
+from onnx_models import by_onnxruntime, ints, model, node, rand, run
 
 NEWEST = onnx.defs.onnx_opset_version()
 
@@ -173,6 +173,29 @@ def test_a_loop_of_known_length_is_unrolled(count: int, most: float, steps: int)
     found = run(import_onnx(proto), rand(3))
     assert_matches(found["y"], rand(3) * np.float32(0.5**steps))
     assert_matches(found["ys"], np.stack([rand(3) * np.float32(0.5 ** (i + 1)) for i in range(steps)]))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_computed_condition_selects_between_both_branches(sign: int) -> None:
+    then = helper.make_graph([node("Neg", "x", "t")], "then", [], [helper.make_empty_tensor_value_info("t")])
+    other = helper.make_graph([node("Exp", "x", "e")], "else", [], [helper.make_empty_tensor_value_info("e")])
+    nodes = [node("ReduceSum", "x", "s", keepdims=0), node("Greater", "s zero", "c"),
+             node("If", "c", "y", then_branch=then, else_branch=other)]  # fmt: skip
+    proto = model(nodes, {"x": rand(2, 3)}, ["y"], {"zero": np.float32(0)})
+    x = sign * np.abs(rand(2, 3))
+    assert_matches(run(import_onnx(proto), x)["y"], by_onnxruntime(proto, {"x": x})[0])
+
+
+def test_branches_of_two_shapes_need_a_condition_that_is_known():
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node("Flatten", "x", "t", axis=axis)], name, [], [helper.make_empty_tensor_value_info("t")]
+        )
+        for name, axis in (("then", 0), ("else", 1))
+    }
+    nodes = [node("ReduceSum", "x", "s", keepdims=0), node("Cast", "s", "c", to=9), node("If", "c", "y", **branches)]
+    with pytest.raises(Error, match=r"branches of fp32\[1, 6\] and fp32\[2, 3\] for a condition that is computed"):
+        import_onnx(model(nodes, {"x": rand(2, 3)}, ["y"]))
 
 
 def test_a_loop_whose_condition_is_computed_is_refused():

@@ -9,6 +9,7 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value, constant
+from hexane.importers.onnx.branches import choose
 from hexane.importers.onnx.handlers import HANDLERS
 from hexane.importers.onnx.handlers.dynamic import carrying, check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
@@ -135,7 +136,10 @@ class Translator:
         )
         results: Sequence[Item | None]
         if proto.op_type == "If":
-            results = self._branch(node, scope, opsets, outer, where)
+            branch = self._branch(node, scope, opsets, outer, where)
+            if branch is None:
+                return None
+            results = branch
         elif proto.op_type in ("Loop", "Scan"):
             unrolled = self._unrolled(node, scope, opsets, outer, where)
             if unrolled is None:
@@ -196,15 +200,35 @@ class Translator:
 
     def _branch(
         self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Item | None]:
-        """The branch that the condition, a constant, chooses."""
-        graph = node.attrs["then_branch" if node.scalar(0) else "else_branch"]
+    ) -> Sequence[Item | None] | None:
+        """The branch that the condition chooses: at import where it is a constant, else of both results of each output."""
+        condition = node.value(0)
+        if condition.type.size != 1:
+            raise Error(f"got a condition of {condition.type.size} elements, need 1")
+
+        def run(name: str) -> Sequence[Item | None] | None:
+            return self._inner(node.attrs[name], scope, opsets, outer, where)
+
+        if condition.node.op == "const":
+            return run("then_branch" if node.scalar(0) else "else_branch")
+        chosen, other = run("then_branch"), run("else_branch")
+        if chosen is None or other is None:
+            return None
+        return choose(Builder(where), condition, chosen, other)
+
+    def _inner(
+        self, graph: onnx.GraphProto, scope: Scope, opsets: Opsets, outer: Attributes, where: str
+    ) -> Sequence[Item | None] | None:
+        """The outputs of a branch; None where a node of it could not be translated."""
         if graph.input:
             raise Error("got a branch with inputs, need none")
         inner: Scope = {**scope, **self.initializers(graph)}
+        reported = len(self.problems)
         with self._inline("", len(graph.node)):
             own = {tensor.name for tensor in graph.initializer}
             self.nodes(graph.node, inner, opsets, own, outer, where + "/")
+        if len(self.problems) > reported:
+            return None
         for output in graph.output:
             if output.name not in inner:
                 raise Error(f"got the branch output {output.name!r}, which nothing defines")
