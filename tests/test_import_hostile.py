@@ -69,6 +69,12 @@ def test_a_path_that_cannot_be_read_is_refused(name, tmp_path):
         (tensor(data_type=TensorProto.COMPLEX64), "got COMPLEX64"),
         (tensor(name=""), "empty or there twice"),
         (TensorProto(name="w", data_type=1, dims=[16], float_data=[1.0]), "got 1 values in float_data, need 16"),
+        (
+            TensorProto(name="w", data_type=3, dims=[16], int32_data=[300] * 16),
+            "got the values 300 to 300 in int32_data, need -128 to 127",
+        ),
+        (TensorProto(name="w", data_type=2, dims=[16], int32_data=[-1] * 16), "need 0 to 255 for uint8"),
+        (TensorProto(name="w", data_type=10, dims=[16], int32_data=[1 << 16] * 16), "need 0 to 65535 for fp16"),
         (TensorProto(name="w", data_type=1, dims=[16], segment=TensorProto.Segment(begin=0, end=4)), "segments"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",

@@ -128,10 +128,22 @@ def _typed(tensor: TensorProto, size: int) -> Array:
     found, need = len(getattr(tensor, field)), -(-size // per_item)
     if found != need:
         raise Error(f"got {found} values in {field}, need {need}")
+    _check_range(tensor, field)
     try:
         return np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(tuple(tensor.dims))
     except (ValueError, TypeError, OverflowError) as error:
         raise Error(f"got data that does not convert: {error}") from None
+
+
+def _check_range(tensor: TensorProto, field: str) -> None:
+    """Small integers and the bits of 16-bit floats are kept in larger integers."""
+    kind = element_type(tensor.data_type)
+    if field not in ("int32_data", "uint64_data") or kind.bits not in (8, 16, 32) or kind.kind == "bool":
+        return
+    least, most = (-(1 << kind.bits - 1), 1 << kind.bits - 1) if kind.kind == "int" else (0, 1 << kind.bits)
+    data = getattr(tensor, field)
+    if data and not (least <= min(data) and max(data) < most):
+        raise Error(f"got the values {min(data)} to {max(data)} in {field}, need {least} to {most - 1} for {kind}")
 
 
 def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
