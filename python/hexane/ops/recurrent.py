@@ -22,8 +22,8 @@ Array = Any
 State = tuple[Any, ...]
 MAX_STEPS = 2048  # each is a handful of ops
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)),
-    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "sigmoid_hard": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+    "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)), "tanh": np.tanh,
 }  # fmt: skip
 LENGTHS, INITIAL = 4, 5  # which input they are
 PEEPHOLE = 7

@@ -1,7 +1,7 @@
 """Elementwise ops and matrix products."""
 
 from functools import reduce
-from math import isnan
+from math import isnan, prod
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
-from hexane.ops.compose import cast
+from hexane.ops.compose import cast, limited
 from hexane.ops.spec import broadcast
 
 
@@ -24,11 +24,22 @@ def matmul(b: Builder, n: OnnxNode) -> Result:
         x = b.reshape(x, shape=(1, *x.shape))
     if column:
         y = b.reshape(y, shape=(*y.shape, 1))
-    out: Value = b.matmul(x, y)
+    out = _product(b, x, y)
     if not row and not column:
         return out
     shape = out.shape[:-2] + (() if row else (out.shape[-2],)) + (() if column else (out.shape[-1],))
     return b.reshape(out, shape=shape)
+
+
+def _product(b: Builder, x: Value, y: Value) -> Value:
+    """x @ y, of integers as products and their sums."""
+    out: Value
+    if x.dtype.kind == "float":
+        out = b.matmul(x, y)
+        return out
+    limited(prod(broadcast(x.shape[:-2], y.shape[:-2])) * prod(x.shape[-2:]) * y.shape[-1], x.dtype.numpy)
+    out = b.reduce_sum(b.mul(b.expand_dims(x, axes=(-1,)), b.expand_dims(y, axes=(-3,))), axes=(-2,), keep_dims=False)
+    return out
 
 
 def gemm(b: Builder, n: OnnxNode) -> Result:
@@ -37,6 +48,8 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
     alpha, beta = n.attrs["alpha"], n.attrs["beta"]
     flags = {"transpose_x": bool(n.attrs["transA"]), "transpose_y": bool(n.attrs["transB"])}
+    if beta == 0:  # whatever C holds
+        bias = None
     if bias is not None and beta != 1:
         bias = b.mul(bias, beta)
     if bias is not None and alpha == 1 and len(bias.shape) <= 2 and bias.shape[:-1] in ((), (1,)):

@@ -66,8 +66,21 @@ def rms_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def group_normalization(b: Builder, n: OnnxNode) -> Result:
-    options = {"num_groups": n.attrs["num_groups"], "epsilon": n.attrs["epsilon"]}
-    return b.group_norm(n.value(0), n.value(1), n.value(2), **options)
+    """Scale and bias are one for each group before opset 21, for each channel since."""
+    x, groups = n.value(0), n.attrs["num_groups"]
+    scale, bias = (_spread(b, n.value(i), x, groups) if n.version < 21 else n.value(i) for i in (1, 2))
+    return b.group_norm(x, scale, bias, num_groups=groups, epsilon=n.attrs["epsilon"])
+
+
+def _spread(b: Builder, v: Value, x: Value, groups: int) -> Value:
+    """One number for each group as one for each channel."""
+    if groups < 1 or v.shape != (groups,) or len(x.shape) < 2 or x.shape[1] % groups:
+        raise Error(
+            f"got a scale or bias of shape {v.shape} for x {x.shape}, need one number for each of {groups} groups"
+        )
+    columns: Value = b.broadcast_to(b.reshape(v, shape=(groups, 1)), shape=(groups, x.shape[1] // groups))
+    result: Value = b.reshape(columns, shape=(x.shape[1],))
+    return result
 
 
 def local_response(b: Builder, n: OnnxNode) -> Result:

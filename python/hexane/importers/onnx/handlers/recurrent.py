@@ -3,16 +3,28 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+
+_NAMES = {"hardsigmoid": "sigmoid_hard"}
+_DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(0.5)}  # HardSigmoid's
+
+
+def _check_parameters(n: OnnxNode) -> None:
+    """Of HardSigmoid only, which Keras calls its recurrent activation, and none but the usual ones."""
+    for name, usual in _DEFAULTS.items():
+        given = n.attrs.get(name) or ()
+        if any(np.float32(v) != usual for v in given):
+            raise Error(f"{name}: got {given}, need none (or those of HardSigmoid, {usual})")
 
 
 def recurrent(op: str, num_inputs: int) -> Callable[[Builder, OnnxNode], Result]:
     def run(b: Builder, n: OnnxNode) -> Result:
         if n.attrs.get("input_forget", 0):
             raise Error("input_forget: got 1, need 0")
-        if n.attrs.get("activation_alpha") or n.attrs.get("activation_beta"):
-            raise Error("got activation_alpha or activation_beta, need activations without")
+        _check_parameters(n)
         weights = n.value(2)
         hidden = n.attrs.get("hidden_size")
         if hidden is not None and weights.shape[-1:] != (hidden,):
@@ -22,7 +34,7 @@ def recurrent(op: str, num_inputs: int) -> Callable[[Builder, OnnxNode], Result]
             names = ()
         options: dict[str, Any] = {
             "direction": n.attrs["direction"],
-            "activations": [name.lower() for name in names],
+            "activations": [_NAMES.get(name.lower(), name.lower()) for name in names],
             "clip": n.attrs.get("clip", 0.0),
             "batch_first": bool(n.attrs.get("layout", 0)),
         }

@@ -29,6 +29,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
     if not axes and n.attrs.get("noop_with_empty_axes", 0):
+        n.attrs.get("keepdims")  # there is none to keep
         if n.op not in _KEPT_BY_NO_AXES:
             raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")
         return x
@@ -41,6 +42,9 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
         return _reduce_nothing(b, n, x, options)
     if x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
         return cast(b, b.apply(_REDUCTIONS[n.op], cast(b, x, DTYPES["uint8"]), **options), BOOL)
+    if x.dtype.kind in ("int", "uint") and n.op == "ReduceMean":  # of integers, truncated
+        total = b.reduce_sum(x, **options)
+        return b.real_div(total, b.const(np.array(x.type.size // total.type.size, x.dtype.numpy)))
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceL1":
         return b.reduce_sum(b.abs(x) if x.dtype.kind == "int" else x, **options)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceSumSquare":
