@@ -167,6 +167,19 @@ def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | 
     raise Error(f"{old} to {new} mixes it with other axes")
 
 
+def _squeeze(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length, gone = _only(node, lengths), node.attrs["axes"]
+    if length.axis in gone:
+        raise Error(f"axis {length.axis} is to go, and may be empty")
+    return [Length(length.axis - sum(axis < length.axis for axis in gone), length.value)]
+
+
+def _expand_dims(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = _only(node, lengths)
+    kept = [axis for axis in range(node.types[0].rank) if axis not in node.attrs["axes"]]
+    return [Length(kept[length.axis], length.value)]
+
+
 def _slice(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     length = _only(node, lengths)
     assert node.inputs[0] is not None
@@ -252,7 +265,7 @@ def _matmul(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
 _RULES: Mapping[str, Rule] = {
     "concat": _concat,
     "cumsum": _beside("axis"),
-    "expand_dims": _reshape,
+    "expand_dims": _expand_dims,
     "flatten": _reshape,
     "gather": _gather,
     "gather_nd": _gather_nd,
@@ -267,7 +280,7 @@ _RULES: Mapping[str, Rule] = {
     "slice_by_index": _slice,
     "softmax": _beside("axis"),
     "split": _beside("axis"),
-    "squeeze": _reshape,
+    "squeeze": _squeeze,
     "topk": _beside("axis"),
     "transpose": _transpose,
     **dict.fromkeys(
