@@ -1,6 +1,7 @@
 """Gives every value a place: views and concatenation cost nothing where strides can say them, elementwise results
 overwrite an operand that nobody reads any more, outputs are computed where the user wants them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,8 +95,9 @@ class _Placer:
             if result not in self.home:
                 buffer = self._buffer("arena", result.type.bytes)
                 self.home[result] = View(buffer, 0, result.type, dense_strides(result.type))
+            times = Counter(node.inputs)
             for value, piece in self._pieces(node):
-                if self._embeds(node, value, piece):
+                if times[value] == 1 and self._embeds(node, value, piece):
                     self.home[value] = piece
 
     def _pieces(self, node: Node) -> list[tuple[Value, View]]:
@@ -115,7 +117,7 @@ class _Placer:
         maker = value.node
         if maker.op in (*LEAVES, "write_state") or OPS[maker.op].view or value in self.home or value in self.roots:
             return False
-        if sum(v == value for v in node.inputs) > 1 or not _accepts(_kernel(maker), piece):
+        if not _accepts(_kernel(maker), piece):
             return False
         return all(user is node or self._reads(user, piece) for user in self.users[value])
 
