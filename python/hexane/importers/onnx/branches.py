@@ -1,4 +1,5 @@
-"""If whose condition is computed at run time: both branches are, and the condition selects between their results."""
+"""If whose condition is computed at run time: both branches are, and the condition selects between their results. So an index
+that is out of range is an error in either."""
 
 from collections.abc import Sequence
 
