@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import evaluate
+from hexane.ops.quant import BYTES
 from onnx_export import export, feeds_of
 
 Arrays = dict[str, Array]
@@ -134,8 +135,12 @@ FLAWS = (
     Flaw("reference", lambda n: n.op == "gather_along_axis" and smaller(n), "wants indices as large as x"),
     Flaw("reference", lambda n: n.op == "gather_along_axis" and long(n), "chooses among as many as np.choose takes"),
     Flaw("reference", lambda n: n.op == "max_pool" and (n.attrs["ceil_mode"] or any(n.attrs["pad"])), "loses windows"),
+    Flaw("reference", lambda n: n.op == "max_pool" and dtype(n) in ("int8", "uint8"), "makes integers of NaN"),
     Flaw("reference", lambda n: n.op == "avg_pool" and n.attrs["ceil_mode"], "divides by the wrong count at the end"),
     Flaw("reference", lambda n: n.op == "flatten" and empty(n), "refuses empty tensors"),
+    Flaw("reference", lambda n: n.op in ("quantized_matmul", "quantized_conv") and n.types[0].dtype in BYTES,
+         "its QLinear ops move sums by the zero point before they round: other ties"),
+    Flaw("reference", lambda n: n.op == "log_softmax", "takes the logarithm of what may be 0"),
     Flaw("reference", lambda n: n.op == "softsign" and not n.types[0].shape, "gives what is no array"),
 )  # fmt: skip
 

@@ -57,7 +57,7 @@ NOT_IN_ONNX = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     only = metafunc.config.getoption("--seed")
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(100) if only is None else [only])
+        metafunc.parametrize("seed", range(75) if only is None else [only])
     elif "first" in metafunc.fixturenames:
         metafunc.parametrize("first", range(1000, 11000, 250) if only is None else [])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.dtypes import dtype as dtype_of
-from hexane.graph import Array, Graph, Value
+from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import evaluate
 from random_graphs.choices import Choices
 from random_graphs.exact import LIMIT, Span, span, spanned
@@ -18,6 +18,8 @@ DIMS = (1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17)
 TINY = 2.0**-60  # below, what is relative to the largest magnitude meets denormals
 NOISE = 2.0**-22  # what a kernel may be off by, of the largest magnitude
 CONDITION = 5e-6  # of the largest magnitude: what that may grow to; half of compare.FP32_RELATIVE
+
+STEPPED = ("quantize", "round", "floor", "ceil", "sign")
 
 
 class Unfit(Exception):
@@ -123,8 +125,11 @@ class RandomGraph:
 
     # ---- values ----
 
-    def input(self, shape: tuple[int, ...], dtype: str = "", array: Array | None = None) -> hx.Tensor:
-        t = self._named_input(self.values(shape, dtype) if array is None else array)
+    def input(self, shape: tuple[int, ...], dtype: str = "") -> hx.Tensor:
+        return self.input_of(self.values(shape, dtype))
+
+    def input_of(self, array: Array) -> hx.Tensor:
+        t = self._named_input(array)
         self.pool.append(t)
         return t
 
@@ -210,7 +215,8 @@ class RandomGraph:
     def _check_condition(self, value: Value, arrays: list[Array]) -> None:
         """The op on values that are off by NOISE has to give what is nearly the same."""
         node = value.node
-        noisy = evaluate(node, [None if v is None else self.noisy[v] for v in node.inputs])
+        inputs = [None if v is None else self.noisy[v] for v in node.inputs]
+        noisy = evaluate(node, inputs)
         for array, other in zip(arrays, noisy, strict=True):
             if array.dtype.kind != "f":
                 if not np.array_equal(array, other):
@@ -219,15 +225,34 @@ class RandomGraph:
                 top = np.abs(array.astype(np.float64)).max()
                 if np.abs(array.astype(np.float64) - other).max() > CONDITION * top:
                     raise Unfit
-        shaken = [
-            a + NOISE * np.abs(a).max(initial=0) * np.sign(self.rng.uniform(-1, 1, a.shape))
-            if a.dtype.kind == "f"
-            else a
-            for a in noisy
-        ]
+        if self.quantized:
+            self._check_ties(node, inputs, arrays)
+        shaken = [self._shaken(a, NOISE) for a in noisy]
         self.noisy.update(
             zip(node.values, [np.asarray(a).astype(b.dtype) for a, b in zip(shaken, arrays, strict=True)], strict=True)
         )
+
+    def _check_ties(self, node: Node, inputs: list[Array | None], arrays: list[Array]) -> None:
+        """Tensors that were quantised meet ties often: nothing may depend on which way they go."""
+        if node.op in STEPPED:
+            x, *grid = inputs
+            assert x is not None
+            off = 4 * NOISE * np.abs(x).max(initial=0)
+            others = [[x + d, *grid] for d in (-off, off)]
+        elif any(a.dtype.kind != "f" for a in arrays):
+            others = [[a if a is None else self._shaken(a, 4 * NOISE) for a in inputs] for _ in range(6)]
+        else:
+            return
+        for other in others:
+            for a, b in zip(arrays, evaluate(node, other), strict=True):
+                if not np.array_equal(a, b) and (a.dtype.kind != "f" or node.op in STEPPED):
+                    raise Unfit
+
+    def _shaken(self, array: Array, noise: float) -> Array:
+        if array.dtype.kind != "f":
+            return array
+        signs = np.sign(self.rng.uniform(-1, 1, array.shape))
+        return np.asarray(array + noise * np.abs(array).max(initial=0) * signs)
 
     # ---- outputs ----
 
