@@ -211,6 +211,10 @@ def windows() -> Iterator[SweepCase]:
     yield one("lp_pool", "LpPool", Random(IMAGE), kernel_shape=[2, 2], strides=[2, 2])
     yield one("max_pool_with_indices", "MaxPool", Random(IMAGE), kernel_shape=[2, 2], strides=[2, 2], outputs=2)
     yield one("col2im", "Col2Im", Random((1, 64 * 4, 784)), integers(56, 56), integers(2, 2), strides=[2, 2])
+    yield one("col2im", "Col2Im", Random((1, 64 * 9, 784)), integers(28, 28), integers(3, 3), pads=[1] * 4)
+    yield one(
+        "col2im", "Col2Im", Random((1, 64 * 9, 784)), integers(56, 56), integers(3, 3), pads=[1] * 4, strides=[2, 2]
+    )
     rois = np.random.default_rng(3).uniform(0, 28, (50, 4)).astype(f) + np.array([0, 0, 27, 27], f)
     image = Random((1, 64, 56, 56))
     yield one(

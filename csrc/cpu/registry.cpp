@@ -13,6 +13,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       binary_table(),
       cast_table(),
       channel_norm_table(),
+      col2im_table(),
       conv_table(),
       conv_transpose_table(),
       copy_table(),

@@ -9,6 +9,7 @@ std::span<const Kernel> attention_table();
 std::span<const Kernel> binary_table();
 std::span<const Kernel> cast_table();
 std::span<const Kernel> channel_norm_table();
+std::span<const Kernel> col2im_table();
 std::span<const Kernel> conv_table();
 std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();

@@ -237,6 +237,12 @@ def window(op_type: str) -> Form:
     return form
 
 
+def col2im(e: Exporter, n: Node, x: str) -> str:
+    attrs = {k: list(n.attrs[k]) for k in ("strides", "dilations")}
+    pads = [*n.attrs["pad"][::2], *n.attrs["pad"][1::2]]
+    return e.emit("Col2Im", x, e.ints(*n.attrs["image_shape"]), e.ints(*n.attrs["kernel_sizes"]), **attrs, pads=pads)
+
+
 # ---- moving elements ----
 
 
@@ -435,6 +441,7 @@ FORMS: dict[str, Form] = {
     "conv": window("Conv"),
     "conv_transpose": window("ConvTranspose"),
     "max_pool": window("MaxPool"),
+    "col2im": col2im,
     "avg_pool": window("AveragePool"),
     "reshape": reshape,
     "transpose": lambda e, n, x: e.emit("Transpose", x, perm=list(n.attrs["perm"])),

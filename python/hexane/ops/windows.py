@@ -226,19 +226,6 @@ def _col2im_limit(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> None
     limited(max(types[0].size, prod(attrs["image_shape"])), np.dtype(np.int64))
 
 
-def _expand_col2im(b: Any, x: Any, image_shape: Shape, kernel_sizes: Shape, **attrs: Any) -> Any:
-    """Each column's block added to the image at its place; what lies in the padding is dropped."""
-    taps, columns, size = prod(kernel_sizes), x.shape[2], prod(image_shape)
-    lines = x.shape[0] * x.shape[1] // taps
-    at, inside, _ = _places(image_shape, kernel_sizes, _counts(image_shape, kernel_sizes, **attrs), **attrs)
-    at = np.where(inside, at, size).T.reshape(1, -1)
-    empty = b.const(np.zeros((lines, size + 1), x.dtype.numpy))
-    flat = b.reshape(x, shape=(lines, taps * columns))
-    y = b.scatter_along_axis(empty, b.const(np.repeat(at, lines, 0)), flat, axis=1, mode="add")
-    y = b.slice_by_index(y, begin=(0, 0), end=(lines, size))
-    return b.reshape(y, shape=(x.shape[0], x.shape[1] // taps, *image_shape))
-
-
 def _col2im(x: Array, image_shape: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape) -> Array:
     counts = _counts(image_shape, kernel_sizes, strides, dilations, pad)
     blocks = x.reshape(x.shape[0], -1, *kernel_sizes, *counts)
@@ -322,7 +309,7 @@ OPS = (
         name="col2im",
         doc="Columns (N, C * taps, windows) added up at their places in an image (N, C, image_shape...): im2col backwards.",
         inputs=("x",), attrs={"image_shape": integers(), **_KERNEL}, shape=_col2im_shape, dtype=numeric,
-        check=(_col2im_limit,), canonical=_col2im_attrs, expand=_expand_col2im, ref=_col2im,
+        check=(_col2im_limit,), canonical=_col2im_attrs, kernel="col2im", ref=_col2im,
         cases=(Case(((2, 12, 9),), {"image_shape": (4, 5), "kernel_sizes": 2, "dilations": (1, 2)}),
                Case(((1, 6, 4),), {"image_shape": (7,), "kernel_sizes": 3, "strides": 2, "pad": 1})),
     ),
