@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,26 @@ def test_arg_takes_the_first_of_equals_and_the_first_nan(name: str, dtype: str, 
         run_every_cut(name, [x], [out], axis=axis, keep_dims=keep_dims)
         reference = np.argmax if name == "reduce_argmax" else np.argmin
         assert np.array_equal(out, reference(x, axis=axis, keepdims=keep_dims))
+
+
+@pytest.mark.parametrize("name", ["reduce_argmax", "reduce_argmin"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("shape", [(31, 1), (3, 63), (3, 64), (2, 97), (2, 1000), (7, 300), (65, 17)])
+def test_arg_of_long_lines_takes_the_first_of_equals_and_the_first_nan(
+    name: str, dtype: str, shape: tuple[int, int]
+) -> None:
+    """One extreme at a time wanders through lines of equals, alone or with a later one; in floats a NaN as well."""
+    extremes = [100 if name == "reduce_argmax" else -100 if dtype != "uint8" else 0]
+    for axis, value in product((0, 1), [*extremes, np.nan] if dtype in FLOATS else extremes):
+        for at in {0, shape[axis] // 3, shape[axis] - 1}:
+            x = np.full(shape, 3, dtype)
+            later = np.moveaxis(x, axis, 0)
+            later[at] = value
+            later[(at + shape[axis]) // 2] = value
+            later[-1] = np.nan if value != value else value
+            out = poisoned((shape[1 - axis],), "int64")
+            run_every_cut(name, [x], [out], axis=axis, keep_dims=False)
+            assert (out == at).all()
 
 
 def cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
