@@ -53,6 +53,22 @@ def test_topk_takes_the_first_of_the_order(dtype: str, largest: bool, axis: int,
     assert same_bits(values, np.take_along_axis(x, at, axis))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("k", [1, 5, 32, 33, 110])
+@pytest.mark.parametrize("low", [-5, -10000])
+def test_topk_of_long_lanes_keeps_the_best(dtype: str, largest: bool, k: int, low: int) -> None:
+    x = np.random.default_rng(29).integers(low, -low, (5, 1000)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[1, 500:503], x[2, -1], x[3, ::7] = np.nan, np.nan, np.nan
+        x[3, 1::5], x[4] = -np.inf, np.sort(x[4])
+    at = order(x, 1, largest)[:, :k]
+    for source in (x, np.repeat(x, 2, 1)[:, ::2]):
+        values, indices = poisoned(at.shape, dtype), poisoned(at.shape, np.int64)
+        run_every_cut("topk", [source], [values, indices], axis=1, largest=largest, sorted=True)
+        assert same_bits(indices, at) and same_bits(values, np.take_along_axis(x, at, 1))
+
+
 def test_sorts_take_strided_operands() -> None:
     x = with_ties((34, 10), "float32")[::2].T
     values = poisoned((3, 10), "float32").T

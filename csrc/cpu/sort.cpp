@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/operand.h"
 #include "cpu/sort_key.h"
@@ -48,7 +49,57 @@ void dispatch(DType dtype, const F& with_value) {
   }
 }
 
-constexpr int64_t kFewShare = 8;  // of one in so many, a heap of the best beats a partition of all
+constexpr int64_t kFewShare = 8;   // of one in so many, keeping the best beats a partition of all
+constexpr int64_t kInserted = 32;  // so many of the best are kept in order, more as a heap
+constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst of the best
+
+// Whether any of a block may come before `worst`; it may not after all if there are NaNs. Compares as vectors do.
+template <class T>
+bool any_before(const T* x, T worst, bool descending) {
+  if constexpr (std::is_same_v<T, fp16>) {
+    return true;
+  } else {
+    const auto any = [&](auto ordered) __attribute__((always_inline)) {
+      int found = 0;
+      for (int64_t i = 0; i < kBlock; ++i) found |= !ordered(x[i], worst);
+      return found != 0;
+    };
+    return descending ? any([](T a, T b) { return a <= b; }) : any([](T a, T b) { return a >= b; });
+  }
+}
+
+// The best `count` of the lane, 1 or more, in order. Later equals lose to those that are there.
+template <class T, class Load>
+void select_few(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries,
+                const Load& entry) {
+  const bool inserted = count <= kInserted;
+  Entry* const end = entries + count;
+  for (int64_t i = 0; i < count; ++i) entries[i] = entry(i);
+  inserted ? std::sort(entries, end) : std::make_heap(entries, end);  // the worst is on top of the heap
+  const Entry& worst = inserted ? end[-1] : *entries;
+  const auto consider = [&](int64_t i) {
+    const Entry next = entry(i);
+    if (next.key >= worst.key) return;
+    if (inserted) {
+      Entry* slot = end - 1;
+      for (; slot > entries && next.key < slot[-1].key; --slot) *slot = slot[-1];
+      *slot = next;
+    } else {
+      std::pop_heap(entries, end);
+      end[-1] = next;
+      std::push_heap(entries, end);
+    }
+  };
+  int64_t i = count;
+  if (stride == sizeof(T)) {
+    const T* x = reinterpret_cast<const T*>(from);
+    for (; i + kBlock <= extent; i += kBlock)
+      if (any_before(x + i, x[worst.index], descending))
+        for (int64_t j = i; j < i + kBlock; ++j) consider(j);
+  }
+  for (; i < extent; ++i) consider(i);
+  if (!inserted) std::sort_heap(entries, end);
+}
 
 // The first `count` of the lane in order, in entries; the rest of entries, which has room for the lane, is anything.
 template <class T>
@@ -59,21 +110,9 @@ void select(const std::byte* from, int64_t stride, int64_t extent, bool descendi
     std::memcpy(&value, from + i * stride, sizeof(value));
     return Entry{sort_key(value) ^ flip, i};
   };
-  const bool few = count < extent / kFewShare;
-  const int64_t first = few ? count : extent;
-  for (int64_t i = 0; i < first; ++i) entries[i] = entry(i);
-  if (few) {  // the worst of the best is on top; later equals lose to it
-    std::make_heap(entries, entries + count);
-    for (int64_t i = count; i < extent; ++i) {
-      const Entry next = entry(i);
-      if (count == 0 || next.key >= entries->key) continue;
-      std::pop_heap(entries, entries + count);
-      entries[count - 1] = next;
-      std::push_heap(entries, entries + count);
-    }
-    std::sort_heap(entries, entries + count);
-    return;
-  }
+  if (count == 0) return;
+  if (count < extent / kFewShare) return select_few<T>(from, stride, extent, descending, count, entries, entry);
+  for (int64_t i = 0; i < extent; ++i) entries[i] = entry(i);
   if (count < extent) std::nth_element(entries, entries + count, entries + extent);
   std::sort(entries, entries + count);
 }
