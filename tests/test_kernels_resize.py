@@ -74,6 +74,25 @@ def test_nearest_doubles_an_image_to_the_bit(dtype: str, channels: int) -> None:
         assert same_bits(out, wanted)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "int64"])
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1, 0), (0.5, 0), (0.4, 0.3), (1.9, 0), (3, 1), (-1, 39), (-0.5, 20), (0, 7)]
+)
+@pytest.mark.parametrize(("width", "out_width"), [(40, 80), (37, 65), (16, 16), (17, 19), (9, 33), (65, 7), (1, 20)])
+def test_nearest_of_one_channel_reads_the_nearest(
+    dtype: str, scale: float, offset: float, width: int, out_width: int
+) -> None:
+    """Dense rows, rows with gaps, and pixels with gaps."""
+    x = np.random.default_rng(24).integers(-100, 100, (3, 5, 2 * width, 1)).astype(dtype)
+    attrs = {"scale_h": 0.5, "offset_h": 0.0, "scale_w": scale, "offset_w": offset, "mode": "floor"}
+    columns = np.clip(np.floor(np.arange(out_width) * scale + offset + 1e-9), 0, width - 1).astype(int)
+    for image in (np.ascontiguousarray(x[:, :, :width]), x[:, :, :width], x[:, :, ::2]):
+        wanted = image.repeat(2, axis=1)[:, :, columns]
+        for out in (poisoned(wanted.shape, dtype), poisoned((3, 10, out_width + 3, 1), dtype)[:, :, :-3]):
+            run_every_cut("resize_nearest", [image], [out], **attrs)
+            assert np.array_equal(out, wanted)
+
+
 def linear(x: Array, axis: int, out: int, transformation: str) -> Array:
     at = np.clip(exact_sources(transformation, x.shape[axis], out), 0, x.shape[axis] - 1)
     low = np.floor(at).astype(int)

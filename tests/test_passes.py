@@ -165,6 +165,10 @@ def padded(x: hx.Tensor, value: float = 0.0, end: int = 2, **attrs: str) -> hx.T
     return hx.pad(x, begin=(0, 0, 1, 0), end=(0, 0, end, 1), value=value, **attrs)
 
 
+def twice(x: hx.Tensor) -> hx.Tensor:
+    return hx.resize_nearest_neighbor(x, height=12, width=10, scale_h=0.5, scale_w=0.5, mode="floor")
+
+
 def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
     """The op's operand is read by somebody else too."""
     y = conv(image(), 4)
@@ -458,6 +462,9 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "channels_last_concat": (
         channels_last, lambda: (lambda y: hx.concat(y, hx.relu(y), axis=1))(conv(image(), 4))
+    ),
+    "channels_last_resize": (
+        channels_last, lambda: (lambda x: [twice(x), conv(twice(hx.exp(x)), 4), twice(conv(x, 4))])(image())
     ),
     "channels_last_transpose": (channels_last, lambda: hx.transpose(conv(image(), 4), perm=(0, 2, 3, 1))),
     "fuse_epilogue_residual": (epilogue, residual),

@@ -34,14 +34,24 @@ struct NearestAttributes {
   uint64_t mode;  // "floor" | "ceil" | "round_prefer_floor" | "round_prefer_ceil"
 };
 
+using Words = hn::CappedTag<uint32_t, 16>;
+constexpr int64_t kWordLanes = hn::MaxLanes(Words());
+
 // What an output index along an axis reads: (1 - weight) * in[low] + weight * in[high].
 struct Source {
   int64_t low, high;
   float weight;
 };
 
+// A vector of the elements of an output row of one channel: those of input elements from `first` on that `lanes` name.
+struct Block {
+  int64_t column, first;
+  uint32_t lanes[kWordLanes];
+};
+
 struct ResizeState {
   std::vector<Source> rows, columns;  // a tensor of rank 3 has one row
+  std::vector<Block> blocks;          // none where a vector would show elements further apart than a vector holds
   int row_axis, column_axis;          // of the tensors; -2: none
 };
 
@@ -75,6 +85,24 @@ std::vector<Source> sources(const char* name, int64_t out, int64_t in, double sc
   return result;
 }
 
+// The last vector overlaps the one before.
+std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
+  const auto out = static_cast<int64_t>(columns.size());
+  std::vector<Block> result;
+  if (out < kWordLanes || in < kWordLanes) return result;
+  for (int64_t c = 0; c < out; c += kWordLanes) {
+    Block block{std::min(c, out - kWordLanes), in - kWordLanes, {}};
+    const Source* from = columns.data() + block.column;
+    for (int64_t i = 0; i < kWordLanes; ++i) block.first = std::min(block.first, from[i].low);
+    for (int64_t i = 0; i < kWordLanes; ++i) {
+      if (from[i].low - block.first >= kWordLanes) return {};
+      block.lanes[i] = static_cast<uint32_t>(from[i].low - block.first);
+    }
+    result.push_back(block);
+  }
+  return result;
+}
+
 Prepared prepare_resize(const char* name, const Call& call, const LinearAttributes& a, std::string_view mode) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   check_operand(name, "input", in);
@@ -97,6 +125,7 @@ Prepared prepare_resize(const char* name, const Call& call, const LinearAttribut
   state.rows = in.rank == 4 ? sources(name, out.shape[1], in.shape[1], a.scale_h, a.offset_h, mode)
                             : std::vector<Source>{{0, 0, 0}};
   state.columns = sources(name, out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, mode);
+  if (!mode.empty() && item_bytes(in) == sizeof(uint32_t)) state.blocks = blocks(state.columns, in.shape[last - 1]);
   return std::make_shared<ResizeState>(std::move(state));
 }
 
@@ -128,6 +157,37 @@ Part part_of(const Call& call, int axis, Range range) {
           row < 0 ? 0 : out.strides[row],    out.strides[column]};
 }
 
+// A row of pixels of one dense element.
+template <typename T>
+void show_row(const ResizeState& state, Range columns, const std::byte* from, std::byte* to) {
+  const T* in = reinterpret_cast<const T*>(from);
+  T* out = reinterpret_cast<T*>(to);
+  if constexpr (sizeof(T) == sizeof(uint32_t)) {
+    if (!state.blocks.empty() && columns == Range{0, static_cast<int64_t>(state.columns.size())}) {
+      for (const Block& block : state.blocks)
+        hn::StoreU(
+            hn::TableLookupLanes(hn::LoadU(Words(), in + block.first), hn::SetTableIndices(Words(), block.lanes)),
+            Words(), out + block.column);
+      return;
+    }
+  }
+  for (int64_t c = columns.begin; c < columns.end; ++c)
+    out[c - columns.begin] = in[state.columns[static_cast<size_t>(c)].low];
+}
+
+void show_row(const ResizeState& state, int64_t item, Range columns, const std::byte* from, std::byte* to) {
+  switch (item) {
+    case 1:
+      return show_row<uint8_t>(state, columns, from, to);
+    case 2:
+      return show_row<uint16_t>(state, columns, from, to);
+    case 4:
+      return show_row<uint32_t>(state, columns, from, to);
+    default:
+      return show_row<uint64_t>(state, columns, from, to);
+  }
+}
+
 void run_nearest(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   if (out.size() == 0) return;
@@ -136,6 +196,7 @@ void run_nearest(const Call& call, int axis, Range range, std::byte*, const std:
   const int64_t item = item_bytes(out), bytes = (part.channels.end - part.channels.begin) * item;
   const int64_t row_bytes = (part.columns.end - part.columns.begin) * bytes;
   const bool dense = part.out_column == bytes;
+  const bool elements = dense && bytes == item && part.in_column == item;
   for (int64_t n = part.batch.begin; n < part.batch.end; ++n) {
     const std::byte* image = in.data + n * in.strides[0] + part.channels.begin * item;
     std::byte* to = out.data + n * out.strides[0] + part.channels.begin * item;
@@ -147,6 +208,10 @@ void run_nearest(const Call& call, int axis, Range range, std::byte*, const std:
         continue;
       }
       const std::byte* from = image + source_row * part.in_row;
+      if (elements) {
+        show_row(state, item, part.columns, from, row);
+        continue;
+      }
       for (int64_t c = part.columns.begin; c < part.columns.end; ++c, row += part.out_column)
         copy_run(row, from + state.columns[static_cast<size_t>(c)].low * part.in_column, bytes);
     }

@@ -1,6 +1,6 @@
 """Moves spatial tensors to channels last, where the CPU kernels want them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hexane.graph import Graph, Node, Value, make_node
@@ -13,11 +13,14 @@ def channels_last(graph: Graph) -> Graph:
 
     Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the
     ports and before ops that need the model's own axis order. What a transpose brought into channels-first order is there in
-    both: ops that compute every element alike follow its operand.
+    both: ops that compute every element alike follow its operand. Images that are resized to the nearest where neither side is
+    channels last stay as they are, each channel an image of one.
     """
-    moved = _Moved()
+    moved, users = _Moved(), graph.users()
     for node in graph.nodes:
-        if not _move(node, moved):
+        if node.op == _PLANES and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users):
+            moved.add(node, _planes(node, moved))
+        elif not _move(node, moved):
             inputs = [None if v is None else moved.plain(v) for v in node.inputs]
             values = make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values
             moved.add(node, values)
@@ -62,6 +65,25 @@ class _Moved:
         if value not in self._last:
             self._last[value] = transposed(self._plain[value], last_perm(value.type.rank), value.node.sources)
         return self._last[value]
+
+
+_PLANES = "resize_nearest_neighbor"
+
+
+def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:
+    """Whether its operand is there in its channels-last form, or its result is wanted in it."""
+    spatial = (user.op in OPS and OPS[user.op].layout == "spatial" for user in users.get(node.values[0], ()))
+    return moved.leads(node, alike=True) or any(spatial)
+
+
+def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
+    """An image of one channel is channels last as it lies."""
+    first = node.inputs[0]
+    assert first is not None
+    x = moved.plain(first)
+    planes = apply(OPS["reshape"], [x], {"shape": (x.shape[0] * x.shape[1], *x.shape[2:], 1)}, node.sources)
+    resized = apply(OPS[node.op], planes, {**node.attrs, "layout": "nhwc"}, node.sources)
+    return apply(OPS["reshape"], resized, {"shape": node.types[0].shape}, node.sources)
 
 
 def last_perm(rank: int) -> tuple[int, ...]:
