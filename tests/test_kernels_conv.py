@@ -81,6 +81,10 @@ CASES = [
     ((1, 14, 14, 96), (96, 1, 3, 3), (2, 2), (1, 1), (0, 1, 0, 1), 96),
     ((1, 12, 12, 16), (16, 1, 5, 5), (1, 1), (2, 2), (4, 4, 4, 4), 16),
     ((1, 7, 9, 18), (18, 1, 3, 3), (1, 1), (1, 1), (0, 0, 0, 0), 18),
+    ((2, 9, 11, 36), (36, 4, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 9),
+    ((1, 9, 3, 8), (8, 4, 3, 2), (2, 1), (1, 2), (0, 1, 1, 0), 2),
+    ((1, 14, 15, 128), (128, 4, 3, 3), (2, 2), (1, 1), (1, 1, 1, 1), 32),
+    ((2, 19, 20), (20, 4, 5), (2,), (1,), (2, 2), 5),
     ((1, 40, 12), (20, 12, 5), (1,), (1,), (2, 2), 1),
     ((2, 41, 12), (20, 12, 3), (2,), (3,), (0, 4), 1),
     ((1, 41, 12), (12, 1, 3), (1,), (1,), (1, 1), 12),
@@ -119,7 +123,7 @@ def test_conv_of_small_integers_is_exact(
 
 @CONSTANT
 @DTYPE
-@pytest.mark.parametrize(("channels", "groups"), [(16, 1), (19, 1), (70, 1), (16, 16), (19, 19), (12, 3)])
+@pytest.mark.parametrize(("channels", "groups"), [(16, 1), (19, 1), (70, 1), (16, 16), (19, 19), (12, 3), (15, 3)])
 def test_conv_epilogue_adds_a_residual_then_clamps(dtype: str, constant: bool, channels: int, groups: int) -> None:
     x, w = random((2, 6, 7, channels), dtype, 1), random((channels, channels // groups, 3, 3), dtype, 2)
     bias, residual = random((channels,), dtype, 3), random((2, 6, 7, channels), dtype, 4)

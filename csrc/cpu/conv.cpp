@@ -1,7 +1,8 @@
 // conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue; or without H and KH.
 //
 // One group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns are output
-// channels. Depthwise has a kernel of its own; other groups are one product each.
+// channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
+// each.
 #include <cstring>
 
 #include "cpu/conv.h"
@@ -26,14 +27,16 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
   const bool flat = w.rank == 3;
   const int64_t h_stride = w.strides[2], w_stride = flat ? 0 : w.strides[3];
   if (s.depthwise) {
-    // Taps of 16 channels, as floats; panels of a matrix [taps, C].
-    const int64_t taps = s.kernel_h * s.kernel_w;
+    // Taps of 16 channels, as floats; panels of a matrix [taps * channels of a group, C].
+    const int64_t rows = s.kernel_h * s.kernel_w * s.group_in;
     std::memset(to, 0, s.group_bytes);
     for (int64_t c = 0; c < s.out_c; ++c)
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        const std::byte* from = w.data + c * w.strides[0] + tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t tap = row / s.group_in;
+        const std::byte* from = w.data + c * w.strides[0] + row % s.group_in * w.strides[1] +
+                                tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
         float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * s.panel_bytes);
-        gemm_ops().to_fp32(from, w.dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
+        gemm_ops().to_fp32(from, w.dtype, 1, panel + row * kPanelLanes + c % kPanelLanes);
       }
     return;
   }
@@ -78,6 +81,7 @@ Prepared prepare(const Call& call) {
   auto state = std::make_shared<ConvState>();
   ConvState& s = *state;
   set_geometry(kName, s, call, attrs.window);
+  s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
   const int64_t window = (s.kernel_h - 1) * s.dilation_h + 1;
@@ -88,11 +92,11 @@ Prepared prepare(const Call& call) {
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
-  s.length = s.depthwise ? s.kernel_w : taps * s.group_in / s.num_segments;
+  s.length = s.depthwise ? s.kernel_w * s.group_in : taps * s.group_in / s.num_segments;
   const int64_t width = s.depthwise ? s.out_c : s.group_out;
   checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
   checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
-  const int64_t panel_items = taps * kPanelLanes * (s.depthwise ? 1 : s.group_in);
+  const int64_t panel_items = taps * kPanelLanes * s.group_in;
   s.half_panels = !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
   s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
@@ -174,7 +178,7 @@ void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const 
                         const float** pointers, const float* zeros, Tile& tile, Place&& place) {
   const int64_t width = depthwise_width(s), num_tiles = ceil_div(s.out_w, width);
   const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
-  const auto run_tile = depthwise_pixels();
+  const auto run_tile = s.group_in > 1 ? group_pixels() : depthwise_pixels();
   tile.rows = static_cast<int>(width);
   for (int64_t y = 0; y < count; ++y)
     for (int64_t i = 0; i < num_tiles; ++i) {

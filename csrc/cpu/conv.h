@@ -33,6 +33,8 @@ struct ExtraImages {
 // The biases of every `width` channels, padded to panels.
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
 
+inline constexpr int64_t kSmallGroup = 4;  // channels that are a block of every vector
+
 struct ConvWindow {
   IntList strides, dilations, pads;
   int64_t groups;
@@ -43,7 +45,7 @@ struct ConvGeometry {
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
   bool padded;            // on any side
-  bool depthwise;         // one input and one output channel in each group
+  bool depthwise;         // one input and one output channel in each group; of conv also kSmallGroup of each
   int64_t x_n, x_h, x_w;  // strides in bytes
   int64_t out_n, out_row, out_pixel;
 };
@@ -82,6 +84,7 @@ struct DepthwiseTile {
 };
 using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
 DepthwiseFunction depthwise_pixels();
+DepthwiseFunction group_pixels();  // of groups of kSmallGroup channels
 inline constexpr int64_t kDepthwisePixels = 7;
 
 // Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside

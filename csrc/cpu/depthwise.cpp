@@ -1,4 +1,5 @@
-// Depthwise convolution: one vector of channels at a time, several output pixels in registers.
+// Depthwise convolution, and that of groups of four channels: one vector of channels at a time, several output pixels
+// in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/depthwise.cpp"
 #include "cpu/conv.h"
@@ -83,9 +84,53 @@ void any_pixels(const DepthwiseTile& w, const Tile& t) {
   }
 }
 
+// Groups of four channels are the blocks of a vector: each of a block's channels is spread over it and meets its
+// weights for the four outputs there.
+template <int kRows>
+void group_pixels(const DepthwiseTile& w, const Tile& t) {
+  static_assert(kSmallGroup == 4);
+  for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
+    const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
+    if (left <= 0) return;
+    const float* weights =
+        reinterpret_cast<const float*>(t.panels + i / kPanelVectors * t.panel_bytes) + i % kPanelVectors * kLanes;
+    const float* const* a = t.a;
+    V acc[kRows][1];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
+    for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
+      for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {
+        V weight[kSmallGroup];
+#pragma GCC unroll 4
+        for (int c = 0; c < kSmallGroup; ++c) weight[c] = load(weights + c * kPanelLanes);
+#pragma GCC unroll 8
+        for (int m = 0; m < kRows; ++m) {
+          const float* from = a[m * w.stride_w + l * w.dilation_w] + column;
+          const V x = left >= kLanes ? load(from) : load_n(from, left);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<0>(x), weight[0], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<1>(x), weight[1], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<2>(x), weight[2], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<3>(x), weight[3], acc[m][0]);
+        }
+      }
+    finish<kRows, 1>(t, column, acc);
+  }
+}
+
+void any_group_pixels(const DepthwiseTile& w, const Tile& t) {
+  switch (t.rows) {
+    case 7:
+      return group_pixels<7>(w, t);
+    case 4:
+      return group_pixels<4>(w, t);
+    default:
+      return group_pixels<1>(w, t);
+  }
+}
+
 }  // namespace
 
-DepthwiseFunction depthwise_of_target() { return any_pixels; }
+DepthwiseFunction depthwise_of_target(bool groups) { return groups ? any_group_pixels : any_pixels; }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -95,7 +140,12 @@ namespace hexane::cpu {
 HWY_EXPORT(depthwise_of_target);
 
 DepthwiseFunction depthwise_pixels() {
-  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)();
+  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(false);
+  return pixels;
+}
+
+DepthwiseFunction group_pixels() {
+  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(true);
   return pixels;
 }
 
