@@ -165,8 +165,8 @@ def padded(x: hx.Tensor, value: float = 0.0, end: int = 2, **attrs: str) -> hx.T
     return hx.pad(x, begin=(0, 0, 1, 0), end=(0, 0, end, 1), value=value, **attrs)
 
 
-def twice(x: hx.Tensor) -> hx.Tensor:
-    return hx.resize_nearest_neighbor(x, height=12, width=10, scale_h=0.5, scale_w=0.5, mode="floor")
+def twice(x: hx.Tensor, **attrs: str) -> hx.Tensor:
+    return hx.resize_nearest_neighbor(x, height=12, width=10, scale_h=0.5, scale_w=0.5, mode="floor", **attrs)
 
 
 def shared(make: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
@@ -305,6 +305,10 @@ FIRES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
     ),
     "fuse_attention": (fuse_attention, weighted),
     "fuse_attention_masked": (fuse_attention, lambda: weighted(lambda s: hx.input("mask", (2, 1, 1, 3)) + s / 2.0)),
+    "fuse_attention_of_a_biased_product": (
+        fuse_attention,
+        lambda: hx.softmax(hx.matmul(heads("q") * 0.5, heads("k"), hx.input("mask", (5,)), transpose_y=True)) @ heads("v"),
+    ),
     "fuse_attention_that_keeps": (fuse_attention, lambda: weighted(hidden(-math.inf))),
     "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
     "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
@@ -819,6 +823,17 @@ LEAVES: dict[str, tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]] = {
         ),
     ),
     "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
+    "channels_last_of_an_image_that_is": (channels_last, lambda: twice(hx.input("x", (1, 6, 5, 3)), layout="nhwc")),
+    "attention_whose_bias_is_scaled": (
+        fuse_attention,
+        lambda: hx.softmax(hx.matmul(heads("q"), heads("k"), hx.input("mask", (5,)), transpose_y=True) * 0.5) @ heads("v"),
+    ),
+    "attention_whose_biased_product_is_masked": (
+        fuse_attention,
+        lambda: hx.softmax(
+            hx.matmul(heads("q"), heads("k"), hx.input("bias", (5,)), transpose_y=True) + hx.input("mask", (5, 5))
+        ) @ heads("v"),
+    ),
     "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
     "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
     "an_activation_of_integers": (epilogue, lambda: hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32"))),

@@ -32,12 +32,12 @@ def fuse_attention(graph: Graph) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
     The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed
-    by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, or choose between
-    scores and a constant that hides them: -inf or, in fp32, at most -1e30. A softmax that is NaN may become 0, and so may whole
+    by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if need be as the
+    product's bias, or choose between scores and a constant that hides them: -inf or, in fp32, at most -1e30. A softmax that is NaN may become 0, and so may whole
     rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more.
     """
     counts = use_counts(graph)
-    now: Replaced = {}
+    now: Replaced = {None: None}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         now.update(zip(node.inputs, inputs, strict=True))
@@ -88,6 +88,8 @@ def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
     if found is None:
         return None
     product, scale, scores = found
+    if product.inputs[2] is not None and (masked is not None or scores != product.values[0]):
+        return None
     if masked is not None and (scores.type != weights.type or not _hides(masked, scores)):
         return None
     return _Weights(product, scale, scores, masked, weights, zeroed)
@@ -105,7 +107,7 @@ def _product(value: Value | None, counts: dict[Value, int]) -> tuple[Node, float
     if value is not None and _only(value, counts, "mul", "real_div") is not None:
         inner, scale = _unscaled(value)
     product = _only(inner, counts, "matmul")
-    return None if value is None or product is None or any(product.inputs[2:]) else (product, scale, value)
+    return None if value is None or product is None else (product, scale, value)
 
 
 def _zeroed(select: Node) -> Node | None:
@@ -142,12 +144,11 @@ def _other(masked: Node, scores: Value) -> Value | None:
 def _mask(found: _Weights, now: Replaced) -> Value | None:
     """The mask as an operand: added to scores, or true where they stay."""
     masked = found.masked
-    if masked is None:
-        return None
-    other = now[_other(masked, found.scores)]
+    other = now[found.product.inputs[2] if masked is None else _other(masked, found.scores)]
+    if masked is None or masked.op == "add":
+        nothing = other is None or (other.node.op == "const" and not other.node.data.any())  # type: ignore[union-attr]
+        return None if nothing else other
     assert other is not None
-    if masked.op == "add":
-        return None if other.node.op == "const" and not other.node.data.any() else other  # type: ignore[union-attr]
     keep, where = masked.inputs[1] == found.scores, now[masked.inputs[0]]
     if scalar(other) == -math.inf:
         return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
