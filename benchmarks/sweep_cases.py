@@ -152,7 +152,8 @@ def linear() -> Iterator[SweepCase]:
         yield one(
             "scaled_dot_product_attention", "Attention", Random((1, 12, heads, 64)), *[Random((1, 12, 128, 64))] * 2
         )
-    yield one("rotary_embedding", "RotaryEmbedding", Random((1, 12, 128, 64)), weights(1, 128, 32), weights(1, 128, 32))
+    angles = weights(1, 128, 32)
+    yield one("rotary_embedding", "RotaryEmbedding", Random((1, 12, 128, 64)), np.cos(angles), np.sin(angles))
 
 
 def conv(onnx: str, image: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> SweepCase:
