@@ -232,20 +232,21 @@ int64_t one_hot_cost(const Call& call) {
   return 50 + call.inputs[0].size() * 3 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 16;
 }
 
-#define HEXANE_GATHER(name, dtypes, layout, Attributes, prepare)                                                \
-  {                                                                                                             \
-    name, dtypes, "ieee", layout, sizeof(Attributes), "strided", prepare, cut_lines, gather_needs, gather_cost, \
-        nullptr, nullptr, nullptr, run_gather                                                                   \
+// "rows" asks for what is read in pieces, often more than once, to be laid out for that; gather_nd could do without.
+#define HEXANE_GATHER(name, dtypes, layout, Attributes, accepts, prepare)                                              \
+  {                                                                                                                    \
+    name, dtypes, "ieee", layout, sizeof(Attributes), accepts, prepare, cut_lines, gather_needs, gather_cost, nullptr, \
+        nullptr, nullptr, run_gather                                                                                   \
   }
-#define HEXANE_GATHERS(name, layout, Attributes, prepare)                 \
-  HEXANE_GATHER(name, "8b,int32->8b", layout, Attributes, prepare),       \
-      HEXANE_GATHER(name, "8b,int64->8b", layout, Attributes, prepare),   \
-      HEXANE_GATHER(name, "16b,int32->16b", layout, Attributes, prepare), \
-      HEXANE_GATHER(name, "16b,int64->16b", layout, Attributes, prepare), \
-      HEXANE_GATHER(name, "32b,int32->32b", layout, Attributes, prepare), \
-      HEXANE_GATHER(name, "32b,int64->32b", layout, Attributes, prepare), \
-      HEXANE_GATHER(name, "64b,int32->64b", layout, Attributes, prepare), \
-      HEXANE_GATHER(name, "64b,int64->64b", layout, Attributes, prepare)
+#define HEXANE_GATHERS(name, layout, Attributes, accepts, prepare)                 \
+  HEXANE_GATHER(name, "8b,int32->8b", layout, Attributes, accepts, prepare),       \
+      HEXANE_GATHER(name, "8b,int64->8b", layout, Attributes, accepts, prepare),   \
+      HEXANE_GATHER(name, "16b,int32->16b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "16b,int64->16b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "32b,int32->32b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "32b,int64->32b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "64b,int32->64b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "64b,int64->64b", layout, Attributes, accepts, prepare)
 #define HEXANE_ONE_HOT(dtypes)                                                                                    \
   {                                                                                                               \
     "one_hot", dtypes, "ieee", "axis:i depth:i on:f off:f", sizeof(OneHotAttributes), "strided", prepare_one_hot, \
@@ -253,9 +254,9 @@ int64_t one_hot_cost(const Call& call) {
   }
 
 constexpr Kernel kTable[] = {
-    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, prepare_gather),
-    HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, prepare_gather_along_axis),
-    HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, prepare_gather_nd),
+    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", prepare_gather),
+    HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", prepare_gather_along_axis),
+    HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", prepare_gather_nd),
     HEXANE_ONE_HOT("int32->fp32"),
     HEXANE_ONE_HOT("int64->fp32"),
     HEXANE_ONE_HOT("int32->int32"),
