@@ -310,6 +310,22 @@ def test_binary_broadcasts(name: str, dtype: str, a_shape: tuple[int, ...], b_sh
             assert_close(out, in_double(BINARY[name], a, b), ULPS[dtype])
 
 
+def test_fmod_is_exact_of_numbers_of_any_size_and_next_to_multiples() -> None:
+    print("seed", SEED)
+    rng, n = np.random.default_rng(SEED), 100_000
+    bits = rng.integers(0, 2**32, (2, n), dtype=np.uint32).view(np.float32)
+    b = rng.standard_normal(n).astype(np.float32)
+    multiples = (b.astype(np.float64) * rng.integers(-(2**29), 2**29, n)).astype(np.float32)
+    apart = (b * np.exp2(rng.uniform(-2, 32, n))).astype(np.float32)
+    below = np.nextafter(multiples, np.float32(0))
+    for x, y in ((*bits,), (multiples, b), (below, b), (apart, b)):
+        out = poisoned(x.shape, "float32")
+        run("fmod", [x, y], [out], {})
+        with np.errstate(all="ignore"):
+            wanted = np.fmod(x, y)
+        assert ((out.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(out) & np.isnan(wanted))).all()
+
+
 @pytest.mark.parametrize("exponent", [2, 3])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_whole_power_is_the_same_beside_others_as_alone(exponent: int, dtype: str) -> None:

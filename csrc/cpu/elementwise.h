@@ -21,10 +21,20 @@ struct RowFunctionEntry {
   RowFunction function;
 };
 
+inline double remainder_of(double a, double b) { return std::fmod(a, b); }
+
+// While quotients are below 2^28 none is rounded up to a whole number in fp64, and nothing else is rounded.
+inline float remainder_of(float a, float b) {
+  const double quotient = static_cast<double>(a) / b;
+  if (!(std::abs(quotient) < 0x1p28) || std::isinf(b)) return std::fmod(a, b);
+  const double rest = a - static_cast<double>(static_cast<int32_t>(quotient)) * b;
+  return std::copysign(static_cast<float>(rest), a);
+}
+
 // With the sign of b, as in Python.
 template <class T>
 T modulo(T a, T b) {
-  const T rest = std::fmod(a, b);
+  const T rest = remainder_of(a, b);
   if (rest == 0) return std::copysign(rest, b);
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
@@ -32,7 +42,7 @@ T modulo(T a, T b) {
 template <class T>
 T floor_divide(T a, T b) {
   if (b == 0) return a / b;
-  const T rest = std::fmod(a, b);
+  const T rest = remainder_of(a, b);
   const T quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0) ? T(1) : T(0));
   const T floored = std::floor(quotient);
   if (quotient == 0) return std::copysign(T(0), a / b);

@@ -52,7 +52,7 @@ HEXANE_BINARY_FUNCTOR(minimum, if_numbers(a, b, hn::Min(a, b)))
 HEXANE_BINARY_FUNCTOR(prelu, hn::IfThenElse(hn::Lt(a, hn::Zero(D())), hn::Mul(a, b), a))
 HEXANE_BINARY_FUNCTOR(floor_div, lanewise(a, b, floor_divide<float>))
 HEXANE_BINARY_FUNCTOR(mod, lanewise(a, b, modulo<float>))
-HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return std::fmod(x, y); }))
+HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remainder_of(x, y); }))
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR
 
@@ -179,10 +179,10 @@ constexpr Kernel binary_kernel() {
 #define HEXANE_BINARY(op, picoseconds, epilogue) \
   binary_kernel<op##_op, float, picoseconds, epilogue>(), binary_kernel<op##_op, float16_t, picoseconds, epilogue>()
 const Kernel kTable[] = {
-    HEXANE_BINARY(add, 120, true),      HEXANE_BINARY(sub, 120, true),          HEXANE_BINARY(mul, 120, true),
-    HEXANE_BINARY(real_div, 130, true), HEXANE_BINARY(maximum, 130, false),     HEXANE_BINARY(minimum, 130, false),
-    HEXANE_BINARY(prelu, 100, false),   HEXANE_BINARY(floor_div, 12000, false), HEXANE_BINARY(mod, 12000, false),
-    HEXANE_BINARY(fmod, 12000, false),  HEXANE_BINARY(pow, 4500, false),
+    HEXANE_BINARY(add, 120, true),      HEXANE_BINARY(sub, 120, true),         HEXANE_BINARY(mul, 120, true),
+    HEXANE_BINARY(real_div, 130, true), HEXANE_BINARY(maximum, 130, false),    HEXANE_BINARY(minimum, 130, false),
+    HEXANE_BINARY(prelu, 100, false),   HEXANE_BINARY(floor_div, 4000, false), HEXANE_BINARY(mod, 4000, false),
+    HEXANE_BINARY(fmod, 2500, false),   HEXANE_BINARY(pow, 4500, false),
 };
 #undef HEXANE_BINARY
 
