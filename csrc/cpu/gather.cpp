@@ -141,13 +141,14 @@ void run_gather(const Call& call, int axis, Range range, std::byte*, const std::
   std::byte* const to = out.data;
   const std::byte* const from = data.data;
   if (tail.contiguous() && tail.unit == 4)
-    walk(state.name, piece, indices.data, [=](int64_t near, int64_t far) { std::memcpy(to + near, from + far, 4); });
+    walk<true>(state.name, piece, indices.data,
+               [=](int64_t near, int64_t far) { std::memcpy(to + near, from + far, 4); });
   else if (tail.contiguous())
-    walk(state.name, piece, indices.data,
-         [&](int64_t near, int64_t far) { copy_run(out.data + near, data.data + far, tail.unit); });
+    walk<true>(state.name, piece, indices.data,
+               [&](int64_t near, int64_t far) { copy_run(out.data + near, data.data + far, tail.unit); });
   else
-    walk(state.name, piece, indices.data,
-         [&](int64_t near, int64_t far) { run_copy(tail, out.data + near, data.data + far); });
+    walk<true>(state.name, piece, indices.data,
+               [&](int64_t near, int64_t far) { run_copy(tail, out.data + near, data.data + far); });
 }
 
 // The axes before the first index carry over to the data; those of the indices to them if they come first.

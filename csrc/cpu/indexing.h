@@ -48,8 +48,9 @@ inline int64_t read_index(const std::byte* from, bool wide) {
   return index;
 }
 
-// Calls visit(near offset, far offset) in row-major order; throws Error for an index out of range.
-template <typename Visit>
+// Calls visit(near offset, far offset) in row-major order; throws Error for an index out of range. kAll: no index is
+// left to another piece.
+template <bool kAll = false, typename Visit>
 void walk(const char* kernel, const Indexing& indexing, const std::byte* indices, Visit visit) {
   int64_t at[8];
   int64_t near = indexing.tail_begin, index = 0, far = indexing.far_tail_begin;
@@ -65,7 +66,8 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
   const WalkAxis line = last >= 0 ? indexing.walk[last] : WalkAxis{{0, 1}, 0, 0, 0};
   const int num_coordinates = indexing.num_coordinates;
   const Coordinate first = indexing.coordinates[0];  // mostly the only one: worth a copy that stays in registers
-  const auto walk_line = [=, &indexing](auto is_wide, int64_t near, const std::byte* index, int64_t far) {
+  const auto walk_line = [=, &indexing](auto is_wide, auto is_single, int64_t near, const std::byte* index,
+                                        int64_t far) {
     for (int64_t n = line.range.begin; n < line.range.end; ++n) {
       int64_t target = far;
       bool accepted = true;
@@ -73,20 +75,24 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
         const int64_t given = read_index(from, is_wide.value), i = given + (given < 0 ? coordinate.extent : 0);
         if (i < 0 || i >= coordinate.extent)
           fail(kernel, "index: got ", given, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
-        accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;
+        if (!kAll) accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;
         target += i * coordinate.far;
       };
-      if (num_coordinates) follow(first, index);
-      for (int c = 1; c < num_coordinates; ++c) follow(indexing.coordinates[c], index + c * indexing.coordinate_stride);
+      if (is_single || num_coordinates) follow(first, index);
+      for (int c = 1; !is_single && c < num_coordinates; ++c)
+        follow(indexing.coordinates[c], index + c * indexing.coordinate_stride);
       if (accepted) visit(near, target);
       near += line.near, index += line.index, far += line.far;
     }
   };
   for (;;) {
-    if (indexing.wide)
-      walk_line(std::true_type(), near, indices + index, far);
-    else
-      walk_line(std::false_type(), near, indices + index, far);
+    const auto with = [&](auto is_wide) {
+      if (kAll && num_coordinates == 1)
+        walk_line(is_wide, std::true_type(), near, indices + index, far);
+      else
+        walk_line(is_wide, std::false_type(), near, indices + index, far);
+    };
+    indexing.wide ? with(std::true_type()) : with(std::false_type());
     int i = last - 1;
     for (; i >= 0; --i) {
       const WalkAxis& a = indexing.walk[i];

@@ -94,10 +94,10 @@ def _expand_indexed(b: Any, x: Any, column_major: bool, **attrs: Any) -> list[An
     options = {k: v for k, v in attrs.items() if k in ("strides", "dilations", "pad")}
     at, inside, places = _places(extents, attrs["kernel_sizes"], outs, **options, steps=steps)
     flat = b.pad(b.reshape(x, shape=(*x.shape[:2], size)), begin=(0, 0, 0), end=(0, 0, 1), value=-np.inf)
-    windows = b.gather(flat, b.const(np.where(inside, at, size)), axis=2)
-    tap = b.reduce_argmax(windows, axis=3, keep_dims=True, dtype=INT64)
-    table = b.broadcast_to(b.const(np.where(inside, places, 0)), shape=windows.shape)
-    local = b.reshape(b.gather_along_axis(table, tap, axis=3), shape=values.shape)
+    windows = b.gather(flat, b.const(np.ascontiguousarray(np.where(inside, at, size).T)), axis=2)
+    tap = b.reduce_argmax(windows, axis=2, keep_dims=True, dtype=INT64)
+    table = b.broadcast_to(b.const(np.ascontiguousarray(np.where(inside, places, 0).T)), shape=windows.shape)
+    local = b.reshape(b.gather_along_axis(table, tap, axis=2), shape=values.shape)
     first = np.arange(lines).reshape(*x.shape[:2], *[1] * len(extents)) * size
     return [values, b.add(local, b.const(first))]
 
