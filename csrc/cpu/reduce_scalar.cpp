@@ -342,11 +342,17 @@ T cumsum_step(Carry& total, T value, bool exclusive) {
 template <class T>
 void cumsum_columns(const std::byte* in, std::byte* out, int64_t columns, int64_t n, int64_t in_step, int64_t out_step,
                     bool exclusive) {
-  decltype(number(T{})) totals[kColumns] = {};
+  using Carry = decltype(number(T{}));
+  Carry totals[kColumns] = {}, wide[kColumns];
   for (int64_t i = 0; i < n; ++i) {
-    const T* x = reinterpret_cast<const T*>(in + i * in_step);
-    T* y = reinterpret_cast<T*>(out + i * out_step);
-    for (int64_t j = 0; j < columns; ++j) y[j] = cumsum_step<T>(totals[j], x[j], exclusive);
+    const Carry* x = numbers(reinterpret_cast<const T*>(in + i * in_step), columns, wide);
+    T* to = reinterpret_cast<T*>(out + i * out_step);
+    if constexpr (std::is_same_v<T, Carry>) {
+      for (int64_t j = 0; j < columns; ++j) to[j] = cumsum_step<T>(totals[j], x[j], exclusive);
+    } else {
+      for (int64_t j = 0; j < columns; ++j) wide[j] = cumsum_step<Carry>(totals[j], x[j], exclusive);
+      convert({wide, static_cast<size_t>(columns)}, {to, static_cast<size_t>(columns)});
+    }
   }
 }
 

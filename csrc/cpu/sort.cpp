@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <type_traits>
 
 #include "cpu/operand.h"
 #include "cpu/sort_key.h"
@@ -56,16 +55,18 @@ constexpr int64_t kBlock = 32;     // elements that are compared at once with th
 // Whether any of a block may come before `worst`; it may not after all if there are NaNs. Compares as vectors do.
 template <class T>
 bool any_before(const T* x, T worst, bool descending) {
-  if constexpr (std::is_same_v<T, fp16>) {
-    return true;
-  } else {
-    const auto any = [&](auto ordered) __attribute__((always_inline)) {
-      int found = 0;
-      for (int64_t i = 0; i < kBlock; ++i) found |= !ordered(x[i], worst);
-      return found != 0;
-    };
-    return descending ? any([](T a, T b) { return a <= b; }) : any([](T a, T b) { return a >= b; });
-  }
+  const auto any = [&](auto ordered) __attribute__((always_inline)) {
+    int found = 0;
+    for (int64_t i = 0; i < kBlock; ++i) found |= !ordered(x[i], worst);
+    return found != 0;
+  };
+  return descending ? any([](T a, T b) { return a <= b; }) : any([](T a, T b) { return a >= b; });
+}
+
+bool any_before(const fp16* x, fp16 worst, bool descending) {
+  float wide[kBlock];
+  convert({x, kBlock}, wide);
+  return any_before(wide, to_float(worst), descending);
 }
 
 // The best `count` of the lane, 1 or more, in order. Later equals lose to those that are there.
