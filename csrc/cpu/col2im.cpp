@@ -136,7 +136,8 @@ Prepared prepare_col2im(const Call& call) {
 
 template <typename T>
 void add_run(T* sums, const std::byte* x, int64_t step, int64_t n) {
-  using U = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;  // wraps
+  using U =
+      typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;  // wraps
   const auto loop = [=](int64_t from) __attribute__((always_inline)) {
     for (int64_t i = 0; i < n; ++i)
       sums[i] = static_cast<T>(static_cast<U>(sums[i]) + static_cast<U>(*reinterpret_cast<const T*>(x + i * from)));
