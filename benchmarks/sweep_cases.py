@@ -179,6 +179,7 @@ def spatial() -> Iterator[SweepCase]:
     yield conv("ConvTranspose", (1, 64, 28, 28), (64, 64, 4, 4), strides=[2, 2], pads=[1] * 4)
     yield conv("ConvTranspose", (1, 64, 28, 28), (64, 64, 3, 3), pads=[1] * 4)
     yield conv("ConvTranspose", (1, 64, 1000), (64, 64, 4), strides=[2], pads=[1, 1])
+    yield conv("ConvTranspose", (1, 64, 28, 28), (64, 1, 4, 4), strides=[2, 2], pads=[1] * 4, group=64)
     for op, onnx in (("max_pool", "MaxPool"), ("avg_pool", "AveragePool")):
         yield one(op, onnx, Random(big), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
         yield one(op, onnx, Random(IMAGE), kernel_shape=[2, 2], strides=[2, 2])

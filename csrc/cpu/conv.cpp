@@ -35,8 +35,7 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
         const int64_t tap = row / s.group_in;
         const std::byte* from = w.data + c * w.strides[0] + row % s.group_in * w.strides[1] +
                                 tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
-        float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * s.panel_bytes);
-        gemm_ops().to_fp32(from, w.dtype, 1, panel + row * kPanelLanes + c % kPanelLanes);
+        pack_depthwise(from, w.dtype, c, row, s.panel_bytes, to);
       }
     return;
   }
@@ -142,16 +141,11 @@ int64_t cost(const Call& call) {
   return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// How many neighbouring pixels a depthwise tile has: the last tile of a row starts early to be whole.
-int64_t depthwise_width(const ConvState& s) {
-  if (s.out_w < 4) return 1;
-  return s.out_w < 7 || ceil_div(s.out_w, 7) * 8 > ceil_div(s.out_w, 4) * 5 ? 4 : 7;
-}
-
 // Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t tile_items(const ConvState& s) {
-  const int64_t items = s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s)) : s.num_segments * kTileRows;
+  const int64_t items =
+      s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s.out_w)) : s.num_segments * kTileRows;
   return ceil_div(items, 8) * 8;
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
@@ -176,7 +170,7 @@ void begin(const Call& call, std::byte* shared) {
 template <class Place>
 void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const float* const* table,
                         const float** pointers, const float* zeros, Tile& tile, Place&& place) {
-  const int64_t width = depthwise_width(s), num_tiles = ceil_div(s.out_w, width);
+  const int64_t width = depthwise_width(s.out_w), num_tiles = ceil_div(s.out_w, width);
   const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
   const auto run_tile = s.group_in > 1 ? group_pixels() : depthwise_pixels();
   tile.rows = static_cast<int>(width);

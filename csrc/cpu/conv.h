@@ -87,6 +87,19 @@ DepthwiseFunction depthwise_pixels();
 DepthwiseFunction group_pixels();  // of groups of kSmallGroup channels
 inline constexpr int64_t kDepthwisePixels = 7;
 
+// How many neighbouring pixels a depthwise tile has, of a row of so many: its last tile starts early to be whole.
+inline int64_t depthwise_width(int64_t pixels) {
+  if (pixels < 4) return 1;
+  return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;
+}
+
+// Puts a weight where a depthwise tile reads it: channel c of one tap.
+inline void pack_depthwise(const std::byte* from, DType dtype, int64_t c, int64_t tap, int64_t panel_bytes,
+                           std::byte* to) {
+  float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * panel_bytes);
+  gemm_ops().to_fp32(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
+}
+
 // Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside
 // of the image are null.
 void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,

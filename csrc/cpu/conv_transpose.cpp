@@ -7,7 +7,8 @@
 //   y[1] = x[0] w1                         phase 1: tap 1
 //   y[2] = x[1] w0 + x[0] w2               phase 0
 //
-// Where a tap falls outside of the input its row of the product is a row of zeros.
+// Where a tap falls outside of the input its row of the product is a row of zeros. With one channel in each group there
+// is no product: a phase multiplies and adds whole pixels, several neighbours at a time.
 #include <cstring>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct State {
   Axis h, w;
   int64_t batch, in_c, out_c, groups, group_in, group_out;
   int64_t x_n, x_h, x_w, out_n, out_row, out_pixel;
+  bool depthwise;  // one input and one output channel in each group
   ExtraImages extra;
   bool in_place;
   int64_t pixel_floats;
@@ -62,6 +64,8 @@ struct State {
   bool constant_weights, constant_bias;
   Memory packed, packed_bias;
   ResolvedEpilogue epilogue;
+
+  int64_t width() const { return depthwise ? out_c : group_out; }  // channels that are packed together
 };
 
 Axis make_axis(const ConvTransposeAttrs& attrs, int64_t index, int64_t spatial, const Tensor& x, const Tensor& w,
@@ -92,9 +96,9 @@ void set_phases(State& s, int64_t item) {
         for (int64_t w = 0; w < s.w.kernel; ++w)
           if (s.h.divides(py, h) && s.w.divides(px, w)) phase.taps.push_back({h, w});
       const int64_t taps = static_cast<int64_t>(phase.taps.size());
-      phase.panel_bytes = taps * s.group_in * kPanelLanes * item;
-      phase.group_bytes = phase.panel_bytes * ceil_div(s.group_out, kPanelLanes);
-      s.weight_bytes += phase.group_bytes * s.groups;
+      phase.panel_bytes = taps * s.group_in * kPanelLanes * (s.depthwise ? 4 : item);
+      phase.group_bytes = phase.panel_bytes * ceil_div(s.width(), kPanelLanes);
+      s.weight_bytes += phase.group_bytes * (s.depthwise ? 1 : s.groups);
       s.max_taps = std::max(s.max_taps, taps);
       s.phases.push_back(std::move(phase));
     }
@@ -102,6 +106,15 @@ void set_phases(State& s, int64_t item) {
 
 void pack_weights(const State& s, const Tensor& w, std::byte* to) {
   const int64_t item = item_bytes(w), w_stride = w.rank == 3 ? 0 : w.strides[3];
+  if (s.depthwise) {
+    std::memset(to, 0, s.weight_bytes);
+    for (const Phase& phase : s.phases)
+      for (int64_t tap = 0; tap < static_cast<int64_t>(phase.taps.size()); ++tap)
+        for (int64_t c = 0; c < s.out_c; ++c)
+          pack_depthwise(w.data + c * w.strides[0] + phase.taps[tap].h * w.strides[2] + phase.taps[tap].w * w_stride,
+                         w.dtype, c, tap, phase.panel_bytes, to + phase.offset);
+    return;
+  }
   for (const Phase& phase : s.phases)
     for (int64_t g = 0; g < s.groups; ++g) {
       std::byte* panels = to + phase.offset + g * phase.group_bytes;
@@ -134,6 +147,7 @@ Prepared prepare(const Call& call) {
          ", groups ", s.groups, ", need weight (C, O / groups, ..) with both divisible by groups, and one batch");
   s.group_in = s.in_c / s.groups;
   s.group_out = s.out_c / s.groups;
+  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
   s.x_n = x.strides[0];
   s.x_h = x.strides[1];
   s.x_w = flat ? 0 : x.strides[2];
@@ -153,11 +167,11 @@ Prepared prepare(const Call& call) {
   set_phases(s, item_bytes(w));
   if (call.inputs.size() > 2 && call.inputs[2].present()) {
     check_bias(kName, call.inputs[2], s.out_c);
-    if (s.out_c > 0) s.num_bias = s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
+    if (s.out_c > 0) s.num_bias = s.out_c / s.width() * ceil_div(s.width(), kPanelLanes) * kPanelLanes;
     s.constant_bias = call.inputs[2].constant;
     if (s.constant_bias) {
       s.packed_bias = Memory(s.num_bias * 4, "packed bias");
-      pack_group_bias(call.inputs[2], s.out_c, s.group_out, reinterpret_cast<float*>(s.packed_bias.data()));
+      pack_group_bias(call.inputs[2], s.out_c, s.width(), reinterpret_cast<float*>(s.packed_bias.data()));
     }
   }
   s.constant_weights = w.constant;
@@ -172,7 +186,7 @@ void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<State>();
   if (s.batch > 1) cuts.add(0, s.batch);
   if (s.h.out > 1) cuts.add(1, s.h.out, s.h.stride);
-  if (s.groups == 1 && s.out_c > kPanelLanes) cuts.add(call.outputs[0].rank - 1, s.out_c, kPanelLanes);
+  if ((s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes) cuts.add(call.outputs[0].rank - 1, s.out_c, kPanelLanes);
 }
 
 // Input rows that output rows meet.
@@ -186,20 +200,24 @@ Range needs(const Call& call, int input, int axis, Range out) {
   const Tensor& t = call.inputs[input];
   if (axis >= t.rank || out.begin >= out.end) return {0, 0};
   if (input > 2 || (input == 0 && axis == 0)) return out;
+  if (input == 0 && axis == t.rank - 1 && call.state<State>().depthwise) return out;
   if (input == 0 && axis == 1) return rows_of(call.state<State>(), out);
   return {0, t.shape[axis]};
 }
 
 int64_t cost(const Call& call) {
   const auto& s = call.state<State>();
-  return call.inputs[0].size() * s.h.kernel * s.w.kernel * s.group_out / 50 + 100;
+  return call.inputs[0].size() * s.h.kernel * s.w.kernel * s.group_out / (s.depthwise ? 5 : 50) + 100;
 }
 
 // Of one thread: pointers of a tile | bias | zeros | converted rows.
-int64_t tile_items(const State& s) { return ceil_div(s.max_taps * kTileRows, 8) * 8; }
+int64_t tile_items(const State& s) {
+  return ceil_div(s.max_taps * std::max<int64_t>(kTileRows, kDepthwisePixels), 8) * 8;
+}
+int64_t zero_items(const State& s) { return ceil_div(s.depthwise ? s.in_c : s.group_in, 16) * 16; }
 int64_t scratch(const Call& call) {
   const auto& s = call.state<State>();
-  return 8 * tile_items(s) + 4 * (s.num_bias + ceil_div(s.group_in, 16) * 16 + s.num_rows * s.w.in * s.in_c);
+  return 8 * tile_items(s) + 4 * (s.num_bias + zero_items(s) + s.num_rows * s.w.in * s.in_c);
 }
 
 int64_t shared_scratch(const Call& call) {
@@ -233,13 +251,13 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const auto& s = call.state<State>();
   const Tensor &x = call.inputs[0], &out = call.outputs[0];
   const Range images = axis == 0 ? range : Range{0, s.batch}, rows = axis == 1 ? range : Range{0, s.h.out},
-              channels = axis == out.rank - 1 ? range : Range{0, s.group_out};
+              channels = axis == out.rank - 1 ? range : Range{0, s.width()};
   auto** pointers = reinterpret_cast<const float**>(scratch);
   auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
   float* zeros = bias + s.num_bias;
-  float* converted = zeros + ceil_div(s.group_in, 16) * 16;
-  std::fill(zeros, zeros + s.group_in, 0.0f);
-  if (s.num_bias && !s.constant_bias) pack_group_bias(call.inputs[2], s.out_c, s.group_out, bias);
+  float* converted = zeros + zero_items(s);
+  std::fill(zeros, converted, 0.0f);
+  if (s.num_bias && !s.constant_bias) pack_group_bias(call.inputs[2], s.out_c, s.width(), bias);
   const float* all_bias = s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data()) : bias;
   const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
 
@@ -248,7 +266,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.length = s.group_in;
   tile.epilogue = &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
-  tile.num_columns = s.group_out;
+  tile.num_columns = s.width();
 
   const auto multiply_phase = [&](const Phase& phase, int64_t g, int64_t n, Range chunk, int64_t first_row) {
     const Steps ys = steps(chunk.begin, chunk.end, phase.h, s.h.stride), xs = steps(0, s.w.out, phase.w, s.w.stride);
@@ -258,20 +276,40 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                                     : converted + (iy - first_row) * s.w.in * s.in_c;
       return row + ix * s.pixel_floats + g * s.group_in;
     };
-    const auto locate = [&](int64_t first, int count, Tile& t) {
-      for (int i = 0; i < count; ++i) {
-        const int64_t oy = ys.first + (first + i) / xs.count * s.h.stride,
-                      ox = xs.first + (first + i) % xs.count * s.w.stride;
-        const float** a = pointers + i;
-        for (const Tap& tap : phase.taps) {
-          *a = pixel_of(s.h.input(oy, tap.h), s.w.input(ox, tap.w));
-          a += kTileRows;
-        }
-        const int64_t channel = g * s.group_out * item_bytes(out);
-        t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel;
-        for (int e = 0; e < s.epilogue.num_extra; ++e)
-          t.extra[e][i] = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel;
+    // Output pixel i of the tile; `pitch` pointers belong to each tap.
+    const auto place = [&](Tile& t, int i, int64_t oy, int64_t ox, int64_t pitch) {
+      const float** a = pointers + i;
+      for (const Tap& tap : phase.taps) {
+        *a = pixel_of(s.h.input(oy, tap.h), s.w.input(ox, tap.w));
+        a += pitch;
       }
+      const int64_t channel = g * s.group_out * item_bytes(out);
+      t.out[i] = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel;
+      for (int e = 0; e < s.epilogue.num_extra; ++e)
+        t.extra[e][i] = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel;
+    };
+    if (s.depthwise) {
+      const int64_t width = depthwise_width(xs.count), num_taps = static_cast<int64_t>(phase.taps.size());
+      const DepthwiseTile window{num_taps, 1, 1, 1, width};
+      tile.rows = static_cast<int>(width);
+      tile.panel_bytes = phase.panel_bytes;
+      tile.bias = s.num_bias ? all_bias : nullptr;
+      tile.panels = weights + phase.offset + channels.begin / kPanelLanes * phase.panel_bytes;
+      tile.column = channels.begin;
+      tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
+      for (int64_t y = 0; y < ys.count; ++y)
+        for (int64_t first = 0; first < xs.count; first += width) {
+          const int64_t start = std::min(first, xs.count - width);
+          for (int i = 0; i < tile.rows; ++i)
+            place(tile, i, ys.first + y * s.h.stride, xs.first + (start + i) * s.w.stride, width);
+          depthwise_pixels()(window, tile);
+        }
+      return;
+    }
+    const auto locate = [&](int64_t first, int count, Tile& t) {
+      for (int i = 0; i < count; ++i)
+        place(t, i, ys.first + (first + i) / xs.count * s.h.stride, xs.first + (first + i) % xs.count * s.w.stride,
+              kTileRows);
     };
     tile.num_segments = static_cast<int64_t>(phase.taps.size());
     tile.panel_bytes = phase.panel_bytes;
@@ -286,7 +324,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       const Range needed = rows_of(s, chunk);
       if (!s.in_place) convert_rows(s, x, n, needed, converted);
       for (const Phase& phase : s.phases)
-        for (int64_t g = 0; g < s.groups; ++g) multiply_phase(phase, g, n, chunk, needed.begin);
+        for (int64_t g = 0; g < (s.depthwise ? 1 : s.groups); ++g) multiply_phase(phase, g, n, chunk, needed.begin);
     }
 }
 
