@@ -1,0 +1,228 @@
+"""Cases of passes on quantised tensors."""
+
+import numpy as np
+
+import hexane as hx
+from hexane.passes.channels_last import channels_last
+from hexane.passes.fold_qdq import fold_qdq
+from hexane.passes.fp16 import to_fp16
+from hexane.passes.fuse_bias import fuse_bias
+from hexane.passes.fuse_lookup import fuse_lookup
+from hexane.passes.move_qdq import move_qdq
+from pass_cases.graphs import (
+    Case,
+    block,
+    columns,
+    fold_qdq_of,
+    grid,
+    image,
+    integers,
+    kernel,
+    normal,
+    photo,
+    qdq_conv,
+    random,
+    real,
+    steps,
+    transposed_weights,
+    widened,
+)
+
+
+def int_bias(scale: float, *numbers: int) -> hx.Tensor:
+    return hx.dequantize(hx.const(np.array(numbers, np.int32)), np.float32(scale))
+
+
+def dynamic(scale: hx.Tensor) -> hx.Tensor:
+    product = hx.quantized_matmul(
+        integers("q", (2, 3, 4), "uint8"), random().integers(-128, 128, (4, 5)).astype(np.int8), None, None,
+        hx.input("z", (), "uint8"), dtype="int32",
+    )  # fmt: skip
+    return hx.cast(product, dtype="fp32") * scale
+
+
+FIRES: dict[str, Case] = {
+    "move_qdq_down": (
+        move_qdq,
+        lambda: hx.max_pool(hx.transpose(hx.reshape(real(), shape=(1, 6, 4, 1)), perm=(0, 3, 1, 2)), kernel_sizes=2),
+    ),
+    "move_qdq_down_with_its_axis": (
+        move_qdq,
+        lambda: hx.transpose(
+            hx.dequantize(integers(), np.float32([1, 2, 4]), np.int8([1, 0, -1]), axis=1), perm=(2, 0, 1)
+        ),
+    ),
+    "move_qdq_concat": (move_qdq, lambda: hx.concat(real("a"), real("b", (2, 1, 4)), axis=1)),
+    "move_qdq_up": (
+        move_qdq,
+        lambda: (lambda y: steps(hx.reshape(hx.concat(hx.exp(block()), y, axis=2), shape=(6, 8))))(
+            hx.max_pool(hx.exp(block(name="y")), kernel_sizes=1)
+        ),
+    ),
+    "move_qdq_shared": (move_qdq, lambda: (lambda y: [hx.reshape(y, shape=(24,)), hx.exp(y)])(real())),
+    "fuse_lookup": (fuse_lookup, lambda: steps(hx.sigmoid(real(scale=0.05)), 1 / 256, 0, "uint8")),
+    "fuse_lookup_of_a_chain": (
+        fuse_lookup,
+        lambda: (lambda x: steps(x * hx.dequantize(steps(hx.sigmoid(x), 0.01), *grid(0.01)) / 1.7, 0.25))(real()),
+    ),
+    "fuse_lookup_of_another_scale": (fuse_lookup, lambda: steps(real(), 0.25, None)),
+    "fuse_lookup_that_limits": (fuse_lookup, lambda: steps(hx.relu(real()))),
+    "fuse_lookup_of_nothing": (fuse_lookup, lambda: (lambda y: [steps(y), steps(y / 4.0, 0.125)])(real())),
+    "fuse_lookup_shared": (fuse_lookup, lambda: (lambda y: [steps(hx.tanh(y), 0.01), hx.exp(y)])(real(scale=0.01))),
+    "fold_qdq_conv": (
+        fold_qdq,
+        lambda: steps(hx.relu(qdq_conv(photo(), bias=int_bias(0.125, 5, -9, 0, 300))), 64.0, -5),
+    ),
+    "fold_qdq_real_bias": (fold_qdq, lambda: steps(hx.relu6(qdq_conv(photo(), bias=normal(4))), 0.5, 0, "uint8")),
+    "fold_qdq_bias_of_another_scale": (fold_qdq, lambda: qdq_conv(photo(), bias=int_bias(0.5, 5, -9, 0, 300))),
+    "fold_qdq_unsigned_weights": (
+        fold_qdq,
+        lambda: steps(hx.conv(photo(zero=None), kernel(4, 3, 0.5, 128, "uint8"), strides=2), 128.0),
+    ),
+    "fold_qdq_conv_transpose": (
+        fold_qdq,
+        lambda: steps(hx.relu(widened(photo(), bias=int_bias(0.5, 9, -300))), 64.0, -5),
+    ),
+    "fold_qdq_conv_transpose_that_overlaps": (
+        fold_qdq,
+        lambda: widened(
+            photo(channels=4), transposed_weights(4, 3, 3, zero=True), normal(6), pad=1, output_padding=(1, 0), groups=2
+        ),
+    ),
+    "fold_qdq_conv_transpose_channels_last": (
+        fold_qdq,
+        lambda: steps(
+            widened(
+                real(shape=(2, 3, 4, 3)), transposed_weights(dtype="uint8", zero=True), layout="nhwc", strides=(3, 1)
+            ),
+            64.0,
+        ),
+    ),
+    "fold_qdq_conv_transpose_shared": (
+        fold_qdq,
+        lambda: (lambda x, w: [steps(widened(x, w), 64.0), hx.exp(x), hx.relu(w), steps(widened(x, w) + 1.0, 64.0)])(
+            photo(), transposed_weights()
+        ),
+    ),
+    "fold_qdq_past_what_moves": (
+        fold_qdq,
+        lambda: steps(hx.relu(hx.reshape(hx.relu6(real() @ columns()), shape=(6, 5))), 0.25),
+    ),
+    "fold_qdq_matmul": (fold_qdq, lambda: steps(real() @ columns(), 256.0)),
+    "fold_qdq_matmul_transposed": (
+        fold_qdq,
+        lambda: hx.matmul(real(), columns(5, 3, axis=0), transpose_x=True, transpose_y=True),
+    ),
+    "fold_qdq_matmul_of_two_tensors": (fold_qdq, lambda: steps(real("a", (2, 3, 4)) @ real("b", (2, 4, 3)), 32.0)),
+    "fold_qdq_add": (fold_qdq, lambda: steps(hx.relu(real("a") + real("b", (4,), 0.25, zero=None)), 1.0)),
+    "fold_qdq_shared": (
+        fold_qdq,
+        lambda: (lambda x: [steps(qdq_conv(x), 64.0), steps(qdq_conv(x, 2), 64.0), steps(x + x, 1.0), hx.exp(x)])(
+            photo()
+        ),
+    ),
+    "fold_qdq_with_another_reader": (
+        fold_qdq,
+        lambda: (lambda y: [steps(y, 64.0), hx.exp(y / 999.0)])(qdq_conv(photo())),
+    ),
+    "fold_qdq_two_scales": (fold_qdq, lambda: (lambda y: [steps(y, 64.0), steps(y, 32.0)])(qdq_conv(photo()))),
+    "fold_qdq_scale_at_run_time": (
+        fold_qdq,
+        lambda: hx.dequantize(integers(), hx.input("s", ()), hx.input("z", (), "int8")) @ columns(),
+    ),
+    "fold_qdq_dynamic": (fold_qdq, lambda: dynamic(hx.input("s", (1,)))),
+    "fold_qdq_dynamic_columns": (fold_qdq, lambda: dynamic(hx.input("s", ()) * np.float32([1, 2, 3, 4, 5]))),
+    "fuse_bias_of_a_quantised_product": (fuse_bias, lambda: fold_qdq_of(dynamic(hx.input("s", ())) + normal(5))),
+    "channels_last_quantised": (
+        channels_last,
+        lambda: fold_qdq_of(
+            (lambda y: hx.lookup(steps(y + real("r", (1, 4, 6, 5)), 99.0), np.arange(256, dtype=np.uint8)))(
+                hx.dequantize(steps(qdq_conv(photo()), 64.0), np.float32([1, 2, 3, 4]), axis=1)
+            )
+        ),
+    ),
+    "to_fp16_quantised": (
+        to_fp16,
+        lambda: fold_qdq_of([hx.relu(qdq_conv(photo(), bias=normal(4))) / 999.0, steps(hx.exp(block()), 0.1)]),
+    ),
+}
+
+
+LEAVES: dict[str, Case] = {
+    "a_dequantize_of_rows_before_a_reshape": (
+        move_qdq,
+        lambda: hx.reshape(hx.dequantize(integers(), np.float32([1, 2, 4]), axis=1), shape=(6, 4)),
+    ),
+    "a_concat_of_two_scales": (move_qdq, lambda: hx.concat(real("a"), real("b", scale=0.25), axis=1)),
+    "a_maximum_of_a_negative_scale": (
+        move_qdq,
+        lambda: hx.max_pool(hx.dequantize(integers(), np.float32(-1)), kernel_sizes=2),
+    ),
+    "a_maximum_of_a_scale_that_is_computed": (
+        move_qdq,
+        lambda: hx.max_pool(hx.dequantize(integers(), hx.input("s", ())), kernel_sizes=2),
+    ),
+    "a_quantize_of_what_is_shared": (move_qdq, lambda: (lambda y: [steps(y), hx.exp(y)])(hx.transpose(block()))),
+    "a_function_of_two_quantised_tensors": (fuse_lookup, lambda: steps(real("a") * real("b"))),
+    "a_function_of_a_byte_and_a_vector": (fuse_lookup, lambda: steps(real() * normal(4))),
+    "a_function_of_a_byte_that_widens": (fuse_lookup, lambda: steps(real(shape=(4,)) * np.ones((1, 1), "f"))),
+    "a_function_of_a_scale_that_is_computed": (
+        fuse_lookup,
+        lambda: steps(hx.relu(hx.dequantize(integers(), hx.input("s", ())))),
+    ),
+    "a_function_that_gives_16_bits": (fuse_lookup, lambda: steps(real(), dtype="int16")),
+    "a_function_of_16_bits": (fuse_lookup, lambda: steps(hx.dequantize(integers(dtype="int16"), np.float32(0.5)))),
+    "a_convolution_of_floats_by_integers": (fold_qdq, lambda: steps(qdq_conv(image()))),
+    "a_convolution_of_16_bits": (
+        fold_qdq,
+        lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5), dtype="int16"), np.float32(0.5))),
+    ),
+    "a_convolution_of_a_scale_for_each_row": (
+        fold_qdq,
+        lambda: qdq_conv(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1)),
+    ),
+    "a_transposed_convolution_of_a_scale_for_each_row_of_weights": (
+        fold_qdq,
+        lambda: steps(widened(photo(), transposed_weights(axis=0))),
+    ),
+    "a_transposed_convolution_of_a_scale_for_each_row": (
+        fold_qdq,
+        lambda: steps(widened(hx.dequantize(integers(shape=(1, 3, 6, 5)), np.float32([1, 2, 4]), axis=1))),
+    ),
+    "a_transposed_convolution_of_weights_at_run_time": (
+        fold_qdq,
+        lambda: steps(widened(photo(), hx.dequantize(integers("w", (3, 2, 2, 2)), np.float32(0.5)))),
+    ),
+    "a_transposed_convolution_with_dilations": (fold_qdq, lambda: steps(widened(photo(), dilations=2))),
+    "a_transposed_convolution_of_16_bits": (
+        fold_qdq,
+        lambda: widened(hx.dequantize(integers(shape=(1, 3, 6, 5), dtype="int16"), np.float32(0.5))),
+    ),
+    "a_transposed_convolution_whose_pad_is_wider_than_its_kernel": (
+        fold_qdq,
+        lambda: steps(widened(photo(), pad=(0, 0, 2, 1))),
+    ),
+    "a_transposed_convolution_of_mostly_zeros": (
+        fold_qdq,
+        lambda: steps(widened(photo(), transposed_weights(size=1), strides=3)),
+    ),
+    "a_transposed_convolution_of_floats_by_integers": (fold_qdq, lambda: steps(widened(image()))),
+    "a_product_whose_weights_have_a_scale_for_each_row": (fold_qdq, lambda: real() @ columns(axis=0)),
+    "a_sum_that_is_quantised_to_16_bits": (fold_qdq, lambda: steps(real("a") + real("b"), dtype="int16")),
+    "a_product_in_fp16": (
+        fold_qdq,
+        lambda: (
+            hx.dequantize(integers("a", (2, 4)), np.float32(0.5), dtype="fp16")
+            @ hx.dequantize(integers("b", (4, 3)), np.float32(0.5), dtype="fp16")
+        ),
+    ),
+    "a_product_that_may_overflow": (fold_qdq, lambda: real("a", (1, 70000)) @ real("b", (70000, 1))),
+    "a_sum_that_is_not_quantised": (fold_qdq, lambda: real("a") + real("b")),
+    "a_sum_of_a_quantised_tensor_and_another": (fold_qdq, lambda: steps(real("a") + block())),
+    "an_int32_product_with_another_reader": (
+        fold_qdq,
+        lambda: (lambda y: [hx.cast(y, dtype="fp32") * 0.5, y])(
+            hx.quantized_matmul(integers("a", (2, 3)), integers("b", (3, 2)), dtype="int32")
+        ),
+    ),
+}
