@@ -90,6 +90,17 @@ void cast_row(std::byte* const* p, const int64_t* strides, int64_t n, const void
     if (dense)
       return convert(std::span(reinterpret_cast<const From*>(p[0]), n), std::span(reinterpret_cast<To*>(p[1]), n));
   }
+  if constexpr (std::is_same_v<From, fp16> && !std::is_same_v<To, fp16> && !std::is_same_v<To, float>) {
+    float chunk[kChunk];
+    for (int64_t i = 0; i < n; i += kChunk) {
+      const int64_t count = std::min(kChunk, n - i);
+      widen(p[0] + i * strides[0], strides[0], chunk, count);
+      std::byte* const part[] = {reinterpret_cast<std::byte*>(chunk), p[1] + i * strides[1]};
+      const int64_t part_strides[] = {sizeof(float), strides[1]};
+      cast_row<float, To>(part, part_strides, count, nullptr);
+    }
+    return;
+  }
   const auto loop = [ n, in = p[0], out = p[1] ](int64_t from, int64_t to) __attribute__((always_inline)) {
     HEXANE_INDEPENDENT
     for (int64_t i = 0; i < n; ++i)

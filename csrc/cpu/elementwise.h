@@ -1,9 +1,12 @@
 // What the elementwise kernel files share beside the loop.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 
+#include "core/fp16.h"
 #include "cpu/kernel.h"
 
 // Says that no step of the loop that follows reads what another writes: a result may lie over its operand, no further.
@@ -47,6 +50,16 @@ T floor_divide(T a, T b) {
   const T floored = std::floor(quotient);
   if (quotient == 0) return std::copysign(T(0), a / b);
   return quotient - floored > T(0.5) ? floored + 1 : floored;
+}
+
+inline constexpr int64_t kChunk = 512;  // elements converted at once
+
+// n fp16 values as fp32
+inline void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
+  const auto* values = reinterpret_cast<const fp16*>(from);
+  if (stride == sizeof(fp16)) return convert(std::span(values, n), std::span(to, n));
+  if (stride == 0) return void(std::fill_n(to, n, to_float(*values)));
+  for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const fp16*>(from + i * stride));
 }
 
 // Whether a piece of a call is all of it.

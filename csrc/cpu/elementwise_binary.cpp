@@ -91,8 +91,6 @@ struct State {
   Slot slots[4];
 };
 
-constexpr int64_t kChunk = 512;
-
 template <class T>
 const float* gathered(const std::byte* from, int64_t stride, float* chunk, int64_t n) {
   if constexpr (sizeof(T) == 4)

@@ -136,16 +136,8 @@ HEXANE_UNARY(logical_not, 0, x == 0)
 
 // ---- rows ----
 
-// n fp16 values as fp32
-inline void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
-  const auto* dense = reinterpret_cast<const fp16*>(from);
-  if (stride == sizeof(fp16)) return convert(std::span(dense, n), std::span(to, n));
-  for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const fp16*>(from + i * stride));
-}
-
 template <class Op>
 void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
-  constexpr int64_t kChunk = 512;
   float a[kChunk], b[kChunk];
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t count = std::min(kChunk, n - i);

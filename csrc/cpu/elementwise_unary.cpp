@@ -108,8 +108,6 @@ struct State {
   float beta;
 };
 
-constexpr int64_t kChunk = 512;
-
 template <class T>
 void unary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, const void* opaque) {
   const State& state = *static_cast<const State*>(opaque);
