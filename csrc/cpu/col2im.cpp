@@ -43,6 +43,12 @@ struct ColumnAxis {
     return place % step == 0 && found < windows ? found : -1;
   }
 
+  // The taps that may lie on element i: of the last window to the first.
+  Range reaching(int64_t i) const {
+    const int64_t last = i + before, first = last - std::max<int64_t>(windows - 1, 0) * stride;
+    return {first <= 0 ? 0 : std::min(taps, (first + dilation - 1) / dilation), std::min(taps, last / dilation + 1)};
+  }
+
   // The windows whose tap lies in the image.
   Range inside(int64_t tap) const {
     const auto before_place = [&](int64_t place) {
@@ -178,7 +184,8 @@ void add_taps(const Col2imState& state, int axis, const int64_t* place, const Te
     return;
   }
   const ColumnAxis& a = state.axes[axis];
-  for (int64_t tap = 0; tap < a.taps; ++tap)
+  const Range reached = a.reaching(place[axis]);
+  for (int64_t tap = reached.begin; tap < reached.end; ++tap)
     if (const int64_t window = a.window(place[axis], tap); window >= 0)
       add_taps(state, axis + 1, place, x, from + tap * a.tap_step * row + window * a.window_step * column, sums);
 }

@@ -31,8 +31,7 @@ constexpr int64_t kChunkBytes = 256 << 10;  // of converted input rows
 // One spatial axis.
 struct Axis {
   int64_t in, out, kernel, stride, dilation, pad;
-  // The input that tap t brings to output o, if it divides; may lie outside.
-  bool divides(int64_t o, int64_t t) const { return (o + pad - t * dilation) % stride == 0; }
+  // The input that tap t brings to output o of its phase; may lie outside.
   int64_t input(int64_t o, int64_t t) const { return (o + pad - t * dilation) / stride; }
 };
 
@@ -87,14 +86,23 @@ Axis make_axis(const ConvTransposeAttrs& attrs, int64_t index, int64_t spatial, 
   return axis;
 }
 
-// Taps by phase. A tap belongs to one phase along each axis.
+// A tap belongs to one phase: the first output that it divides, and those a stride apart.
+std::vector<std::vector<int64_t>> taps_by_phase(const Axis& axis) {
+  std::vector<std::vector<int64_t>> phases(std::min(axis.stride, axis.out));
+  for (int64_t t = 0; t < axis.kernel; ++t) {
+    const int64_t first = ((t * axis.dilation - axis.pad) % axis.stride + axis.stride) % axis.stride;
+    if (first < static_cast<int64_t>(phases.size())) phases[first].push_back(t);
+  }
+  return phases;
+}
+
 void set_phases(State& s, int64_t item) {
-  for (int64_t py = 0; py < std::min(s.h.stride, s.h.out); ++py)
-    for (int64_t px = 0; px < std::min(s.w.stride, s.w.out); ++px) {
+  const std::vector<std::vector<int64_t>> rows = taps_by_phase(s.h), columns = taps_by_phase(s.w);
+  for (int64_t py = 0; py < static_cast<int64_t>(rows.size()); ++py)
+    for (int64_t px = 0; px < static_cast<int64_t>(columns.size()); ++px) {
       Phase phase{py, px, {}, s.weight_bytes, 0, 0};
-      for (int64_t h = 0; h < s.h.kernel; ++h)
-        for (int64_t w = 0; w < s.w.kernel; ++w)
-          if (s.h.divides(py, h) && s.w.divides(px, w)) phase.taps.push_back({h, w});
+      for (const int64_t h : rows[py])
+        for (const int64_t w : columns[px]) phase.taps.push_back({h, w});
       const int64_t taps = static_cast<int64_t>(phase.taps.size());
       phase.panel_bytes = taps * s.group_in * kPanelLanes * (s.depthwise ? 4 : item);
       phase.group_bytes = phase.panel_bytes * ceil_div(s.width(), kPanelLanes);
@@ -291,6 +299,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     if (s.depthwise) {
       const int64_t width = depthwise_width(xs.count), num_taps = static_cast<int64_t>(phase.taps.size());
       const DepthwiseTile window{num_taps, 1, 1, 1, width};
+      const auto run_tile = depthwise_pixels();
       tile.rows = static_cast<int>(width);
       tile.panel_bytes = phase.panel_bytes;
       tile.bias = s.num_bias ? all_bias : nullptr;
@@ -302,7 +311,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           const int64_t start = std::min(first, xs.count - width);
           for (int i = 0; i < tile.rows; ++i)
             place(tile, i, ys.first + y * s.h.stride, xs.first + (start + i) * s.w.stride, width);
-          depthwise_pixels()(window, tile);
+          run_tile(window, tile);
         }
       return;
     }
