@@ -211,12 +211,14 @@ const float* numbers(const fp16* row, int64_t n, float* wide) {
 template <class Op, class T>
 void arg_columns(const std::byte* in, int64_t step, int64_t n, int64_t columns, Best<T>& best) {
   decltype(number(T{})) wide[kColumns];
-  for (int64_t i = 0; i < n; ++i) {
+  std::copy_n(numbers(reinterpret_cast<const T*>(in), columns, wide), columns, best.values);
+  std::fill_n(best.at, columns, 0);
+  for (int64_t i = 1; i < n; ++i) {
     const T* row = reinterpret_cast<const T*>(in + i * step);
     const auto* x = numbers(row, columns, wide);
     for (int64_t j = 0; j < columns; ++j) {
       const auto next = x[j], old = best.values[j];
-      const bool taken = replaces<Op>(next, old) | (i == 0);
+      const bool taken = replaces<Op>(next, old);
       best.values[j] = taken ? next : old;
       best.at[j] = taken ? static_cast<typename Best<T>::Index>(i) : best.at[j];
     }
@@ -414,7 +416,7 @@ constexpr Kernel cumsum_kernel(const char* dtypes) {
 #define HEXANE_REDUCE(op)                                                                               \
   reduce_kernel<op##_op, int8_t>("int8->int8"), reduce_kernel<op##_op, uint8_t>("uint8->uint8"),        \
       reduce_kernel<op##_op, int16_t>("int16->int16"), reduce_kernel<op##_op, int32_t>("int32->int32"), \
-      reduce_kernel<op##_op, int64_t>("int64->int64")
+      reduce_kernel<op##_op, int64_t>("int64->int64"), reduce_kernel<op##_op, uint64_t>("uint64->uint64")
 #define HEXANE_ARG_DTYPE(Op, T, name) \
   arg_kernel<Op, T, int32_t>(name "->int32"), arg_kernel<Op, T, int64_t>(name "->int64")
 #define HEXANE_ARG(Op)                                                                                           \
