@@ -360,6 +360,13 @@ def test_what_would_need_the_extent_at_import_is_refused_by_name(node: onnx.Node
         import_onnx(onnx_model(nodes, {"x": VALUES}, ["y"]))
 
 
+def test_the_mean_of_integers_of_which_some_are_valid_is_refused() -> None:
+    mean = helper.make_node("ReduceMean", ["at", "one"], ["y"])
+    nodes = [helper.make_node("NonZero", ["x"], ["at"]), const("one", np.array([1])), mean]
+    with pytest.raises(hx.Error, match=r"ReduceMean .*a mean of integers of which only so many are valid along axis 1"):
+        import_onnx(onnx_model(nodes, {"x": VALUES}, ["y"]))
+
+
 def test_the_core_gives_the_capacity_and_where_the_length_is() -> None:
     core = hx.compile({"y": found(hx.input("x", (3, 4)))})._core
     assert [(p["name"], p["shape"], p["length"], p["axis"]) for p in core.outputs] == [

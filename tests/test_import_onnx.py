@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import hexane as hx
 from compare import assert_matches
 from hexane.errors import Error
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
@@ -175,15 +176,18 @@ def test_a_loop_of_known_length_is_unrolled(count: int, most: float, steps: int)
     assert_matches(found["ys"], np.stack([rand(3) * np.float32(0.5 ** (i + 1)) for i in range(steps)]))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_computed_condition_selects_between_both_branches(sign: int) -> None:
+@pytest.mark.parametrize("shape", [(2, 3), (3,), ()])
+def test_a_computed_condition_selects_between_both_branches(shape: tuple[int, ...]) -> None:
     then = helper.make_graph([node("Neg", "x", "t")], "then", [], [helper.make_empty_tensor_value_info("t")])
     other = helper.make_graph([node("Exp", "x", "e")], "else", [], [helper.make_empty_tensor_value_info("e")])
     nodes = [node("ReduceSum", "x", "s", keepdims=0), node("Greater", "s zero", "c"),
              node("If", "c", "y", then_branch=then, else_branch=other)]  # fmt: skip
-    proto = model(nodes, {"x": rand(2, 3)}, ["y"], {"zero": np.float32(0)})
-    x = sign * np.abs(rand(2, 3))
-    assert_matches(run(import_onnx(proto), x)["y"], by_onnxruntime(proto, {"x": x})[0])
+    proto = model(nodes, {"x": rand(*shape)}, ["y"], {"zero": np.float32(0)})
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.Model)
+    for sign in (1, -1):
+        x = np.asarray(sign * np.abs(rand(*shape)))
+        assert_matches(net(x), by_onnxruntime(proto, {"x": x})[0])
 
 
 def test_branches_of_two_shapes_need_a_condition_that_is_known():

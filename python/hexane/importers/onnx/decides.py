@@ -52,14 +52,19 @@ SHAPE_ONLY = ("Shape", "Size")  # their results do not depend on the input's val
 
 
 def deciding_inputs(
-    nodes: Sequence[onnx.NodeProto], functions: Iterable[onnx.FunctionProto], inputs: Collection[str]
+    nodes: Sequence[onnx.NodeProto],
+    functions: Iterable[onnx.FunctionProto],
+    inputs: Collection[str],
+    conditions: bool = True,
 ) -> set[str]:
-    """The names of inputs, among all the names that shapes depend on by value."""
+    """The names of inputs, among all the names that shapes depend on by value; with or without those that choose branches."""
     by_name = {(f.domain, f.name): f for f in functions}
     summaries: dict[tuple[str, str], set[int]] = {}
 
     def positions(node: onnx.NodeProto) -> Iterable[int]:
         key = (node.domain, node.op_type)
+        if node.op_type == "If" and not conditions:
+            return ()
         if key not in by_name:
             return DECIDING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         if key not in summaries:

@@ -138,7 +138,8 @@ def _typed(tensor: TensorProto, size: int) -> Array:
 def _check_range(tensor: TensorProto, field: str) -> None:
     """Small integers and the bits of 16-bit floats are kept in larger integers."""
     kind = element_type(tensor.data_type)
-    if field not in ("int32_data", "uint64_data") or kind.bits not in (8, 16, 32) or kind.kind == "bool":
+    narrow = kind.bits in (8, 16) if field == "int32_data" else kind.bits == 32 and field == "uint64_data"
+    if not narrow or kind.kind == "bool":
         return
     least, most = (-(1 << kind.bits - 1), 1 << kind.bits - 1) if kind.kind == "int" else (0, 1 << kind.bits)
     data = getattr(tensor, field)

@@ -64,7 +64,9 @@ def read_signature(model: ModelFile) -> Signature:
     graph = model.proto.graph
     names = {info.name for info in graph.input}
     defaults = {tensor.name for tensor, _ in model.initializers() if tensor.name in names}
-    deciding = deciding_inputs(model.nodes, model.proto.functions, names - defaults)
+    walk = model.nodes, model.proto.functions, names - defaults
+    deciding = deciding_inputs(*walk)
+    of_floats: set[str] | None = None
     inputs: dict[str, Input] = {}
     for info in graph.input:
         if not check_text(info.name) or info.name in inputs:
@@ -80,7 +82,11 @@ def read_signature(model: ModelFile) -> Signature:
             raise Error(f"[import] input {info.name!r}: {error}") from None
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
-        inputs[info.name] = Input(info.name, kind, dims, info.name in deciding and small)
+        decides = info.name in deciding and small
+        if decides and kind.kind == "float":  # few floats are data, too: between branches they choose at run time
+            of_floats = deciding_inputs(*walk, conditions=False) if of_floats is None else of_floats
+            decides = info.name in of_floats
+        inputs[info.name] = Input(info.name, kind, dims, decides)
     return Signature(tuple(inputs.values()), tuple(check_text(output.name) for output in graph.output))
 
 

@@ -8,6 +8,7 @@ from hexane.graph import Value
 from hexane.importers.onnx.handlers.movement import flatten_2d
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result, axis_of
 from hexane.ops.compose import cast
+from hexane.ops.lengths import length_of
 
 _REDUCTIONS = {
     "ReduceL1": "reduce_l1_norm",
@@ -29,7 +30,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
     if not axes and n.attrs.get("noop_with_empty_axes", 0):
-        n.attrs.get("keepdims")  # there is none to keep
+        n.attrs.get("keepdims")  # read, so that it is known; there is no axis to keep
         if n.op not in _KEPT_BY_NO_AXES:
             raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")
         return x
@@ -43,6 +44,11 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     if x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
         return cast(b, b.apply(_REDUCTIONS[n.op], cast(b, x, DTYPES["uint8"]), **options), BOOL)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceMean":  # of integers, truncated
+        length = length_of(x)
+        if length is not None and length.axis in found:
+            raise Error(
+                f"got axes {found} for a mean of integers of which only so many are valid along axis {length.axis}, need others"
+            )
         total = b.reduce_sum(x, **options)
         return b.real_div(total, b.const(np.array(x.type.size // total.type.size, x.dtype.numpy)))
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceL1":
