@@ -1,13 +1,14 @@
 """Matrix multiplication, attention and what is made of them."""
 
 import math
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hexane.dtypes import BOOL
 from hexane.errors import Error
-from hexane.ops.compose import part
+from hexane.ops.compose import limited, part
 from hexane.ops.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
@@ -95,6 +96,7 @@ def _expand_attention(
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
     hidden = b.const(np.array(-np.inf, scores.dtype.numpy))
     if causal:
+        limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
         scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, hidden)
     if mask is not None:
         scores = b.select(mask, scores, hidden) if mask.dtype is BOOL else b.add(scores, mask)

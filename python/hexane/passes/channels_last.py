@@ -72,7 +72,10 @@ _PLANES = "resize_nearest_neighbor"
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:
     """Whether its operand is there in its channels-last form, or its result is wanted in it."""
-    spatial = (user.op in OPS and OPS[user.op].layout == "spatial" for user in users.get(node.values[0], ()))
+    spatial = (
+        user.op in OPS and user.op != _PLANES and OPS[user.op].layout == "spatial"
+        for user in users.get(node.values[0], ())
+    )
     return moved.leads(node, alike=True) or any(spatial)
 
 

@@ -25,7 +25,7 @@ def fold_qdq(graph: Graph) -> Graph:
     Convolutions, matrix products and sums. Activations are 8-bit integers of one scale, weights also of one for each output
     channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its result has another
     reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride 1 whose channels are
-    neighbours of the result, unless that takes four times the products. An int32 product that is cast and scaled (dynamic
+    neighbours of the result, unless that takes more than four times the products. An int32 product that is cast and scaled (dynamic
     quantisation) becomes one op, too. Every dequantize that somebody still reads stays; those of constants are folded then.
     """
     return _stored(_products(graph))
@@ -84,6 +84,9 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
 
 
 def _transposed_product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    x, weight = dequantized(inputs[0]), dequantized(inputs[1])
+    if x is None or weight is None or not _bytes(x) or not _bytes(weight) or node.types[0].rank > 4:
+        return None
     same = convolution(node, inputs)
     product = None if same is None else _product(same, same.inputs)
     return None if product is None else (interleaved(product[0], node),)

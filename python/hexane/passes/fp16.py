@@ -66,12 +66,12 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 def _half(array: Array) -> Array:
-    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. What would vanish altogether stays:
+    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not vanish:
     an epsilon of 1e-12 keeps 0 from being divided by 0."""
     limits = np.finfo(np.float16)
     top = float(limits.max)
     halves = np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
-    if array.any() and not halves.any():
+    if array.size == 1 and array.any() and not halves.any():
         return np.where(array == 0, halves, np.copysign(limits.smallest_subnormal, array)).astype(np.float16)
     return halves
 
