@@ -157,7 +157,7 @@ def linear() -> Iterator[SweepCase]:
 
 
 def conv(onnx: str, image: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> SweepCase:
-    out = kernel[0] if onnx == "Conv" else kernel[1]
+    out = kernel[0] if onnx == "Conv" else kernel[1] * attrs.get("group", 1)
     op = "conv" if onnx == "Conv" else "conv_transpose"
     return one(op, onnx, Random(image), weights(*kernel), weights(out, 1)[:, 0], **attrs)
 
