@@ -47,3 +47,14 @@ def poisoned_like(array: Array) -> Array:
     """The same with the shape, dtype and strides of `array`."""
     span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
     return np.ndarray(array.shape, array.dtype, np.full(span if array.size else 0, 0xA5, np.uint8), 0, array.strides)
+
+
+def integers(shape: tuple[int, ...], dtype: str, seed: int = 11) -> Array:
+    """Half of them small; the least and the largest first."""
+    print("seed", seed)
+    limits = np.iinfo(dtype)
+    values = np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    small = np.random.default_rng(seed + 1).integers(max(limits.min, -4), 5, shape).astype(dtype)
+    values = np.where(np.random.default_rng(seed + 2).random(shape) < 0.5, values, small).astype(dtype)
+    values.ravel()[:2] = limits.min, limits.max
+    return values
