@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/elementwise.h"
+#include "cpu/elementwise/elementwise.h"
 #include "cpu/operand.h"
 
 namespace hexane::cpu {

@@ -1,6 +1,6 @@
 // Every implementation of the integer tiles that this machine can run gives the sums of a plain loop, and bytes as the
 // formula says.
-#include "cpu/dot.h"
+#include "cpu/quantized/dot.h"
 
 #include <hwy/highway.h>
 #include <algorithm>

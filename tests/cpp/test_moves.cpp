@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "cpu/kernel.h"
-#include "cpu/strided_copy.h"
+#include "cpu/move/strided_copy.h"
 
 using namespace hexane;
 using namespace hexane::cpu;

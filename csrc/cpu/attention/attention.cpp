@@ -1,0 +1,200 @@
+// scaled_dot_product_attention: softmax(query key' scale + mask) value, a block of queries at a time, in fp32.
+//
+//            keys                    The scores of a block of queries exist in scratch only: products into rows, mask
+//   q [ s s s s s s ]  x  values     and softmax in place, products with the values into the output.
+//   q [ s s s s s s ]
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/attention/attention.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/norm/softmax-inl.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/attention/attention.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+const ResolvedEpilogue kNoEpilogue{};
+
+// A row of queries times the scale.
+template <class T>
+void scaled_row(const std::byte* from, int64_t stride, int64_t n, float scale, float* to) {
+  const V factor = set(scale);
+  gather<T>(from, stride, to, n);
+  map(to, to, n, [&](V x) HWY_ATTR { return hn::Mul(x, factor); });
+}
+
+template <class T>
+void add_mask(const std::byte* from, int64_t stride, int64_t n, float* scores) {
+  constexpr int64_t kBlock = 64;
+  alignas(64) float part[kBlock];
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
+    gather<T>(from + i * stride, stride, part, count);
+    map(scores + i, part, scores + i, count, [](V x, V m) HWY_ATTR { return hn::Add(x, m); });
+  }
+}
+
+// Scores stay where the mask is true.
+void keep_masked(const std::byte* from, int64_t stride, int64_t n, float* scores) {
+  const V hidden = set(-kInfinity);
+  int64_t i = 0;
+  if (stride == 1) {
+    const hn::Rebind<uint8_t, D> bytes;
+    for (; i + kLanes <= n; i += kLanes) {
+      const auto wide = hn::PromoteTo(DI(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from) + i));
+      const M keep = hn::RebindMask(D(), hn::Ne(wide, hn::Zero(DI())));
+      store(hn::IfThenElse(keep, load(scores + i), hidden), scores + i);
+    }
+  }
+  for (; i < n; ++i)
+    if (from[i * stride] == std::byte{0}) scores[i] = -kInfinity;
+}
+
+void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {
+  if (s.causal && at.position + 1 < s.num_keys) std::fill(scores + at.position + 1, scores + s.num_keys, -kInfinity);
+  if (!s.masked) return;
+  const Tensor& mask = call.inputs[3];
+  const std::byte* from = mask.data + at.mask;
+  if (mask.dtype == DType::kBool)
+    keep_masked(from, s.mask_column, s.num_keys, scores);
+  else if (mask.dtype == DType::kFp32)
+    add_mask<float>(from, s.mask_column, s.num_keys, scores);
+  else
+    add_mask<float16_t>(from, s.mask_column, s.num_keys, scores);
+}
+
+// In place. A row ends in a whole vector, in which nothing more counts.
+void softmax(const AttentionState& s, float* scores) {
+  const int64_t n = s.row_floats();
+  std::fill(scores + s.num_keys, scores + n, -kInfinity);
+  const float sum = exponentials(scores, scores, n, row_max(scores, n));
+  if (s.zero_hidden && std::isnan(sum)) return std::fill(scores, scores + n, 0.0f);
+  const V factor = set(1 / sum);
+  map(scores, scores, n, [&](V e) HWY_ATTR { return hn::Mul(e, factor); });
+}
+
+// A vector times a matrix whose rows, or columns, lie dense.
+void row_times(const float* x, const std::byte* y, DType dtype, int64_t item, int64_t k_stride, int64_t n_stride,
+               int64_t k, int64_t n, float* out) {
+  if (n_stride == item || n <= 1)
+    gemm_ops().add_rows(x, y, dtype, k_stride, k, n, out);
+  else
+    gemm_ops().dot_rows(x, y, dtype, n_stride, k, n, out);
+}
+
+template <class T>
+void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
+  const auto& s = call.state<AttentionState>();
+  const Tensor &query = call.inputs[0], &key = call.inputs[1], &value = call.inputs[2], &out = call.outputs[0];
+  const AttentionBox box = attention_box(s, axis, range);
+  if (box.num_outer * box.num_rows == 0) return;
+  std::byte* own_panels = scratch;
+  auto* queries = reinterpret_cast<float*>(scratch + (s.shared ? 0 : s.key_bytes + s.value_bytes));
+  float* scores = queries + s.block_rows * s.depth;
+  const int64_t pitch = s.row_floats();
+  float* results = scores + s.block_rows * pitch;
+  const float scale = static_cast<float>(call.attributes<AttentionAttributes>().scale);
+
+  const float* rows[kTileRows];
+  Tile tile{};
+  tile.a = rows;
+  tile.num_segments = 1;
+  tile.epilogue = &kNoEpilogue;
+  for (int64_t outer = 0; outer < box.num_outer; ++outer) {
+    const AttentionOffsets base = attention_offsets(s, box, 0, s.num_outer, outer, {});
+    const std::byte* panels = own_panels;
+    if (s.shared)
+      panels = shared + base.matrix * (s.key_bytes + s.value_bytes);
+    else if (!s.direct)
+      pack_attention(call, base, own_panels, own_panels + s.key_bytes);
+    for (int64_t first = 0; first < box.num_rows; first += s.block_rows) {
+      const int64_t count = std::min(s.block_rows, box.num_rows - first);
+      const auto locate = [&](int64_t row) {
+        return attention_offsets(s, box, s.num_outer, s.num_axes, first + row, base);
+      };
+      for (int64_t i = 0; i < count; ++i)
+        scaled_row<T>(query.data + locate(i).query, s.query_column, s.depth, scale, queries + i * s.depth);
+      if (s.direct) {
+        row_times(queries, key.data + base.key, key.dtype, item_bytes(key), s.key_column, s.key_row, s.depth,
+                  s.num_keys, scores);
+      } else {
+        tile.length = s.depth;
+        tile.panel_bytes = s.key_panel_bytes;
+        tile.num_columns = pitch;
+        tile.half_output = false;
+        multiply(tile, false, panels, count, {0, pitch}, [&](int64_t row, int n, Tile& t) {
+          for (int i = 0; i < n; ++i) {
+            rows[i] = queries + (row + i) * s.depth;
+            t.out[i] = reinterpret_cast<std::byte*>(scores + (row + i) * pitch);
+          }
+        });
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        if (s.masked || s.causal) mask_row(call, s, locate(i), scores + i * pitch);
+        softmax(s, scores + i * pitch);
+      }
+      tile.length = s.num_keys;
+      tile.num_columns = s.width;
+      tile.half_output = sizeof(T) == 2;
+      if (s.direct) {
+        row_times(scores, value.data + base.value, value.dtype, item_bytes(value), s.value_row, s.value_column,
+                  s.num_keys, s.width, results);
+        tile.out[0] = out.data + locate(0).out;
+        tile.column = 0;
+        gemm_ops().finish_row(tile, results, s.width);
+      } else {
+        tile.panel_bytes = s.value_panel_bytes;
+        multiply(tile, false, panels + s.key_bytes, count, {0, s.width}, [&](int64_t row, int n, Tile& t) {
+          for (int i = 0; i < n; ++i) {
+            rows[i] = scores + (row + i) * pitch;
+            t.out[i] = out.data + locate(row + i).out;
+          }
+        });
+      }
+    }
+  }
+}
+
+template <class T>
+constexpr Kernel attention(const char* dtypes) {
+  return {"scaled_dot_product_attention",
+          dtypes,
+          "ieee",
+          "scale:f causal:i zero_hidden:i",
+          sizeof(AttentionAttributes),
+          "strided",
+          prepare_attention,
+          attention_cuts,
+          attention_needs,
+          attention_cost,
+          attention_scratch,
+          attention_shared_scratch,
+          attention_begin,
+          run<T>};
+}
+
+const Kernel kTable[] = {
+    attention<float>("fp32,fp32,fp32,fp32->fp32"),
+    attention<float>("fp32,fp32,fp32,bool->fp32"),
+    attention<float16_t>("fp16,fp16,fp16,fp16->fp16"),
+    attention<float16_t>("fp16,fp16,fp16,bool->fp16"),
+};
+
+std::span<const Kernel> attention_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(attention_kernels);
+std::span<const Kernel> attention_table() { return HWY_DYNAMIC_DISPATCH(attention_kernels)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,68 @@
+// What prepare() finds out about a call of scaled_dot_product_attention.
+//
+// The output's axes but the last are batches, then queries. The outer ones change keys or values; over the others many
+// queries meet the same keys: those of all heads of a group, where heads share keys.
+#pragma once
+
+#include "cpu/matmul/gemm.h"
+
+namespace hexane::cpu {
+
+struct AttentionAttributes {
+  double scale;
+  int64_t causal;
+  int64_t zero_hidden;
+};
+
+struct AttentionAxis {  // bytes from one index to the next, 0 where broadcast
+  int64_t extent;
+  int64_t query, key, value, mask, out;
+};
+
+struct AttentionState {
+  int num_axes, num_outer;
+  AttentionAxis axes[8];
+  int64_t num_keys, depth, width;  // S, E, V
+  int64_t query_column;            // strides in bytes
+  int64_t key_row, key_column;
+  int64_t value_row, value_column;
+  int64_t mask_column;
+  bool masked, causal, zero_hidden;
+  bool direct;           // few queries meet the same keys: keys and values are read where they lie
+  bool shared;           // keys and values are packed when a call begins, not for each piece
+  int64_t num_matrices;  // products of the outer extents
+  int64_t block_rows;    // queries at once
+  // Of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as fp32.
+  int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
+
+  int64_t row_floats() const { return ceil_div(num_keys, kPanelLanes) * kPanelLanes; }  // from one row of scores on
+};
+
+Prepared prepare_attention(const Call& call);
+void attention_cuts(const Call& call, Cuts& cuts);
+Range attention_needs(const Call& call, int input, int axis, Range out);
+int64_t attention_cost(const Call& call);
+int64_t attention_scratch(const Call& call);
+int64_t attention_shared_scratch(const Call& call);
+void attention_begin(const Call& call, std::byte* shared);
+
+// A piece of the output, and where things lie in it.
+struct AttentionBox {
+  Range axes[8];
+  int64_t num_outer = 1, num_rows = 1;  // combinations of indices of the outer axes, and of the others
+};
+AttentionBox attention_box(const AttentionState& s, int axis, Range range);
+
+struct AttentionOffsets {
+  int64_t query = 0, key = 0, value = 0, mask = 0, out = 0;
+  int64_t matrix = 0;    // which keys and values among all
+  int64_t position = 0;  // of the query
+};
+// Of combination `index` of the axes [first, last) of the box.
+AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& box, int first, int last, int64_t index,
+                                   AttentionOffsets from);
+
+// Packs the keys and values that lie there.
+void pack_attention(const Call& call, const AttentionOffsets& at, std::byte* keys, std::byte* values);
+
+}  // namespace hexane::cpu

@@ -1,0 +1,198 @@
+// Arithmetic of two operands on fp32 and fp16, in fp32, with unary operations fused behind it before the one rounding.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/elementwise/elementwise_binary.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/vector-inl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/loop.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+HWY_INLINE V if_numbers(V a, V b, V result) {
+  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), result);
+}
+
+// f on each lane: for what is rare enough.
+template <class F>
+HWY_INLINE V lanewise(V a, V b, F f) {
+  alignas(64) float x[kLanes], y[kLanes];
+  hn::Store(a, D(), x);
+  hn::Store(b, D(), y);
+  for (int64_t i = 0; i < kLanes; ++i) x[i] = f(x[i], y[i]);
+  return hn::Load(D(), x);
+}
+
+// The exponents that networks use much are worth a path of their own.
+HWY_INLINE V power(V a, V b) {
+  if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
+  if (hn::AllTrue(D(), hn::Eq(b, set(3.0f)))) return hn::Mul(hn::Mul(a, a), a);
+  return lanewise(a, b, [](float x, float y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); });
+}
+
+#define HEXANE_BINARY_FUNCTOR(op, expression)                    \
+  struct op##_op {                                               \
+    static constexpr const char* kName = #op;                    \
+    static HWY_INLINE V apply(V a, V b) { return (expression); } \
+  };
+HEXANE_BINARY_FUNCTOR(add, hn::Add(a, b))
+HEXANE_BINARY_FUNCTOR(sub, hn::Sub(a, b))
+HEXANE_BINARY_FUNCTOR(mul, hn::Mul(a, b))
+HEXANE_BINARY_FUNCTOR(real_div, hn::Div(a, b))
+HEXANE_BINARY_FUNCTOR(maximum, if_numbers(a, b, hn::Max(a, b)))
+HEXANE_BINARY_FUNCTOR(minimum, if_numbers(a, b, hn::Min(a, b)))
+HEXANE_BINARY_FUNCTOR(prelu, hn::IfThenElse(hn::Lt(a, hn::Zero(D())), hn::Mul(a, b), a))
+HEXANE_BINARY_FUNCTOR(floor_div, lanewise(a, b, floor_divide<float>))
+HEXANE_BINARY_FUNCTOR(mod, lanewise(a, b, modulo<float>))
+HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remainder_of(x, y); }))
+HEXANE_BINARY_FUNCTOR(pow, power(a, b))
+#undef HEXANE_BINARY_FUNCTOR
+
+template <class T>
+using Apply = void (*)(const T* a, const T* b, T* y, int64_t n);
+
+template <class Op, class T>
+void both(const T* a, const T* b, T* y, int64_t n) {
+  map(a, b, y, n, [](V v, V w) HWY_ATTR { return Op::apply(v, w); });
+}
+
+template <class Op, class T>
+void one_left(const T* a, const T* b, T* y, int64_t n) {
+  const V v = set(hn::GetLane(load_part(a, 1)));
+  map(b, y, n, [&](V w) HWY_ATTR { return Op::apply(v, w); });
+}
+
+template <class Op, class T>
+void one_right(const T* a, const T* b, T* y, int64_t n) {
+  const V w = set(hn::GetLane(load_part(b, 1)));
+  map(a, y, n, [&](V v) HWY_ATTR { return Op::apply(v, w); });
+}
+
+struct Slot {
+  RowFunction function;
+  float alpha;
+  float beta;
+};
+
+template <class T>
+struct State {
+  Loop whole;
+  Apply<T> both, one_left, one_right;
+  Apply<float> chunk;
+  int num_slots;
+  Slot slots[4];
+};
+
+template <class T>
+const float* gathered(const std::byte* from, int64_t stride, float* chunk, int64_t n) {
+  if constexpr (sizeof(T) == 4)
+    if (stride == sizeof(T)) return reinterpret_cast<const float*>(from);
+  gather<T>(from, stride, chunk, n);
+  return chunk;
+}
+
+template <class T>
+void binary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, const void* opaque) {
+  const State<T>& state = *static_cast<const State<T>*>(opaque);
+  constexpr int64_t kDense = sizeof(T);
+  const bool dense_out = strides[2] == kDense;
+  if (dense_out && state.num_slots == 0) {
+    const Apply<T> direct = strides[0] == kDense && strides[1] == kDense ? state.both
+                            : strides[0] == 0 && strides[1] == kDense    ? state.one_left
+                            : strides[0] == kDense && strides[1] == 0    ? state.one_right
+                                                                         : nullptr;
+    if (direct)
+      return direct(reinterpret_cast<const T*>(pointers[0]), reinterpret_cast<const T*>(pointers[1]),
+                    reinterpret_cast<T*>(pointers[2]), n);
+  }
+  alignas(64) float a[kChunk], b[kChunk], y[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    state.chunk(gathered<T>(pointers[0] + i * strides[0], strides[0], a, count),
+                gathered<T>(pointers[1] + i * strides[1], strides[1], b, count), y, count);
+    for (int k = 0; k < state.num_slots; ++k)
+      state.slots[k].function(y, count, state.slots[k].alpha, state.slots[k].beta);
+    scatter<T>(y, pointers[2] + i * strides[2], strides[2], count);
+  }
+}
+
+template <class Op, class T, bool kEpilogue>
+Prepared prepare_binary(const Call& call) {
+  check_broadcast(Op::kName, call, 2, 2);
+  auto state = std::make_shared<State<T>>();
+  state->whole = make_loop(call, 2, -1, {});
+  state->both = both<Op, T>;
+  state->one_left = one_left<Op, T>;
+  state->one_right = one_right<Op, T>;
+  state->chunk = both<Op, float>;
+  if constexpr (kEpilogue) {
+    const Epilogue& epilogue = call.attributes<Epilogue>();
+    if (epilogue.count < 0 || epilogue.count > 4)
+      fail(Op::kName, "epilogue: got ", epilogue.count, " slots, need 0 to 4");
+    for (; state->num_slots < epilogue.count; ++state->num_slots) {
+      const EpilogueSlot& slot = epilogue.slots[state->num_slots];
+      if (slot.operand != -1) fail(Op::kName, "epilogue: got a slot with operand ", slot.operand, ", need unary slots");
+      state->slots[state->num_slots] = {find_row_function(call.string(slot.kind)), static_cast<float>(slot.alpha),
+                                        static_cast<float>(slot.beta)};
+    }
+  }
+  return state;
+}
+
+template <class T>
+void run_binary(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const State<T>& state = call.state<State<T>>();
+  if (covers(call, axis, range))
+    walk(state.whole, call, binary_row<T>, &state);
+  else
+    walk(make_loop(call, 2, axis, range), call, binary_row<T>, &state);
+}
+
+template <class Op, class T, int kPicoseconds, bool kEpilogue>
+constexpr Kernel binary_kernel() {
+  return {Op::kName,
+          sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+          "ieee",
+          kEpilogue ? "epilogue:E" : "",
+          kEpilogue ? sizeof(Epilogue) : 0,
+          "strided",
+          prepare_binary<Op, T, kEpilogue>,
+          cut_every_axis,
+          broadcast_needs,
+          elementwise_cost<kPicoseconds>,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_binary<T>};
+}
+
+#define HEXANE_BINARY(op, picoseconds, epilogue) \
+  binary_kernel<op##_op, float, picoseconds, epilogue>(), binary_kernel<op##_op, float16_t, picoseconds, epilogue>()
+const Kernel kTable[] = {
+    HEXANE_BINARY(add, 120, true),      HEXANE_BINARY(sub, 120, true),         HEXANE_BINARY(mul, 120, true),
+    HEXANE_BINARY(real_div, 130, true), HEXANE_BINARY(maximum, 130, false),    HEXANE_BINARY(minimum, 130, false),
+    HEXANE_BINARY(prelu, 100, false),   HEXANE_BINARY(floor_div, 4000, false), HEXANE_BINARY(mod, 4000, false),
+    HEXANE_BINARY(fmod, 2500, false),   HEXANE_BINARY(pow, 4500, false),
+};
+#undef HEXANE_BINARY
+
+std::span<const Kernel> binary_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(binary_kernels);
+std::span<const Kernel> binary_table() { return HWY_DYNAMIC_DISPATCH(binary_kernels)(); }
+}  // namespace hexane::cpu
+#endif

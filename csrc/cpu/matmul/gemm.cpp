@@ -1,0 +1,175 @@
+// The register tile of matrix multiply and convolution, for each instruction set, with its epilogue.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/matmul/gemm.cpp"
+#include "cpu/matmul/gemm.h"
+
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/epilogue-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+template <int kRows, int kPanels, class T>
+void tile(const Tile& t, int first_panel) {
+  constexpr int kVectors = kPanels * kPanelVectors;
+  const D d;
+  V acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(d);
+  const T* b = reinterpret_cast<const T*>(t.panels + first_panel * t.panel_bytes);
+  const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(T));
+  const int64_t column = t.column + first_panel * kPanelLanes;
+  // The lines that will be written are fetched while the products run.
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int p = 0; p < kPanels; ++p)
+      __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* a[kRows];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + m];
+    for (int64_t l = 0; l < t.length; ++l, b += kPanelLanes) {
+      V right[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v)
+        right[v] = load(b + v / kPanelVectors * panel_items + v % kPanelVectors * kLanes);
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const V left = hn::Set(d, a[m][l]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(left, right[v], acc[m][v]);
+      }
+    }
+  }
+  finish<kRows, kVectors>(t, column, acc);
+}
+
+template <int kPanels, class T>
+void tile_rows(const Tile& t, int first_panel) {
+  switch (t.rows) {
+    case 1:
+      return tile<1, kPanels, T>(t, first_panel);
+    case 2:
+      return tile<2, kPanels, T>(t, first_panel);
+    case 3:
+      return tile<3, kPanels, T>(t, first_panel);
+    case 4:
+      return tile<4, kPanels, T>(t, first_panel);
+    case 5:
+      return tile<5, kPanels, T>(t, first_panel);
+    default:
+      return tile<6, kPanels, T>(t, first_panel);
+  }
+}
+
+template <class T>
+void tile_any(const Tile& t) {
+  if constexpr (kPanelsAtOnce == 1) {
+    for (int p = 0; p < t.num_panels; ++p) tile_rows<1, T>(t, p);
+  } else {
+    switch (t.num_panels) {
+      case 1:
+        return tile_rows<1, T>(t, 0);
+      case 2:
+        return tile_rows<2, T>(t, 0);
+      case 3:
+        return tile_rows<3, T>(t, 0);
+      default:
+        return tile_rows<4, T>(t, 0);
+    }
+  }
+}
+
+void to_fp32(const std::byte* from, DType dtype, int64_t n, float* to) {
+  if (dtype == DType::kFp32) {
+    std::memcpy(to, from, n * sizeof(float));
+    return;
+  }
+  const auto* p = reinterpret_cast<const hwy::float16_t*>(from);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(p + i), D(), to + i);
+  if (i < n) {
+    float padded[kLanes];
+    hn::StoreU(load_n(p + i, n - i), D(), padded);
+    std::memcpy(to + i, padded, (n - i) * sizeof(float));
+  }
+}
+
+template <class T>
+float dot(const float* x, const T* y, int64_t k) {
+  const D d;
+  V acc[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= k; i += 4 * kLanes)
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) acc[u] = hn::MulAdd(load(x + i + u * kLanes), load(y + i + u * kLanes), acc[u]);
+  for (; i < k; i += kLanes) acc[0] = hn::MulAdd(load_n(x + i, k - i), load_n(y + i, k - i), acc[0]);
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(acc[0], acc[1]), hn::Add(acc[2], acc[3]))));
+}
+
+template <class T>
+void dot_rows_of(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
+  for (int64_t j = 0; j < n; ++j) out[j] = dot(x, reinterpret_cast<const T*>(y + j * stride), k);
+}
+
+void dot_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out) {
+  if (dtype == DType::kFp32) return dot_rows_of<float>(x, y, stride, k, n, out);
+  dot_rows_of<hwy::float16_t>(x, y, stride, k, n, out);
+}
+
+// A block of columns stays in registers while k runs.
+template <int kVectors, class T>
+void add_block(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
+  const D d;
+  V acc[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) acc[v] = hn::Zero(d);
+  for (int64_t i = 0; i < k; ++i) {
+    const T* row = reinterpret_cast<const T*>(y + i * stride);
+    const V left = hn::Set(d, x[i]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      acc[v] = hn::MulAdd(left, kVectors == 1 ? load_n(row, n) : load(row + v * kLanes), acc[v]);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) store_any(acc[v], reinterpret_cast<std::byte*>(out), false, v * kLanes, n);
+}
+
+template <class T>
+void add_rows_of(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= n; j += 4 * kLanes) add_block<4, T>(x, y + j * sizeof(T), stride, k, 4 * kLanes, out + j);
+  for (; j < n; j += kLanes) add_block<1, T>(x, y + j * sizeof(T), stride, k, n - j, out + j);
+}
+
+void add_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out) {
+  if (dtype == DType::kFp32) return add_rows_of<float>(x, y, stride, k, n, out);
+  add_rows_of<hwy::float16_t>(x, y, stride, k, n, out);
+}
+
+void finish_row(const Tile& t, float* row, int64_t n) { finish_in_memory(t, t.column, 1, n, row, 0); }
+
+}  // namespace
+
+const GemmOps kGemmOps = {tile_any<float>, tile_any<hwy::float16_t>, to_fp32, dot_rows, add_rows, finish_row};
+const GemmOps* ops_of_target() { return &kGemmOps; }
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(ops_of_target);
+
+const GemmOps& gemm_ops() {
+  static const GemmOps& ops = *HWY_DYNAMIC_DISPATCH(ops_of_target)();
+  return ops;
+}
+
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,211 @@
+// matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
+//
+// y is packed into panels: at load if it is constant, else when a call begins. A y that changes with every call and
+// meets only a few rows (decoding against a cache) is read where it lies.
+#include <cstring>
+#include <vector>
+
+#include "cpu/matmul/matmul.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct MatmulAttrs {
+  int64_t transpose_x, transpose_y;
+  Epilogue epilogue;
+};
+static_assert(sizeof(MatmulAttrs) == 8 * 19);
+
+constexpr const char* kName = "matmul";
+constexpr int64_t kDirectRows = 3;          // up to here packing y costs more than it gains
+constexpr int64_t kChunkBytes = 192 << 10;  // of converted rows of x, a fraction of a core's second-level cache
+
+struct MatmulState : MatmulShape {
+  bool dense_x;    // fp32 rows with K innermost: read in place
+  bool is_packed;  // y is constant
+  bool direct;     // y is read in place
+  bool half_panels;
+  int64_t panel_bytes, batch_bytes;
+  int64_t chunk_rows;  // rows of x converted at once
+  std::vector<float> bias;
+  Memory packed;
+  ResolvedEpilogue epilogue;
+};
+
+void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
+  const bool expand = y.dtype == DType::kFp16 && !s.half_panels;
+  const int64_t divisor = expand ? 2 : 1, bytes = s.batch_bytes * s.num_y_batches;
+  std::byte* panels = expand ? to + bytes / 2 : to;
+  for_each_y(y, s, [&](const std::byte* from) {
+    pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, panels, s.panel_bytes / divisor);
+    panels += s.batch_bytes / divisor;
+  });
+  if (expand) expand_half(to, bytes);
+}
+
+Prepared prepare(const Call& call) {
+  auto state = std::make_shared<MatmulState>();
+  MatmulState& s = *state;
+  const auto& attrs = call.attributes<MatmulAttrs>();
+  if (call.inputs.size() < 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
+  set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
+  const Tensor &x = call.inputs[0], &y = call.inputs[1];
+  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  const int64_t rows = s.rows_per_y;
+  s.direct = !y.constant && rows <= kDirectRows;
+  const int64_t num_panels = ceil_div(s.n, kPanelLanes);
+  checked_product(kName,
+                  {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
+  checked_product(kName, {s.k, 4, kTileRows});
+  const int64_t panel_items = s.k * kPanelLanes;
+  s.half_panels = keep_half(y.dtype, panel_items * num_panels, rows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
+  s.batch_bytes = s.panel_bytes * num_panels;
+  const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
+  s.chunk_rows = std::max<int64_t>(1, std::min(rows, tiles * kTileRows));
+  if (call.inputs.size() > 2 && call.inputs[2].present()) {
+    const Tensor& bias = call.inputs[2];
+    check_bias(kName, bias, s.n);
+    s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
+    if (bias.constant) pack_bias(bias, s.n, s.bias.data());
+  }
+  s.is_packed = y.constant;
+  if (y.constant) {
+    s.packed = Memory(s.batch_bytes * s.num_y_batches, "packed weights");
+    pack_y(y, s, s.packed.data());
+  }
+  return state;
+}
+
+void cuts(const Call& call, Cuts& cuts) {
+  const auto& s = call.state<MatmulState>();
+  matmul_cuts(call, s, s.batch_bytes, cuts);
+}
+
+Range needs(const Call& call, int input, int axis, Range out) {
+  const auto& attrs = call.attributes<MatmulAttrs>();
+  return matmul_needs(call, input, axis, out, attrs.transpose_x, attrs.transpose_y);
+}
+
+int64_t cost(const Call& call) {
+  const auto& s = call.state<MatmulState>();
+  return std::max(call.outputs[0].size() * s.k / 50, s.batch_bytes * s.num_y_batches / 60) + 100;
+}
+
+// Of one thread: converted rows of x | bias | a row of results, all fp32.
+int64_t chunk_floats(const MatmulState& s) { return s.dense_x ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16; }
+int64_t scratch(const Call& call) {
+  const auto& s = call.state<MatmulState>();
+  return 4 * (chunk_floats(s) + static_cast<int64_t>(s.bias.size()) + ceil_div(s.n, 16) * 16);
+}
+
+int64_t shared_scratch(const Call& call) {
+  const auto& s = call.state<MatmulState>();
+  return s.is_packed || s.direct ? 0 : s.batch_bytes * s.num_y_batches;
+}
+
+void begin(const Call& call, std::byte* shared) {
+  const auto& s = call.state<MatmulState>();
+  if (!s.is_packed && !s.direct) pack_y(call.inputs[1], s, shared);
+}
+
+// A row of x as floats.
+void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* to) {
+  const std::byte* from = x.data + offset;
+  const int64_t item = item_bytes(x);
+  if (s.k_stride_x == item || s.k <= 1) return gemm_ops().to_fp32(from, x.dtype, s.k, to);
+  constexpr int64_t kBlock = 64;
+  std::byte block[kBlock * 4];
+  for (int64_t k0 = 0; k0 < s.k; k0 += kBlock) {
+    const int64_t count = std::min(kBlock, s.k - k0);
+    for (int64_t k = 0; k < count; ++k) std::memcpy(block + k * item, from + (k0 + k) * s.k_stride_x, item);
+    gemm_ops().to_fp32(block, x.dtype, count, to + k0);
+  }
+}
+
+void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
+  const auto& s = call.state<MatmulState>();
+  const Tensor &x = call.inputs[0], &y = call.inputs[1], &out = call.outputs[0];
+  Range box[kMaxRank];
+  int64_t num_outer = 1, num_rows = 1;
+  for (int i = 0; i < out.rank; ++i) {
+    box[i] = i == axis ? range : Range{0, out.shape[i]};
+    if (i < s.num_axes) (i < s.num_outer ? num_outer : num_rows) *= box[i].end - box[i].begin;
+  }
+  const Range columns = box[out.rank - 1];
+  if (num_outer * num_rows == 0 || columns.begin >= columns.end) return;
+  auto* converted = reinterpret_cast<float*>(scratch);
+  float* bias = converted + chunk_floats(s);
+  float* results = bias + s.bias.size();
+  const bool constant_bias = !s.bias.empty() && call.inputs[2].constant;
+  if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[2], s.n, bias);
+
+  const float* rows[kTileRows];
+  Tile tile{};
+  tile.a = rows;
+  tile.num_segments = 1;
+  tile.length = s.k;
+  tile.panel_bytes = s.panel_bytes;
+  tile.bias = s.bias.empty() ? nullptr : constant_bias ? s.bias.data() : bias;
+  tile.epilogue = &s.epilogue;
+  tile.half_output = out.dtype == DType::kFp16;
+  tile.num_columns = s.n;
+
+  for (int64_t outer = 0; outer < num_outer; ++outer) {
+    const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
+    const auto locate_row = [&](int64_t row, int i) {
+      const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, row, base);
+      tile.out[i] = out.data + at.out;
+      for (int e = 0; e < s.epilogue.num_extra; ++e)
+        tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
+      return at.x;
+    };
+    const std::byte* panels = (s.is_packed ? s.packed.data() : shared) + base.y_batch * s.batch_bytes;
+    for (int64_t first = 0; first < num_rows;) {
+      const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
+      if (!s.dense_x)
+        for (int64_t i = 0; i < count; ++i)
+          convert_row(x, s, offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x,
+                      converted + i * s.k);
+      if (s.direct) {
+        const auto row_times_y = s.n_stride_y == item_bytes(y) || s.n <= 1 ? gemm_ops().add_rows : gemm_ops().dot_rows;
+        const int64_t y_row = row_times_y == gemm_ops().add_rows ? s.k_stride_y : s.n_stride_y;
+        tile.rows = 1;
+        tile.column = columns.begin;
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t at = locate_row(first + i, 0);
+          row_times_y(s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + i * s.k,
+                      y.data + base.y + columns.begin * s.n_stride_y, y.dtype, y_row, s.k, columns.end - columns.begin,
+                      results);
+          gemm_ops().finish_row(tile, results, columns.end - columns.begin);
+        }
+      } else {
+        multiply(tile, s.half_panels, panels, count, columns, [&](int64_t row, int n, Tile&) {
+          for (int i = 0; i < n; ++i) {
+            const int64_t at = locate_row(first + row + i, i);
+            rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
+          }
+        });
+      }
+      first += count;
+    }
+  }
+}
+
+const Kernel kTable[] = {
+    {"matmul", "fp32,fp32,fp32...->fp32", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
+     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+    {"matmul", "fp16,fp16,fp16...->fp16", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
+     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+    {"matmul", "fp32,fp16,fp32...->fp32", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
+     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+};
+
+}  // namespace
+
+std::span<const Kernel> matmul_table() { return kTable; }
+
+}  // namespace hexane::cpu

@@ -1,0 +1,62 @@
+// What matrix products of any dtype share: which axes of the output walk over rows of x, and which over matrices of y.
+#pragma once
+
+#include "cpu/matmul/gemm.h"
+
+namespace hexane::cpu {
+
+inline constexpr int kMaxRank = 8;
+
+// An axis of the output but the last: how far one step moves in each operand. Bytes; y_batch in packed matrices.
+struct Axis {
+  int64_t extent;
+  int64_t x, y, out;
+  int64_t y_batch;
+  int64_t extra[kMaxSlots];
+};
+
+struct MatmulShape {
+  int64_t m, n, k;
+  int num_axes;   // batch axes, then M
+  int num_outer;  // axes that change y; the rest are rows of one product
+  int64_t rows_per_y;
+  int64_t num_y_batches;  // different matrices in y
+  Axis axes[kMaxRank];
+  int64_t k_stride_x, k_stride_y, n_stride_y;
+};
+
+// Checks x, y, the output and the strides of what the epilogue adds; throws Error.
+void set_shape(const char* kernel, MatmulShape& s, const Call& call, bool transpose_x, bool transpose_y,
+               const ResolvedEpilogue& epilogue);
+
+struct Offsets {
+  int64_t x, y, y_batch, out;
+  int64_t extra[kMaxSlots];
+};
+
+// Where element `index`, counted over the box of axes [first, last), lies.
+Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first, int last, int64_t index,
+                Offsets from);
+
+// batch_bytes: of one packed matrix of y.
+void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts);
+Range matmul_needs(const Call& call, int input, int axis, Range out, bool transpose_x, bool transpose_y);
+
+// How many different matrices lie along a batch axis of y.
+inline int64_t packed_extent(const Tensor& y, int axis) {
+  return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
+}
+
+// f(data of the matrix) for each different matrix in y, in the order of y_batch.
+template <class F>
+void for_each_y(const Tensor& y, const MatmulShape& s, F&& f) {
+  int64_t index[kMaxRank] = {};
+  for (int64_t batch = 0; batch < s.num_y_batches; ++batch) {
+    const std::byte* from = y.data;
+    for (int axis = 0; axis < y.rank - 2; ++axis) from += index[axis] * y.strides[axis];
+    f(from);
+    for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == packed_extent(y, axis); --axis) index[axis] = 0;
+  }
+}
+
+}  // namespace hexane::cpu

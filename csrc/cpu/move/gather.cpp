@@ -1,0 +1,275 @@
+// Elements and slices of a tensor looked up at indices (embedding tables, take_along_axis), and one_hot.
+#include "cpu/move/indexing.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct AxisAttributes {
+  int64_t axis;
+};
+
+struct GatherNdAttributes {
+  int64_t batch_dims;
+};
+
+struct OneHotAttributes {
+  int64_t axis;
+  int64_t depth;
+  double on;
+  double off;
+};
+
+struct GatherState {
+  const char* name;
+  Indexing indexing;
+  StridedCopy tail;
+  int num_data_axes;   // leading axes of the output that are those of the data
+  int num_index_axes;  // that are those of the indices
+};
+
+Prepared finish(const char* name, const Call& call, Indexing indexing, int num_data_axes, int num_index_axes) {
+  const Tensor& out = call.outputs[0];
+  indexing.wide = call.inputs[1].dtype == DType::kInt64;
+  const StridedCopy tail = plan_copy(indexing.tail, indexing.num_tail, item_bytes(out));
+  return std::make_shared<GatherState>(GatherState{name, indexing, tail, num_data_axes, num_index_axes});
+}
+
+void check_gather(const char* name, const Call& call, int rank) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &out = call.outputs[0];
+  check_operand(name, "data", data);
+  check_indices(name, indices);
+  check_written(name, "output", out);
+  if (item_bytes(out) != item_bytes(data))
+    fail(name, "output dtype: got ", info(out.dtype).name, ", need ", info(data.dtype).name);
+  if (out.rank != rank) fail(name, "output rank: got ", out.rank, ", need ", rank);
+}
+
+void check_extent(const char* name, const Tensor& out, int axis, int64_t need) {
+  if (out.shape[axis] != need)
+    fail(name, "axis ", axis, " of the output: got ", out.shape[axis], " in ", shape_text(out), ", need ", need);
+}
+
+// data[before, axis, after], indices[i] -> out[before, i, after]
+Prepared prepare_gather(const Call& call) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &out = call.outputs[0];
+  check_gather("gather", call, data.rank + indices.rank - 1);
+  const int axis = check_axis("gather", call.attributes<AxisAttributes>().axis, data.rank);
+  Indexing indexing;
+  for (int i = 0; i < axis; ++i) {
+    check_extent("gather", out, i, data.shape[i]);
+    indexing.walk[indexing.num_walk++] = {{0, out.shape[i]}, out.strides[i], 0, data.strides[i]};
+  }
+  for (int i = 0; i < indices.rank; ++i) {
+    check_extent("gather", out, axis + i, indices.shape[i]);
+    indexing.walk[indexing.num_walk++] = {{0, indices.shape[i]}, out.strides[axis + i], indices.strides[i], 0};
+  }
+  for (int i = axis + 1; i < data.rank; ++i) {
+    const int o = i + indices.rank - 1;
+    check_extent("gather", out, o, data.shape[i]);
+    indexing.tail[indexing.num_tail++] = {out.shape[o], data.strides[i], out.strides[o]};
+  }
+  indexing.coordinates[indexing.num_coordinates++] = {data.shape[axis], data.strides[axis], {0, data.shape[axis]}};
+  return finish("gather", call, indexing, axis, axis ? 0 : indices.rank);
+}
+
+// out[..., i, ...] = data[..., indices[..., i, ...], ...]
+Prepared prepare_gather_along_axis(const Call& call) {
+  const char* name = "gather_along_axis";
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &out = call.outputs[0];
+  check_gather(name, call, data.rank);
+  const int axis = check_axis(name, call.attributes<AxisAttributes>().axis, data.rank);
+  check_same_shape(name, out, indices);
+  Indexing indexing;
+  for (int i = 0; i < data.rank; ++i) {
+    if (i != axis && out.shape[i] > data.shape[i])
+      fail(name, "axis ", i, " of the indices: got ", out.shape[i], ", need at most ", data.shape[i]);
+    indexing.walk[indexing.num_walk++] = {
+        {0, out.shape[i]}, out.strides[i], indices.strides[i], i == axis ? 0 : data.strides[i]};
+  }
+  indexing.coordinates[indexing.num_coordinates++] = {data.shape[axis], data.strides[axis], {0, data.shape[axis]}};
+  return finish(name, call, indexing, axis, data.rank);
+}
+
+// data[batch, coordinates, after], indices[batch, i, number of coordinates] -> out[batch, i, after]
+Prepared prepare_gather_nd(const Call& call) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &out = call.outputs[0];
+  check_indices("gather_nd", indices);
+  const int64_t batch = call.attributes<GatherNdAttributes>().batch_dims;
+  if (batch < 0 || batch >= indices.rank || batch > data.rank)
+    fail("gather_nd", "batch_dims: got ", batch, ", need less than the rank of the indices, ", indices.rank);
+  const int walked = indices.rank - 1;
+  const int64_t count = indices.shape[walked];
+  if (count > data.rank - batch)
+    fail("gather_nd", "indices: got ", count, " coordinates, need at most ", data.rank - batch);
+  const int used = static_cast<int>(batch + count);
+  check_gather("gather_nd", call, walked + data.rank - used);
+  Indexing indexing;
+  for (int i = 0; i < walked; ++i) {
+    if (i < batch && indices.shape[i] != data.shape[i])
+      fail("gather_nd", "axis ", i, " of the indices: got ", indices.shape[i], ", need ", data.shape[i]);
+    check_extent("gather_nd", out, i, indices.shape[i]);
+    indexing.walk[indexing.num_walk++] = {
+        {0, out.shape[i]}, out.strides[i], indices.strides[i], i < batch ? data.strides[i] : 0};
+  }
+  for (int i = static_cast<int>(batch); i < used; ++i)
+    indexing.coordinates[indexing.num_coordinates++] = {data.shape[i], data.strides[i], {0, data.shape[i]}};
+  indexing.coordinate_stride = indices.strides[walked];
+  for (int i = used; i < data.rank; ++i) {
+    const int o = walked + i - used;
+    check_extent("gather_nd", out, o, data.shape[i]);
+    indexing.tail[indexing.num_tail++] = {out.shape[o], data.strides[i], out.strides[o]};
+  }
+  return finish("gather_nd", call, indexing, static_cast<int>(batch), walked);
+}
+
+void run_gather(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &out = call.outputs[0];
+  const auto& state = call.state<GatherState>();
+  if (out.size() == 0) return;
+  Indexing piece = state.indexing;
+  StridedCopy tail = state.tail;
+  if (axis >= 0 && axis < piece.num_walk) {
+    piece.walk[axis].range = range;
+  } else if (axis >= 0) {
+    CopyAxis& cut = piece.tail[axis - piece.num_walk];
+    piece.tail_begin = range.begin * cut.out;
+    piece.far_tail_begin = range.begin * cut.in;
+    cut.extent = range.end - range.begin;
+    tail = plan_copy(piece.tail, piece.num_tail, item_bytes(out));
+  }
+  std::byte* const to = out.data;
+  const std::byte* const from = data.data;
+  if (tail.contiguous() && tail.unit == 4)
+    walk<true>(state.name, piece, indices.data,
+               [=](int64_t near, int64_t far) { std::memcpy(to + near, from + far, 4); });
+  else if (tail.contiguous())
+    walk<true>(state.name, piece, indices.data,
+               [&](int64_t near, int64_t far) { copy_run(out.data + near, data.data + far, tail.unit); });
+  else
+    walk<true>(state.name, piece, indices.data,
+               [&](int64_t near, int64_t far) { run_copy(tail, out.data + near, data.data + far); });
+}
+
+// The axes before the first index carry over to the data; those of the indices to them if they come first.
+Range gather_needs(const Call& call, int input, int axis, Range out) {
+  const auto& state = call.state<GatherState>();
+  const Tensor& operand = call.inputs[input];
+  if (axis < 0 || axis >= operand.rank) return out;
+  const int carried = input == 0 ? state.num_data_axes : state.num_index_axes;
+  return axis < carried ? out : Range{0, operand.shape[axis]};
+}
+
+int64_t gather_cost(const Call& call) {
+  const auto& state = call.state<GatherState>();
+  const int64_t size = call.outputs[0].size();
+  int64_t items = 1;
+  for (int i = 0; i < state.indexing.num_tail; ++i) items *= state.indexing.tail[i].extent;
+  return 50 + (items ? size / items * 3 : 0) + size * item_bytes(call.outputs[0]) / 8;
+}
+
+// ---- one_hot ----
+
+// An index out of range is legal and sets nothing, so the far side of the walk is the indices themselves.
+struct OneHotState {
+  int axis;
+  uint64_t on, off;
+  Indexing indexing;
+};
+
+Prepared prepare_one_hot(const Call& call) {
+  const Tensor &indices = call.inputs[0], &out = call.outputs[0];
+  const auto& a = call.attributes<OneHotAttributes>();
+  check_indices("one_hot", indices);
+  check_written("one_hot", "output", out);
+  if (out.rank != indices.rank + 1) fail("one_hot", "output rank: got ", out.rank, ", need ", indices.rank + 1);
+  OneHotState state{check_axis("one_hot", a.axis, out.rank),
+                    scalar_bits("one_hot", out.dtype, a.on),
+                    scalar_bits("one_hot", out.dtype, a.off),
+                    {}};
+  for (int i = 0; i < out.rank; ++i) {
+    const int from = i - (i > state.axis);
+    check_extent("one_hot", out, i, i == state.axis ? a.depth : indices.shape[from]);
+    if (i == state.axis)  // walked, too, so that walk axes are output axes
+      state.indexing.walk[i] = {{0, 1}, 0, 0, 0};
+    else
+      state.indexing.walk[i] = {{0, out.shape[i]}, out.strides[i], 0, indices.strides[from]};
+  }
+  state.indexing.num_walk = out.rank;
+  state.indexing.wide = indices.dtype == DType::kInt64;
+  return std::make_shared<OneHotState>(state);
+}
+
+void run_one_hot(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor &indices = call.inputs[0], &out = call.outputs[0];
+  const auto& state = call.state<OneHotState>();
+  if (out.size() == 0) return;
+  const auto part = [&](int i) { return i == axis ? range : Range{0, out.shape[i]}; };
+  const int64_t bytes = item_bytes(out), depth = out.shape[state.axis];
+  std::byte* base = out.data;
+  CopyAxis axes[8];
+  for (int i = 0; i < out.rank; ++i) axes[i] = {part(i).end - part(i).begin, 0, out.strides[i]};
+  if (axis >= 0) base += range.begin * out.strides[axis];
+  run_copy(plan_copy(axes, out.rank, bytes), base, reinterpret_cast<const std::byte*>(&state.off));
+
+  Indexing piece = state.indexing;
+  if (axis >= 0 && axis != state.axis) piece.walk[axis].range = range;
+  const Range hot = part(state.axis);
+  walk("one_hot", piece, nullptr, [&](int64_t near, int64_t from) {
+    int64_t i = read_index(indices.data + from, piece.wide);
+    if (i < 0) i += depth;
+    if (i >= hot.begin && i < hot.end)
+      copy_run(out.data + near + i * out.strides[state.axis], reinterpret_cast<const std::byte*>(&state.on), bytes);
+  });
+}
+
+Range one_hot_needs(const Call& call, int, int axis, Range out) {
+  const int hot = call.state<OneHotState>().axis;
+  if (axis < hot) return out;
+  return {0, axis < call.inputs[0].rank ? call.inputs[0].shape[axis] : 0};
+}
+
+int64_t one_hot_cost(const Call& call) {
+  return 50 + call.inputs[0].size() * 3 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 16;
+}
+
+// "rows" asks for what is read in pieces, often more than once, to be laid out for that; gather_nd could do without.
+#define HEXANE_GATHER(name, dtypes, layout, Attributes, accepts, prepare)                                              \
+  {                                                                                                                    \
+    name, dtypes, "ieee", layout, sizeof(Attributes), accepts, prepare, cut_lines, gather_needs, gather_cost, nullptr, \
+        nullptr, nullptr, run_gather                                                                                   \
+  }
+#define HEXANE_GATHERS(name, layout, Attributes, accepts, prepare)                 \
+  HEXANE_GATHER(name, "8b,int32->8b", layout, Attributes, accepts, prepare),       \
+      HEXANE_GATHER(name, "8b,int64->8b", layout, Attributes, accepts, prepare),   \
+      HEXANE_GATHER(name, "16b,int32->16b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "16b,int64->16b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "32b,int32->32b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "32b,int64->32b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "64b,int32->64b", layout, Attributes, accepts, prepare), \
+      HEXANE_GATHER(name, "64b,int64->64b", layout, Attributes, accepts, prepare)
+#define HEXANE_ONE_HOT(dtypes)                                                                                    \
+  {                                                                                                               \
+    "one_hot", dtypes, "ieee", "axis:i depth:i on:f off:f", sizeof(OneHotAttributes), "strided", prepare_one_hot, \
+        cut_lines, one_hot_needs, one_hot_cost, nullptr, nullptr, nullptr, run_one_hot                            \
+  }
+
+constexpr Kernel kTable[] = {
+    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", prepare_gather),
+    HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", prepare_gather_along_axis),
+    HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", prepare_gather_nd),
+    HEXANE_ONE_HOT("int32->fp32"),
+    HEXANE_ONE_HOT("int64->fp32"),
+    HEXANE_ONE_HOT("int32->int32"),
+    HEXANE_ONE_HOT("int64->int32"),
+    HEXANE_ONE_HOT("int32->int64"),
+    HEXANE_ONE_HOT("int64->int64"),
+    HEXANE_ONE_HOT("int32->bool"),
+    HEXANE_ONE_HOT("int64->bool"),
+};
+
+}  // namespace
+
+std::span<const Kernel> gather_table() { return kTable; }
+
+}  // namespace hexane::cpu

@@ -1,0 +1,331 @@
+// Updates written, or combined with what is there, at indices: scatter_nd and scatter_along_axis start from a copy of
+// the data; write_slice changes a state in place.
+#include <type_traits>
+
+#include "core/fp16.h"
+#include "cpu/move/indexing.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct ScatterNdAttributes {
+  uint64_t mode;  // "update" | "add" | "mul" | "max" | "min"
+};
+
+struct ScatterAlongAxisAttributes {
+  int64_t axis;
+  uint64_t mode;
+};
+
+struct WriteSliceAttributes {
+  int64_t axis;
+};
+
+enum class Mode { kUpdate, kAdd, kMul, kMax, kMin };
+
+Mode scatter_mode(const char* name, const Call& call, uint64_t mode) {
+  const std::string_view text = call.string(mode);
+  const DType dtype = call.outputs[0].dtype;
+  constexpr std::string_view kNames[] = {"update", "add", "mul", "max", "min"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (text != kNames[i]) continue;
+    if (i && dtype != DType::kFp32 && dtype != DType::kFp16 && dtype != DType::kInt32 && dtype != DType::kInt64)
+      fail(name, "mode ", text, ": got dtype ", info(dtype).name, ", need fp32, fp16, int32 or int64");
+    return static_cast<Mode>(i);
+  }
+  fail(name, "mode: got '", text, "', need update, add, mul, max or min");
+}
+
+struct ScatterState {
+  const char* name;
+  Mode mode;
+  Indexing indexing;  // near: updates, far: output
+  StridedCopy tail;
+  StridedCopy copy;                                        // data to output
+  enum class Role { kWalk, kCoordinate, kTail } roles[8];  // of an axis of the output
+  int places[8];                                           // in the array that the role names
+};
+
+StridedCopy plan_data(const Call& call, int axis, Range range) {
+  const Tensor &data = call.inputs[0], &out = call.outputs[0];
+  CopyAxis axes[8];
+  for (int i = 0; i < out.rank; ++i) axes[i] = {out.shape[i], data.strides[i], out.strides[i]};
+  if (axis >= 0) axes[axis].extent = range.end - range.begin;
+  return plan_copy(axes, out.rank, item_bytes(out));
+}
+
+void check_scatter(const char* name, const Call& call) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
+  check_operand(name, "data", data);
+  check_indices(name, indices);
+  check_operand(name, "updates", updates);
+  check_written(name, "output", out);
+  check_same_shape(name, out, data);
+  if (data.dtype != out.dtype || updates.dtype != out.dtype)
+    fail(name, "dtype: got data of ", info(data.dtype).name, " and updates of ", info(updates.dtype).name, ", need ",
+         info(out.dtype).name);
+}
+
+Prepared finish(const Call& call, ScatterState state) {
+  state.indexing.wide = call.inputs[1].dtype == DType::kInt64;
+  state.tail = plan_copy(state.indexing.tail, state.indexing.num_tail, item_bytes(call.outputs[0]));
+  state.copy = plan_data(call, -1, {});
+  return std::make_shared<ScatterState>(state);
+}
+
+// indices[i, number of coordinates], updates[i, after] -> out[coordinates, after]
+Prepared prepare_scatter_nd(const Call& call) {
+  const Tensor &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
+  check_scatter("scatter_nd", call);
+  if (indices.rank < 1) fail("scatter_nd", "indices rank: got 0, need 1 or more");
+  const int walked = indices.rank - 1;
+  const int64_t count = indices.shape[walked];
+  if (count > out.rank) fail("scatter_nd", "indices: got ", count, " coordinates, need at most ", out.rank);
+  const int used = static_cast<int>(count);
+  if (updates.rank != walked + out.rank - used)
+    fail("scatter_nd", "updates rank: got ", updates.rank, ", need ", walked + out.rank - used);
+  ScatterState state{
+      "scatter_nd", scatter_mode("scatter_nd", call, call.attributes<ScatterNdAttributes>().mode), {}, {}, {}, {}, {}};
+  Indexing& indexing = state.indexing;
+  for (int i = 0; i < updates.rank; ++i) {
+    const int64_t need = i < walked ? indices.shape[i] : out.shape[used + i - walked];
+    if (updates.shape[i] != need)
+      fail("scatter_nd", "axis ", i, " of the updates: got ", updates.shape[i], ", need ", need);
+  }
+  for (int i = 0; i < walked; ++i)
+    indexing.walk[indexing.num_walk++] = {{0, updates.shape[i]}, updates.strides[i], indices.strides[i], 0};
+  for (int i = 0; i < out.rank; ++i) {
+    const bool decided = i < used;
+    state.roles[i] = decided ? ScatterState::Role::kCoordinate : ScatterState::Role::kTail;
+    state.places[i] = decided ? i : i - used;
+    if (decided)
+      indexing.coordinates[indexing.num_coordinates++] = {out.shape[i], out.strides[i], {0, out.shape[i]}};
+    else
+      indexing.tail[indexing.num_tail++] = {out.shape[i], updates.strides[walked + i - used], out.strides[i]};
+  }
+  indexing.coordinate_stride = indices.strides[walked];
+  return finish(call, state);
+}
+
+// out[..., indices[..., i, ...], ...] <- updates[..., i, ...]
+Prepared prepare_scatter_along_axis(const Call& call) {
+  const char* name = "scatter_along_axis";
+  const Tensor &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
+  const auto& attributes = call.attributes<ScatterAlongAxisAttributes>();
+  check_scatter(name, call);
+  check_same_shape(name, updates, indices);
+  if (updates.rank != out.rank) fail(name, "updates rank: got ", updates.rank, ", need ", out.rank);
+  const int axis = check_axis(name, attributes.axis, out.rank);
+  ScatterState state{name, scatter_mode(name, call, attributes.mode), {}, {}, {}, {}, {}};
+  for (int i = 0; i < out.rank; ++i) {
+    if (i != axis && updates.shape[i] > out.shape[i])
+      fail(name, "axis ", i, " of the updates: got ", updates.shape[i], ", need at most ", out.shape[i]);
+    state.indexing.walk[i] = {
+        {0, updates.shape[i]}, updates.strides[i], indices.strides[i], i == axis ? 0 : out.strides[i]};
+    state.roles[i] = i == axis ? ScatterState::Role::kCoordinate : ScatterState::Role::kWalk;
+    state.places[i] = i == axis ? 0 : i;
+  }
+  state.indexing.num_walk = out.rank;
+  state.indexing.num_coordinates = 1;
+  state.indexing.coordinates[0] = {out.shape[axis], out.strides[axis], {0, out.shape[axis]}};
+  return finish(call, state);
+}
+
+template <typename T>
+T combined(Mode mode, T old, T update) {
+  using U = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+  switch (mode) {
+    case Mode::kAdd:
+      return static_cast<T>(static_cast<U>(old) + static_cast<U>(update));
+    case Mode::kMul:
+      return static_cast<T>(static_cast<U>(old) * static_cast<U>(update));
+    case Mode::kMax:
+      return old != old || old > update ? old : update;  // either NaN stays: it is greater than nothing
+    case Mode::kMin:
+      return old != old || old < update ? old : update;
+    case Mode::kUpdate:
+      break;
+  }
+  return update;
+}
+
+// Each update is rounded, as if it were stored before the next.
+fp16 combined(Mode mode, fp16 old, fp16 update) { return to_fp16(combined(mode, to_float(old), to_float(update))); }
+
+// Combines the tail of one update with the output, axis by axis.
+template <typename T, Mode kMode>
+void combine(std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes) {
+  constexpr CopyAxis kOne{1, 0, 0};
+  if (num_axes > 1) {
+    for (int64_t i = 0; i < axes->extent; ++i)
+      combine<T, kMode>(out + i * axes->out, update + i * axes->in, axes + 1, num_axes - 1);
+    return;
+  }
+  const CopyAxis& line = num_axes ? *axes : kOne;
+  const auto loop = [ out, update, n = line.extent ](int64_t in, int64_t to) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i) {
+      T* slot = reinterpret_cast<T*>(out + i * to);
+      *slot = combined(kMode, *slot, *reinterpret_cast<const T*>(update + i * in));
+    }
+  };
+  if (line.in == sizeof(T) && line.out == sizeof(T))
+    loop(sizeof(T), sizeof(T));
+  else
+    loop(line.in, line.out);
+}
+
+using Combine = void (*)(std::byte* out, const std::byte* update, const CopyAxis* axes, int num_axes);
+
+template <typename T>
+Combine find_combine(Mode mode) {
+  switch (mode) {
+    case Mode::kAdd:
+      return combine<T, Mode::kAdd>;
+    case Mode::kMul:
+      return combine<T, Mode::kMul>;
+    case Mode::kMax:
+      return combine<T, Mode::kMax>;
+    case Mode::kMin:
+      return combine<T, Mode::kMin>;
+    case Mode::kUpdate:
+      break;
+  }
+  return nullptr;  // a copy
+}
+
+Combine find_combine(Mode mode, DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return find_combine<float>(mode);
+    case DType::kFp16:
+      return find_combine<fp16>(mode);
+    case DType::kInt32:
+      return find_combine<int32_t>(mode);
+    default:
+      return find_combine<int64_t>(mode);
+  }
+}
+
+void run_scatter(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &out = call.outputs[0];
+  const auto& state = call.state<ScatterState>();
+  if (out.size() == 0 && updates.size() == 0) return;
+  Indexing piece = state.indexing;
+  StridedCopy tail = state.tail;
+  if (axis < 0) {
+    run_copy(state.copy, out.data, data.data);
+  } else {
+    run_copy(plan_data(call, axis, range), out.data + range.begin * out.strides[axis],
+             data.data + range.begin * data.strides[axis]);
+    const int place = state.places[axis];
+    if (state.roles[axis] == ScatterState::Role::kWalk) {
+      Range& walked = piece.walk[place].range;
+      walked = {std::min(range.begin, walked.end), std::min(range.end, walked.end)};
+    } else if (state.roles[axis] == ScatterState::Role::kCoordinate) {
+      piece.coordinates[place].accepted = range;
+    } else {
+      CopyAxis& cut = piece.tail[place];
+      piece.tail_begin = range.begin * cut.in;
+      piece.far_tail_begin = range.begin * cut.out;
+      cut.extent = range.end - range.begin;
+      tail = plan_copy(piece.tail, piece.num_tail, item_bytes(out));
+    }
+  }
+  const Combine combine = find_combine(state.mode, out.dtype);
+  walk(state.name, piece, indices.data, [&](int64_t near, int64_t far) {
+    std::byte* to = out.data + far;
+    const std::byte* from = updates.data + near;
+    if (combine)
+      combine(to, from, piece.tail, piece.num_tail);
+    else
+      tail.contiguous() ? copy_run(to, from, tail.unit) : run_copy(tail, to, from);
+  });
+}
+
+Range scatter_needs(const Call& call, int input, int axis, Range out) {
+  if (input == 0) return out;
+  const Tensor& operand = call.inputs[input];
+  return axis < 0 || axis >= operand.rank ? out : Range{0, operand.shape[axis]};
+}
+
+int64_t scatter_cost(const Call& call) {
+  return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 8 + call.inputs[2].size() * 2;
+}
+
+// ---- write_slice ----
+
+Prepared prepare_write_slice(const Call& call) {
+  const Tensor &state = call.inputs[0], &update = call.inputs[1], &position = call.inputs[2], &out = call.outputs[0];
+  check_written("write_slice", "state", state);
+  check_operand("write_slice", "update", update);
+  check_indices("write_slice", position);
+  check_operand("write_slice", "output", out);
+  check_same_shape("write_slice", out, state);
+  if (!std::equal(out.strides, out.strides + out.rank, state.strides) || out.dtype != state.dtype)
+    fail("write_slice", "output: got other strides or another dtype, need those of the state, which it is");
+  if (update.dtype != state.dtype)
+    fail("write_slice", "update dtype: got ", info(update.dtype).name, ", need ", info(state.dtype).name);
+  if (position.size() != 1 || position.rank > 1)
+    fail("write_slice", "position: got shape ", shape_text(position), ", need () or (1,)");
+  const int axis = check_axis("write_slice", call.attributes<WriteSliceAttributes>().axis, state.rank);
+  CopyAxis axes[8];
+  for (int i = 0; i < state.rank; ++i) {
+    if (update.rank != state.rank || (i == axis ? update.shape[i] > state.shape[i] : update.shape[i] != state.shape[i]))
+      fail("write_slice", "update: got shape ", shape_text(update), " for ", shape_text(state),
+           ", need the same extents, or fewer along axis ", axis);
+    axes[i] = {update.shape[i], update.strides[i], state.strides[i]};
+  }
+  return std::make_shared<StridedCopy>(plan_copy(axes, state.rank, item_bytes(state)));
+}
+
+void run_write_slice(const Call& call, int, Range, std::byte*, const std::byte*) {
+  const Tensor &state = call.inputs[0], &update = call.inputs[1], &position = call.inputs[2];
+  const int axis = check_axis("write_slice", call.attributes<WriteSliceAttributes>().axis, state.rank);
+  if (state.data != call.outputs[0].data) fail("write_slice", "output: got memory of its own, need that of the state");
+  const int64_t at = read_index(position.data, position.dtype == DType::kInt64);
+  const int64_t most = state.shape[axis] - update.shape[axis];
+  if (at < 0 || at > most) fail("write_slice", "position: got ", at, ", need 0 to ", most);
+  run_copy(call.state<StridedCopy>(), state.data + at * state.strides[axis], update.data);
+}
+
+int64_t write_slice_cost(const Call& call) { return 20 + call.inputs[1].size() * item_bytes(call.inputs[1]) / 8; }
+
+#define HEXANE_SCATTER(name, dtypes, layout, Attributes, prepare)                                                 \
+  {                                                                                                               \
+    name, dtypes, "ieee", layout, sizeof(Attributes), "strided", prepare, cut_lines, scatter_needs, scatter_cost, \
+        nullptr, nullptr, nullptr, run_scatter                                                                    \
+  }
+#define HEXANE_SCATTERS(name, layout, Attributes, prepare)                     \
+  HEXANE_SCATTER(name, "8b,int32,8b->8b", layout, Attributes, prepare),        \
+      HEXANE_SCATTER(name, "8b,int64,8b->8b", layout, Attributes, prepare),    \
+      HEXANE_SCATTER(name, "16b,int32,16b->16b", layout, Attributes, prepare), \
+      HEXANE_SCATTER(name, "16b,int64,16b->16b", layout, Attributes, prepare), \
+      HEXANE_SCATTER(name, "32b,int32,32b->32b", layout, Attributes, prepare), \
+      HEXANE_SCATTER(name, "32b,int64,32b->32b", layout, Attributes, prepare), \
+      HEXANE_SCATTER(name, "64b,int32,64b->64b", layout, Attributes, prepare), \
+      HEXANE_SCATTER(name, "64b,int64,64b->64b", layout, Attributes, prepare)
+#define HEXANE_WRITE_SLICE(dtypes)                                                                                  \
+  {                                                                                                                 \
+    "write_slice", dtypes, "ieee", "axis:i", sizeof(WriteSliceAttributes), "strided", prepare_write_slice, nullptr, \
+        nullptr, write_slice_cost, nullptr, nullptr, nullptr, run_write_slice                                       \
+  }
+
+constexpr Kernel kTable[] = {
+    HEXANE_SCATTERS("scatter_nd", "mode:s", ScatterNdAttributes, prepare_scatter_nd),
+    HEXANE_SCATTERS("scatter_along_axis", "axis:i mode:s", ScatterAlongAxisAttributes, prepare_scatter_along_axis),
+    HEXANE_WRITE_SLICE("8b,8b,int32->8b"),
+    HEXANE_WRITE_SLICE("8b,8b,int64->8b"),
+    HEXANE_WRITE_SLICE("16b,16b,int32->16b"),
+    HEXANE_WRITE_SLICE("16b,16b,int64->16b"),
+    HEXANE_WRITE_SLICE("32b,32b,int32->32b"),
+    HEXANE_WRITE_SLICE("32b,32b,int64->32b"),
+    HEXANE_WRITE_SLICE("64b,64b,int32->64b"),
+    HEXANE_WRITE_SLICE("64b,64b,int64->64b"),
+};
+
+}  // namespace
+
+std::span<const Kernel> scatter_table() { return kTable; }
+
+}  // namespace hexane::cpu

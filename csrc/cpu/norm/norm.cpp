@@ -1,0 +1,144 @@
+// layer_norm and rms_norm: rows of the last axes, in fp32.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/norm/norm.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/norm/norm-inl.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/norm/norm.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+struct RowAttributes {
+  IntList axes;
+  double epsilon;
+};
+
+int num_outer_axes(const Call& call) {
+  return call.inputs[0].rank - static_cast<int>(call.attributes<RowAttributes>().axes.count);
+}
+
+template <bool kCenter>
+Prepared prepare_rows(const Call& call) {
+  const char* name = kCenter ? "layer_norm" : "rms_norm";
+  check_norm(name, call, 1, kCenter ? 3 : 2);
+  const IntList& axes = call.attributes<RowAttributes>().axes;
+  const Tensor& x = call.inputs[0];
+  check_list(name, "axes", axes);
+  for (int64_t i = 0; i < axes.count; ++i)
+    if (const int axis = check_axis(name, axes.values[i], x.rank); axis != x.rank - axes.count + i)
+      fail(name, "axes: got ", axis, " in place ", i, ", need the last ", axes.count, " axes in order");
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    if (!given(call, i)) continue;
+    const Tensor& parameter = call.inputs[i];
+    if (parameter.rank != axes.count ||
+        !std::equal(parameter.shape, parameter.shape + parameter.rank, x.shape + x.rank - axes.count))
+      fail(name, "parameter ", i, " shape: got ", shape_text(parameter), ", need the last ", axes.count, " axes of ",
+           shape_text(x));
+  }
+  return nullptr;
+}
+
+void row_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, num_outer_axes(call)); }
+
+Range row_needs(const Call& call, int input, int axis, Range out) {
+  return input == 0 ? out : Range{0, axis < call.inputs[input].rank ? call.inputs[input].shape[axis] : 1};
+}
+
+template <class T>
+void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, const T* beta) {
+  const V mean = set(moments.mean), scale = set(moments.scale);
+  const auto normal = [&](V v) HWY_ATTR { return hn::Mul(hn::Sub(v, mean), scale); };
+  if (gamma && beta) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(hn::MulAdd(normal(load(x + i)), load(gamma + i), load(beta + i)), y + i);
+    if (i < n)
+      store_part(hn::MulAdd(normal(load_part(x + i, n - i)), load_part(gamma + i, n - i), load_part(beta + i, n - i)),
+                 y + i, n - i);
+  } else if (gamma) {
+    map(x, gamma, y, n, [&](V v, V g) HWY_ATTR { return hn::Mul(normal(v), g); });
+  } else if (beta) {
+    map(x, beta, y, n, [&](V v, V b) HWY_ATTR { return hn::Add(normal(v), b); });
+  } else {
+    map(x, y, n, normal);
+  }
+}
+
+template <bool kCenter, class T>
+void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
+  const Tensor& x = call.inputs[0];
+  const Piece piece = make_piece(x, num_outer_axes(call), cut, range);
+  const int64_t n = piece.channels * piece.inner;
+  if (n == 0) return;
+  const float epsilon = static_cast<float>(call.attributes<RowAttributes>().epsilon);
+  const T* gamma = given(call, 1) ? call.inputs[1].as<const T>() : nullptr;
+  const T* beta = given(call, 2) ? call.inputs[2].as<const T>() : nullptr;
+  for_outer(piece, [&](int64_t row) HWY_ATTR {
+    const T* from = x.as<const T>() + row * n;
+    Moments moments{};
+    if constexpr (kCenter) {
+      moments = row_moments(from, n, epsilon);
+    } else {
+      const float squares = row_sum(from, n, [](V v) HWY_ATTR { return hn::Mul(v, v); });
+      moments.scale = 1 / std::sqrt(squares / static_cast<float>(n) + epsilon);
+    }
+    affine_row(from, call.outputs[0].as<T>() + row * n, n, moments, gamma, beta);
+  });
+}
+
+template <class T>
+constexpr Kernel layer_norm() {
+  return {"layer_norm",
+          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+          "ieee",
+          "axes:L epsilon:f",
+          sizeof(RowAttributes),
+          "dense",
+          prepare_rows<true>,
+          row_cuts,
+          row_needs,
+          norm_cost<140, 20>,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_rows<true, T>};
+}
+
+template <class T>
+constexpr Kernel rms_norm() {
+  return {"rms_norm",
+          sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+          "ieee",
+          "axes:L epsilon:f",
+          sizeof(RowAttributes),
+          "dense",
+          prepare_rows<false>,
+          row_cuts,
+          row_needs,
+          norm_cost<140, 20>,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_rows<false, T>};
+}
+
+const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), rms_norm<float>(), rms_norm<float16_t>()};
+
+std::span<const Kernel> norm_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(norm_kernels);
+std::span<const Kernel> norm_table() { return HWY_DYNAMIC_DISPATCH(norm_kernels)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,315 @@
+// Normalisations with parameters per channel, and across channels: batch_norm, instance_norm, local_response_norm, in
+// fp32.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/norm/norm_channels.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/norm/norm-inl.h"
+#include "cpu/simd/math-inl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "cpu/norm/norm.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+// ---- batch_norm: (x - mean[c]) scale[c] + shift[c] ----
+
+struct BatchAttributes {
+  double epsilon;
+  int64_t axis;
+};
+
+int batch_axis(const Call& call) {
+  const int64_t axis = call.attributes<BatchAttributes>().axis;
+  return static_cast<int>(axis < 0 ? axis + call.inputs[0].rank : axis);
+}
+
+Prepared prepare_batch(const Call& call) {
+  check_norm("batch_norm", call, 3, 5);
+  const Tensor& x = call.inputs[0];
+  check_per_channel("batch_norm", call,
+                    x.shape[check_axis("batch_norm", call.attributes<BatchAttributes>().axis, x.rank)]);
+  return nullptr;
+}
+
+void batch_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, batch_axis(call) + 1); }
+
+Range batch_needs(const Call& call, int input, int axis, Range out) {
+  if (input == 0) return out;
+  return axis == 0 && batch_axis(call) == 0 ? out : Range{0, axis == 0 ? call.inputs[input].shape[0] : 1};
+}
+
+int64_t batch_scratch(const Call& call) {
+  return 3 * (call.inputs[0].shape[batch_axis(call)] + kLanes) * static_cast<int64_t>(sizeof(float));
+}
+
+template <class T>
+float parameter(const Call& call, size_t input, int64_t c, float otherwise) {
+  if (!given(call, input)) return otherwise;
+  return hn::GetLane(load_part(call.inputs[input].as<const T>() + c, 1));
+}
+
+template <class T>
+void run_batch(const Call& call, int cut, Range range, std::byte* scratch, const std::byte*) {
+  const Piece piece = make_piece(call.inputs[0], batch_axis(call), cut, range);
+  const float epsilon = static_cast<float>(call.attributes<BatchAttributes>().epsilon);
+  float* mean = reinterpret_cast<float*>(scratch);
+  float* scale = mean + piece.channels;
+  float* shift = scale + piece.channels;
+  for (int64_t c = piece.first_channel; c < piece.last_channel; ++c) {
+    mean[c] = parameter<T>(call, 1, c, 0);
+    scale[c] = parameter<T>(call, 3, c, 1) / std::sqrt(parameter<T>(call, 2, c, 1) + epsilon);
+    shift[c] = parameter<T>(call, 4, c, 0);
+  }
+  const T* x = call.inputs[0].as<const T>();
+  T* y = call.outputs[0].as<T>();
+  const int64_t first = piece.first_channel, count = piece.last_channel - first;
+  for_outer(piece, [&](int64_t o) HWY_ATTR {
+    if (piece.inner == 1) {
+      const int64_t at = o * piece.channels + first;
+      int64_t c = 0;
+      for (; c + kLanes <= count; c += kLanes)
+        store(hn::MulAdd(hn::Sub(load(x + at + c), load(mean + first + c)), load(scale + first + c),
+                         load(shift + first + c)),
+              y + at + c);
+      if (const int64_t left = count - c)
+        store_part(hn::MulAdd(hn::Sub(load_part(x + at + c, left), load_part(mean + first + c, left)),
+                              load_part(scale + first + c, left), load_part(shift + first + c, left)),
+                   y + at + c, left);
+      return;
+    }
+    for (int64_t c = first; c < piece.last_channel; ++c) {
+      const int64_t at = (o * piece.channels + c) * piece.inner;
+      const V m = set(mean[c]), s = set(scale[c]), b = set(shift[c]);
+      map(x + at, y + at, piece.inner, [&](V v) HWY_ATTR { return hn::MulAdd(hn::Sub(v, m), s, b); });
+    }
+  });
+}
+
+// ---- instance_norm: each channel of each item over its spatial axes ----
+
+struct InstanceAttributes {
+  double epsilon;
+  uint64_t layout;
+};
+
+bool channels_last(const Call& call) { return call.string(call.attributes<InstanceAttributes>().layout) == "nhwc"; }
+
+Prepared prepare_instance(const Call& call) {
+  check_norm("instance_norm", call, 1, 3);
+  const std::string_view layout = call.string(call.attributes<InstanceAttributes>().layout);
+  if (layout != "nchw" && layout != "nhwc") fail("instance_norm", "layout: got '", layout, "', need 'nchw' or 'nhwc'");
+  const Tensor& x = call.inputs[0];
+  if (x.rank < 2) fail("instance_norm", "rank: got ", x.rank, ", need at least 2");
+  check_per_channel("instance_norm", call, x.shape[layout == "nhwc" ? x.rank - 1 : 1]);
+  return nullptr;
+}
+
+void instance_cuts(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  const int channel = channels_last(call) ? out.rank - 1 : 1;
+  for (const int axis : {0, channel})
+    if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis]);
+}
+
+Range instance_needs(const Call& call, int input, int axis, Range out) {
+  if (input == 0) return out;
+  return {0, axis == 0 ? call.inputs[input].shape[0] : 1};
+}
+
+// Up to kLanes channels of one item, (rows, channels) with one channel beside the other.
+template <class T>
+void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t columns, float epsilon, V gamma,
+                       V beta) {
+  const auto at = [&](int64_t i) HWY_ATTR {
+    return columns == kLanes ? load(x + i * channels) : load_part(x + i * channels, columns);
+  };
+  // Partial sums of 128 rows keep the rounding errors of long sums small.
+  const auto mean_of = [&](const auto& f) HWY_ATTR {
+    V total = set(0);
+    for (int64_t i = 0; i < rows;) {
+      V part = set(0);
+      for (const int64_t end = std::min(rows, i + 128); i < end; ++i) part = hn::Add(part, f(at(i)));
+      total = hn::Add(total, part);
+    }
+    return hn::Div(total, set(static_cast<float>(rows)));
+  };
+  const V mean = mean_of([](V v) HWY_ATTR { return v; });
+  const V variance = mean_of([&](V v) HWY_ATTR {
+    const V d = hn::Sub(v, mean);
+    return hn::Mul(d, d);
+  });
+  const V scale = hn::Div(set(1), hn::Sqrt(hn::Add(variance, set(epsilon))));
+  for (int64_t i = 0; i < rows; ++i) {
+    const V result = hn::MulAdd(hn::Mul(hn::Sub(at(i), mean), scale), gamma, beta);
+    if (columns == kLanes)
+      store(result, y + i * channels);
+    else
+      store_part(result, y + i * channels, columns);
+  }
+}
+
+template <class T>
+void run_instance(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
+  const Tensor& x = call.inputs[0];
+  const float epsilon = static_cast<float>(call.attributes<InstanceAttributes>().epsilon);
+  const bool last = channels_last(call);
+  const int channel_axis = last ? x.rank - 1 : 1;
+  const int64_t items = x.shape[0], channels = x.shape[channel_axis];
+  const int64_t rows = last ? product(x, 1, x.rank - 1) : product(x, 2, x.rank);
+  if (rows == 0) return;
+  const Range all_items = cut == 0 ? range : Range{0, items};
+  const Range all_channels = cut == channel_axis ? range : Range{0, channels};
+  const T* from = x.as<const T>();
+  T* to = call.outputs[0].as<T>();
+  for (int64_t item = all_items.begin; item < all_items.end; ++item) {
+    if (!last) {
+      for (int64_t c = all_channels.begin; c < all_channels.end; ++c) {
+        const int64_t at = (item * channels + c) * rows;
+        const Moments moments = row_moments(from + at, rows, epsilon);
+        const V mean = set(moments.mean), scale = set(moments.scale);
+        const V gamma = set(parameter<T>(call, 1, c, 1)), beta = set(parameter<T>(call, 2, c, 0));
+        map(from + at, to + at, rows,
+            [&](V v) HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, mean), scale), gamma, beta); });
+      }
+      continue;
+    }
+    for (int64_t c = all_channels.begin; c < all_channels.end; c += kLanes) {
+      const int64_t columns = std::min(kLanes, all_channels.end - c), at = item * rows * channels + c;
+      const V gamma = given(call, 1) ? load_part(call.inputs[1].as<const T>() + c, columns) : set(1);
+      const V beta = given(call, 2) ? load_part(call.inputs[2].as<const T>() + c, columns) : set(0);
+      normalise_columns(from + at, to + at, rows, channels, columns, epsilon, gamma, beta);
+    }
+  }
+}
+
+// ---- local_response_norm: x / (k + alpha / size * sum of squares of near channels)^beta ----
+
+struct ResponseAttributes {
+  double alpha, beta, k;
+  int64_t size, axis;
+};
+
+int response_axis(const Call& call) {
+  const int64_t axis = call.attributes<ResponseAttributes>().axis;
+  return static_cast<int>(axis < 0 ? axis + call.inputs[0].rank : axis);
+}
+
+Prepared prepare_response(const Call& call) {
+  check_norm("local_response_norm", call, 1, 1);
+  const auto& attributes = call.attributes<ResponseAttributes>();
+  check_axis("local_response_norm", attributes.axis, call.inputs[0].rank);
+  if (attributes.size < 1) fail("local_response_norm", "size: got ", attributes.size, ", need at least 1");
+  return nullptr;
+}
+
+void response_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, response_axis(call)); }
+
+// Values of channel c at [i, i + count) of the inner axis, or, with channels innermost, of channels [c, c + count).
+template <class T>
+void run_response(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
+  const auto& attributes = call.attributes<ResponseAttributes>();
+  const Piece piece = make_piece(call.inputs[0], response_axis(call), cut, range);
+  const int64_t before = std::min((attributes.size - 1) / 2, piece.channels);
+  const int64_t after = std::min(attributes.size / 2, piece.channels);
+  const V factor = set(static_cast<float>(attributes.alpha / static_cast<double>(attributes.size)));
+  const V k = set(static_cast<float>(attributes.k)), power = set(static_cast<float>(-attributes.beta));
+  const auto result = [&](V x, V squares)
+                          HWY_ATTR { return hn::Mul(x, exp(hn::Mul(power, log(hn::MulAdd(squares, factor, k))))); };
+  for_outer(piece, [&](int64_t o) HWY_ATTR {
+    const T* x = call.inputs[0].as<const T>() + o * piece.channels * piece.inner;
+    T* y = call.outputs[0].as<T>() + o * piece.channels * piece.inner;
+    for (int64_t c = 0; c < piece.channels; ++c) {
+      const int64_t low = std::max<int64_t>(c - before, 0), high = std::min(c + after, piece.channels - 1);
+      for (int64_t i = 0; i < piece.inner; i += kLanes) {
+        const int64_t count = std::min(kLanes, piece.inner - i);
+        V squares = set(0);
+        for (int64_t near = low; near <= high; ++near) {
+          const T* at = x + near * piece.inner + i;
+          const V v = count == kLanes ? load(at) : load_part(at, count);
+          squares = hn::MulAdd(v, v, squares);
+        }
+        const T* at = x + c * piece.inner + i;
+        store_part(result(count == kLanes ? load(at) : load_part(at, count), squares), y + c * piece.inner + i, count);
+      }
+    }
+  });
+}
+
+template <class T>
+constexpr Kernel batch_norm() {
+  return {"batch_norm",
+          sizeof(T) == 4 ? "fp32,fp32...->fp32" : "fp16,fp16...->fp16",
+          "ieee",
+          "epsilon:f axis:i",
+          sizeof(BatchAttributes),
+          "dense",
+          prepare_batch,
+          batch_cuts,
+          batch_needs,
+          norm_cost<90, 0>,
+          batch_scratch,
+          nullptr,
+          nullptr,
+          run_batch<T>};
+}
+
+template <class T>
+constexpr Kernel instance_norm() {
+  return {"instance_norm",
+          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+          "ieee",
+          "epsilon:f layout:s",
+          sizeof(InstanceAttributes),
+          "dense",
+          prepare_instance,
+          instance_cuts,
+          instance_needs,
+          norm_cost<200, 0>,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_instance<T>};
+}
+
+template <class T>
+constexpr Kernel local_response_norm() {
+  return {"local_response_norm",
+          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+          "ieee",
+          "alpha:f beta:f k:f size:i axis:i",
+          sizeof(ResponseAttributes),
+          "dense",
+          prepare_response,
+          response_cuts,
+          nullptr,
+          norm_cost<1430, 0>,
+          nullptr,
+          nullptr,
+          nullptr,
+          run_response<T>};
+}
+
+const Kernel kTable[] = {
+    batch_norm<float>(),        batch_norm<float16_t>(),      instance_norm<float>(),
+    instance_norm<float16_t>(), local_response_norm<float>(), local_response_norm<float16_t>(),
+};
+
+std::span<const Kernel> channel_norm_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(channel_norm_kernels);
+std::span<const Kernel> channel_norm_table() { return HWY_DYNAMIC_DISPATCH(channel_norm_kernels)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,191 @@
+// softmax and log_softmax along one axis, in fp32: the maximum, the sum of exponentials less it, the quotient.
+//
+// The logarithm keeps what maxima add to the sum (e^0 each) apart from the rest: beside a 1 most of a small rest would
+// be rounded away, and where one element dominates its result is that rest.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/norm/softmax.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/norm/softmax-inl.h"
+
+#include <algorithm>
+
+#include "cpu/operand.h"
+#include "cpu/reduce/reduce.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+// What the exponentials of a line sum up to: those of its maxima as a count, and all others.
+struct LogSum {
+  V maxima, rest;
+
+  HWY_INLINE void add(V x) {
+    const auto is_top = hn::Eq(x, set(0));
+    maxima = hn::Add(maxima, hn::IfThenElseZero(is_top, set(1)));
+    rest = hn::Add(rest, hn::IfThenZeroElse(is_top, exp_of_negative(x)));
+  }
+  HWY_INLINE V value() const { return hn::Add(log(maxima), log1p(hn::Div(rest, maxima))); }
+};
+
+// log of the sum of e^(x - top)
+template <class T>
+HWY_INLINE V log_of_sum(const T* x, int64_t n, V top) {
+  LogSum sum{set(0), set(0)};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sum.add(hn::Sub(load(x + i), top));
+  if (i < n) sum.add(hn::Sub(load_part(x + i, n - i, -kInfinity), top));
+  sum.maxima = hn::SumOfLanes(D(), sum.maxima);
+  sum.rest = hn::SumOfLanes(D(), sum.rest);
+  return sum.value();
+}
+
+template <bool kLog, class T>
+void softmax_row(const T* x, T* y, int64_t n, float* scratch) {
+  const float top = row_max(x, n);
+  if constexpr (kLog) {
+    const V shift = set(top), log_sum = log_of_sum(x, n, shift);
+    map(x, y, n, [&](V v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), log_sum); });
+  } else {
+    float* exps = scratch;
+    if constexpr (sizeof(T) == 4) exps = y;
+    const V factor = set(1 / exponentials(x, exps, n, top));
+    map(exps, y, n, [&](V e) HWY_ATTR { return hn::Mul(e, factor); });
+  }
+}
+
+// The same of up to kLanes columns, values `stride` bytes apart.
+template <bool kLog, class T>
+void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t y_stride, int64_t n, int64_t columns) {
+  const auto at = [&](int64_t i) HWY_ATTR {
+    const T* from = reinterpret_cast<const T*>(x + i * x_stride);
+    return columns == kLanes ? load(from) : load_part(from, columns);
+  };
+  V top = set(-kInfinity), sum = set(0);
+  for (int64_t i = 0; i < n; ++i) top = hn::Max(top, at(i));
+  LogSum log_sum{sum, sum};
+  for (int64_t i = 0; i < n; ++i) {
+    const V shifted = hn::Sub(at(i), top);
+    if constexpr (kLog)
+      log_sum.add(shifted);
+    else
+      sum = hn::Add(sum, exp_of_negative(shifted));
+  }
+  const V last = kLog ? log_sum.value() : hn::Div(set(1), sum);
+  for (int64_t i = 0; i < n; ++i) {
+    const V shifted = hn::Sub(at(i), top);
+    const V result = kLog ? hn::Sub(shifted, last) : hn::Mul(exp_of_negative(shifted), last);
+    T* to = reinterpret_cast<T*>(y + i * y_stride);
+    if (columns == kLanes)
+      store(result, to);
+    else
+      store_part(result, to, columns);
+  }
+}
+
+int softmax_axis(const Call& call) {
+  const int64_t axis = *static_cast<const int64_t*>(call.attrs);
+  return static_cast<int>(axis < 0 ? axis + call.inputs[0].rank : axis);
+}
+
+template <bool kLog>
+Prepared prepare_softmax(const Call& call) {
+  const char* name = kLog ? "log_softmax" : "softmax";
+  if (call.inputs.size() != 1 || call.outputs.size() != 1)
+    fail(name, "operands: got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 1 and 1");
+  check_operand(name, "input", call.inputs[0]);
+  check_written(name, "output", call.outputs[0]);
+  check_same_shape(name, call.outputs[0], call.inputs[0]);
+  check_axis(name, *static_cast<const int64_t*>(call.attrs), call.inputs[0].rank);
+  for (const Tensor* tensor : {&call.inputs[0], &call.outputs[0]}) {
+    const int last = tensor->rank - 1;
+    if (tensor->size() > 0 && tensor->shape[last] > 1 && tensor->strides[last] != item_bytes(*tensor))
+      fail(name, "innermost stride: got ", tensor->strides[last], ", need ", item_bytes(*tensor));
+  }
+  return nullptr;
+}
+
+void softmax_cuts(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  for (int axis = 0; axis < out.rank; ++axis)
+    if (out.shape[axis] > 1 && axis != softmax_axis(call)) cuts.add(axis, out.shape[axis]);
+}
+
+Range softmax_needs(const Call& call, int, int axis, Range out) {
+  return axis == softmax_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
+}
+
+int64_t softmax_cost(const Call& call) {
+  const int64_t size = call.outputs[0].size(), row = call.outputs[0].shape[softmax_axis(call)];
+  return 20 + size * 3 / 10 + size / std::max<int64_t>(row, 1) * 8;
+}
+
+int64_t softmax_scratch(const Call& call) { return call.inputs[0].shape[softmax_axis(call)] * 4; }
+
+template <bool kLog, class T>
+void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, const std::byte*) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  const int line = softmax_axis(call), last = in.rank - 1;
+  const int64_t n = in.shape[line];
+  if (n == 0) return;
+  bool in_rows = true;  // all axes inside the line have one element
+  for (int i = line + 1; i <= last; ++i) in_rows &= in.shape[i] == 1;
+  ReduceLoop::Axis others[8];
+  int num_others = 0;
+  int64_t from = 0, to = 0, columns = 1;
+  for (int i = 0; i < in.rank; ++i) {
+    const int64_t begin = i == cut ? range.begin : 0, end = i == cut ? range.end : in.shape[i];
+    if (i == line) continue;
+    from += begin * in.strides[i], to += begin * out.strides[i];
+    if (i == last && !in_rows)
+      columns = end - begin;
+    else
+      others[num_others++] = {end - begin, in.strides[i], out.strides[i]};
+  }
+  for_each(others, num_others, from, to, [&](int64_t at, int64_t place) HWY_ATTR {
+    const std::byte* x = in.data + at;
+    std::byte* y = out.data + place;
+    if (in_rows && (n == 1 || (in.strides[line] == sizeof(T) && out.strides[line] == sizeof(T))))
+      return softmax_row<kLog>(reinterpret_cast<const T*>(x), reinterpret_cast<T*>(y), n,
+                               reinterpret_cast<float*>(scratch));
+    for (int64_t c = 0; c < columns; c += kLanes)
+      softmax_columns<kLog, T>(x + c * sizeof(T), in.strides[line], y + c * sizeof(T), out.strides[line], n,
+                               std::min(kLanes, columns - c));
+  });
+}
+
+template <bool kLog, class T>
+constexpr Kernel softmax_kernel() {
+  return {kLog ? "log_softmax" : "softmax",
+          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+          "ieee",
+          "axis:i",
+          8,
+          "rows",
+          prepare_softmax<kLog>,
+          softmax_cuts,
+          softmax_needs,
+          softmax_cost,
+          kLog ? nullptr : softmax_scratch,
+          nullptr,
+          nullptr,
+          run_softmax<kLog, T>};
+}
+
+const Kernel kTable[] = {softmax_kernel<false, float>(), softmax_kernel<false, float16_t>(),
+                         softmax_kernel<true, float>(), softmax_kernel<true, float16_t>()};
+
+std::span<const Kernel> softmax_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(softmax_kernels);
+std::span<const Kernel> softmax_table() { return HWY_DYNAMIC_DISPATCH(softmax_kernels)(); }
+}  // namespace hexane::cpu
+#endif

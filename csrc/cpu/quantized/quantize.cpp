@@ -1,0 +1,220 @@
+// quantize: fp32 or fp16 to integers of 8 or 16 bits, saturate(round(x / scale) + zero). dequantize: (x - zero) *
+// scale.
+//
+// scale, fp32, and zero, of the integers' dtype, are one value for the tensor or one for each index of an axis; zero
+// may be missing. Both are spread over the shape of x with strides of 0 and walked with it.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/quantized/quantize.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/quantized/quantize-inl.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/loop.h"
+#include "cpu/operand.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+struct QuantizeAttrs {
+  int64_t axis;
+};
+
+struct QuantizeState {
+  Loop whole;
+  Row row;
+  bool has_zero;
+};
+
+constexpr int64_t kChunk = 512;
+
+template <class T>
+T& at(std::byte* p, int64_t stride, int64_t i) {
+  return *reinterpret_cast<T*>(p + i * stride);
+}
+
+// n integers, `stride` bytes apart, as fp32.
+template <class T>
+void gather_integers(std::byte* from, int64_t stride, float* to, int64_t n) {
+  if (stride == sizeof(T)) {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const V x = hn::ConvertTo(D(), load_integers(reinterpret_cast<const T*>(from) + i, n - i));
+      if (n - i < kLanes) return store_part(x, to + i, n - i);
+      store(x, to + i);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(at<T>(from, stride, i));
+}
+
+// The operands of a row: x, scale, zero (any pointer if there is none), output. One scale or zero has a stride of 0.
+template <class Zero>
+struct Line {
+  float scale, zero = 0;
+  bool one_scale, one_zero;
+  alignas(64) float scales[kChunk], zeros[kChunk];
+
+  Line(std::byte* const* p, const int64_t* strides, const void* state)
+      : scale(*reinterpret_cast<const float*>(p[1])),
+        one_scale(strides[1] == 0),
+        one_zero(!static_cast<const QuantizeState*>(state)->has_zero || strides[2] == 0) {
+    if (static_cast<const QuantizeState*>(state)->has_zero)
+      zero = static_cast<float>(*reinterpret_cast<const Zero*>(p[2]));
+  }
+  void fill(std::byte* const* p, const int64_t* strides, int64_t begin, int64_t count) {
+    if (!one_scale) gather<float>(p[1] + begin * strides[1], strides[1], scales, count);
+    if (!one_zero) gather_integers<Zero>(p[2] + begin * strides[2], strides[2], zeros, count);
+  }
+  V scales_at(int64_t i) const { return one_scale ? set(scale) : load(scales + i); }
+  V zeros_at(int64_t i) const { return one_zero ? set(zero) : load(zeros + i); }
+};
+
+template <class T, class Q>
+void quantize_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
+  const V low = set(std::numeric_limits<Q>::min()), high = set(std::numeric_limits<Q>::max());
+  Line<Q> line(p, strides, state);
+  alignas(64) float x[kChunk];
+  alignas(64) Q result[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    const float* values = reinterpret_cast<const float*>(p[0]) + i;
+    if (sizeof(T) != 4 || strides[0] != 4) {
+      gather<T>(p[0] + i * strides[0], strides[0], x, count);
+      values = x;
+    }
+    line.fill(p, strides, i, count);
+    const bool dense = strides[3] == sizeof(Q);
+    Q* to = dense ? reinterpret_cast<Q*>(p[3]) + i : result;
+    for (int64_t j = 0; j < count; j += kLanes) {
+      const int64_t left = count - j;
+      const V v = left < kLanes ? load_part(values + j, left) : load(values + j);
+      // Integers up to 2^24 are exact in fp32, and what is beyond saturates.
+      const V moved = hn::Add(hn::Round(hn::Div(v, line.scales_at(j))), line.zeros_at(j));
+      store_integers(rounded(hn::Min(high, hn::Max(low, moved))), to + j, left);
+    }
+    if (!dense)
+      for (int64_t j = 0; j < count; ++j) at<Q>(p[3], strides[3], i + j) = result[j];
+  }
+}
+
+template <class Q, class T>
+void dequantize_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
+  Line<Q> line(p, strides, state);
+  alignas(64) float x[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    gather_integers<Q>(p[0] + i * strides[0], strides[0], x, count);
+    line.fill(p, strides, i, count);
+    for (int64_t j = 0; j < count; j += kLanes)
+      store(hn::Mul(hn::Sub(load(x + j), line.zeros_at(j)), line.scales_at(j)), x + j);
+    scatter<T>(x, p[3] + i * strides[3], strides[3], count);
+  }
+}
+
+// x, scale and zero with the shape of the output; without a zero the scale takes its place.
+struct Spread {
+  int64_t strides[2][8] = {};
+  Tensor inputs[3];
+
+  Spread(const char* name, const Call& call, bool has_zero) {
+    const Tensor& out = call.outputs[0];
+    inputs[0] = call.inputs[0];
+    for (int i = 1; i < 3; ++i) {
+      const Tensor& from = call.inputs[i == 2 && !has_zero ? 1 : i];
+      if (from.rank == 1)
+        strides[i - 1][check_axis(name, call.attributes<QuantizeAttrs>().axis, out.rank)] = from.strides[0];
+      inputs[i] = from;
+      inputs[i].rank = out.rank;
+      inputs[i].shape = out.shape;
+      inputs[i].strides = strides[i - 1];
+    }
+  }
+  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr}; }
+};
+
+void check_spread(const char* name, const char* operand, const Call& call, const Tensor& t) {
+  check_operand(name, operand, t);
+  const Tensor& out = call.outputs[0];
+  if (t.rank == 0) return;
+  const int axis = check_axis(name, call.attributes<QuantizeAttrs>().axis, out.rank);
+  if (t.rank != 1 || t.shape[0] != out.shape[axis])
+    fail(name, operand, " shape: got ", shape_text(t), ", need () or (", out.shape[axis], ",)");
+}
+
+Prepared prepare(const char* name, const Call& call, Row row) {
+  if (call.inputs.size() < 2 || call.inputs.size() > 3 || call.outputs.size() != 1)
+    fail(name, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 2 or 3 and 1");
+  check_operand(name, "x", call.inputs[0]);
+  check_written(name, "output", call.outputs[0]);
+  check_same_shape(name, call.inputs[0], call.outputs[0]);
+  check_spread(name, "scale", call, call.inputs[1]);
+  const bool has_zero = call.inputs.size() > 2 && call.inputs[2].present();
+  if (has_zero) check_spread(name, "zero", call, call.inputs[2]);
+  const Spread spread(name, call, has_zero);
+  return std::make_shared<QuantizeState>(QuantizeState{make_loop(spread.call(call), 3, -1, {}), row, has_zero});
+}
+
+template <class T, class Q>
+Prepared prepare_quantize(const Call& call) {
+  return prepare("quantize", call, quantize_row<T, Q>);
+}
+
+template <class Q, class T>
+Prepared prepare_dequantize(const Call& call) {
+  return prepare("dequantize", call, dequantize_row<Q, T>);
+}
+
+Range needs(const Call& call, int input, int axis, Range out) {
+  const Tensor& t = call.inputs[input];
+  if (input == 0) return out;
+  return axis < t.rank ? Range{0, t.shape[axis]} : Range{0, 0};
+}
+
+void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const auto& state = call.state<QuantizeState>();
+  const Spread spread("quantize", call, state.has_zero);
+  const Call all = spread.call(call);
+  if (covers(all, axis, range))
+    walk(state.whole, all, state.row, &state);
+  else
+    walk(make_loop(all, 3, axis, range), all, state.row, &state);
+}
+
+#define HEXANE_QUANTIZE(name, dtypes, prepare)                                                        \
+  {                                                                                                   \
+    name, dtypes, "ieee", "axis:i", sizeof(QuantizeAttrs), "strided", prepare, cut_every_axis, needs, \
+        elementwise_cost<150>, nullptr, nullptr, nullptr, run                                         \
+  }
+#define HEXANE_BOTH_WAYS(integer, T)                                                                       \
+  HEXANE_QUANTIZE("quantize", "fp32,fp32," integer "...->" integer, (prepare_quantize<float, T>)),         \
+      HEXANE_QUANTIZE("quantize", "fp16,fp32," integer "...->" integer, (prepare_quantize<float16_t, T>)), \
+      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp32", (prepare_dequantize<T, float>)), \
+      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp16", (prepare_dequantize<T, float16_t>))
+
+const Kernel kTable[] = {
+    HEXANE_BOTH_WAYS("int8", int8_t),
+    HEXANE_BOTH_WAYS("uint8", uint8_t),
+    HEXANE_BOTH_WAYS("int16", int16_t),
+    HEXANE_BOTH_WAYS("uint16", uint16_t),
+    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp32", (prepare_dequantize<int32_t, float>)),
+    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp16", (prepare_dequantize<int32_t, float16_t>)),
+};
+
+std::span<const Kernel> quantize_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(quantize_kernels);
+std::span<const Kernel> quantize_table() { return HWY_DYNAMIC_DISPATCH(quantize_kernels)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,369 @@
+// quantized_conv: conv of 8-bit integers, [N, H, W, C] -> [N, OH, OW, O], summed in int32 and scaled. Padding is real
+// 0, the zero point of x. Geometry and tiles are those of conv.cpp, with the panels of dot.h.
+#include <cstring>
+
+#include "cpu/quantized/quantized.h"
+#include "cpu/spatial/conv.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct QuantizedConvAttrs {
+  ConvWindow window;
+  QuantizedAttrs quantized;
+};
+static_assert(sizeof(QuantizedConvAttrs) == 8 * (3 * 9 + 1 + 19));
+
+constexpr const char* kName = "quantized_conv";
+// Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
+constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
+
+struct QuantizedConvState : ConvGeometry {
+  QuantizedState q;
+  ExtraImages extra;
+  bool in_place;                             // rows are read where they lie
+  int64_t pixel_bytes, row_bytes;            // of a row as it is read
+  int64_t chunk_rows, num_rows, num_copies;  // as in conv.h
+  int64_t num_segments, length;
+  int64_t panel_bytes, group_bytes;
+  DepthwiseDot window;
+  int64_t depthwise_width;  // pixels of a depthwise tile
+  bool constant_weights;
+  Memory packed;  // panels, then the sums of their columns
+  Memory columns;
+};
+
+int64_t panels_bytes(const QuantizedConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups); }
+int64_t packed_bytes(const QuantizedConvState& s) { return panels_bytes(s) + 4 * s.q.padded_columns; }
+
+// Each weight with its zero point taken off, as a sum of signed bytes.
+void pack_depthwise(const QuantizedConvState& s, const Call& call, std::byte* to, uint32_t* sums) {
+  const Tensor& w = call.inputs[1];
+  const int64_t w_stride = w.rank == 3 ? 0 : w.strides[3];
+  for (int64_t c = 0; c < s.out_c; ++c) {
+    const int32_t zero = right_zero(s.q, call, c) + (s.q.flip_y ? 128 : 0);
+    std::byte* panel = to + c / kPanelLanes * s.panel_bytes + c % kPanelLanes * 4;
+    for (int64_t kw = 0; kw < s.kernel_w; ++kw)
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+        const auto bits = w.data[c * w.strides[0] + kh * w.strides[2] + kw * w_stride];
+        int32_t value = (s.q.flip_y ? static_cast<int32_t>(bits) : static_cast<int8_t>(bits)) - zero;
+        sums[c] += static_cast<uint32_t>(value);
+        std::byte* at = panel + (kw * s.window.quads + kh / 4) * s.window.planes * kDotBytes + kh % 4;
+        for (int64_t plane = 0; plane < s.window.planes; ++plane, at += kDotBytes) {
+          const int32_t part = std::clamp(value, -128, 127);
+          *at = static_cast<std::byte>(part);
+          value -= part;
+        }
+      }
+  }
+}
+
+// O I KH KW -> for each group, panels over its output channels, a segment for each row or tap of the kernel.
+void pack_groups(const QuantizedConvState& s, const Tensor& w, std::byte* to, uint32_t* sums) {
+  const auto flip = static_cast<std::byte>(s.q.flip_y ? 0x80 : 0);
+  const int64_t w_stride = w.rank == 3 ? 0 : w.strides[3];
+  const int64_t segment_bytes = ceil_div(s.length, 4) * kDotBytes,
+                taps_in_segment = s.length / std::max<int64_t>(s.group_in, 1);
+  for (int64_t o = 0; o < s.out_c; ++o) {
+    const int64_t g = o / s.group_out, column = o % s.group_out;
+    std::byte* panel = to + g * s.group_bytes + column / kPanelLanes * s.panel_bytes;
+    uint32_t& sum = sums[g * ceil_div(s.group_out, kPanelLanes) * kPanelLanes + column];
+    for (int64_t kh = 0; kh < s.kernel_h; ++kh)
+      for (int64_t kw = 0; kw < s.kernel_w && s.group_in > 0; ++kw) {
+        const int64_t tap = kh * s.kernel_w + kw;
+        std::byte* segment = panel + tap / taps_in_segment * segment_bytes;
+        const std::byte* from = w.data + o * w.strides[0] + kh * w.strides[2] + kw * w_stride;
+        for (int64_t c = 0; c < s.group_in; ++c) {
+          const std::byte value = from[c * w.strides[1]] ^ flip;
+          panel_byte(segment, tap % taps_in_segment * s.group_in + c, column % kPanelLanes) = value;
+          sum += static_cast<uint32_t>(static_cast<int8_t>(value));
+        }
+      }
+  }
+}
+
+void pack_weights(const QuantizedConvState& s, const Call& call, std::byte* to) {
+  std::memset(to, 0, static_cast<size_t>(packed_bytes(s)));
+  auto* sums = reinterpret_cast<uint32_t*>(to + panels_bytes(s));
+  if (s.depthwise)
+    pack_depthwise(s, call, to, sums);
+  else
+    pack_groups(s, call.inputs[1], to, sums);
+}
+
+void fill(const Call& call, const QuantizedConvState& s, const std::byte* packed, std::byte* to) {
+  const auto* sums = reinterpret_cast<const int32_t*>(packed + panels_bytes(s));
+  fill_columns(s.q, call, sums, 1, s.kernel_h * s.kernel_w * s.group_in, to);
+}
+
+// How many output rows at a time, and what that takes in scratch.
+void set_chunks(QuantizedConvState& s) {
+  const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+  s.pixel_bytes = s.in_place ? s.x_w : s.in_c;
+  s.row_bytes = checked_product(kName, {span_w, s.in_c});
+  const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
+  const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w <= kInnerPanelBytes;
+  const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_bytes, 1);
+  s.chunk_rows =
+      s.in_place ? s.out_h : std::clamp<int64_t>((fit - reach) / s.stride_h + 1, 1, std::max<int64_t>(s.out_h, 1));
+  s.num_rows = std::max<int64_t>(s.chunk_rows - 1, 0) * s.stride_h + reach;
+  s.num_copies = s.in_place ? 0 : std::min(s.num_rows, s.chunk_rows * s.kernel_h);
+  checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_bytes});
+}
+
+// How many input pixels of a row a depthwise tile meets.
+int64_t window_pixels(const QuantizedConvState& s) {
+  return (s.depthwise_width - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+}
+
+void set_depthwise(QuantizedConvState& s, const Call& call) {
+  s.depthwise_width = s.out_w >= s.q.ops->depthwise_pixels ? s.q.ops->depthwise_pixels : 1;
+  s.window = {ceil_div(s.kernel_h, 4), s.kernel_w, s.stride_w, s.dilation_w, 1, s.q.flip_x};
+  s.q.has_row_factor = false;  // the zero points are in the weights
+  if (s.q.flip_y || (call.inputs.size() > 5 && call.inputs[5].present())) s.window.planes = 3;
+  checked_product(kName, {window_pixels(s), s.window.quads, 32});
+}
+
+Prepared prepare(const Call& call) {
+  auto state = std::make_shared<QuantizedConvState>();
+  QuantizedConvState& s = *state;
+  const auto& attrs = call.attributes<QuantizedConvAttrs>();
+  set_quantized(kName, s.q, call, attrs.quantized);
+  set_geometry(kName, s, call, attrs.window);
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
+  if (x.ring) fail(kName, "x: got a ring of ", x.ring, " rows, need all rows");
+  s.extra.set(call, s.q.output.epilogue);
+  const int64_t width = s.depthwise ? s.out_c : s.group_out, num_panels = ceil_div(width, kPanelLanes);
+  set_columns(kName, s.q, call, s.out_c, width);
+  s.in_place = s.depthwise || (!s.padded && !s.q.flip_x);
+  const int64_t taps = checked_product(kName, {s.kernel_h, s.kernel_w});
+  s.constant_weights = w.constant;
+  if (s.depthwise) {
+    set_depthwise(s, call);
+    s.constant_weights &= s.window.planes == 1 || s.q.constant_columns;
+    s.panel_bytes = checked_product(kName, {s.kernel_w, s.window.quads, s.window.planes, kDotBytes});
+    s.group_bytes = checked_product(kName, {s.panel_bytes, num_panels + 1});  // blocks of four panels may read one more
+    s.chunk_rows = s.out_h;
+  } else {
+    set_chunks(s);
+    const bool joined = s.dilation_w == 1 && s.pixel_bytes == s.group_in;
+    s.num_segments = joined ? s.kernel_h : taps;
+    s.length = checked_product(kName, {joined ? s.kernel_w : 1, s.group_in});
+    s.panel_bytes = checked_product(kName, {s.num_segments, ceil_div(s.length, 4), kDotBytes});
+    s.group_bytes = checked_product(kName, {s.panel_bytes, num_panels});
+    checked_product(kName, {std::max<int64_t>(s.group_bytes, 1), s.groups});
+  }
+  if (s.constant_weights) {
+    s.packed = Memory(packed_bytes(s), "packed weights");
+    pack_weights(s, call, s.packed.data());
+  }
+  if (s.q.constant_columns) {
+    s.columns = Memory(column_bytes(s.q, 1), "columns of weights");
+    fill(call, s, s.packed.data(), s.columns.data());
+  }
+  return state;
+}
+
+void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<QuantizedConvState>(), call, cuts); }
+
+Range needs(const Call& call, int input, int axis, Range out) {
+  const auto& s = call.state<QuantizedConvState>();
+  const Tensor& t = call.inputs[input];
+  if (axis >= t.rank) return {0, 0};
+  const Range all{0, t.shape[axis]};
+  if (out.begin >= out.end) return {0, 0};
+  if (input >= 1 && input < 6) return all;
+  if (input >= 6 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
+  return axis == 1 ? needed_rows(s, out) : all;
+}
+
+int64_t cost(const Call& call) {
+  const auto& s = call.state<QuantizedConvState>();
+  return call.outputs[0].size() * s.kernel_h * s.kernel_w * s.group_in / (s.depthwise ? 30 : 150) + 100;
+}
+
+// Of one thread: row table | pointers of a tile | a depthwise pixel of zeros | copied rows.
+int64_t table_items(const QuantizedConvState& s) { return s.depthwise ? 0 : ceil_div(s.num_rows, 8) * 8; }
+int64_t tile_items(const QuantizedConvState& s) {
+  const int64_t items = s.depthwise ? window_pixels(s) * s.window.quads * 4 : s.num_segments * kTileRows;
+  return ceil_div(items, 8) * 8;
+}
+int64_t zero_bytes(const QuantizedConvState& s) { return s.depthwise ? ceil_div(s.in_c, 64) * 64 : 0; }
+
+int64_t scratch(const Call& call) {
+  const auto& s = call.state<QuantizedConvState>();
+  return 8 * (table_items(s) + tile_items(s)) + zero_bytes(s) + (s.depthwise ? 0 : s.num_copies * s.row_bytes + kSlack);
+}
+
+// Packed weights, then what columns need, where they depend on the call.
+int64_t shared_scratch(const Call& call) {
+  const auto& s = call.state<QuantizedConvState>();
+  return (s.constant_weights ? 0 : packed_bytes(s)) + (s.q.constant_columns ? 0 : column_bytes(s.q, 1));
+}
+
+void begin(const Call& call, std::byte* shared) {
+  const auto& s = call.state<QuantizedConvState>();
+  const std::byte* packed = s.constant_weights ? s.packed.data() : shared;
+  if (!s.constant_weights) {
+    pack_weights(s, call, shared);
+    shared += packed_bytes(s);
+  }
+  if (!s.q.constant_columns) fill(call, s, packed, shared);
+}
+
+// Fills the table for output rows [first, first + count) of image n: rows in place, or copied with zeros around.
+void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64_t n, int64_t first, int64_t count,
+               const uint8_t** table, uint8_t* copies) {
+  const int64_t top = first * s.stride_h - s.pad_top;
+  std::fill(table, table + s.num_rows, nullptr);
+  const auto copy = [&](const uint8_t* from, int64_t bytes, uint8_t* to) {
+    if (s.q.flip_x)
+      s.q.ops->flip(from, bytes, to);
+    else
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+  };
+  for (int64_t y = 0; y < count; ++y)
+    for (int64_t tap = 0; tap < s.kernel_h; ++tap) {
+      const int64_t i = y * s.stride_h + tap * s.dilation_h, row = top + i;
+      if (table[i]) continue;
+      const auto* from = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + row * s.x_h);
+      if (s.in_place) {
+        table[i] = from;
+        continue;
+      }
+      uint8_t* to = copies;
+      copies += s.row_bytes;
+      table[i] = to;
+      if (row < 0 || row >= s.in_h || !s.in_c) {
+        std::memset(to, zero, static_cast<size_t>(s.row_bytes));
+        continue;
+      }
+      const int64_t width = s.row_bytes / s.in_c, left = std::min(s.pad_left, width);
+      const int64_t copied = std::min(s.in_w, width - left);
+      std::memset(to, zero, static_cast<size_t>(left * s.in_c));
+      to += left * s.in_c;
+      if (s.x_w == s.in_c)
+        copy(from, copied * s.in_c, to);
+      else
+        for (int64_t pixel = 0; pixel < copied; ++pixel) copy(from + pixel * s.x_w, s.in_c, to + pixel * s.in_c);
+      std::memset(to + copied * s.in_c, zero, static_cast<size_t>((width - left - copied) * s.in_c));
+    }
+}
+
+// Output rows [first, first + count) of image n. `place(tile, row, column)` locates the tile's first output pixel.
+template <class Place>
+void multiply_depthwise(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_t first, int64_t count,
+                        const uint8_t** pointers, const uint8_t* zeros, DotTile& tile, Place&& place) {
+  const int64_t width = s.depthwise_width, num_tiles = ceil_div(s.out_w, width), pixels = window_pixels(s);
+  tile.rows = static_cast<int>(width);
+  for (int64_t oy = first; oy < first + count; ++oy)
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      const int64_t ox = std::min(i * width, s.out_w - width);  // the last tile of a row starts early to be whole
+      const int64_t left = ox * s.stride_w - s.pad_left, top = oy * s.stride_h - s.pad_top;
+      const uint8_t** to = pointers;
+      for (int64_t column = left; column < left + pixels; ++column)
+        for (int64_t kh = 0; kh < s.window.quads * 4; ++kh) {
+          const int64_t row = top + kh * s.dilation_h;
+          const bool inside = kh < s.kernel_h && row >= 0 && row < s.in_h && column >= 0 && column < s.in_w;
+          *to++ = inside ? reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + row * s.x_h + column * s.x_w) : zeros;
+        }
+      place(tile, oy, ox);
+      s.q.ops->depthwise(s.window, tile);
+    }
+}
+
+void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
+  const auto& s = call.state<QuantizedConvState>();
+  const Tensor &x = call.inputs[0], &out = call.outputs[0];
+  const Range images = axis == 0 ? range : Range{0, s.batch}, rows = axis == 1 ? range : Range{0, s.out_h},
+              channels = axis == out.rank - 1 ? range : Range{0, s.depthwise ? s.out_c : s.group_out};
+  if (out.size() == 0) return;
+  const int64_t item = item_bytes(out);
+  const ResolvedEpilogue& epilogue = s.q.output.epilogue;
+  auto** table = reinterpret_cast<const uint8_t**>(scratch);
+  const uint8_t** pointers = table + table_items(s);
+  auto* zeros = reinterpret_cast<uint8_t*>(pointers + tile_items(s));
+  uint8_t* copies = zeros + zero_bytes(s);
+  const uint8_t zero = left_zero_byte(s.q, call);
+  std::memset(zeros, s.q.flip_x ? zero ^ 0x80 : zero, static_cast<size_t>(zero_bytes(s)));
+  const std::byte* packed = s.constant_weights ? s.packed.data() : shared;
+  const std::byte* columns =
+      s.q.constant_columns ? s.columns.data() : shared + (s.constant_weights ? 0 : packed_bytes(s));
+
+  DotTile tile{};
+  tile.a = pointers;
+  tile.num_segments = s.num_segments;
+  tile.length = s.length;
+  tile.has_slack = !s.in_place;
+  tile.panel_bytes = s.panel_bytes;
+  tile.output = &s.q.output;
+  tile.num_columns = s.depthwise ? channels.end : s.group_out;
+  // Where `run` output pixels from (oy, ox) are.
+  const auto place = [&](DotTile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
+    std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
+    for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
+    for (int e = 0; e < epilogue.num_extra; ++e) {
+      const std::byte* from = s.extra.at(call, epilogue, e, n, oy, ox) + channel * item;
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra.pixel[e];
+    }
+  };
+  if (s.depthwise) {
+    point_to_columns(s.q, columns, 1, 0, 0, tile);
+    tile.panels = packed + channels.begin / kPanelLanes * s.panel_bytes;
+    tile.column = channels.begin;
+    for (int64_t n = images.begin; n < images.end; ++n)
+      multiply_depthwise(s, x, n, rows.begin, rows.end - rows.begin, pointers, zeros, tile,
+                         [&](DotTile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 0); });
+    return;
+  }
+  const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_bytes;
+  for (int64_t n = images.begin; n < images.end; ++n)
+    for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
+      const int64_t count = std::min(s.chunk_rows, rows.end - first);
+      fill_rows(s, x, zero, n, first, count, table, copies);
+      for (int64_t g = 0; g < s.groups; ++g) {
+        int64_t oy = 0, ox = 0;
+        const auto locate = [&](int64_t pixel, int num_pixels, DotTile& t) {
+          if (pixel == 0) oy = ox = 0;  // tiles come in order
+          for (int i = 0; i < num_pixels;) {
+            const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, s.out_w - ox));
+            const uint8_t** a = pointers + i;
+            for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+              const uint8_t* tap = table[oy * s.stride_h + kh * s.dilation_h] + ox * pixel_step + g * s.group_in;
+              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_bytes)
+                for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
+            }
+            place(t, i, run, n, first + oy, ox, g * s.group_out);
+            i += run;
+            ox += run;
+            if (ox == s.out_w) {
+              ox = 0;
+              ++oy;
+            }
+          }
+        };
+        point_to_columns(s.q, columns, 1, 0, g * ceil_div(s.group_out, kPanelLanes) * kPanelLanes, tile);
+        multiply_tiles(tile, s.q.ops->tile, packed + g * s.group_bytes, count * s.out_w, channels, locate);
+      }
+    }
+}
+
+#define HEXANE_QUANTIZED_CONV(dtypes)                                                                       \
+  {                                                                                                         \
+    kName, dtypes, "ieee", "strides:L dilations:L pads:L groups:i output_scale:f output_zero:i epilogue:E", \
+        sizeof(QuantizedConvAttrs), "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run \
+  }
+
+const Kernel kTable[] = {
+    HEXANE_QUANTIZED_CONV("8b,8b,*...->int8"),
+    HEXANE_QUANTIZED_CONV("8b,8b,*...->uint8"),
+    HEXANE_QUANTIZED_CONV("8b,8b,*...->int32"),
+    HEXANE_QUANTIZED_CONV("8b,8b,*...->fp32"),
+};
+
+}  // namespace
+
+std::span<const Kernel> quantized_conv_table() { return kTable; }
+
+}  // namespace hexane::cpu

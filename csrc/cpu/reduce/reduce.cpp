@@ -1,0 +1,330 @@
+// Reductions of fp32 and fp16, accumulated in fp32: four vectors of partial results, which every kSteps steps are added
+// to the next level, and that again, so that the rounding errors of long sums stay small. The order depends on the
+// shape alone.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/reduce/reduce.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/math-inl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <type_traits>
+
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/reduce/reduce.h"
+#include "cpu/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr int kWays = 4;
+constexpr int64_t kSteps = 128;
+constexpr int64_t kBlock = kWays * kLanes;
+
+// ---- what is accumulated ----
+// kFill changes nothing when stepped in; merge joins two partial results. `way` is the vector a value belongs to.
+
+struct Sum {
+  static constexpr float kFill = 0, kIdentity = 0;
+  HWY_INLINE V step(V total, V x, int) const { return hn::Add(total, x); }
+  HWY_INLINE V merge(V a, V b) const { return hn::Add(a, b); }
+};
+
+struct SumAbs : Sum {
+  HWY_INLINE V step(V total, V x, int) const { return hn::Add(total, hn::Abs(x)); }
+};
+
+struct SumSquare : Sum {
+  HWY_INLINE V step(V total, V x, int) const { return hn::MulAdd(x, x, total); }
+};
+
+struct SumExp : Sum {
+  static constexpr float kFill = -kInfinity;
+  V shift[kWays];
+  HWY_INLINE SumExp() {}  // the implicit one would not be compiled for this instruction set
+  HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
+};
+
+struct Product {
+  static constexpr float kFill = 1, kIdentity = 1;
+  HWY_INLINE V step(V total, V x, int) const { return hn::Mul(total, x); }
+  HWY_INLINE V merge(V a, V b) const { return hn::Mul(a, b); }
+};
+
+// A NaN once there stays.
+struct Maximum {
+  static constexpr float kFill = -kInfinity, kIdentity = -kInfinity;
+  HWY_INLINE V step(V top, V x, int) const { return hn::IfThenElse(hn::Or(hn::Gt(x, top), hn::IsNaN(x)), x, top); }
+  HWY_INLINE V merge(V a, V b) const { return step(a, b, 0); }
+};
+
+struct Minimum {
+  static constexpr float kFill = kInfinity, kIdentity = kInfinity;
+  HWY_INLINE V step(V low, V x, int) const { return hn::IfThenElse(hn::Or(hn::Lt(x, low), hn::IsNaN(x)), x, low); }
+  HWY_INLINE V merge(V a, V b) const { return step(a, b, 0); }
+};
+
+template <class R>
+struct Accumulator {
+  const R& reduce;
+  V part[kWays], middle[kWays], total[kWays];
+  int64_t steps = 0, folds = 0;
+
+  explicit Accumulator(const R& r) : reduce(r) {
+    for (int k = 0; k < kWays; ++k) part[k] = middle[k] = total[k] = set(R::kIdentity);
+  }
+  HWY_INLINE void fold() {
+    for (int k = 0; k < kWays; ++k) {
+      middle[k] = reduce.merge(middle[k], part[k]);
+      part[k] = set(R::kIdentity);
+    }
+    steps = 0;
+    if (++folds == kSteps) fold_middle();
+  }
+  void fold_middle() {
+    for (int k = 0; k < kWays; ++k) {
+      total[k] = reduce.merge(total[k], middle[k]);
+      middle[k] = set(R::kIdentity);
+    }
+    folds = 0;
+  }
+  HWY_INLINE void finish() {
+    fold();
+    fold_middle();
+  }
+  HWY_INLINE void count_step() {
+    if (HWY_UNLIKELY(++steps == kSteps)) fold();
+  }
+};
+
+// ---- the innermost axis reduced: rows of values ----
+
+template <class R, class T, class F>
+HWY_INLINE void add_to_ways(const R& reduce, V* ways, const T* x, int64_t n, const F& after_step) {
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    for (int k = 0; k < kWays; ++k) ways[k] = reduce.step(ways[k], load(x + i + k * kLanes), k);
+    after_step();
+  }
+  for (int k = 0; i < n; ++k, i += kLanes) {
+    const V v = n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, R::kFill);
+    ways[k] = reduce.step(ways[k], v, k);
+  }
+  after_step();
+}
+
+template <class R, class T>
+HWY_INLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
+  add_to_ways(to.reduce, to.part, x, n, [&]() HWY_ATTR { to.count_step(); });
+}
+
+template <class R, class T>
+void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t n) {
+  if (stride == sizeof(T)) return add_row(to, reinterpret_cast<const T*>(x), n);
+  alignas(64) float chunk[512];
+  for (int64_t i = 0; i < n; i += 512) {
+    const int64_t count = std::min<int64_t>(512, n - i);
+    gather<T>(x + i * stride, stride, chunk, count);
+    add_row(to, chunk, count);
+  }
+}
+
+template <class R>
+HWY_INLINE float across(const R& reduce, const V* ways) {
+  V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
+#if HWY_TARGET <= HWY_AVX2  // wider than a block of 4
+  all = reduce.merge(all, hn::ConcatLowerUpper(D(), all, all));
+  if (kLanes == 16) all = reduce.merge(all, hn::SwapAdjacentBlocks(all));
+#endif
+  all = reduce.merge(all, hn::Shuffle1032(all));
+  return hn::GetLane(reduce.merge(all, hn::Shuffle2301(all)));
+}
+
+template <class T, class R>
+float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in) {
+  if (loop.num_reduced == 1 && loop.reduced[0].in == sizeof(T) && loop.reduced[0].extent < kSteps * kBlock) {
+    V ways[kWays] = {set(R::kIdentity), set(R::kIdentity), set(R::kIdentity), set(R::kIdentity)};
+    add_to_ways(reduce, ways, reinterpret_cast<const T*>(in), loop.reduced[0].extent, [] {});
+    return across(reduce, ways);
+  }
+  Accumulator<R> accumulator(reduce);
+  if (loop.num_reduced == 0) {
+    add_strided<R, T>(accumulator, in, sizeof(T), 1);
+  } else {
+    const auto& inner = loop.reduced[loop.num_reduced - 1];
+    for_each(loop.reduced, loop.num_reduced - 1, 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+      add_strided<R, T>(accumulator, in + offset, inner.in, inner.extent);
+    });
+  }
+  accumulator.finish();
+  return across(reduce, accumulator.total);
+}
+
+// ---- the innermost axis kept: up to kBlock columns at once ----
+
+template <class T>
+HWY_INLINE V load_columns(const std::byte* in, int64_t stride, int64_t n) {
+  const T* x = reinterpret_cast<const T*>(in);
+  if (stride == sizeof(T)) return n >= kLanes ? load(x) : load_part(x, n);
+  alignas(64) T part[kLanes] = {};
+  for (int64_t i = 0; i < std::min(n, kLanes); ++i) std::memcpy(part + i, in + i * stride, sizeof(T));
+  return load(part);
+}
+
+template <class T, class R>
+void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t columns,
+                    float* results) {
+  Accumulator<R> accumulator(reduce);
+  const ReduceLoop::Axis one{1, 0, 0};
+  const auto& inner = loop.num_reduced ? loop.reduced[loop.num_reduced - 1] : one;
+  const int ways = static_cast<int>((columns + kLanes - 1) / kLanes);
+  for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+    const std::byte* row = in + offset;
+    if (stride == sizeof(T) && columns == kBlock) {
+      for (int64_t i = 0; i < inner.extent; ++i, row += inner.in) {
+        for (int k = 0; k < kWays; ++k)
+          accumulator.part[k] = reduce.step(accumulator.part[k], load(reinterpret_cast<const T*>(row) + k * kLanes), k);
+        accumulator.count_step();
+      }
+      return;
+    }
+    for (int64_t i = 0; i < inner.extent; ++i, row += inner.in) {
+      for (int k = 0; k < ways; ++k)
+        accumulator.part[k] = reduce.step(accumulator.part[k],
+                                          load_columns<T>(row + k * kLanes * stride, stride, columns - k * kLanes), k);
+      accumulator.count_step();
+    }
+  });
+  accumulator.finish();
+  for (int k = 0; k < kWays; ++k) store(accumulator.total[k], results + k * kLanes);
+}
+
+// ---- operations: what to accumulate, and what becomes of it ----
+
+enum class Finish { kNone, kMean, kRoot, kLog };
+
+template <class R, Finish kFinish>
+struct Plain {
+  template <class T>
+  static float value(const ReduceLoop& loop, const std::byte* in) {
+    return finish(reduce_values<T>(R(), loop, in), loop.count);
+  }
+  template <class T>
+  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
+    reduce_columns<T>(R(), loop, in, stride, n, results);
+    for (int64_t i = 0; i < n; ++i) results[i] = finish(results[i], loop.count);
+  }
+  static float finish(float x, int64_t count) {
+    if (kFinish == Finish::kMean) return x / static_cast<float>(count);
+    if (kFinish == Finish::kRoot) return std::sqrt(x);
+    if (kFinish == Finish::kLog) return std::log(x);
+    return x;
+  }
+};
+
+// log(sum(e^(x - top))) + top
+struct LogSumExp {
+  static float shift_of(float top) { return std::isfinite(top) ? top : 0; }
+  template <class T>
+  static float value(const ReduceLoop& loop, const std::byte* in) {
+    const float shift = shift_of(reduce_values<T>(Maximum(), loop, in));
+    SumExp sum;
+    for (V& way : sum.shift) way = set(shift);
+    return std::log(reduce_values<T>(sum, loop, in)) + shift;
+  }
+  template <class T>
+  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
+    alignas(64) float shift[kBlock];
+    reduce_columns<T>(Maximum(), loop, in, stride, n, shift);
+    for (float& top : shift) top = shift_of(top);
+    SumExp sum;
+    for (int k = 0; k < kWays; ++k) sum.shift[k] = load(shift + k * kLanes);
+    reduce_columns<T>(sum, loop, in, stride, n, results);
+    for (int64_t i = 0; i < n; ++i) results[i] = std::log(results[i]) + shift[i];
+  }
+};
+
+template <class Op, class T>
+void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const auto& attributes = call.attributes<ReduceAttributes>();
+  const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
+  const std::byte* in = call.inputs[0].data + loop.in;
+  std::byte* out = call.outputs[0].data + loop.out;
+  if (!loop.inner_kept)
+    return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
+      const float result = Op::template value<T>(loop, in + from);
+      scatter<T>(&result, out + to, sizeof(T), 1);
+    });
+  const auto& inner = loop.kept[loop.num_kept - 1];
+  for_each(loop.kept, loop.num_kept - 1, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
+    for (int64_t c = 0; c < inner.extent; c += kBlock) {
+      const int64_t columns = std::min(kBlock, inner.extent - c);
+      alignas(64) float results[kBlock];
+      Op::template columns<T>(loop, in + from + c * inner.in, inner.in, columns, results);
+      scatter<T>(results, out + to + c * inner.out, inner.out, columns);
+    }
+  });
+}
+
+#define HEXANE_REDUCE_OP(op, ...)             \
+  struct op##_op : __VA_ARGS__ {              \
+    static constexpr const char* kName = #op; \
+  };
+HEXANE_REDUCE_OP(reduce_sum, Plain<Sum, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_mean, Plain<Sum, Finish::kMean>)
+HEXANE_REDUCE_OP(reduce_max, Plain<Maximum, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_min, Plain<Minimum, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_prod, Plain<Product, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_sum_square, Plain<SumSquare, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_l1_norm, Plain<SumAbs, Finish::kNone>)
+HEXANE_REDUCE_OP(reduce_l2_norm, Plain<SumSquare, Finish::kRoot>)
+HEXANE_REDUCE_OP(reduce_log_sum, Plain<Sum, Finish::kLog>)
+HEXANE_REDUCE_OP(reduce_log_sum_exp, LogSumExp)
+#undef HEXANE_REDUCE_OP
+
+template <class Op>
+Prepared prepare_reduce(const Call& call) {
+  const auto& attributes = call.attributes<ReduceAttributes>();
+  check_reduce(Op::kName, call, attributes.axes, attributes.keep_dims);
+  return nullptr;
+}
+
+template <class Op, class T>
+constexpr Kernel reduce_kernel() {
+  return {Op::kName,
+          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+          "ieee",
+          "axes:L keep_dims:i",
+          sizeof(ReduceAttributes),
+          "strided",
+          prepare_reduce<Op>,
+          cut_every_axis,
+          reduce_needs,
+          reduce_cost < std::is_base_of_v<LogSumExp, Op> ? 320 : 65 >
+          , nullptr, nullptr, nullptr, run_reduce<Op, T>};
+}
+
+#define HEXANE_REDUCE(op) reduce_kernel<op##_op, float>(), reduce_kernel<op##_op, float16_t>()
+const Kernel kTable[] = {
+    HEXANE_REDUCE(reduce_sum),         HEXANE_REDUCE(reduce_mean),    HEXANE_REDUCE(reduce_max),
+    HEXANE_REDUCE(reduce_min),         HEXANE_REDUCE(reduce_prod),    HEXANE_REDUCE(reduce_sum_square),
+    HEXANE_REDUCE(reduce_l1_norm),     HEXANE_REDUCE(reduce_l2_norm), HEXANE_REDUCE(reduce_log_sum),
+    HEXANE_REDUCE(reduce_log_sum_exp),
+};
+#undef HEXANE_REDUCE
+
+std::span<const Kernel> reduce_kernels() { return kTable; }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(reduce_kernels);
+std::span<const Kernel> reduce_table() { return HWY_DYNAMIC_DISPATCH(reduce_kernels)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,201 @@
+// What happens to accumulators on their way to memory: bias, epilogue, rounding. Included once per target, inside
+// foreach_target.
+#if defined(HEXANE_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEXANE_CPU_EPILOGUE_INL_H_
+#undef HEXANE_CPU_EPILOGUE_INL_H_
+#else
+#define HEXANE_CPU_EPILOGUE_INL_H_
+#endif
+
+#include <cstring>
+
+#include "core/half-inl.h"
+#include "cpu/matmul/gemm.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, kPanelLanes>;
+using V = hn::Vec<D>;
+// Lanes is a constant on every target in use; a panel is this many vectors, and a tile as many panels as registers
+// allow.
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kPanelVectors = static_cast<int>(kPanelLanes) / kLanes;
+constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
+
+using hexane::HWY_NAMESPACE::load_half;
+using hexane::HWY_NAMESPACE::store_half;
+
+HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
+HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
+
+// Masked moves of 16-bit lanes that touch no memory behind the mask.
+constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3;
+
+// The first n of kLanes values at `from`, zeros after.
+template <class T>
+HWY_INLINE V load_n(const T* from, int64_t n) {
+  if (n >= kLanes) return load(from);
+  if constexpr (kHasMasks && sizeof(T) == 4) {
+    return hn::MaskedLoad(hn::FirstN(D(), static_cast<size_t>(n)), D(), from);
+  } else if constexpr (kHasMasks) {
+    const hn::Rebind<uint16_t, D> bits;
+    const auto part =
+        hn::MaskedLoad(hn::FirstN(bits, static_cast<size_t>(n)), bits, reinterpret_cast<const uint16_t*>(from));
+    return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), part));
+  }
+  T padded[kLanes] = {};
+  if (n > 0) std::memcpy(padded, from, n * sizeof(T));
+  return load(padded);
+}
+
+template <class T>
+HWY_INLINE void store_n(V value, T* to, int64_t n) {
+  const D d;
+  if constexpr (sizeof(T) == 4) {
+    if (n >= kLanes) return hn::StoreU(value, d, to);
+    if constexpr (kHasMasks) return hn::BlendedStore(value, hn::FirstN(d, static_cast<size_t>(n)), d, to);
+  } else {
+    if (n >= kLanes) return store_half(d, value, to);
+    if constexpr (kHasMasks) {
+      const hn::Rebind<uint16_t, D> bits;
+      const auto half = hn::BitCast(bits, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+      return hn::BlendedStore(half, hn::FirstN(bits, static_cast<size_t>(n)), bits, reinterpret_cast<uint16_t*>(to));
+    }
+  }
+  T padded[kLanes];
+  if constexpr (sizeof(T) == 4)
+    hn::StoreU(value, d, padded);
+  else
+    store_half(d, value, padded);
+  if (n > 0) std::memcpy(to, padded, n * sizeof(T));
+}
+
+HWY_INLINE V load_any(const std::byte* from, bool half, int64_t index, int64_t n) {
+  return half ? load_n(reinterpret_cast<const hwy::float16_t*>(from) + index, n)
+              : load_n(reinterpret_cast<const float*>(from) + index, n);
+}
+
+HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int64_t n) {
+  if (half) return store_n(value, reinterpret_cast<hwy::float16_t*>(to) + index, n);
+  store_n(value, reinterpret_cast<float*>(to) + index, n);
+}
+
+// NaN passes through: of two operands, one a NaN, x86 takes the second and NEON the NaN.
+HWY_INLINE V at_least(V low, V x) { return hn::Max(low, x); }
+HWY_INLINE V at_most(V high, V x) { return hn::Min(high, x); }
+
+// Bias, epilogue and store of `rows` rows of n accumulators in memory, `pitch` floats apart and padded to whole
+// vectors.
+HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc, int64_t pitch) {
+  const D d;
+  const ResolvedEpilogue& e = *t.epilogue;
+  const int64_t num_columns = HWY_MIN(n, t.num_columns - column);
+  for (int m = 0; m < rows; ++m) {
+    float* row = acc + m * pitch;
+    const auto each = [&](auto&& f) HWY_ATTR {
+      for (int64_t i = 0; i < num_columns; i += kLanes) hn::StoreU(f(load(row + i), i), d, row + i);
+    };
+    if (t.bias) each([&](V x, int64_t i) HWY_ATTR { return hn::Add(x, load(t.bias + column + i)); });
+    for (int s = 0; s < e.count; ++s) {
+      const ResolvedSlot& slot = e.slots[s];
+      const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
+      if (slot.kind == ResolvedSlot::kRelu) {
+        each([&](V x, int64_t) HWY_ATTR { return at_least(low, x); });
+      } else if (slot.kind == ResolvedSlot::kClamp) {
+        each([&](V x, int64_t) HWY_ATTR { return at_most(high, at_least(low, x)); });
+      } else if (slot.kind == ResolvedSlot::kAdd) {
+        const std::byte* extra = t.extra[slot.extra][m];
+        each([&](V x, int64_t i)
+                 HWY_ATTR { return hn::Add(x, load_any(extra, t.half_output, column + i, num_columns - i)); });
+      } else {
+        slot.function(row, num_columns, slot.alpha, slot.beta);
+      }
+    }
+    for (int64_t i = 0; i < num_columns; i += kLanes)
+      store_any(load(row + i), t.out[m], t.half_output, column + i, num_columns - i);
+  }
+}
+
+template <int kRows, int kVectors, class T>
+HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t column, V (&acc)[kRows][kVectors]) {
+  const int64_t left = t.num_columns - column;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    const T* from = reinterpret_cast<const T*>(extra[m]) + column;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const bool whole = v < kVectors - kPanelVectors;  // only the last panel may be ragged
+      const V more = whole ? load(from + v * kLanes) : load_n(from + v * kLanes, left - v * kLanes);
+      acc[m][v] = hn::Add(acc[m][v], more);
+    }
+  }
+}
+
+template <int kRows, int kVectors, class T>
+HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
+  const int64_t left = t.num_columns - column;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    T* to = reinterpret_cast<T*>(t.out[m]) + column;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v)
+      store_n(acc[m][v], to + v * kLanes, v < kVectors - kPanelVectors ? kLanes : left - v * kLanes);
+  }
+}
+
+// The same for accumulators in registers, which is where they stay unless a slot is a function.
+template <int kRows, int kVectors>
+HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
+  const D d;
+  const ResolvedEpilogue& e = *t.epilogue;
+  if (!e.in_registers) {
+    HWY_ALIGN float memory[kRows][kVectors * kLanes];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], d, memory[m] + v * kLanes);
+    return finish_in_memory(t, column, kRows, kVectors * kLanes, memory[0], kVectors * kLanes);
+  }
+  if (t.bias) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const V bias = load(t.bias + column + v * kLanes);
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) acc[m][v] = hn::Add(acc[m][v], bias);
+    }
+  }
+  for (int i = 0; i < e.count; ++i) {
+    const ResolvedSlot& slot = e.slots[i];
+    if (slot.kind == ResolvedSlot::kAdd) {
+      if (t.half_output)
+        add_extra<kRows, kVectors, hwy::float16_t>(t, t.extra[slot.extra], column, acc);
+      else
+        add_extra<kRows, kVectors, float>(t, t.extra[slot.extra], column, acc);
+      continue;
+    }
+    const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[m][v] = at_least(low, acc[m][v]);
+    if (slot.kind == ResolvedSlot::kClamp) {
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) acc[m][v] = at_most(high, acc[m][v]);
+    }
+  }
+  if (t.half_output)
+    store_tile<kRows, kVectors, hwy::float16_t>(t, column, acc);
+  else
+    store_tile<kRows, kVectors, float>(t, column, acc);
+}
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

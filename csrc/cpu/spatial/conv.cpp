@@ -1,0 +1,281 @@
+// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue; or without H and KH.
+//
+// One group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns are output
+// channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
+// each.
+#include <cstring>
+
+#include "cpu/spatial/conv.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct ConvAttrs {
+  ConvWindow window;
+  Epilogue epilogue;
+};
+static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
+
+constexpr const char* kName = "conv";
+// Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
+constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
+
+// O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
+void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
+  const int64_t item = item_bytes(w);
+  const bool flat = w.rank == 3;
+  const int64_t h_stride = w.strides[2], w_stride = flat ? 0 : w.strides[3];
+  if (s.depthwise) {
+    // Taps of 16 channels, as floats; panels of a matrix [taps * channels of a group, C].
+    const int64_t rows = s.kernel_h * s.kernel_w * s.group_in;
+    std::memset(to, 0, s.group_bytes);
+    for (int64_t c = 0; c < s.out_c; ++c)
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t tap = row / s.group_in;
+        const std::byte* from = w.data + c * w.strides[0] + row % s.group_in * w.strides[1] +
+                                tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
+        pack_depthwise(from, w.dtype, c, row, s.panel_bytes, to);
+      }
+    return;
+  }
+  const bool expand = w.dtype == DType::kFp16 && !s.half_panels;
+  const int64_t divisor = expand ? 2 : 1, bytes = s.group_bytes * s.groups;
+  std::byte* panels = expand ? to + bytes / 2 : to;
+  for (int64_t g = 0; g < s.groups; ++g)
+    for (int64_t kh = 0; kh < s.kernel_h; ++kh)
+      for (int64_t kw = 0; kw < s.kernel_w; ++kw)
+        pack_panels(w.data + g * s.group_out * w.strides[0] + kh * h_stride + kw * w_stride, item, w.strides[1],
+                    w.strides[0], s.group_in, s.group_out,
+                    panels + g * s.group_bytes / divisor + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item,
+                    s.panel_bytes / divisor);
+  if (expand) expand_half(to, bytes);
+}
+
+// How many output rows at a time, and what that takes in scratch.
+void set_chunks(ConvState& s) {
+  const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+  s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
+  s.row_floats = checked_product(kName, {s.depthwise ? s.in_w : span_w, s.in_c, 4}) / 4;
+  const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
+  const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w * 4 <= kInnerPanelBytes;
+  const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_floats * 4, 1);
+  s.chunk_rows =
+      s.in_place ? s.out_h : std::clamp<int64_t>((fit - reach) / s.stride_h + 1, 1, std::max<int64_t>(s.out_h, 1));
+  s.num_rows = std::max<int64_t>(s.chunk_rows - 1, 0) * s.stride_h + reach;
+  s.num_copies = s.in_place ? 0 : std::min(s.num_rows, s.chunk_rows * s.kernel_h);
+  checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
+}
+
+// How many input pixels of a row so many neighbouring output pixels meet.
+int64_t depthwise_window(const ConvState& s, int64_t pixels) {
+  return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+}
+
+Prepared prepare(const Call& call) {
+  if (call.inputs.size() < 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
+  const auto& attrs = call.attributes<ConvAttrs>();
+  auto state = std::make_shared<ConvState>();
+  ConvState& s = *state;
+  set_geometry(kName, s, call, attrs.window);
+  s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
+  s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
+  set_chunks(s);
+  const int64_t window = (s.kernel_h - 1) * s.dilation_h + 1;
+  if (x.ring < 0 || (x.ring > 0 && x.ring < std::min(window, s.in_h)))
+    fail(kName, "x: got a ring of ", x.ring, " rows, need the ", window, " of a window");
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
+  s.extra.set(call, s.epilogue);
+  const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
+  const int64_t taps = s.kernel_h * s.kernel_w;
+  s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
+  s.length = s.depthwise ? s.kernel_w * s.group_in : taps * s.group_in / s.num_segments;
+  const int64_t width = s.depthwise ? s.out_c : s.group_out;
+  checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
+  checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
+  const int64_t panel_items = taps * kPanelLanes * s.group_in;
+  s.half_panels = !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
+  s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
+  s.num_bias = 0;
+  if (call.inputs.size() > 2 && call.inputs[2].present()) {
+    const Tensor& bias = call.inputs[2];
+    check_bias(kName, bias, s.out_c);
+    if (s.out_c > 0) s.num_bias = s.out_c / width * ceil_div(width, kPanelLanes) * kPanelLanes;
+    s.constant_bias = bias.constant;
+    if (bias.constant) {
+      s.packed_bias = Memory(s.num_bias * 4, "packed bias");
+      pack_group_bias(bias, s.out_c, s.depthwise ? s.out_c : s.group_out,
+                      reinterpret_cast<float*>(s.packed_bias.data()));
+    }
+  }
+  s.constant_weights = w.constant;
+  if (w.constant) {
+    s.packed = Memory(s.group_bytes * (s.depthwise ? 1 : s.groups), "packed weights");
+    pack_weights(s, w, s.packed.data());
+  }
+  return state;
+}
+
+void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<ConvState>(), call, cuts); }
+
+Range needs(const Call& call, int input, int axis, Range out) {
+  const auto& s = call.state<ConvState>();
+  const Tensor& t = call.inputs[input];
+  if (axis >= t.rank) return {0, 0};
+  const Range all{0, t.shape[axis]};
+  if (out.begin >= out.end) return {0, 0};
+  if (input == 1 || input == 2) return all;
+  if (input > 2 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
+  if (axis != 1) return all;
+  return needed_rows(s, out);
+}
+
+int64_t cost(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  const int64_t taps = s.kernel_h * s.kernel_w * s.group_in,
+                pixels = call.outputs[0].size() / std::max<int64_t>(s.out_c, 1);
+  if (s.depthwise) return pixels * s.out_c * taps / 18 + 100;
+  return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
+}
+
+// Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows.
+int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
+int64_t tile_items(const ConvState& s) {
+  const int64_t items =
+      s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s.out_w)) : s.num_segments * kTileRows;
+  return ceil_div(items, 8) * 8;
+}
+int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
+
+int64_t scratch(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats);
+}
+
+int64_t shared_scratch(const Call& call) {
+  const auto& s = call.state<ConvState>();
+  return s.constant_weights ? 0 : s.group_bytes * (s.depthwise ? 1 : s.groups);
+}
+
+void begin(const Call& call, std::byte* shared) {
+  const auto& s = call.state<ConvState>();
+  if (!s.constant_weights) pack_weights(s, call.inputs[1], shared);
+}
+
+// Output rows [first, first + count), all channels of the tile. `place(tile, i, row, column)` locates the output pixel
+// i.
+template <class Place>
+void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const float* const* table,
+                        const float** pointers, const float* zeros, Tile& tile, Place&& place) {
+  const int64_t width = depthwise_width(s.out_w), num_tiles = ceil_div(s.out_w, width);
+  const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
+  const auto run_tile = s.group_in > 1 ? group_pixels() : depthwise_pixels();
+  tile.rows = static_cast<int>(width);
+  for (int64_t y = 0; y < count; ++y)
+    for (int64_t i = 0; i < num_tiles; ++i) {
+      const int64_t x = std::min(i * width, s.out_w - width), left = x * s.stride_w - s.pad_left;
+      const float** to = pointers;
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+        const float* row = table[y * s.stride_h + kh * s.dilation_h];
+        for (int64_t j = left; j < left + window.window; ++j)
+          *to++ = row && j >= 0 && j < s.in_w ? row + j * s.pixel_floats : zeros;
+      }
+      place(tile, first + y, x);
+      run_tile(window, tile);
+    }
+}
+
+void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
+  const auto& s = call.state<ConvState>();
+  const Tensor &x = call.inputs[0], &out = call.outputs[0];
+  const Range images = axis == 0 ? range : Range{0, s.batch}, rows = axis == 1 ? range : Range{0, s.out_h},
+              channels = axis == out.rank - 1 ? range : Range{0, s.depthwise ? s.out_c : s.group_out};
+  const int64_t item = item_bytes(out);
+  auto** table = reinterpret_cast<const float**>(scratch);
+  const float** pointers = table + table_items(s);
+  auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
+  float* zeros = bias + s.num_bias;
+  float* copies = zeros + zero_items(s);
+  std::fill(zeros, copies, 0.0f);
+  if (s.num_bias && !s.constant_bias)
+    pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
+  const float* all_bias = !s.num_bias       ? nullptr
+                          : s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data())
+                                            : bias;
+  const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
+  const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
+  const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_floats;
+
+  Tile tile{};
+  tile.a = pointers;
+  tile.num_segments = s.num_segments;
+  tile.length = s.length;
+  tile.panel_bytes = s.panel_bytes;
+  tile.epilogue = &s.epilogue;
+  tile.half_output = out.dtype == DType::kFp16;
+  tile.num_columns = s.depthwise ? s.out_c : s.group_out;
+  // Where `run` output pixels from (oy, ox) are.
+  const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
+    std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
+    for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
+    for (int e = 0; e < s.epilogue.num_extra; ++e) {
+      const std::byte* from = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel * item;
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra.pixel[e];
+    }
+  };
+
+  for (int64_t n = images.begin; n < images.end; ++n)
+    for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
+      const int64_t count = std::min(s.chunk_rows, rows.end - first);
+      fill_rows(s, x, n, first, count, table, copies);
+      if (s.depthwise) {
+        tile.bias = all_bias;
+        tile.panels = weights + channels.begin / kPanelLanes * s.panel_bytes;
+        tile.column = channels.begin;
+        tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
+        multiply_depthwise(s, first, count, table, pointers, zeros, tile,
+                           [&](Tile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 0); });
+        continue;
+      }
+      for (int64_t g = 0; g < s.groups; ++g) {
+        int64_t oy = 0, ox = 0;
+        const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
+          if (pixel == 0) oy = ox = 0;  // tiles come in order
+          for (int i = 0; i < num_pixels;) {
+            const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, s.out_w - ox));
+            const float** a = pointers + i;
+            for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+              const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + ox * pixel_step + g * s.group_in;
+              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
+                for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
+            }
+            place(t, i, run, n, first + oy, ox, g * s.group_out);
+            i += run;
+            ox += run;
+            if (ox == s.out_w) {
+              ox = 0;
+              ++oy;
+            }
+          }
+        };
+        tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
+        multiply(tile, s.half_panels, weights + g * s.group_bytes, count * s.out_w, channels, locate);
+      }
+    }
+}
+
+const Kernel kTable[] = {
+    {"conv", "fp32,fp32,fp32...->fp32", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
+     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+    {"conv", "fp16,fp16,fp16...->fp16", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
+     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
+};
+
+}  // namespace
+
+std::span<const Kernel> conv_table() { return kTable; }
+
+}  // namespace hexane::cpu

@@ -1,0 +1,108 @@
+// The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
+//
+// Rows are read in place where they are fp32 and nothing is padded; else they are copied to scratch as fp32 with zeros
+// around, just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is
+// `kernel_w` pixels, `dilation_w` apart, in one row.
+#pragma once
+
+#include "cpu/matmul/gemm.h"
+
+namespace hexane::cpu {
+
+inline constexpr int64_t kMaxWindow = 1 << 24;  // of any stride, dilation, pad or kernel extent
+
+// Value `index` of an attribute with `count` values, checked to lie in [least, kMaxWindow].
+int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
+                         const char* what);
+
+// Throws Error unless x, weight and output have rank 3 or 4, and the images dense channels and strides of whole
+// elements.
+void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output);
+
+// Strides in bytes of what an epilogue reads: images like the output.
+struct ExtraImages {
+  int64_t n[kMaxSlots], row[kMaxSlots], pixel[kMaxSlots];
+
+  void set(const Call& call, const ResolvedEpilogue& epilogue);
+  const std::byte* at(const Call& call, const ResolvedEpilogue& epilogue, int slot, int64_t n_at, int64_t y,
+                      int64_t x) const {
+    return call.inputs[epilogue.extra_operand[slot]].data + n_at * n[slot] + y * row[slot] + x * pixel[slot];
+  }
+};
+
+// The biases of every `width` channels, padded to panels.
+void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
+
+inline constexpr int64_t kSmallGroup = 4;  // channels that are a block of every vector
+
+struct ConvWindow {
+  IntList strides, dilations, pads;
+  int64_t groups;
+};
+
+struct ConvGeometry {
+  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
+  int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int64_t groups, group_in, group_out;
+  bool padded;            // on any side
+  bool depthwise;         // one input and one output channel in each group; of conv also kSmallGroup of each
+  int64_t x_n, x_h, x_w;  // strides in bytes
+  int64_t out_n, out_row, out_pixel;
+};
+
+// Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
+void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
+
+// By image, row of the output, and whole panels of channels: channels first where the weights are larger than the
+// image.
+void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts);
+
+// The input rows that a range of output rows needs.
+Range needed_rows(const ConvGeometry& g, Range out);
+
+struct ConvState : ConvGeometry {
+  ExtraImages extra;
+  bool in_place;                     // rows are read where they lie
+  int64_t pixel_floats, row_floats;  // of a row as it is read
+  int64_t chunk_rows;                // output rows whose input rows are in scratch at once
+  int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
+  int64_t num_copies;                // rows of scratch
+  int64_t num_segments, length;
+  bool half_panels;
+  int64_t panel_bytes, group_bytes;
+  int64_t num_bias;
+  bool constant_weights, constant_bias;
+  Memory packed;
+  Memory packed_bias;
+  ResolvedEpilogue epilogue;
+};
+
+// Neighbouring output pixels of one row of a depthwise convolution, tile.rows of them: 7, 4 or 1. tile.a points to the
+// input pixels that they meet, [kernel_h][window].
+struct DepthwiseTile {
+  int64_t kernel_h, kernel_w, stride_w, dilation_w, window;
+};
+using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
+DepthwiseFunction depthwise_pixels();
+DepthwiseFunction group_pixels();  // of groups of kSmallGroup channels
+inline constexpr int64_t kDepthwisePixels = 7;
+
+// How many neighbouring pixels a depthwise tile has, of a row of so many: its last tile starts early to be whole.
+inline int64_t depthwise_width(int64_t pixels) {
+  if (pixels < 4) return 1;
+  return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;
+}
+
+// Puts a weight where a depthwise tile reads it: channel c of one tap.
+inline void pack_depthwise(const std::byte* from, DType dtype, int64_t c, int64_t tap, int64_t panel_bytes,
+                           std::byte* to) {
+  float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * panel_bytes);
+  gemm_ops().to_fp32(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
+}
+
+// Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside
+// of the image are null.
+void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
+               float* copies);
+
+}  // namespace hexane::cpu

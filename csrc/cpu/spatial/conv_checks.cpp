@@ -1,0 +1,127 @@
+// Checks, geometry and packing that the convolutions share.
+#include "cpu/spatial/conv.h"
+
+namespace hexane::cpu {
+namespace {
+
+// Output extent of one spatial axis.
+int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
+  const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+// Throws Error unless channels are dense and all strides whole elements.
+void check_image(const char* kernel, const char* what, const Tensor& image) {
+  if (image.size() == 0) return;
+  const int last = image.rank - 1;
+  if (image.shape[last] > 1 && image.strides[last] != item_bytes(image))
+    fail(kernel, what, ": got a last stride of ", image.strides[last], " bytes, need ", item_bytes(image));
+  for (int axis = 0; axis < last; ++axis)
+    if (image.strides[axis] % item_bytes(image))
+      fail(kernel, what, ": got a stride of ", image.strides[axis], " bytes, need a multiple of ", item_bytes(image));
+}
+
+}  // namespace
+
+int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
+                         const char* what) {
+  if (list.count != count) fail(kernel, what, ": got ", list.count, " values, need ", count);
+  const int64_t value = list.values[index];
+  if (value < least || value > kMaxWindow) fail(kernel, what, ": got ", value, ", need ", least, " to ", kMaxWindow);
+  return value;
+}
+
+void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output) {
+  check_operand(kernel, "x", x);
+  check_operand(kernel, "weight", weight);
+  check_written(kernel, "output", output);
+  if ((x.rank != 3 && x.rank != 4) || weight.rank != x.rank || output.rank != x.rank)
+    fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " -> ", output.rank,
+         ", need 4 (two spatial axes) or 3 (one)");
+  check_image(kernel, "x", x);
+  check_image(kernel, "output", output);
+}
+
+void ExtraImages::set(const Call& call, const ResolvedEpilogue& epilogue) {
+  for (int i = 0; i < epilogue.num_extra; ++i) {
+    const Tensor& image = call.inputs[epilogue.extra_operand[i]];
+    n[i] = image.strides[0];
+    row[i] = image.strides[1];
+    pixel[i] = image.rank == 3 ? 0 : image.strides[2];
+  }
+}
+
+void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to) {
+  for (int64_t begin = 0; begin < channels; begin += width, to += ceil_div(width, kPanelLanes) * kPanelLanes) {
+    const int64_t stride = bias.strides[bias.rank - 1];
+    const Tensor part{bias.data + begin * stride, bias.dtype, 1, bias.constant, 0, &width, &stride};
+    pack_bias(part, width, to);
+  }
+}
+
+void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const ConvWindow& attrs) {
+  const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
+  Tensor whole = x;
+  whole.ring = 0;
+  check_images(kernel, whole, w, out);
+  const bool flat = x.rank == 3;
+  const int64_t spatial = x.rank - 2;
+  s.batch = x.shape[0];
+  s.in_h = x.shape[1];
+  s.in_w = flat ? 1 : x.shape[2];
+  s.in_c = x.shape[x.rank - 1];
+  s.out_h = out.shape[1];
+  s.out_w = flat ? 1 : out.shape[2];
+  s.out_c = out.shape[out.rank - 1];
+  s.kernel_h = w.shape[2];
+  s.kernel_w = flat ? 1 : w.shape[3];
+  s.stride_h = window_attribute(kernel, attrs.strides, 0, spatial, 1, "strides");
+  s.dilation_h = window_attribute(kernel, attrs.dilations, 0, spatial, 1, "dilations");
+  s.pad_top = window_attribute(kernel, attrs.pads, 0, 2 * spatial, 0, "pads");
+  const int64_t pad_bottom = window_attribute(kernel, attrs.pads, 1, 2 * spatial, 0, "pads");
+  s.stride_w = flat ? 1 : window_attribute(kernel, attrs.strides, 1, spatial, 1, "strides");
+  s.dilation_w = flat ? 1 : window_attribute(kernel, attrs.dilations, 1, spatial, 1, "dilations");
+  s.pad_left = flat ? 0 : window_attribute(kernel, attrs.pads, 2, 2 * spatial, 0, "pads");
+  const int64_t pad_right = flat ? 0 : window_attribute(kernel, attrs.pads, 3, 2 * spatial, 0, "pads");
+  s.groups = attrs.groups;
+  if (s.groups < 1 || s.in_c % s.groups || s.out_c % s.groups || w.shape[0] != s.out_c ||
+      w.shape[1] != s.in_c / s.groups)
+    fail(kernel, "channels: got x ", s.in_c, ", weight ", shape_text(w), ", output ", s.out_c, ", groups ", s.groups,
+         ", need weight (O, C / groups, ..) with both divisible by groups");
+  if (s.kernel_h < 1 || s.kernel_w < 1 || s.kernel_h > kMaxWindow || s.kernel_w > kMaxWindow)
+    fail(kernel, "weight: got ", shape_text(w), ", need a kernel of at least 1");
+  const int64_t h = out_extent(s.in_h, s.kernel_h, s.stride_h, s.dilation_h, s.pad_top, pad_bottom),
+                width = out_extent(s.in_w, s.kernel_w, s.stride_w, s.dilation_w, s.pad_left, pad_right);
+  if (out.shape[0] != s.batch || s.out_h != h || s.out_w != width)
+    fail(kernel, "output: got ", shape_text(out), ", need batch ", s.batch, " and spatial extents ", h,
+         flat ? "" : " x ", flat ? std::string() : std::to_string(width));
+  s.group_in = s.in_c / s.groups;
+  s.group_out = s.out_c / s.groups;
+  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
+  s.x_n = x.strides[0];
+  s.x_h = x.strides[1];
+  s.x_w = flat ? 0 : x.strides[2];
+  s.out_n = out.strides[0];
+  s.out_row = out.strides[1];
+  s.out_pixel = flat ? 0 : out.strides[2];
+  s.padded = s.pad_top || pad_bottom || s.pad_left || pad_right;
+}
+
+void cut_image(const ConvGeometry& s, const Call& call, Cuts& cuts) {
+  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
+  const bool channels_first =
+      by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
+  const int last = call.outputs[0].rank - 1;
+  if (s.batch > 1) cuts.add(0, s.batch);
+  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
+  if (s.out_h > 1) cuts.add(1, s.out_h);
+  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
+}
+
+Range needed_rows(const ConvGeometry& g, Range out) {
+  const int64_t begin = out.begin * g.stride_h - g.pad_top;
+  const int64_t end = (out.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
+  return {std::clamp<int64_t>(begin, 0, g.in_h), std::clamp<int64_t>(end, 0, g.in_h)};
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,45 @@
+// Makes the rows of a convolution's input readable: in place, or converted and padded in scratch.
+#include <cstring>
+
+#include "cpu/spatial/conv.h"
+
+namespace hexane::cpu {
+
+void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
+               float* copies) {
+  const int64_t top = first * s.stride_h - s.pad_top;
+  const int64_t item = item_bytes(x);
+  const auto input_row = [&](int64_t row) { return x.data + n * s.x_n + (x.ring > 0 ? row % x.ring : row) * s.x_h; };
+  std::fill(table, table + s.num_rows, nullptr);
+  for (int64_t y = 0; y < count; ++y)
+    for (int64_t tap = 0; tap < s.kernel_h; ++tap) {
+      const int64_t i = y * s.stride_h + tap * s.dilation_h, row = top + i;
+      const bool outside = row < 0 || row >= s.in_h;
+      if (table[i] || (outside && s.depthwise)) continue;
+      if (s.in_place) {
+        table[i] = reinterpret_cast<const float*>(input_row(row));
+        continue;
+      }
+      float* to = copies;
+      copies += s.row_floats;
+      table[i] = to;
+      if (outside || !s.in_c) {  // without channels a row has no pixels to count
+        std::fill(to, to + s.row_floats, 0.0f);
+        continue;
+      }
+      const std::byte* from = input_row(row);
+      const int64_t width = s.row_floats / s.pixel_floats, left = s.depthwise ? 0 : std::min(s.pad_left, width);
+      const int64_t copied = std::min(s.in_w, width - left);
+      std::fill(to, to + left * s.pixel_floats, 0.0f);
+      to += left * s.pixel_floats;
+      if (s.x_w == s.in_c * item) {
+        gemm_ops().to_fp32(from, x.dtype, copied * s.in_c, to);
+      } else {
+        for (int64_t pixel = 0; pixel < copied; ++pixel)
+          gemm_ops().to_fp32(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.in_c);
+      }
+      std::fill(to + copied * s.pixel_floats, to + (width - left) * s.pixel_floats, 0.0f);
+    }
+}
+
+}  // namespace hexane::cpu

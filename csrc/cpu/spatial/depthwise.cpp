@@ -1,0 +1,153 @@
+// Depthwise convolution, and that of groups of four channels: one vector of channels at a time, several output pixels
+// in registers.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/spatial/depthwise.cpp"
+#include "cpu/spatial/conv.h"
+
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/epilogue-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+// 16 channels of kRows neighbouring pixels of one output row. Each input vector is loaded once and meets every tap that
+// reaches it; taps still come in order for each pixel.
+template <int kRows, int kTaps, int kStride>
+HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weights, V (&acc)[kRows][1]) {
+  V weight[kTaps];
+#pragma GCC unroll 8
+  for (int l = 0; l < kTaps; ++l) weight[l] = load(weights + l * kPanelLanes);
+#pragma GCC unroll 32
+  for (int j = 0; j < (kRows - 1) * kStride + kTaps; ++j) {
+    const V x = load(a[j] + column);
+#pragma GCC unroll 8
+    for (int l = 0; l < kTaps; ++l) {
+      const int m = (j - l) / kStride;
+      if (j >= l && (j - l) % kStride == 0 && m < kRows) acc[m][0] = hn::MulAdd(weight[l], x, acc[m][0]);
+    }
+  }
+}
+
+// The same for any kernel, stride and dilation, and for the last channels.
+template <int kRows>
+HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
+                            const float* weights, V (&acc)[kRows][1]) {
+  for (int64_t l = 0; l < w.kernel_w; ++l) {
+    const V weight = load(weights + l * kPanelLanes);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m)
+      acc[m][0] = hn::MulAdd(weight, load_n(a[m * w.stride_w + l * w.dilation_w] + column, left), acc[m][0]);
+  }
+}
+
+template <int kRows, int kTaps, int kStride>
+void pixels(const DepthwiseTile& w, const Tile& t) {
+  for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
+    const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
+    if (left <= 0) return;
+    const float* weights =
+        reinterpret_cast<const float*>(t.panels + i / kPanelVectors * t.panel_bytes) + i % kPanelVectors * kLanes;
+    const float* const* a = t.a;
+    V acc[kRows][1];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
+    for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
+      if (kTaps > 0 && left >= kLanes)
+        add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
+      else
+        add_row_any<kRows>(w, a, column, left, weights, acc);
+    }
+    finish<kRows, 1>(t, column, acc);
+  }
+}
+
+template <int kRows>
+void any_kernel(const DepthwiseTile& w, const Tile& t) {
+  const bool dense = w.dilation_w == 1;
+  if (dense && w.kernel_w == 3 && w.stride_w == 1) return pixels<kRows, 3, 1>(w, t);
+  if (dense && w.kernel_w == 3 && w.stride_w == 2) return pixels<kRows, 3, 2>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 1) return pixels<kRows, 5, 1>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 2) return pixels<kRows, 5, 2>(w, t);
+  pixels<kRows, 0, 0>(w, t);
+}
+
+void any_pixels(const DepthwiseTile& w, const Tile& t) {
+  switch (t.rows) {
+    case 7:
+      return any_kernel<7>(w, t);
+    case 4:
+      return any_kernel<4>(w, t);
+    default:
+      return pixels<1, 0, 0>(w, t);
+  }
+}
+
+// Groups of four channels are the blocks of a vector: each of a block's channels is spread over it and meets its
+// weights for the four outputs there.
+template <int kRows>
+void group_pixels(const DepthwiseTile& w, const Tile& t) {
+  static_assert(kSmallGroup == 4);
+  for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
+    const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
+    if (left <= 0) return;
+    const float* weights =
+        reinterpret_cast<const float*>(t.panels + i / kPanelVectors * t.panel_bytes) + i % kPanelVectors * kLanes;
+    const float* const* a = t.a;
+    V acc[kRows][1];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
+    for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
+      for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {
+        V weight[kSmallGroup];
+#pragma GCC unroll 4
+        for (int c = 0; c < kSmallGroup; ++c) weight[c] = load(weights + c * kPanelLanes);
+#pragma GCC unroll 8
+        for (int m = 0; m < kRows; ++m) {
+          const float* from = a[m * w.stride_w + l * w.dilation_w] + column;
+          const V x = left >= kLanes ? load(from) : load_n(from, left);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<0>(x), weight[0], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<1>(x), weight[1], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<2>(x), weight[2], acc[m][0]);
+          acc[m][0] = hn::MulAdd(hn::Broadcast<3>(x), weight[3], acc[m][0]);
+        }
+      }
+    finish<kRows, 1>(t, column, acc);
+  }
+}
+
+void any_group_pixels(const DepthwiseTile& w, const Tile& t) {
+  switch (t.rows) {
+    case 7:
+      return group_pixels<7>(w, t);
+    case 4:
+      return group_pixels<4>(w, t);
+    default:
+      return group_pixels<1>(w, t);
+  }
+}
+
+}  // namespace
+
+DepthwiseFunction depthwise_of_target(bool groups) { return groups ? any_group_pixels : any_pixels; }
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(depthwise_of_target);
+
+DepthwiseFunction depthwise_pixels() {
+  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(false);
+  return pixels;
+}
+
+DepthwiseFunction group_pixels() {
+  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(true);
+  return pixels;
+}
+
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,362 @@
+// Max and average pooling over channels-last tensors, [N, W, C], [N, H, W, C] or [N, D, H, W, C]. One output pixel at a
+// time: the input rows its window touches are found once per output row, then the channels go by in vectors.
+#include <algorithm>
+#include <limits>
+
+#include "cpu/operand.h"
+#include "cpu/tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/spatial/pool.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+#include "core/half-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using hexane::HWY_NAMESPACE::load_half;
+using hexane::HWY_NAMESPACE::store_half;
+
+struct MaxPoolAttributes {
+  IntList kernel_sizes;  // of each spatial axis, as all lists but the last
+  IntList strides;
+  IntList dilations;
+  IntList pads;       // begin and end of the first spatial axis, of the second, ...
+  int64_t ceil_mode;  // the last window may reach past the padding
+};
+
+struct AvgPoolAttributes {
+  MaxPoolAttributes window;
+  int64_t exclude_padding;  // divide by the elements of the input alone
+};
+
+// One spatial axis. A tensor with fewer than three has the outer ones, then the innermost, with one element.
+struct PoolAxis {
+  int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, before = 0, after = 0;
+  int64_t in_bytes = 0, out_bytes = 0;  // strides
+  int64_t in_ring = 0, out_ring = 0;
+  int tensor_axis = -2;  // none
+
+  int64_t start(int64_t o) const { return o * stride - before; }
+
+  // How many taps of a window lie before `end`.
+  int64_t taps_before(int64_t o, int64_t end) const {
+    const int64_t room = end - start(o);
+    return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
+  }
+
+  // The taps of a window that lie in the input.
+  Range taps(int64_t o) const { return {taps_before(o, 0), std::max(taps_before(o, 0), taps_before(o, in))}; }
+
+  int64_t in_offset(int64_t o, int64_t tap) const {
+    const int64_t i = start(o) + tap * dilation;
+    return (in_ring ? i % in_ring : i) * in_bytes;
+  }
+  int64_t out_offset(int64_t o) const { return (out_ring ? o % out_ring : o) * out_bytes; }
+};
+
+struct PoolState {
+  PoolAxis axes[3];
+  bool exclude_padding;
+};
+
+// ---- what is done to the elements of a window ----
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
+  return load_half(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const int8_t* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
+  return hn::LoadU(d, from);
+}
+
+template <class D, typename T>
+HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
+  if constexpr (std::is_same_v<T, hwy::float16_t>)
+    store_half(d, value, to);
+  else
+    hn::StoreU(value, d, to);
+}
+
+template <typename Element, typename Compute>
+struct Max {
+  using T = Element;
+  using Lane = Compute;
+  float count;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> start(D d) const {
+    if constexpr (std::is_same_v<Lane, float>)
+      return hn::Set(d, -std::numeric_limits<float>::infinity());
+    else
+      return hn::Set(d, std::numeric_limits<Lane>::min());
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> best, hn::Vec<D> v) const {
+    if constexpr (std::is_same_v<Lane, float>)
+      return hn::IfThenElse(hn::IsNaN(v), v, hn::Max(v, best));  // Max keeps a NaN in its second operand
+    else
+      return hn::Max(best, v);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> finish(D, hn::Vec<D> best) const {
+    return best;
+  }
+};
+
+template <typename Element>
+struct Mean {
+  using T = Element;
+  using Lane = float;
+  float count;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> start(D d) const {
+    return hn::Zero(d);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> sum, hn::Vec<D> v) const {
+    return hn::Add(sum, v);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> sum) const {
+    return hn::Div(sum, hn::Set(d, count));
+  }
+};
+
+// The window of one output pixel: taps [0, taps) of each row, `step` bytes apart, from `offset` on.
+struct Window {
+  const std::byte* const* rows;
+  int64_t num_rows, taps, offset, step;
+};
+
+template <int kVectors, class Op, class D>
+HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, std::byte* out) {
+  using T = typename Op::T;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<D> acc[kVectors];
+  for (int v = 0; v < kVectors; ++v) acc[v] = op.start(d);
+  for (int64_t r = 0; r < window.num_rows; ++r) {
+    const std::byte* at = window.rows[r] + window.offset;
+    for (int64_t t = 0; t < window.taps; ++t, at += window.step)
+      for (int v = 0; v < kVectors; ++v)
+        acc[v] = op.combine(d, acc[v], load(d, reinterpret_cast<const T*>(at) + channel + v * lanes));
+  }
+  for (int v = 0; v < kVectors; ++v) store(d, op.finish(d, acc[v]), reinterpret_cast<T*>(out) + channel + v * lanes);
+}
+
+// At least one vector of channels; the last vector overlaps the one before where they do not divide.
+template <class Op, class D>
+HWY_INLINE void pool_channels(Op op, D d, const Window& window, Range channels, std::byte* out) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = channels.begin;
+  for (; c + 4 * lanes <= channels.end; c += 4 * lanes) pool_vectors<4>(op, d, window, c, out);
+  for (; c + lanes <= channels.end; c += lanes) pool_vectors<1>(op, d, window, c, out);
+  if (c < channels.end) pool_vectors<1>(op, d, window, channels.end - lanes, out);
+}
+
+template <class Op>
+void pool_pixel(Op op, const Window& window, Range channels, std::byte* out) {
+  using Lane = typename Op::Lane;
+  const hn::ScalableTag<Lane> wide;
+  const hn::FixedTag<Lane, 16 / sizeof(Lane)> narrow;
+  const hn::FixedTag<Lane, 1> one;
+  const size_t count = static_cast<size_t>(channels.end - channels.begin);
+  if (count >= hn::Lanes(wide))
+    pool_channels(op, wide, window, channels, out);
+  else if (count >= hn::Lanes(narrow))
+    pool_channels(op, narrow, window, channels, out);
+  else
+    pool_channels(op, one, window, channels, out);
+}
+
+// ---- the loop over output pixels ----
+
+template <class Op>
+void run_pool(const Call& call, int axis, Range range, std::byte* scratch, const std::byte*) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  if (out.size() == 0) return;
+  const auto& state = call.state<PoolState>();
+  const PoolAxis &depth = state.axes[0], &height = state.axes[1], &width = state.axes[2];
+  const int last = out.rank - 1;
+  const auto part = [&](int i, int64_t extent) { return i == axis ? range : Range{0, extent}; };
+  const Range batch = part(0, out.shape[0]), channels = part(last, out.shape[last]);
+  const Range planes = part(depth.tensor_axis, depth.out), rows = part(height.tensor_axis, height.out),
+              columns = part(width.tensor_axis, width.out);
+  const auto** table = reinterpret_cast<const std::byte**>(scratch);
+  for (int64_t n = batch.begin; n < batch.end; ++n)
+    for (int64_t od = planes.begin; od < planes.end; ++od)
+      for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+        const Range d_taps = depth.taps(od), h_taps = height.taps(oh);
+        int64_t num_rows = 0;
+        for (int64_t kd = d_taps.begin; kd < d_taps.end; ++kd)
+          for (int64_t kh = h_taps.begin; kh < h_taps.end; ++kh)
+            table[num_rows++] = in.data + n * in.strides[0] + depth.in_offset(od, kd) + height.in_offset(oh, kh);
+        const int64_t padded_rows =
+            depth.taps_before(od, depth.in + depth.after) * height.taps_before(oh, height.in + height.after);
+        std::byte* to = out.data + n * out.strides[0] + depth.out_offset(od) + height.out_offset(oh);
+        for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
+          const Range w_taps = width.taps(ow);
+          const int64_t taps = w_taps.end - w_taps.begin;
+          const int64_t count =
+              state.exclude_padding ? num_rows * taps : padded_rows * width.taps_before(ow, width.in + width.after);
+          const Window window{table, num_rows, taps, width.in_offset(ow, w_taps.begin),
+                              width.dilation * width.in_bytes};
+          pool_pixel(Op{static_cast<float>(std::max<int64_t>(count, 1))}, window, channels, to + width.out_offset(ow));
+        }
+      }
+}
+
+// ---- the table ----
+
+constexpr int64_t kMost = int64_t{1} << 31;  // products of two attributes do not overflow
+
+PoolAxis pool_axis(const char* name, const Call& call, const MaxPoolAttributes& a, int axis) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  const int i = axis - 1;
+  PoolAxis result{in.shape[axis],        out.shape[axis],         a.kernel_sizes.values[i], a.strides.values[i],
+                  a.dilations.values[i], a.pads.values[2 * i],    a.pads.values[2 * i + 1], in.strides[axis],
+                  out.strides[axis],     axis == 1 ? in.ring : 0, axis == 1 ? out.ring : 0, axis};
+  for (const int64_t value : {result.kernel, result.stride, result.dilation})
+    if (value < 1 || value >= kMost)
+      fail(name, "axis ", axis, " kernel size, stride or dilation: got ", value, ", need 1 to ", kMost - 1);
+  for (const int64_t value : {result.before, result.after})
+    if (value < 0 || value >= kMost) fail(name, "axis ", axis, " pad: got ", value, ", need 0 to ", kMost - 1);
+  if (result.in < 1 || result.in >= kMost) fail(name, "axis ", axis, ": got ", result.in, " elements, need 1 or more");
+  const int64_t room = result.in + result.before + result.after - (result.kernel - 1) * result.dilation - 1;
+  const int64_t most = room < 0 ? 0 : (room + (a.ceil_mode ? result.stride - 1 : 0)) / result.stride + 1;
+  const int64_t least = room < 0 ? 0 : room / result.stride + 1;
+  if (result.out < least || result.out > most)
+    fail(name, "axis ", axis, " of the output: got ", result.out, ", need ", least, " to ", most);
+  return result;
+}
+
+// Either may be a ring: then only that many rows have memory.
+void check_pool_operand(const char* name, const char* operand, Tensor tensor,
+                        void (*check)(const char*, const char*, const Tensor&)) {
+  if (tensor.rank < 3 || tensor.rank > 5) fail(name, operand, " rank: got ", tensor.rank, ", need 3 to 5");
+  if (tensor.ring < 0) fail(name, operand, ": got a ring of ", tensor.ring, " rows, need 0 or more");
+  int64_t shape[5];
+  std::copy(tensor.shape, tensor.shape + tensor.rank, shape);
+  if (tensor.ring) shape[1] = std::min(shape[1], tensor.ring);
+  tensor.ring = 0;
+  tensor.shape = shape;
+  check(name, operand, tensor);
+  const int64_t bytes = item_bytes(tensor);
+  for (int i = 0; i < tensor.rank; ++i)
+    if (tensor.strides[i] % bytes) fail(name, operand, " stride: got ", tensor.strides[i], ", need whole elements");
+  const int last = tensor.rank - 1;
+  if (tensor.shape[last] > 1 && tensor.strides[last] != bytes)
+    fail(name, operand, " channel stride: got ", tensor.strides[last], ", need ", bytes);
+}
+
+Prepared prepare_pool(const char* name, const Call& call, const MaxPoolAttributes& a, bool exclude_padding) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  check_pool_operand(name, "input", in, check_operand);
+  check_pool_operand(name, "output", out, check_written);
+  if (out.rank != in.rank) fail(name, "output rank: got ", out.rank, ", need ", in.rank);
+  if (out.shape[0] != in.shape[0] || out.shape[out.rank - 1] != in.shape[in.rank - 1])
+    fail(name, "shape: got ", shape_text(out), " from ", shape_text(in), ", need the same batch and channels");
+  const int spatial = in.rank - 2;
+  for (const IntList* list : {&a.kernel_sizes, &a.strides, &a.dilations})
+    if (list->count != spatial) fail(name, "window: got ", list->count, " numbers, need ", spatial);
+  if (a.pads.count != 2 * spatial) fail(name, "pads: got ", a.pads.count, " numbers, need ", 2 * spatial);
+  PoolState state{{}, exclude_padding};
+  for (int i = 0; i < spatial; ++i) state.axes[i + (spatial < 3)] = pool_axis(name, call, a, i + 1);
+  const int64_t rows =
+      std::min(state.axes[0].kernel, state.axes[0].in) * std::min(state.axes[1].kernel, state.axes[1].in);
+  if (rows > 1 << 22) fail(name, "window: got ", rows, " rows, need at most ", 1 << 22);
+  return std::make_shared<PoolState>(state);
+}
+
+Prepared prepare_max_pool(const Call& call) {
+  return prepare_pool("max_pool", call, call.attributes<MaxPoolAttributes>(), true);
+}
+
+Prepared prepare_avg_pool(const Call& call) {
+  const auto& attributes = call.attributes<AvgPoolAttributes>();
+  return prepare_pool("avg_pool", call, attributes.window, attributes.exclude_padding != 0);
+}
+
+void pool_cuts(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  const int last = out.rank - 1;
+  const auto add = [&](int axis, int64_t grain) {
+    if (out.shape[axis] > grain) cuts.add(axis, out.shape[axis], grain);
+  };
+  add(1, 1);
+  add(last, 64 / item_bytes(out));
+  add(0, 1);
+  for (int axis = 2; axis < last; ++axis) add(axis, 1);
+}
+
+Range pool_needs(const Call& call, int, int axis, Range out) {
+  const auto& a = call.attributes<MaxPoolAttributes>();  // both structs begin with it
+  const Tensor& in = call.inputs[0];
+  if (axis <= 0 || axis == in.rank - 1) return out;
+  const int i = axis - 1;
+  const int64_t before = a.pads.values[2 * i], extent = in.shape[axis];
+  const int64_t begin = std::clamp(out.begin * a.strides.values[i] - before, int64_t{0}, extent);
+  const int64_t reach = (a.kernel_sizes.values[i] - 1) * a.dilations.values[i] + 1;
+  return {begin, std::clamp((out.end - 1) * a.strides.values[i] - before + reach, begin, extent)};
+}
+
+int64_t pool_cost(const Call& call) {
+  const auto& state = call.state<PoolState>();
+  int64_t taps = 1;
+  for (const PoolAxis& axis : state.axes) taps *= std::min(axis.kernel, axis.in);
+  return 50 + call.outputs[0].size() * (taps + 4) * item_bytes(call.outputs[0]) / 64;
+}
+
+int64_t pool_scratch(const Call& call) {
+  const auto& state = call.state<PoolState>();
+  int64_t rows = 1;
+  for (int i = 0; i < 2; ++i) rows *= std::min(state.axes[i].kernel, state.axes[i].in);
+  return rows * static_cast<int64_t>(sizeof(std::byte*));
+}
+
+#define HEXANE_POOL(name, dtypes, layout, Attributes, prepare, ...)                                                    \
+  {                                                                                                                    \
+    name, dtypes, "ieee", layout, sizeof(Attributes), "rows", prepare, pool_cuts, pool_needs, pool_cost, pool_scratch, \
+        nullptr, nullptr, run_pool<__VA_ARGS__>                                                                        \
+  }
+#define HEXANE_MAX_POOL(dtypes, ...)                                                                            \
+  HEXANE_POOL("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i", MaxPoolAttributes, \
+              prepare_max_pool, __VA_ARGS__)
+#define HEXANE_AVG_POOL(dtypes, ...)                                                                           \
+  HEXANE_POOL("avg_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i", \
+              AvgPoolAttributes, prepare_avg_pool, __VA_ARGS__)
+
+const Kernel kTable[] = {
+    HEXANE_MAX_POOL("fp32->fp32", Max<float, float>),   HEXANE_MAX_POOL("fp16->fp16", Max<hwy::float16_t, float>),
+    HEXANE_MAX_POOL("int8->int8", Max<int8_t, int8_t>), HEXANE_MAX_POOL("uint8->uint8", Max<uint8_t, uint8_t>),
+    HEXANE_AVG_POOL("fp32->fp32", Mean<float>),         HEXANE_AVG_POOL("fp16->fp16", Mean<hwy::float16_t>),
+};
+
+std::span<const Kernel> table() { return kTable; }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace hexane::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(table);
+std::span<const Kernel> pool_table() { return HWY_DYNAMIC_DISPATCH(table)(); }
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,350 @@
+// Images resized, [N, W, C] or [N, H, W, C]: output i along an axis shows the input at coordinate i * scale + offset,
+// which says every coordinate transformation of ONNX Resize. What each output row and column reads is found once.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/move/strided_copy.h"
+#include "cpu/operand.h"
+#include "cpu/tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/spatial/resize.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+#include "core/half-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using hexane::HWY_NAMESPACE::load_half;
+using hexane::HWY_NAMESPACE::store_half;
+
+struct LinearAttributes {
+  double scale_h, scale_w;
+  double offset_h, offset_w;
+};
+
+struct NearestAttributes {
+  LinearAttributes coordinates;
+  uint64_t mode;  // "floor" | "ceil" | "round_prefer_floor" | "round_prefer_ceil"
+};
+
+using Words = hn::CappedTag<uint32_t, 16>;
+constexpr int64_t kWordLanes = hn::MaxLanes(Words());
+
+// What an output index along an axis reads: (1 - weight) * in[low] + weight * in[high].
+struct Source {
+  int64_t low, high;
+  float weight;
+};
+
+// A vector of the elements of an output row of one channel: those of input elements from `first` on that `lanes` name.
+struct Block {
+  int64_t column, first;
+  uint32_t lanes[kWordLanes];
+};
+
+struct ResizeState {
+  std::vector<Source> rows, columns;  // a tensor of rank 3 has one row
+  std::vector<Block> blocks;          // none where a vector would show elements further apart than a vector holds
+  int row_axis, column_axis;          // of the tensors; -2: none
+};
+
+double rounded(std::string_view mode, double at) {
+  // Coordinates are sums of rounded fractions: one that should be whole, or half way, is taken to be.
+  const double halves = std::nearbyint(2 * at) / 2;
+  if (std::abs(at - halves) < 1e-6) at = halves;
+  if (mode == "floor") return std::floor(at);
+  if (mode == "ceil") return std::ceil(at);
+  if (mode == "round_prefer_floor") return std::ceil(at - 0.5);
+  if (mode == "round_prefer_ceil") return std::floor(at + 0.5);
+  fail("resize_nearest", "mode: got '", mode, "', need floor, ceil, round_prefer_floor or round_prefer_ceil");
+}
+
+// `mode` is empty for linear.
+std::vector<Source> sources(const char* name, int64_t out, int64_t in, double scale, double offset,
+                            std::string_view mode) {
+  if (!std::isfinite(scale) || !std::isfinite(offset))
+    fail(name, "scale and offset: got ", scale, " and ", offset, ", need finite numbers");
+  if (out > 0 && in < 1) fail(name, "input: got no elements, need one or more");
+  if (in > int64_t{1} << 31 || out > int64_t{1} << 31) fail(name, "axis: got ", in, " to ", out, ", need up to 2^31");
+  std::vector<Source> result(static_cast<size_t>(out));
+  for (int64_t i = 0; i < out; ++i) {
+    double at = static_cast<double>(i) * scale + offset;
+    if (!mode.empty()) at = rounded(mode, at);
+    at = std::clamp(at, 0.0, static_cast<double>(in - 1));
+    const auto low = static_cast<int64_t>(at);
+    result[static_cast<size_t>(i)] = {low, std::min(low + 1, in - 1),
+                                      static_cast<float>(at - static_cast<double>(low))};
+  }
+  return result;
+}
+
+// The last vector overlaps the one before.
+std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
+  const auto out = static_cast<int64_t>(columns.size());
+  std::vector<Block> result;
+  if (out < kWordLanes || in < kWordLanes) return result;
+  for (int64_t c = 0; c < out; c += kWordLanes) {
+    Block block{std::min(c, out - kWordLanes), in - kWordLanes, {}};
+    const Source* from = columns.data() + block.column;
+    for (int64_t i = 0; i < kWordLanes; ++i) block.first = std::min(block.first, from[i].low);
+    for (int64_t i = 0; i < kWordLanes; ++i) {
+      if (from[i].low - block.first >= kWordLanes) return {};
+      block.lanes[i] = static_cast<uint32_t>(from[i].low - block.first);
+    }
+    result.push_back(block);
+  }
+  return result;
+}
+
+Prepared prepare_resize(const char* name, const Call& call, const LinearAttributes& a, std::string_view mode) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  check_operand(name, "input", in);
+  check_written(name, "output", out);
+  if (in.rank != 3 && in.rank != 4) fail(name, "input rank: got ", in.rank, ", need 3 or 4");
+  if (out.rank != in.rank) fail(name, "output rank: got ", out.rank, ", need ", in.rank);
+  const int last = in.rank - 1;
+  if (out.shape[0] != in.shape[0] || out.shape[last] != in.shape[last] || item_bytes(out) != item_bytes(in))
+    fail(name, "output: got ", shape_text(out), " of ", info(out.dtype).name, ", need the batch and channels of ",
+         shape_text(in), " of ", info(in.dtype).name);
+  for (const Tensor* t : {&in, &out}) {
+    if (t->shape[last] > 1 && t->strides[last] != item_bytes(*t))
+      fail(name, "channel stride: got ", t->strides[last], ", need ", item_bytes(*t));
+    for (int i = 0; i < t->rank; ++i)
+      if (t->strides[i] % item_bytes(*t)) fail(name, "stride: got ", t->strides[i], ", need whole elements");
+  }
+  ResizeState state;
+  state.row_axis = in.rank == 4 ? 1 : -2;
+  state.column_axis = in.rank - 2;
+  state.rows = in.rank == 4 ? sources(name, out.shape[1], in.shape[1], a.scale_h, a.offset_h, mode)
+                            : std::vector<Source>{{0, 0, 0}};
+  state.columns = sources(name, out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, mode);
+  if (!mode.empty() && item_bytes(in) == sizeof(uint32_t)) state.blocks = blocks(state.columns, in.shape[last - 1]);
+  return std::make_shared<ResizeState>(std::move(state));
+}
+
+Prepared prepare_nearest(const Call& call) {
+  const auto& attributes = call.attributes<NearestAttributes>();
+  const std::string_view mode = call.string(attributes.mode);
+  rounded(mode, 0);  // refuses an unknown mode, of an empty output, too
+  return prepare_resize("resize_nearest", call, attributes.coordinates, mode);
+}
+
+Prepared prepare_linear(const Call& call) {
+  return prepare_resize("resize_linear", call, call.attributes<LinearAttributes>(), {});
+}
+
+// The part of the output that a range of an axis selects.
+struct Part {
+  Range batch, rows, columns, channels;
+  int64_t in_row, in_column, out_row, out_column;  // strides
+};
+
+Part part_of(const Call& call, int axis, Range range) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  const auto& state = call.state<ResizeState>();
+  const auto select = [&](int i, int64_t extent) { return i == axis ? range : Range{0, extent}; };
+  const int last = out.rank - 1, row = state.row_axis, column = state.column_axis;
+  return {select(0, out.shape[0]),           select(row, static_cast<int64_t>(state.rows.size())),
+          select(column, out.shape[column]), select(last, out.shape[last]),
+          row < 0 ? 0 : in.strides[row],     in.strides[column],
+          row < 0 ? 0 : out.strides[row],    out.strides[column]};
+}
+
+// A row of pixels of one dense element.
+template <typename T>
+void show_row(const ResizeState& state, Range columns, const std::byte* from, std::byte* to) {
+  const T* in = reinterpret_cast<const T*>(from);
+  T* out = reinterpret_cast<T*>(to);
+  if constexpr (sizeof(T) == sizeof(uint32_t)) {
+    if (!state.blocks.empty() && columns == Range{0, static_cast<int64_t>(state.columns.size())}) {
+      for (const Block& block : state.blocks)
+        hn::StoreU(
+            hn::TableLookupLanes(hn::LoadU(Words(), in + block.first), hn::SetTableIndices(Words(), block.lanes)),
+            Words(), out + block.column);
+      return;
+    }
+  }
+  for (int64_t c = columns.begin; c < columns.end; ++c)
+    out[c - columns.begin] = in[state.columns[static_cast<size_t>(c)].low];
+}
+
+void show_row(const ResizeState& state, int64_t item, Range columns, const std::byte* from, std::byte* to) {
+  switch (item) {
+    case 1:
+      return show_row<uint8_t>(state, columns, from, to);
+    case 2:
+      return show_row<uint16_t>(state, columns, from, to);
+    case 4:
+      return show_row<uint32_t>(state, columns, from, to);
+    default:
+      return show_row<uint64_t>(state, columns, from, to);
+  }
+}
+
+void run_nearest(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  if (out.size() == 0) return;
+  const auto& state = call.state<ResizeState>();
+  const Part part = part_of(call, axis, range);
+  const int64_t item = item_bytes(out), bytes = (part.channels.end - part.channels.begin) * item;
+  const int64_t row_bytes = (part.columns.end - part.columns.begin) * bytes;
+  const bool dense = part.out_column == bytes;
+  const bool elements = dense && bytes == item && part.in_column == item;
+  for (int64_t n = part.batch.begin; n < part.batch.end; ++n) {
+    const std::byte* image = in.data + n * in.strides[0] + part.channels.begin * item;
+    std::byte* to = out.data + n * out.strides[0] + part.channels.begin * item;
+    for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
+      const int64_t source_row = state.rows[static_cast<size_t>(r)].low;
+      std::byte* row = to + r * part.out_row + part.columns.begin * part.out_column;
+      if (dense && r > part.rows.begin && state.rows[static_cast<size_t>(r - 1)].low == source_row) {
+        copy_run(row, row - part.out_row, row_bytes);
+        continue;
+      }
+      const std::byte* from = image + source_row * part.in_row;
+      if (elements) {
+        show_row(state, item, part.columns, from, row);
+        continue;
+      }
+      for (int64_t c = part.columns.begin; c < part.columns.end; ++c, row += part.out_column)
+        copy_run(row, from + state.columns[static_cast<size_t>(c)].low * part.in_column, bytes);
+    }
+  }
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
+  return load_half(d, from);
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, float* to) {
+  hn::StoreU(value, d, to);
+}
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, hwy::float16_t* to) {
+  store_half(d, value, to);
+}
+
+// The four pixels around a coordinate, and how far it is from the upper left one.
+template <typename T>
+struct Corners {
+  const T *upper_left, *upper_right, *lower_left, *lower_right;
+  float down, right;
+};
+
+template <class D, typename T>
+HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
+  const auto right = hn::Set(d, p.right), left = hn::Set(d, 1.0f - p.right);
+  const auto upper = hn::MulAdd(right, load(d, p.upper_right + c), hn::Mul(left, load(d, p.upper_left + c)));
+  const auto lower = hn::MulAdd(right, load(d, p.lower_right + c), hn::Mul(left, load(d, p.lower_left + c)));
+  store(d, hn::MulAdd(hn::Set(d, p.down), lower, hn::Mul(hn::Set(d, 1.0f - p.down), upper)), out + c);
+}
+
+// At least one vector of channels; the last vector overlaps the one before where they do not divide.
+template <class D, typename T>
+HWY_INLINE void blend_channels(D d, const Corners<T>& corners, Range channels, T* out) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = channels.begin;
+  for (; c + lanes <= channels.end; c += lanes) blend_vector(d, corners, c, out);
+  if (c < channels.end) blend_vector(d, corners, channels.end - lanes, out);
+}
+
+template <typename T>
+void run_linear(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  if (out.size() == 0) return;
+  const auto& state = call.state<ResizeState>();
+  const Part part = part_of(call, axis, range);
+  const hn::ScalableTag<float> wide;
+  const hn::FixedTag<float, 4> narrow;
+  const hn::FixedTag<float, 1> one;
+  const auto count = static_cast<size_t>(part.channels.end - part.channels.begin);
+  for (int64_t n = part.batch.begin; n < part.batch.end; ++n)
+    for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
+      const Source& row = state.rows[static_cast<size_t>(r)];
+      const std::byte* upper = in.data + n * in.strides[0] + row.low * part.in_row;
+      const std::byte* lower = in.data + n * in.strides[0] + row.high * part.in_row;
+      for (int64_t c = part.columns.begin; c < part.columns.end; ++c) {
+        const Source& column = state.columns[static_cast<size_t>(c)];
+        const int64_t left = column.low * part.in_column, right = column.high * part.in_column;
+        const auto pixel = [](const std::byte* at) { return reinterpret_cast<const T*>(at); };
+        const Corners<T> corners{pixel(upper + left),  pixel(upper + right), pixel(lower + left),
+                                 pixel(lower + right), row.weight,           column.weight};
+        T* to = reinterpret_cast<T*>(out.data + n * out.strides[0] + r * part.out_row + c * part.out_column);
+        if (count >= hn::Lanes(wide))
+          blend_channels(wide, corners, part.channels, to);
+        else if (count >= hn::Lanes(narrow))
+          blend_channels(narrow, corners, part.channels, to);
+        else
+          blend_channels(one, corners, part.channels, to);
+      }
+    }
+}
+
+void resize_cuts(const Call& call, Cuts& cuts) {
+  const Tensor& out = call.outputs[0];
+  const int last = out.rank - 1;
+  const auto add = [&](int axis, int64_t grain) {
+    if (out.shape[axis] > grain) cuts.add(axis, out.shape[axis], grain);
+  };
+  add(1, 1);
+  add(last, 64 / item_bytes(out));
+  add(0, 1);
+  if (out.rank == 4) add(2, 1);
+}
+
+template <bool kLinear>
+Range resize_needs(const Call& call, int, int axis, Range out) {
+  const auto& state = call.state<ResizeState>();
+  if ((axis != state.row_axis && axis != state.column_axis) || out.begin >= out.end) return out;
+  const auto& list = axis == state.row_axis ? state.rows : state.columns;
+  const Source &first = list[static_cast<size_t>(out.begin)], &last = list[static_cast<size_t>(out.end - 1)];
+  const auto end = [](const Source& source) { return (kLinear ? source.high : source.low) + 1; };
+  return {std::min(first.low, last.low), std::max(end(first), end(last))};
+}
+
+template <bool kLinear>
+int64_t resize_cost(const Call& call) {
+  return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 20 : 32);
+}
+
+#define HEXANE_NEAREST(dtypes)                                                                                       \
+  {                                                                                                                  \
+    "resize_nearest", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f mode:s", sizeof(NearestAttributes), \
+        "rows", prepare_nearest, resize_cuts, resize_needs<false>, resize_cost<false>, nullptr, nullptr, nullptr,    \
+        run_nearest                                                                                                  \
+  }
+#define HEXANE_LINEAR(dtypes, T)                                                                                     \
+  {                                                                                                                  \
+    "resize_linear", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f", sizeof(LinearAttributes), "rows",  \
+        prepare_linear, resize_cuts, resize_needs<true>, resize_cost<true>, nullptr, nullptr, nullptr, run_linear<T> \
+  }
+
+const Kernel kTable[] = {
+    HEXANE_NEAREST("8b->8b"),   HEXANE_NEAREST("16b->16b"),         HEXANE_NEAREST("32b->32b"),
+    HEXANE_NEAREST("64b->64b"), HEXANE_LINEAR("fp32->fp32", float), HEXANE_LINEAR("fp16->fp16", hwy::float16_t),
+};
+
+std::span<const Kernel> table() { return kTable; }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace hexane::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(table);
+std::span<const Kernel> resize_table() { return HWY_DYNAMIC_DISPATCH(table)(); }
+}  // namespace hexane::cpu
+#endif
