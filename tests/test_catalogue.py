@@ -16,8 +16,8 @@ from hexane.cli.ops_page import page
 from hexane.cli.stub import stub
 from hexane.emit.attrs import fields
 from hexane.ops import OPS, Op
-from hexane.passes.place import kernel_attrs
 from hexane.reference import run_reference
+from hexane.stages.place import kernel_attrs
 
 ROOT = Path(__file__).parents[1]
 

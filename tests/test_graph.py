@@ -9,7 +9,7 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph, constant, source_scope
-from hexane.passes.fold import fold
+from hexane.passes.simplify.fold import fold
 
 
 def test_equal_nodes_are_one_node() -> None:

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from compare import assert_matches
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
-from hexane.passes.expand import expand
+from hexane.passes.legalize.expand import expand
 from hexane.reference import run_reference
 from onnx_models import by_onnx, by_onnxruntime, image, ints, model, rand
 

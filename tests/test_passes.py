@@ -12,11 +12,11 @@ import hexane as hx
 from compare import assert_close
 from hexane import pipeline
 from hexane.graph import Graph
-from hexane.passes.fold_batch_norm import fold_batch_norm
-from hexane.passes.fp16 import to_fp16
-from hexane.passes.fuse_bias import fuse_bias
-from hexane.passes.fuse_epilogue import fuse_epilogue
-from hexane.passes.trim_output_transpose import trim_output_transpose
+from hexane.passes.fuse.fuse_bias import fuse_bias
+from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
+from hexane.passes.layout.trim_output_transpose import trim_output_transpose
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference

@@ -14,7 +14,7 @@ from onnx import helper
 from hexane.dtypes import DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS, evaluate
-from hexane.passes.expand import Emit
+from hexane.passes.legalize.expand import Emit
 
 OPSET = 26  # the newest that onnxruntime takes
 IR_VERSION = 11

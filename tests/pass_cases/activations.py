@@ -6,10 +6,10 @@ from functools import reduce
 import numpy as np
 
 import hexane as hx
-from hexane.passes.fuse_clip import fuse_clip
-from hexane.passes.fuse_gelu import fuse_gelu
-from hexane.passes.fuse_gelu_tanh import fuse_gelu_tanh
-from hexane.passes.fuse_silu import fuse_silu
+from hexane.passes.fuse.fuse_clip import fuse_clip
+from hexane.passes.fuse.fuse_gelu import fuse_gelu
+from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse.fuse_silu import fuse_silu
 from pass_cases.graphs import (
     Case,
 )

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 import hexane as hx
-from hexane.passes.fuse_attention import fuse_attention
-from hexane.passes.fuse_rotary import fuse_rotary
-from hexane.passes.group_heads import group_heads
+from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.fuse.fuse_rotary import fuse_rotary
+from hexane.passes.fuse.group_heads import group_heads
 from pass_cases.graphs import (
     Case,
     block,

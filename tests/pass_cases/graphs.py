@@ -7,7 +7,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.graph import Graph
-from hexane.passes.fold_qdq import fold_qdq
+from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.targets import load_target
 
 HOST = load_target("host")

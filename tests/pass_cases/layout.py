@@ -4,11 +4,11 @@ import numpy as np
 
 import hexane as hx
 from hexane.graph import Graph
-from hexane.passes.cancel import cancel
-from hexane.passes.channels_last import channels_last
-from hexane.passes.fuse_bias import fuse_bias
-from hexane.passes.fuse_epilogue import fuse_epilogue
-from hexane.passes.fuse_transpose import fuse_transpose
+from hexane.passes.fuse.fuse_bias import fuse_bias
+from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
+from hexane.passes.fuse.fuse_transpose import fuse_transpose
+from hexane.passes.layout.channels_last import channels_last
+from hexane.passes.simplify.simplify import cancel
 from pass_cases.graphs import (
     HOST,
     Case,

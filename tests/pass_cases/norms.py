@@ -3,9 +3,9 @@
 import numpy as np
 
 import hexane as hx
-from hexane.passes.fold_batch_norm import fold_batch_norm
-from hexane.passes.fuse_layer_norm import fuse_layer_norm
-from hexane.passes.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from pass_cases.graphs import Case, block, conv, image, normal, normed, shared
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 
 import hexane as hx
-from hexane.passes.channels_last import channels_last
-from hexane.passes.fold_qdq import fold_qdq
-from hexane.passes.fp16 import to_fp16
-from hexane.passes.fuse_bias import fuse_bias
-from hexane.passes.fuse_lookup import fuse_lookup
-from hexane.passes.move_qdq import move_qdq
+from hexane.passes.fuse.fuse_bias import fuse_bias
+from hexane.passes.layout.channels_last import channels_last
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.quantize.fold_qdq import fold_qdq
+from hexane.passes.quantize.fuse_lookup import fuse_lookup
+from hexane.passes.quantize.move_qdq import move_qdq
 from pass_cases.graphs import (
     Case,
     block,

@@ -5,14 +5,14 @@ import math
 import numpy as np
 
 import hexane as hx
-from hexane.passes.cancel import cancel
-from hexane.passes.expand import expand
-from hexane.passes.fold import fold
-from hexane.passes.fold_pad import fold_pad
-from hexane.passes.fp16 import to_fp16
-from hexane.passes.split_conv_3d import split_conv_3d
-from hexane.passes.spread_conv_transpose_3d import spread_conv_transpose_3d
-from hexane.passes.widen import widen
+from hexane.passes.legalize.expand import expand
+from hexane.passes.legalize.legalize_dtypes import widen
+from hexane.passes.legalize.split_conv_3d import split_conv_3d
+from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.simplify.fold import fold
+from hexane.passes.simplify.fold_pad import fold_pad
+from hexane.passes.simplify.simplify import cancel
 from pass_cases.graphs import Case, block, image, normal
 
 

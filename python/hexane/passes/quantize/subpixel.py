@@ -14,10 +14,10 @@ from hexane.graph import Array, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.conv import pairs
 from hexane.ops.fold import Builder
-from hexane.passes.channels_last import first_perm, last_perm
-from hexane.passes.expand import Emit
-from hexane.passes.fuse_transpose import transposed
-from hexane.passes.quantized import dequantized, known
+from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.passes.layout.channels_last import first_perm, last_perm
+from hexane.passes.legalize.expand import Emit
+from hexane.passes.quantize.quantized import dequantized, known
 
 MOVES = ("reshape", "transpose", "slice_by_index")  # what `interleaved` is made of
 # Of products, for what the node has: weights that fill up a multiple of the stride are multiplied as well.

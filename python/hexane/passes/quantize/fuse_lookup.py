@@ -5,7 +5,7 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import LEAVES, OPS, apply, evaluate
 from hexane.ops.quant import BYTES
-from hexane.passes.quantized import known
+from hexane.passes.quantize.quantized import known
 
 MAX_NODES = 32
 

@@ -11,8 +11,8 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES, OPS
-from hexane.passes.schedule import schedule
 from hexane.program import Buffer, Decision, PortView, Program, Step, View, dense_strides
+from hexane.stages.schedule import schedule
 from hexane.targets import Target
 
 _ACCEPTS = {row["name"]: row["accepts"] for row in _core.kernels()}

@@ -5,7 +5,7 @@ from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.quant import BYTES
-from hexane.passes.quantized import dequantized, grid
+from hexane.passes.quantize.quantized import dequantized, grid
 
 # Ops that choose among the elements of their first operand, whatever those mean.
 _DOWN = ("reshape", "transpose", "slice_by_index", "reverse", "gather", "resize_nearest_neighbor", "max_pool")

@@ -5,7 +5,7 @@ from typing import Any
 from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
 from hexane.ops.conv import pairs
-from hexane.passes.expand import Emit
+from hexane.passes.legalize.expand import Emit
 
 
 def split_conv_3d(graph: Graph) -> Graph:

@@ -9,7 +9,7 @@ from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value, constant
 from hexane.match import made_by, scalar, use_counts
 from hexane.ops import OPS, apply
-from hexane.passes.fuse_transpose import transposed
+from hexane.passes.fuse.fuse_transpose import transposed
 
 _HIDES = -1e30  # in fp32 nothing is left of a score that so much or more is taken from
 

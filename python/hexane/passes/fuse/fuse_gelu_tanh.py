@@ -4,7 +4,7 @@ import math
 
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, scalar
-from hexane.passes.fuse_gelu import fuse_gated
+from hexane.passes.fuse.fuse_gelu import fuse_gated
 
 Polynomial = tuple[float, ...]  # coefficients by power, from 0
 

@@ -10,9 +10,9 @@ from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.quant import BYTES
-from hexane.passes.fuse_epilogue import MAX_SLOTS, Slot, activation
-from hexane.passes.interleave import MOVES, convolution, interleaved
-from hexane.passes.quantized import Grid, Quantized, dequantized, grid, known
+from hexane.passes.fuse.fuse_epilogue import MAX_SLOTS, Slot, activation
+from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
+from hexane.passes.quantize.subpixel import MOVES, convolution, interleaved
 
 PRODUCTS = ("quantized_conv", "quantized_matmul")
 _INT32_LIMIT = 2**31 - 1

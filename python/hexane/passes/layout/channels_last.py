@@ -5,7 +5,7 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import OPS, apply
-from hexane.passes.fuse_transpose import transposed
+from hexane.passes.fuse.fuse_transpose import transposed
 
 
 def channels_last(graph: Graph) -> Graph:

@@ -10,7 +10,7 @@ from hexane.dtypes import DType
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, use_counts
 from hexane.ops import OPS, apply
-from hexane.passes.fuse_transpose import transposed
+from hexane.passes.fuse.fuse_transpose import transposed
 
 Rule = Callable[[Node, Value], Value | None]
 

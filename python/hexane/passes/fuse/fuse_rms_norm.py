@@ -3,7 +3,7 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import use_counts
 from hexane.ops import OPS, apply
-from hexane.passes.fuse_layer_norm import absorb, over_root, squared
+from hexane.passes.fuse.fuse_layer_norm import absorb, over_root, squared
 
 
 def fuse_rms_norm(graph: Graph) -> Graph:

@@ -9,7 +9,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
-from hexane.passes.expand import expanded
+from hexane.passes.legalize.expand import expanded
 
 # Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
 WIDER: Mapping[str, tuple[str, ...]] = {

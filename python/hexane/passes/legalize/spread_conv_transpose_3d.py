@@ -4,7 +4,7 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops.conv import pairs
-from hexane.passes.expand import Emit
+from hexane.passes.legalize.expand import Emit
 
 
 def spread_conv_transpose_3d(graph: Graph) -> Graph:

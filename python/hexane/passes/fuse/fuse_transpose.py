@@ -3,7 +3,7 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
-from hexane.passes.fold import fold_node
+from hexane.passes.simplify.fold import fold_node
 
 
 def fuse_transpose(graph: Graph) -> Graph:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
-from hexane.passes.schedule import Overwrites, overwrites
+from hexane.stages.schedule import Overwrites, overwrites
 
 
 def save_states(graph: Graph) -> Graph:

@@ -1,0 +1,1 @@
+"""Recognises several ops that one kernel computes."""

@@ -1,0 +1,1 @@
+"""Chooses the order of axes in memory."""

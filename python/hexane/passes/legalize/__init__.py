@@ -1,0 +1,1 @@
+"""Writes what no kernel takes as what kernels take."""

@@ -1,0 +1,1 @@
+"""Finds the integer arithmetic between pairs of dequantize and quantize."""

@@ -1,0 +1,1 @@
+"""Makes a graph smaller without another kernel: what undoes itself, what is constant."""
