@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import evaluate
-from hexane.ops.quant import BYTES
+from hexane.ops.records.quant import BYTES
 from onnx_export import export, feeds_of
 
 Arrays = dict[str, Array]

@@ -146,7 +146,7 @@ def test_adding_an_op_touches_the_record_and_one_kernel() -> None:
         ["grep", "-rlw", "mish", "python/hexane", "csrc", "--include=*.py", "--include=*.pyi", "--include=*.cpp", "--include=*.h"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    assert "python/hexane/ops/elementwise.py" in files
+    assert "python/hexane/ops/records/elementwise.py" in files
     assert "python/hexane/build.pyi" in files
     assert sum(f.startswith("csrc/cpu/") for f in files) == len(files) - 2
 

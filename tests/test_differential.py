@@ -30,10 +30,15 @@ NEEDED = {
     "split_conv_3d": "convolution kernels have at most two spatial axes",
     "spread_conv_transpose_3d": "transposed ones have at most two as well",
     "channels_last": "spatial kernels read channels last only",
-    "widen": "some dtypes have no kernel",
+    "legalize_dtypes": "some dtypes have no kernel",
 }
-OPTIONAL = [p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED]
-OVER_QUANTIZED = ("move_qdq", "fuse_lookup", "fold_qdq", "move_qdq fuse_lookup fold_qdq")
+OPTIONAL = list(dict.fromkeys(p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED))
+OVER_QUANTIZED = (
+    "move_qdq_past_data_movement",
+    "fuse_lookup",
+    "fold_qdq",
+    "move_qdq_past_data_movement fuse_lookup fold_qdq",
+)
 KINDS = ("fp32", "exact", "quantized", "quantized exact")
 LARGE = {"steps": 6, "limit": 200_000}  # of a size that is worth two threads
 NOT_DRAWN = {"write_state": "test_random_states.py writes states"}

@@ -18,7 +18,7 @@ PYTHON_LAYERS = (
     ("targets", "program"),
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),
-    ("importers", "passes"),
+    ("importers", "passes", "stages"),
     ("emit",),
     ("pipeline",),
     ("runtime",),

@@ -165,22 +165,25 @@ PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
 START, END = "## In order\n", "## Without a pass\n"
 
 
-def section(name: str, why_here: str) -> str:
-    """What the page says of a pass: its docstring, and the pipeline's reason for its place."""
-    again = name.endswith("_again")
-    rule, *conditions = inspect.getdoc(getattr(pipeline, name.removesuffix("_again"))).split("\n\n")
+def section(name: str, why_here: str, again: bool) -> str:
+    """What the page says of a pass: its docstring the first time, and the pipeline's reason for its place."""
+    rule, *conditions = inspect.getdoc(getattr(pipeline, name)).split("\n\n")
     block = (
         [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]
     )
     place = [f"*Its place:* {why_here[0].lower()}{why_here[1:]}"] if why_here else []
-    return "\n".join([f"### {name}", "", *block, *place, ""])
+    return "\n".join([f"### {name}{' again' if again else ''}", "", *block, *place, ""])
 
 
 def test_the_page_of_passes_says_what_the_code_does(request: pytest.FixtureRequest) -> None:
     """--update-golden writes that part of the page."""
     found = re.findall(r"((?: +# .*\n)*) +Pass\(\"(\w+)\"", inspect.getsource(passes))
     assert [name for _, name in found] == [p.name for p in passes(HOST)]
-    text = "\n".join(section(name, re.sub(r"\s*# ", " ", comment).strip()) for comment, name in found)
+    names = [name for _, name in found]
+    text = "\n".join(
+        section(name, re.sub(r"\s*# ", " ", comment).strip(), name in names[:i])
+        for i, (comment, name) in enumerate(found)
+    )
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(START)
     fresh = f"{before}{START}\n{text}\n{END}{rest.split(END)[1]}"

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import hexane as hx
-from hexane.ops.random import philox
+from hexane.ops.records.random import philox
 from kernels import poisoned, run_every_cut
 
 

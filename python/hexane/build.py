@@ -16,9 +16,9 @@ from hexane.errors import Error
 from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological
 from hexane.graph import unique as leaf
 from hexane.ops import OPS, Op
-from hexane.ops.lengths import apply, length_of, with_lengths
 from hexane.ops.spec import REQUIRED, op_error
 from hexane.ops.streams import advance_streams
+from hexane.ops.valid_lengths import apply, length_of, with_lengths
 
 
 class Tensor:

@@ -19,18 +19,18 @@ from hexane.passes.fuse.group_heads import group_heads
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.expand import expand
-from hexane.passes.legalize.legalize_dtypes import widen
+from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.move_qdq import move_qdq
+from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.passes.simplify.fold_pad import fold_pad
-from hexane.passes.simplify.simplify import cancel
+from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
@@ -52,12 +52,12 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("expand", expand),
         # Before constants are folded: quantised weights would be floats.
         Pass("fuse_bias", fuse_bias),
-        Pass("move_qdq", move_qdq),
+        Pass("move_qdq_past_data_movement", move_qdq_past_data_movement),
         Pass("fuse_lookup", fuse_lookup),
         Pass("fold_qdq", fold_qdq),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
-        Pass("cancel", cancel),
+        Pass("simplify", simplify),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
         Pass("fuse_gelu", fuse_gelu),
         Pass("fuse_gelu_tanh", fuse_gelu_tanh),
@@ -72,25 +72,25 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         # Before precision drops: weights are scaled in fp64 and rounded once.
         Pass("fold_batch_norm", fold_batch_norm),
         Pass("fold_pad", fold_pad),
-        Pass("fuse_bias_again", fuse_bias),
+        Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
         Pass("to_fp16", to_fp16, dtype == "fp16"),
         Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),
         # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
         Pass("split_conv_3d", split_conv_3d),
         # Casts to what has become fp16 do nothing now, and pieces brought reshapes of their own.
-        Pass("cancel_again", cancel),
+        Pass("simplify", simplify),
         Pass("channels_last", channels_last, target.channels_last),
         # After the layout is chosen, which puts transposes at outputs.
         Pass("trim_output_transpose", trim_output_transpose, trim),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
-        Pass("fold_again", fold),
+        Pass("fold", fold),
         # Late, so that a producer is already the op whose kernel runs.
         Pass("fuse_epilogue", lambda graph: fuse_epilogue(graph, target)),
         # When nothing moves any more: a reader may have come to need the update as well.
         Pass("save_states", save_states),
         # Last, so that what is fused is rounded once.
-        Pass("widen", widen),
+        Pass("legalize_dtypes", legalize_dtypes),
     ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, DType
 from hexane.graph import Node
-from hexane.ops.quant import BYTES, INT8, UINT8
+from hexane.ops.records.quant import BYTES, INT8, UINT8
 from onnx_export import Exporter, element_type
 from onnx_export.forms import Form, shape_of, swapped, window
 

@@ -8,7 +8,7 @@ from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.move_qdq import move_qdq
+from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from pass_cases.graphs import (
     Case,
     block,
@@ -42,24 +42,30 @@ def dynamic(scale: hx.Tensor) -> hx.Tensor:
 
 
 FIRES: dict[str, Case] = {
-    "move_qdq_down": (
-        move_qdq,
+    "move_qdq_past_data_movement_down": (
+        move_qdq_past_data_movement,
         lambda: hx.max_pool(hx.transpose(hx.reshape(real(), shape=(1, 6, 4, 1)), perm=(0, 3, 1, 2)), kernel_sizes=2),
     ),
-    "move_qdq_down_with_its_axis": (
-        move_qdq,
+    "move_qdq_past_data_movement_down_with_its_axis": (
+        move_qdq_past_data_movement,
         lambda: hx.transpose(
             hx.dequantize(integers(), np.float32([1, 2, 4]), np.int8([1, 0, -1]), axis=1), perm=(2, 0, 1)
         ),
     ),
-    "move_qdq_concat": (move_qdq, lambda: hx.concat(real("a"), real("b", (2, 1, 4)), axis=1)),
-    "move_qdq_up": (
-        move_qdq,
+    "move_qdq_past_data_movement_concat": (
+        move_qdq_past_data_movement,
+        lambda: hx.concat(real("a"), real("b", (2, 1, 4)), axis=1),
+    ),
+    "move_qdq_past_data_movement_up": (
+        move_qdq_past_data_movement,
         lambda: (lambda y: steps(hx.reshape(hx.concat(hx.exp(block()), y, axis=2), shape=(6, 8))))(
             hx.max_pool(hx.exp(block(name="y")), kernel_sizes=1)
         ),
     ),
-    "move_qdq_shared": (move_qdq, lambda: (lambda y: [hx.reshape(y, shape=(24,)), hx.exp(y)])(real())),
+    "move_qdq_past_data_movement_shared": (
+        move_qdq_past_data_movement,
+        lambda: (lambda y: [hx.reshape(y, shape=(24,)), hx.exp(y)])(real()),
+    ),
     "fuse_lookup": (fuse_lookup, lambda: steps(hx.sigmoid(real(scale=0.05)), 1 / 256, 0, "uint8")),
     "fuse_lookup_of_a_chain": (
         fuse_lookup,
@@ -150,19 +156,25 @@ FIRES: dict[str, Case] = {
 
 LEAVES: dict[str, Case] = {
     "a_dequantize_of_rows_before_a_reshape": (
-        move_qdq,
+        move_qdq_past_data_movement,
         lambda: hx.reshape(hx.dequantize(integers(), np.float32([1, 2, 4]), axis=1), shape=(6, 4)),
     ),
-    "a_concat_of_two_scales": (move_qdq, lambda: hx.concat(real("a"), real("b", scale=0.25), axis=1)),
+    "a_concat_of_two_scales": (
+        move_qdq_past_data_movement,
+        lambda: hx.concat(real("a"), real("b", scale=0.25), axis=1),
+    ),
     "a_maximum_of_a_negative_scale": (
-        move_qdq,
+        move_qdq_past_data_movement,
         lambda: hx.max_pool(hx.dequantize(integers(), np.float32(-1)), kernel_sizes=2),
     ),
     "a_maximum_of_a_scale_that_is_computed": (
-        move_qdq,
+        move_qdq_past_data_movement,
         lambda: hx.max_pool(hx.dequantize(integers(), hx.input("s", ())), kernel_sizes=2),
     ),
-    "a_quantize_of_what_is_shared": (move_qdq, lambda: (lambda y: [steps(y), hx.exp(y)])(hx.transpose(block()))),
+    "a_quantize_of_what_is_shared": (
+        move_qdq_past_data_movement,
+        lambda: (lambda y: [steps(y), hx.exp(y)])(hx.transpose(block())),
+    ),
     "a_function_of_two_quantised_tensors": (fuse_lookup, lambda: steps(real("a") * real("b"))),
     "a_function_of_a_byte_and_a_vector": (fuse_lookup, lambda: steps(real() * normal(4))),
     "a_function_of_a_byte_that_widens": (fuse_lookup, lambda: steps(real(shape=(4,)) * np.ones((1, 1), "f"))),

@@ -6,13 +6,13 @@ import numpy as np
 
 import hexane as hx
 from hexane.passes.legalize.expand import expand
-from hexane.passes.legalize.legalize_dtypes import widen
+from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
-from hexane.passes.simplify.simplify import cancel
+from hexane.passes.simplify.simplify import simplify
 from pass_cases.graphs import Case, block, image, normal
 
 
@@ -37,49 +37,55 @@ FIRES: dict[str, Case] = {
         ),
     ),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
-    "cancel_transposes": (cancel, lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0)))),
-    "cancel_transposes_to_one": (cancel, lambda: hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(2, 1, 0))),
-    "cancel_transpose_to_reshape": (cancel, lambda: hx.transpose(hx.input("x", (2, 1, 4)), perm=(1, 0, 2))),
-    "cancel_transposes_shared": (
-        cancel,
+    "simplify_transposes": (
+        simplify,
+        lambda: hx.exp(hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(1, 2, 0))),
+    ),
+    "simplify_transposes_to_one": (
+        simplify,
+        lambda: hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(2, 1, 0)),
+    ),
+    "simplify_transpose_to_reshape": (simplify, lambda: hx.transpose(hx.input("x", (2, 1, 4)), perm=(1, 0, 2))),
+    "simplify_transposes_shared": (
+        simplify,
         lambda: (lambda y: [hx.transpose(y, perm=(1, 2, 0)), hx.exp(y)])(hx.transpose(block(), perm=(2, 0, 1))),
     ),
-    "cancel_reshapes": (cancel, lambda: hx.exp(hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(2, 3, 4)))),
-    "cancel_reshapes_to_one": (cancel, lambda: hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(3, 8))),
-    "cancel_casts": (cancel, lambda: [casts("fp16", "fp32", "fp16"), casts("int8", "fp16", "int8")]),
-    "cancel_casts_to_one": (
-        cancel,
+    "simplify_reshapes": (simplify, lambda: hx.exp(hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(2, 3, 4)))),
+    "simplify_reshapes_to_one": (simplify, lambda: hx.reshape(hx.reshape(block(), shape=(6, 4)), shape=(3, 8))),
+    "simplify_casts": (simplify, lambda: [casts("fp16", "fp32", "fp16"), casts("int8", "fp16", "int8")]),
+    "simplify_casts_to_one": (
+        simplify,
         lambda: [casts("fp16", "fp32", "int8"), casts("uint8", "int32", "fp32"), casts("int32", "int64", "int8")],
     ),
-    "cancel_reversals": (
-        cancel,
+    "simplify_reversals": (
+        simplify,
         lambda: [
             hx.reverse(hx.reverse(block(), axes=(0, 2)), axes=(2, 0)),
             hx.reverse(hx.reverse(hx.input("y", (2, 3)), axes=(0,)), axes=(1, 0)),
         ],
     ),
-    "cancel_slice_concat_broadcast": (
-        cancel,
+    "simplify_slice_concat_broadcast": (
+        simplify,
         lambda: hx.broadcast_to(
             hx.concat(hx.slice_by_index(block(), begin=(0, 0, 0), end=(2, 3, 4)), np.zeros((2, 0, 4), "f"), axis=1),
             shape=(2, 3, 4),
         ),
     ),
-    "cancel_negations": (
-        cancel,
+    "simplify_negations": (
+        simplify,
         lambda: [
             hx.neg(hx.neg(block())),
             hx.logical_not(hx.logical_not(hx.input("b", (3,), "bool"))),
             hx.abs(hx.abs(hx.input("y", (3,)))),
         ],
     ),
-    "cancel_neutral_numbers": (cancel, lambda: np.ones((3, 1), "f") * block() / 1.0 - 0.0),
-    "cancel_choices": (
-        cancel,
+    "simplify_neutral_numbers": (simplify, lambda: np.ones((3, 1), "f") * block() / 1.0 - 0.0),
+    "simplify_choices": (
+        simplify,
         lambda: [hx.select(np.ones((3, 1), bool), block(), 0.0), hx.select(np.zeros((), bool), 0.0, block(name="y"))],
     ),
-    "cancel_limits": (
-        cancel,
+    "simplify_limits": (
+        simplify,
         lambda: (
             lambda x: [
                 hx.clip(hx.relu(hx.relu(x[0])), beta=6.0),
@@ -88,7 +94,7 @@ FIRES: dict[str, Case] = {
             ]
         )(block()),
     ),
-    "cancel_a_limit_that_is_shared": (cancel, lambda: (lambda y: [hx.relu(y), hx.exp(y)])(hx.relu6(block()))),
+    "simplify_a_limit_that_is_shared": (simplify, lambda: (lambda y: [hx.relu(y), hx.exp(y)])(hx.relu6(block()))),
     "fold_pad_conv": (fold_pad, lambda: hx.conv(padded(image()), normal(4, 3, 3, 3), pad=(1, 0), strides=2)),
     "fold_pad_nhwc": (
         fold_pad,
@@ -109,40 +115,43 @@ FIRES: dict[str, Case] = {
         ),
     ),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
-    "widen": (widen, lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16")),
-    "widen_a_scatter_that_adds": (
-        widen,
+    "legalize_dtypes": (
+        legalize_dtypes,
+        lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16"),
+    ),
+    "legalize_dtypes_a_scatter_that_adds": (
+        legalize_dtypes,
         lambda: hx.scatter_along_axis(
             hx.input("x", (2, 3), "fp16"), np.array([[1, 1, 1]]), np.ones((1, 3), "e"), axis=1, mode="add"
         ),
     ),
-    "widen_integers": (widen, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
+    "legalize_dtypes_integers": (legalize_dtypes, lambda: hx.reduce_sum(block("uint32"), axes=(1,))),
 }
 
 
 LEAVES: dict[str, Case] = {
     "fold_a_large_broadcast": (fold, lambda: hx.input("x", (1,)) + hx.broadcast_to(hx.const(1.0), shape=(1 << 25, 1))),
-    "a_choice_that_widens": (cancel, lambda: hx.select(np.ones((2, 3), bool), hx.input("x", (3,)), 0.0)),
-    "a_choice_of_both": (cancel, lambda: hx.select(np.array([True, False, True]), hx.input("x", (3,)), 0.0)),
+    "a_choice_that_widens": (simplify, lambda: hx.select(np.ones((2, 3), bool), hx.input("x", (3,)), 0.0)),
+    "a_choice_of_both": (simplify, lambda: hx.select(np.array([True, False, True]), hx.input("x", (3,)), 0.0)),
     "two_transposes_of_one_tensor": (
-        cancel,
+        simplify,
         lambda: (lambda x: [hx.transpose(x, perm=(0, 2, 1)), hx.transpose(x, perm=(1, 2, 0))])(block()),
     ),
-    "casts_that_round": (cancel, lambda: casts("fp32", "fp16", "fp32")),
-    "casts_that_round_large_integers": (cancel, lambda: casts("int32", "fp32", "int32")),
-    "casts_that_wrap": (cancel, lambda: casts("int32", "uint8", "int32")),
-    "casts_that_saturate": (cancel, lambda: casts("int32", "fp64", "int8")),
-    "casts_to_bool": (cancel, lambda: casts("fp32", "bool", "fp32")),
-    "a_sum_with_zero": (cancel, lambda: block() + 0.0),
-    "a_difference_with_minus_zero": (cancel, lambda: block() - np.float32(-0.0)),
-    "one_over_x": (cancel, lambda: 1.0 / block()),
-    "a_one_that_widens": (cancel, lambda: hx.input("x", (3,)) * np.ones((2, 3), "f")),
+    "casts_that_round": (simplify, lambda: casts("fp32", "fp16", "fp32")),
+    "casts_that_round_large_integers": (simplify, lambda: casts("int32", "fp32", "int32")),
+    "casts_that_wrap": (simplify, lambda: casts("int32", "uint8", "int32")),
+    "casts_that_saturate": (simplify, lambda: casts("int32", "fp64", "int8")),
+    "casts_to_bool": (simplify, lambda: casts("fp32", "bool", "fp32")),
+    "a_sum_with_zero": (simplify, lambda: block() + 0.0),
+    "a_difference_with_minus_zero": (simplify, lambda: block() - np.float32(-0.0)),
+    "one_over_x": (simplify, lambda: 1.0 / block()),
+    "a_one_that_widens": (simplify, lambda: hx.input("x", (3,)) * np.ones((2, 3), "f")),
     "a_limit_whose_operand_is_shared": (
-        cancel,
+        simplify,
         lambda: (lambda y: [hx.clip(y, beta=3.0), hx.exp(y)])(hx.relu(block())),
     ),
-    "limits_at_minus_zero": (cancel, lambda: hx.relu(hx.clip(block(), alpha=-0.0))),
-    "limits_of_integers": (cancel, lambda: hx.clip(hx.clip(block("int32"), alpha=0.5), alpha=0.25)),
+    "limits_at_minus_zero": (simplify, lambda: hx.relu(hx.clip(block(), alpha=-0.0))),
+    "limits_of_integers": (simplify, lambda: hx.clip(hx.clip(block("int32"), alpha=0.5), alpha=0.25)),
     "a_pad_with_another_value": (fold_pad, lambda: hx.conv(padded(image(), 1.0), normal(4, 3, 3, 3))),
     "a_pad_with_minus_zero": (fold_pad, lambda: hx.conv(padded(image(), -0.0), normal(4, 3, 3, 3))),
     "a_pad_in_another_mode": (fold_pad, lambda: hx.conv(padded(image(), mode="edge"), normal(4, 3, 3, 3))),
@@ -168,6 +177,6 @@ LEAVES: dict[str, Case] = {
             hx.pad(hx.input("x", (1, 1, 3)), begin=(0, 0, 0), end=(0, 0, 1)), kernel_sizes=2, strides=3, ceil_mode=True
         ),
     ),
-    "a_dtype_that_has_a_kernel": (widen, lambda: hx.relu(block("fp16")) * 2.0),
-    "a_dtype_without_a_wider_one": (widen, lambda: hx.relu(block("fp64"))),
+    "a_dtype_that_has_a_kernel": (legalize_dtypes, lambda: hx.relu(block("fp16")) * 2.0),
+    "a_dtype_without_a_wider_one": (legalize_dtypes, lambda: hx.relu(block("fp64"))),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.graph import Array, Node
 from hexane.ops import OPS
-from hexane.ops.quant import BYTES
+from hexane.ops.records.quant import BYTES
 from hexane.ops.spec import same_bits, same_dtype
 
 LIMIT = 1 << 23  # in units: what sums may come to, in any order

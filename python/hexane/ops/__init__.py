@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node
-from hexane.ops import (
+from hexane.ops.records import (
     conv,
     deform_conv,
     dynamic,

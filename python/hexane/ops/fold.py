@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Node, Value, constant
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.ops.compose import MAX_GROWTH_BYTES, lift
-from hexane.ops.lengths import apply
+from hexane.ops.valid_lengths import apply
 
 MAX_WINDOW_BYTES = 256 << 20  # what pooling reads: a file may ask for any kernel size
 

@@ -13,8 +13,8 @@ from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
 from hexane.importers.onnx.translate import Translator
-from hexane.ops.lengths import with_lengths
 from hexane.ops.streams import advance_streams
+from hexane.ops.valid_lengths import with_lengths
 
 __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signature"]
 

@@ -28,7 +28,7 @@ COMBINED = ("fp32", "int32", "int64")  # what scatters combine updates in; in fp
 Dtypes = tuple[str | None, ...]
 
 
-def widen(graph: Graph) -> Graph:
+def legalize_dtypes(graph: Graph) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
     Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.

@@ -4,7 +4,7 @@ from typing import Any
 
 from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
-from hexane.ops.conv import pairs
+from hexane.ops.records.conv import pairs
 from hexane.passes.legalize.expand import Emit
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hexane.graph import Graph, Node, Value
-from hexane.ops.conv import pairs
+from hexane.ops.records.conv import pairs
 from hexane.passes.legalize.expand import Emit
 
 

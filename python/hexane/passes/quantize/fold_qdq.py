@@ -9,7 +9,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
-from hexane.ops.quant import BYTES
+from hexane.ops.records.quant import BYTES
 from hexane.passes.fuse.fuse_epilogue import MAX_SLOTS, Slot, activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
 from hexane.passes.quantize.subpixel import MOVES, convolution, interleaved

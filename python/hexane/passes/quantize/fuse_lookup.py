@@ -4,7 +4,7 @@ import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import LEAVES, OPS, apply, evaluate
-from hexane.ops.quant import BYTES
+from hexane.ops.records.quant import BYTES
 from hexane.passes.quantize.quantized import known
 
 MAX_NODES = 32

@@ -15,7 +15,7 @@ from hexane.passes.fuse.fuse_transpose import transposed
 Rule = Callable[[Node, Value], Value | None]
 
 
-def cancel(graph: Graph) -> Graph:
+def simplify(graph: Graph) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
     Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another become

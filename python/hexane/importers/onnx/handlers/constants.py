@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.ops.compose import limited
-from hexane.ops.lengths import length_of
+from hexane.ops.valid_lengths import length_of
 
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 

@@ -8,7 +8,7 @@ from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
 from hexane.ops.compose import cast
-from hexane.ops.lengths import length_of
+from hexane.ops.valid_lengths import length_of
 
 # Translations that do not look at the extents of their inputs, or that know of lengths. The catalogue's ops that they are
 # made of refuse what they cannot carry on.

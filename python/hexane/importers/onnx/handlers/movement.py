@@ -5,8 +5,8 @@ from math import prod
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
-from hexane.ops.lengths import length_of
 from hexane.ops.spec import broadcast
+from hexane.ops.valid_lengths import length_of
 
 
 def reshape(b: Builder, n: OnnxNode) -> Result:

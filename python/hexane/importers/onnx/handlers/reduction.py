@@ -8,7 +8,7 @@ from hexane.graph import Value
 from hexane.importers.onnx.handlers.movement import flatten_2d
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result, axis_of
 from hexane.ops.compose import cast
-from hexane.ops.lengths import length_of
+from hexane.ops.valid_lengths import length_of
 
 _REDUCTIONS = {
     "ReduceL1": "reduce_l1_norm",

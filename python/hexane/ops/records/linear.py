@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.ops.compose import limited, part
-from hexane.ops.reduce import softmax
+from hexane.ops.records.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
 Array = Any

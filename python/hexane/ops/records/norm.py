@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.ops.compose import cast, wide
-from hexane.ops.reduce import in_range, mean, one_axis
+from hexane.ops.records.reduce import in_range, mean, one_axis
 from hexane.ops.spec import (
     Attr,
     Case,

@@ -11,8 +11,7 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.ops.compose import cast, limited, part, wide
-from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, integer, integers, number, text
-from hexane.ops.taps import (
+from hexane.ops.interpolation import (
     Taps,
     channels_behind,
     clipped,
@@ -25,6 +24,7 @@ from hexane.ops.taps import (
     read_pairs,
     reflected,
 )
+from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, integer, integers, number, text
 
 Array = Any
 

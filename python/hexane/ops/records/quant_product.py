@@ -7,9 +7,22 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, DType
 from hexane.errors import Error
-from hexane.ops.conv import LAYOUT, WINDOW, convolve, convolved_shape, window_attrs
-from hexane.ops.linear import matmul_shape
-from hexane.ops.quant import BIAS, BYTES, SCALES, SIGNED, UNSIGNED, WEIGHT, Types, along, array, image, need, rounded
+from hexane.ops.records.conv import LAYOUT, WINDOW, convolve, convolved_shape, window_attrs
+from hexane.ops.records.linear import matmul_shape
+from hexane.ops.records.quant import (
+    BIAS,
+    BYTES,
+    SCALES,
+    SIGNED,
+    UNSIGNED,
+    WEIGHT,
+    Types,
+    along,
+    array,
+    image,
+    need,
+    rounded,
+)
 from hexane.ops.spec import Attr, Case, Op, Shape, broadcast, element_type, flag, integer, number
 
 Array = Any

@@ -8,9 +8,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.ops.compose import cast, limited, part, wide
-from hexane.ops.conv import spread, spread_pad
-from hexane.ops.spec import Case, Op, Shape, floating, integer, integers
-from hexane.ops.taps import (
+from hexane.ops.interpolation import (
     channels_behind,
     interpolated,
     kept_inside,
@@ -18,6 +16,8 @@ from hexane.ops.taps import (
     pairs_of,
     read_pairs,
 )
+from hexane.ops.records.conv import spread, spread_pad
+from hexane.ops.spec import Case, Op, Shape, floating, integer, integers
 
 Array = Any
 

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.compose import limited
-from hexane.ops.conv import LAYOUT, from_nchw, split_shape, to_nchw
+from hexane.ops.records.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.spec import (
     Attr,
     Case,

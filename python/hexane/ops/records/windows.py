@@ -10,7 +10,7 @@ from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.compose import limited
-from hexane.ops.conv import POOL, WINDOW, pairs, pool_shape, pool_taps, spread, spread_pad, window_attrs
+from hexane.ops.records.conv import POOL, WINDOW, pairs, pool_shape, pool_taps, spread, spread_pad, window_attrs
 from hexane.ops.spec import (
     Attr,
     Case,

@@ -10,7 +10,7 @@ from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.compose import cast, limited
-from hexane.ops.shape import flatten_shape, resolve_flatten
+from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype
 
 Array = Any

@@ -15,7 +15,7 @@ from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.compose import limited, part
-from hexane.ops.elementwise import sigmoid, softplus
+from hexane.ops.records.elementwise import sigmoid, softplus
 from hexane.ops.spec import Attr, Case, Op, Shape, finite, flag, floating, number, text, texts
 
 Array = Any

@@ -1,0 +1,1 @@
+"""The records of the ops, one file for each family."""
