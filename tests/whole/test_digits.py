@@ -13,7 +13,7 @@ import pytest
 import hexane as hx
 from compare import assert_close
 
-DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
 
 

@@ -14,7 +14,7 @@ import pytest
 import hexane as hx
 from compare import assert_close
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL_ENCODER = {"layers": 2, "dim": 24, "heads": 3, "hidden": 48, "tokens": 10, "vocab": 50}
 
 

@@ -19,7 +19,7 @@ from hexane.ops import OPS, Op
 from hexane.reference import run_reference
 from hexane.stages.place import kernel_attrs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)

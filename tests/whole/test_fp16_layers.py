@@ -1,7 +1,7 @@
 """fp16 programs step by step: each, fed the program's own values, is within 1 ulp of fp64 rounded once (or, where the terms
 of a product simplify, within what fp32 accumulators hold).
 
-`pytest tests/test_fp16_layers.py --seed N` runs the graphs of one seed again.
+`pytest tests/whole/test_fp16_layers.py --seed N` runs the graphs of one seed again.
 """
 
 from collections.abc import Callable

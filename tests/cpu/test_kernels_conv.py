@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_kernels_matmul import CONSTANT, DTYPE, close, integers, random
 
 from hexane.errors import Error
 from kernels import Array, poisoned, run, same_bits
-from test_kernels_matmul import CONSTANT, DTYPE, close, integers, random
 
 
 def reference(x: Array, w: Array, strides: Any, dilations: Any, pads: Any, groups: int) -> Array:

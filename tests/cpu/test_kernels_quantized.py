@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from hexane.errors import Error
-from kernels import Array, poisoned, poisoned_like, run, run_every_cut, same_bits
 from test_kernels_conv import CASES as CONVS
 from test_kernels_conv import reference as convolved
 from test_kernels_quantize import values
+
+from hexane.errors import Error
+from kernels import Array, poisoned, poisoned_like, run, run_every_cut, same_bits
 
 BYTES = ["int8", "uint8"]
 MIXED = pytest.mark.parametrize(("x_dtype", "y_dtype"), [(x, y) for x in BYTES for y in BYTES])

@@ -161,7 +161,7 @@ def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:
     assert_same_meaning(graph, fused)
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "passes.md"
 START, END = "## In order\n", "## Without a pass\n"
 
 
