@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hexane.errors import Error
+from hexane.targets.kernels import Kernels, kernels
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,6 +24,11 @@ class Target:
     residual_epilogue: bool
     channels_last: bool
     alignment: int
+
+    @property
+    def kernels(self) -> Kernels:
+        """What its kernels take."""
+        return kernels(self.numerics)
 
 
 def load_target(name: str) -> Target:
