@@ -14,7 +14,8 @@ from hexane.graph import Graph
 from hexane.pipeline import compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
-from hexane.targets import Target, load_target
+from hexane.targets import Chip, Target, load_target
+from hexane.targets.detect import parse_environment
 
 
 def compile(
@@ -109,10 +110,14 @@ class _Options:
 
 def _target(name: str | None) -> Target:
     by_environment = os.environ.get("HEXANE_TARGET", "")
-    try:
-        return load_target(name or by_environment or "host")
-    except Error as error:
-        raise Error(str(error) if name else f"{error}: the variable HEXANE_TARGET names it") from None
+    target = load_target(name or (parse_environment(by_environment) if by_environment else "host"))
+    if isinstance(target, Chip):
+        where = "target" if name else "the variable HEXANE_TARGET"
+        raise Error(
+            f"[compile] {where}: got {target.name!r}, which cannot be compiled for yet, need 'host' "
+            f"(`hexane targets {target.name}` says what is known of it)"
+        )
+    return target
 
 
 def _threads(threads: int | None) -> int:
