@@ -12,7 +12,7 @@ from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
-from hexane.targets.query import field_table
+from hexane.targets.query import field_table, offsets
 from hexane.targets.tables import target_names
 
 HEAD = (
@@ -105,9 +105,8 @@ def _record(target: Target) -> dict[str, Any]:
 
 def _fact(path: str, fact: Fact) -> dict[str, Any]:
     record = {"value": plain(fact.value), "source": fact.source, "status": fact.status}
-    described = field_table().get(path, {})
-    if "offset" in described:
-        record["offset"] = f"{described['offset']:#x}"
+    if offsets(path):
+        record["offsets"] = offsets(path)
     if fact.claims:
         record["claims"] = [{"value": plain(c.value), "source": c.source, "status": c.status} for c in fact.claims]
     return record
@@ -137,12 +136,9 @@ def _print_target(target: Target) -> None:
 
 
 def _rows(target: Target) -> Iterator[tuple[str, ...]]:
-    described = field_table()
-    order = list(described)
+    order = list(field_table())
     for path, fact in sorted(target.facts.items(), key=lambda item: order.index(field_of(item[0]))):
-        offset = described.get(path, {}).get("offset")
-        at = "" if offset is None else f"{offset:#x}"
-        yield path, value_text(fact), at, fact.status, "" if fact.claims else fact.source
+        yield path, value_text(fact), " ".join(offsets(path)), fact.status, fact.source
         for claim in fact.claims:
             yield "  claim", value_text(claim), "", claim.status, claim.source
 

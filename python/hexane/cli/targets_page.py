@@ -8,7 +8,7 @@ from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
 from hexane.targets.family import hardware_versions
-from hexane.targets.query import field_table, load_chip
+from hexane.targets.query import field_table, load_chip, offsets
 from hexane.targets.tables import base_names, table, target_names, target_table
 
 INTRO = """\
@@ -91,8 +91,8 @@ def _fields(shown: list[Chip]) -> Iterable[tuple[str, ...]]:
     for path, row in field_table().items():
         if "." in path:
             unit = f", {row['unit']}" if "unit" in row else ""
-            offset = f" ({row['offset']:#x})" if "offset" in row else ""
-            yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), f"{row['text'].rstrip('.')}{unit}{offset}"
+            at = f" ({', '.join(offsets(path))})" if offsets(path) else ""
+            yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), f"{row['text'].rstrip('.')}{unit}{at}"
 
 
 def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:
@@ -101,7 +101,7 @@ def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:
         for path, fact in chip.facts.items():
             known = path in field_table() and fact.status != "unknown"
             if "." in path and known and fact.value != like.facts[path].value:
-                yield chip.name, f"`{path}`", value_text(fact), fact.status, "" if fact.claims else fact.source
+                yield chip.name, f"`{path}`", value_text(fact), fact.status, fact.source
 
 
 def _disputes(chips: list[Chip]) -> Iterable[tuple[str, str, str, str]]:

@@ -31,8 +31,9 @@ def compile(
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
-    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes. dtype="fp16" stores
-    everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use, unless given.
+    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes; chips are refused so far.
+    dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
+    unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
     the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the

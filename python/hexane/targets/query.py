@@ -77,19 +77,21 @@ def _path(name: str | int) -> str:
 def _paths() -> dict[str, tuple[str, ...]]:
     """Paths by every way to name them."""
     found: dict[str, tuple[str, ...]] = {}
-    described = field_table()
     for path in schema(Chip):
-        keys = {path, path.rpartition(".")[2]}
-        if "offset" in described[path]:
-            keys.add(f"{described[path]['offset']:#x}")
-        for key in keys:
+        for key in {path, path.rpartition(".")[2], *offsets(path)}:
             found[key] = (*found.get(key, ()), path)
     return {key: (key,) if key in paths else paths for key, paths in found.items()}
 
 
+def offsets(path: str) -> list[str]:
+    """Where the compiler's parameter block keeps a field, in hexadecimal."""
+    given = field_table().get(path, {}).get("offset", [])
+    return [f"{offset:#x}" for offset in (given if isinstance(given, list) else [given])]
+
+
 @cache
 def field_table() -> dict[str, dict[str, Any]]:
-    """shared/fields.toml by path: what each field means (text), its unit, its offset."""
+    """shared/fields.toml by path: what each field means (text), its unit, its offset or offsets."""
     rows: dict[str, dict[str, Any]] = {}
     for key, value in table("fields").items():
         if "text" in value:

@@ -101,7 +101,11 @@ def _place(file: str, own: dict[str, Any]) -> Place:
 
 def _inferred(fact: Fact) -> Fact:
     """What a base says, for a chip of which nobody has said it."""
-    return fact if fact.status in ("disputed", "unknown") else Fact(fact.value, fact.source, "inferred")
+    return (
+        fact
+        if fact.status in ("disputed", "unknown")
+        else Fact(fact.value, f"{fact.source}, of other chips", "inferred")
+    )
 
 
 def _own_facts(place: Place, name: str, own: dict[str, Any]) -> Iterator[tuple[str, Fact]]:
