@@ -377,6 +377,6 @@ def test_no_number_of_a_chip_stands_in_python() -> None:
 
 
 def test_the_page_of_targets_is_derived_from_the_data() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "targets.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
     assert text == page(), "run python -m hexane.cli.targets_page > docs/targets.md"
     assert all(f"\n| {name} |" in text for name in CHIPS)
