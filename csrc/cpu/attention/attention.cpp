@@ -79,15 +79,6 @@ void softmax(const AttentionState& s, float* scores) {
   map(scores, scores, n, [&](V e) HWY_ATTR { return hn::Mul(e, factor); });
 }
 
-// A vector times a matrix whose rows, or columns, lie dense.
-void row_times(const float* x, const std::byte* y, DType dtype, int64_t item, int64_t k_stride, int64_t n_stride,
-               int64_t k, int64_t n, float* out) {
-  if (n_stride == item || n <= 1)
-    gemm_ops().add_rows(x, y, dtype, k_stride, k, n, out);
-  else
-    gemm_ops().dot_rows(x, y, dtype, n_stride, k, n, out);
-}
-
 template <class T>
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
   const auto& s = call.state<AttentionState>();
@@ -121,8 +112,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       for (int64_t i = 0; i < count; ++i)
         scaled_row<T>(query.data + locate(i).query, s.query_column, s.depth, scale, queries + i * s.depth);
       if (s.direct) {
-        row_times(queries, key.data + base.key, key.dtype, item_bytes(key), s.key_column, s.key_row, s.depth,
-                  s.num_keys, scores);
+        multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys,
+                     {0, s.num_keys}, scores);
       } else {
         tile.length = s.depth;
         tile.panel_bytes = s.key_panel_bytes;
@@ -143,8 +134,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       tile.num_columns = s.width;
       tile.half_output = sizeof(T) == 2;
       if (s.direct) {
-        row_times(scores, value.data + base.value, value.dtype, item_bytes(value), s.value_row, s.value_column,
-                  s.num_keys, s.width, results);
+        multiply_row(scores, value.data + base.value, value.dtype, s.value_row, s.value_column, s.num_keys, s.width,
+                     {0, s.width}, results);
         tile.out[0] = out.data + locate(0).out;
         tile.column = 0;
         gemm_ops().finish_row(tile, results, s.width);

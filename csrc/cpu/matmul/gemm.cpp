@@ -6,12 +6,13 @@
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "cpu/simd/epilogue-inl.h"
+#include "cpu/sums.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-template <int kRows, int kPanels, class T>
+template <int kRows, int kPanels, class T, bool kLong>
 void tile(const Tile& t, int first_panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
   const D d;
@@ -29,11 +30,8 @@ void tile(const Tile& t, int first_panel) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p)
       __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
-  for (int64_t s = 0; s < t.num_segments; ++s) {
-    const float* a[kRows];
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + m];
-    for (int64_t l = 0; l < t.length; ++l, b += kPanelLanes) {
+  const auto add_terms = [&](const float* const* a, int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t l = begin; l < end; ++l, b += kPanelLanes) {
       V right[kVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v)
@@ -45,44 +43,72 @@ void tile(const Tile& t, int first_panel) {
         for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(left, right[v], acc[m][v]);
       }
     }
+  };
+  [[maybe_unused]] Totals<kRows, kVectors> totals;
+  [[maybe_unused]] const int64_t block = sum_block(t.num_segments * t.length);
+  [[maybe_unused]] int64_t room = block;
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* a[kRows];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + m];
+    if constexpr (kLong) {
+      for (int64_t l = 0; l < t.length;) {
+        if (HWY_UNLIKELY(room == 0)) {
+          totals.add(acc);
+          room = block;
+        }
+        const int64_t end = HWY_MIN(t.length, l + room);
+        add_terms(a, l, end);
+        room -= end - l;
+        l = end;
+      }
+    } else {
+      add_terms(a, 0, t.length);
+    }
   }
+  if constexpr (kLong) totals.add_to(acc);
   finish<kRows, kVectors>(t, column, acc);
 }
 
-template <int kPanels, class T>
+template <int kPanels, class T, bool kLong>
 void tile_rows(const Tile& t, int first_panel) {
   switch (t.rows) {
     case 1:
-      return tile<1, kPanels, T>(t, first_panel);
+      return tile<1, kPanels, T, kLong>(t, first_panel);
     case 2:
-      return tile<2, kPanels, T>(t, first_panel);
+      return tile<2, kPanels, T, kLong>(t, first_panel);
     case 3:
-      return tile<3, kPanels, T>(t, first_panel);
+      return tile<3, kPanels, T, kLong>(t, first_panel);
     case 4:
-      return tile<4, kPanels, T>(t, first_panel);
+      return tile<4, kPanels, T, kLong>(t, first_panel);
     case 5:
-      return tile<5, kPanels, T>(t, first_panel);
+      return tile<5, kPanels, T, kLong>(t, first_panel);
     default:
-      return tile<6, kPanels, T>(t, first_panel);
+      return tile<6, kPanels, T, kLong>(t, first_panel);
+  }
+}
+
+template <class T, bool kLong>
+void tile_panels(const Tile& t) {
+  if constexpr (kPanelsAtOnce == 1) {
+    for (int p = 0; p < t.num_panels; ++p) tile_rows<1, T, kLong>(t, p);
+  } else {
+    switch (t.num_panels) {
+      case 1:
+        return tile_rows<1, T, kLong>(t, 0);
+      case 2:
+        return tile_rows<2, T, kLong>(t, 0);
+      case 3:
+        return tile_rows<3, T, kLong>(t, 0);
+      default:
+        return tile_rows<4, T, kLong>(t, 0);
+    }
   }
 }
 
 template <class T>
 void tile_any(const Tile& t) {
-  if constexpr (kPanelsAtOnce == 1) {
-    for (int p = 0; p < t.num_panels; ++p) tile_rows<1, T>(t, p);
-  } else {
-    switch (t.num_panels) {
-      case 1:
-        return tile_rows<1, T>(t, 0);
-      case 2:
-        return tile_rows<2, T>(t, 0);
-      case 3:
-        return tile_rows<3, T>(t, 0);
-      default:
-        return tile_rows<4, T>(t, 0);
-    }
-  }
+  t.num_segments* t.length > kShortSum ? tile_panels<T, true>(t) : tile_panels<T, false>(t);
 }
 
 void to_fp32(const std::byte* from, DType dtype, int64_t n, float* to) {
@@ -103,13 +129,19 @@ void to_fp32(const std::byte* from, DType dtype, int64_t n, float* to) {
 template <class T>
 float dot(const float* x, const T* y, int64_t k) {
   const D d;
-  V acc[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= k; i += 4 * kLanes)
+  const int64_t block = sum_block(k / (4 * kLanes)) * 4 * kLanes;
+  V total[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  for (int64_t i = 0; i < k;) {
+    V acc[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    const int64_t end = HWY_MIN(k, i + block);
+    for (; i + 4 * kLanes <= end; i += 4 * kLanes)
 #pragma GCC unroll 4
-    for (int u = 0; u < 4; ++u) acc[u] = hn::MulAdd(load(x + i + u * kLanes), load(y + i + u * kLanes), acc[u]);
-  for (; i < k; i += kLanes) acc[0] = hn::MulAdd(load_n(x + i, k - i), load_n(y + i, k - i), acc[0]);
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(acc[0], acc[1]), hn::Add(acc[2], acc[3]))));
+      for (int u = 0; u < 4; ++u) acc[u] = hn::MulAdd(load(x + i + u * kLanes), load(y + i + u * kLanes), acc[u]);
+    for (; i < end; i += kLanes) acc[0] = hn::MulAdd(load_n(x + i, end - i), load_n(y + i, end - i), acc[0]);
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) total[u] = hn::Add(total[u], acc[u]);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3]))));
 }
 
 template <class T>
@@ -122,29 +154,37 @@ void dot_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, i
   dot_rows_of<hwy::float16_t>(x, y, stride, k, n, out);
 }
 
-// A block of columns stays in registers while k runs.
+// Some columns stay in registers while k runs.
 template <int kVectors, class T>
-void add_block(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
+void add_columns(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
   const D d;
-  V acc[kVectors];
+  const int64_t block = sum_block(k);
+  V total[kVectors];
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) acc[v] = hn::Zero(d);
-  for (int64_t i = 0; i < k; ++i) {
-    const T* row = reinterpret_cast<const T*>(y + i * stride);
-    const V left = hn::Set(d, x[i]);
+  for (int v = 0; v < kVectors; ++v) total[v] = hn::Zero(d);
+  for (int64_t i = 0; i < k;) {
+    V acc[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
-      acc[v] = hn::MulAdd(left, kVectors == 1 ? load_n(row, n) : load(row + v * kLanes), acc[v]);
+    for (int v = 0; v < kVectors; ++v) acc[v] = hn::Zero(d);
+    for (const int64_t end = HWY_MIN(k, i + block); i < end; ++i) {
+      const T* row = reinterpret_cast<const T*>(y + i * stride);
+      const V left = hn::Set(d, x[i]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v)
+        acc[v] = hn::MulAdd(left, kVectors == 1 ? load_n(row, n) : load(row + v * kLanes), acc[v]);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) total[v] = hn::Add(total[v], acc[v]);
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) store_any(acc[v], reinterpret_cast<std::byte*>(out), false, v * kLanes, n);
+  for (int v = 0; v < kVectors; ++v) store_any(total[v], reinterpret_cast<std::byte*>(out), false, v * kLanes, n);
 }
 
 template <class T>
 void add_rows_of(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
   int64_t j = 0;
-  for (; j + 4 * kLanes <= n; j += 4 * kLanes) add_block<4, T>(x, y + j * sizeof(T), stride, k, 4 * kLanes, out + j);
-  for (; j < n; j += kLanes) add_block<1, T>(x, y + j * sizeof(T), stride, k, n - j, out + j);
+  for (; j + 4 * kLanes <= n; j += 4 * kLanes) add_columns<4, T>(x, y + j * sizeof(T), stride, k, 4 * kLanes, out + j);
+  for (; j < n; j += kLanes) add_columns<1, T>(x, y + j * sizeof(T), stride, k, n - j, out + j);
 }
 
 void add_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out) {
@@ -169,6 +209,17 @@ HWY_EXPORT(ops_of_target);
 const GemmOps& gemm_ops() {
   static const GemmOps& ops = *HWY_DYNAMIC_DISPATCH(ops_of_target)();
   return ops;
+}
+
+void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k,
+                  int64_t n, Range columns, float* out) {
+  const int64_t item = dtype == DType::kFp32 ? 4 : 2, count = columns.end - columns.begin;
+  y += columns.begin * n_stride;
+  // Of a single column the terms should lie dense.
+  if (n > 1 ? n_stride == item : k_stride != item)
+    gemm_ops().add_rows(x, y, dtype, k_stride, k, count, out);
+  else
+    gemm_ops().dot_rows(x, y, dtype, n_stride, k, count, out);
 }
 
 }  // namespace hexane::cpu

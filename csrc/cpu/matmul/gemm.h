@@ -2,7 +2,8 @@
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
 // column. A tile is at most 6 rows of the output by 4 panels; each of its elements is one chain of fused multiply-adds
-// over k in order, in every tile shape, so how the work is cut never shows in the bits.
+// over k in order, in every tile shape, so how the work is cut never shows in the bits. Long sums are many such chains:
+// one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
 //   k = 0   [16 lanes] [16 lanes]            a 3x3 window of an image three (or nine), each `length` floats long
@@ -75,6 +76,10 @@ struct GemmOps {
   void (*finish_row)(const Tile&, float* row, int64_t n);
 };
 const GemmOps& gemm_ops();
+
+// x times some columns of a matrix [k, n] read where it lies, whose rows or columns are dense. Strides are in bytes.
+void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k,
+                  int64_t n, Range columns, float* out);
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

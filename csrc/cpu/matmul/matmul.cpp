@@ -171,15 +171,12 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           convert_row(x, s, offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x,
                       converted + i * s.k);
       if (s.direct) {
-        const auto row_times_y = s.n_stride_y == item_bytes(y) || s.n <= 1 ? gemm_ops().add_rows : gemm_ops().dot_rows;
-        const int64_t y_row = row_times_y == gemm_ops().add_rows ? s.k_stride_y : s.n_stride_y;
         tile.rows = 1;
         tile.column = columns.begin;
         for (int64_t i = 0; i < count; ++i) {
           const int64_t at = locate_row(first + i, 0);
-          row_times_y(s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + i * s.k,
-                      y.data + base.y + columns.begin * s.n_stride_y, y.dtype, y_row, s.k, columns.end - columns.begin,
-                      results);
+          multiply_row(s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + i * s.k, y.data + base.y,
+                       y.dtype, s.k_stride_y, s.n_stride_y, s.k, s.n, columns, results);
           gemm_ops().finish_row(tile, results, columns.end - columns.begin);
         }
       } else {

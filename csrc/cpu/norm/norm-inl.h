@@ -6,47 +6,77 @@
 #define HEXANE_CPU_NORM_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/simd/vector-inl.h"
+#include "cpu/sums.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 
-// The sum of f(x) in four vectors of partial sums.
-template <class T, class F>
-HWY_INLINE float row_sum(const T* x, int64_t n, const F& f) {
+// kSums sums over a row, each in four vectors of partial sums. step(v, sums) adds what v gives to each of them; `fill`
+// gives nothing.
+template <int kSums, class T, class F>
+HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float (&sums)[kSums]) {
   constexpr int kWays = 4;
-  V total[kWays] = {set(0), set(0), set(0), set(0)};
-  int64_t i = 0;
-  for (; i + kWays * kLanes <= n; i += kWays * kLanes)
-    for (int k = 0; k < kWays; ++k) total[k] = hn::Add(total[k], f(load(x + i + k * kLanes)));
-  for (int k = 0; i < n; ++k, i += kLanes) {
-    if (n - i >= kLanes) {
-      total[k] = hn::Add(total[k], f(load(x + i)));
-    } else {
-      const V part = f(load_part(x + i, n - i));
-      total[k] = hn::Add(total[k], hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n - i)), part));
+  constexpr int64_t kStep = kWays * kLanes;
+  const auto clear = [](V(&ways)[kWays][kSums]) HWY_ATTR {
+    for (int k = 0; k < kWays; ++k)
+      for (int s = 0; s < kSums; ++s) ways[k][s] = set(0);
+  };
+  const auto add = [&](int64_t i, int64_t end, V(&ways)[kWays][kSums]) HWY_ATTR {
+    for (; i + kStep <= end; i += kStep)
+      for (int k = 0; k < kWays; ++k) step(load(x + i + k * kLanes), ways[k]);
+    for (int k = 0; i < end; ++k, i += kLanes)
+      step(end - i >= kLanes ? load(x + i) : load_part(x + i, end - i, fill), ways[k]);
+  };
+  V total[kWays][kSums];
+  clear(total);
+  const int64_t block = sum_block(n / kStep) * kStep;
+  if (n <= block) {
+    add(0, n, total);
+  } else {
+    for (int64_t i = 0; i < n; i += block) {
+      V part[kWays][kSums];
+      clear(part);
+      add(i, std::min(n, i + block), part);
+      for (int k = 0; k < kWays; ++k)
+        for (int s = 0; s < kSums; ++s) total[k][s] = hn::Add(total[k][s], part[k][s]);
     }
   }
-  const V all = hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3]));
-  return hn::GetLane(hn::SumOfLanes(D(), all));
+  for (int s = 0; s < kSums; ++s)
+    sums[s] =
+        hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(total[0][s], total[1][s]), hn::Add(total[2][s], total[3][s]))));
 }
 
+// A row is normalised as (x - mean) * scale + shift. Numbers that vary little about a large mean need more digits of it
+// than fp32 has: shift takes away what the rounded mean lacks.
 struct Moments {
-  float mean;
-  float scale;  // 1 / sqrt(variance + epsilon)
+  float mean = 0, scale, shift = 0;  // scale: 1 / sqrt(variance + epsilon)
 };
+
+HWY_INLINE V normal(V x, V mean, V scale, V shift) { return hn::MulAdd(hn::Sub(x, mean), scale, shift); }
 
 template <class T>
 HWY_INLINE Moments row_moments(const T* x, int64_t n, float epsilon) {
-  const float mean = row_sum(x, n, [](V v) HWY_ATTR { return v; }) / static_cast<float>(n);
+  float sum[1], about_mean[2];
+  const float count = static_cast<float>(n);
+  row_sums<1>(
+      x, n, 0, [](V v, V* total) HWY_ATTR { total[0] = hn::Add(total[0], v); }, sum);
+  const float mean = sum[0] / count;
   const V center = set(mean);
-  const float squares = row_sum(x, n, [&](V v) HWY_ATTR {
-    const V d = hn::Sub(v, center);
-    return hn::Mul(d, d);
-  });
-  return {mean, 1 / std::sqrt(squares / static_cast<float>(n) + epsilon)};
+  row_sums<2>(
+      x, n, mean,
+      [&](V v, V* total) HWY_ATTR {
+        const V d = hn::Sub(v, center);
+        total[0] = hn::Add(total[0], d);
+        total[1] = hn::MulAdd(d, d, total[1]);
+      },
+      about_mean);
+  const float rest = about_mean[0] / count, variance = about_mean[1] / count - rest * rest;
+  const float scale = 1 / std::sqrt((variance < 0 ? 0 : variance) + epsilon);
+  return {mean, scale, -rest * scale};
 }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

@@ -53,8 +53,8 @@ Range row_needs(const Call& call, int input, int axis, Range out) {
 
 template <class T>
 void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, const T* beta) {
-  const V mean = set(moments.mean), scale = set(moments.scale);
-  const auto normal = [&](V v) HWY_ATTR { return hn::Mul(hn::Sub(v, mean), scale); };
+  const V mean = set(moments.mean), scale = set(moments.scale), shift = set(moments.shift);
+  const auto normal = [&](V v) HWY_ATTR { return HWY_NAMESPACE::normal(v, mean, scale, shift); };
   if (gamma && beta) {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) store(hn::MulAdd(normal(load(x + i)), load(gamma + i), load(beta + i)), y + i);
@@ -81,12 +81,14 @@ void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byt
   const T* beta = given(call, 2) ? call.inputs[2].as<const T>() : nullptr;
   for_outer(piece, [&](int64_t row) HWY_ATTR {
     const T* from = x.as<const T>() + row * n;
-    Moments moments{};
+    Moments moments;
     if constexpr (kCenter) {
       moments = row_moments(from, n, epsilon);
     } else {
-      const float squares = row_sum(from, n, [](V v) HWY_ATTR { return hn::Mul(v, v); });
-      moments.scale = 1 / std::sqrt(squares / static_cast<float>(n) + epsilon);
+      float squares[1];
+      row_sums<1>(
+          from, n, 0, [](V v, V* total) HWY_ATTR { total[0] = hn::MulAdd(v, v, total[0]); }, squares);
+      moments.scale = 1 / std::sqrt(squares[0] / static_cast<float>(n) + epsilon);
     }
     affine_row(from, call.outputs[0].as<T>() + row * n, n, moments, gamma, beta);
   });

@@ -130,24 +130,29 @@ void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t
   const auto at = [&](int64_t i) HWY_ATTR {
     return columns == kLanes ? load(x + i * channels) : load_part(x + i * channels, columns);
   };
-  // Partial sums of 128 rows keep the rounding errors of long sums small.
-  const auto mean_of = [&](const auto& f) HWY_ATTR {
-    V total = set(0);
+  const int64_t block = sum_block(rows);
+  const auto mean_of = [&](V& first, V& second, const auto& step) HWY_ATTR {
+    V total[2] = {set(0), set(0)};
     for (int64_t i = 0; i < rows;) {
-      V part = set(0);
-      for (const int64_t end = std::min(rows, i + 128); i < end; ++i) part = hn::Add(part, f(at(i)));
-      total = hn::Add(total, part);
+      V part[2] = {set(0), set(0)};
+      for (const int64_t end = std::min(rows, i + block); i < end; ++i) step(at(i), part);
+      for (int k = 0; k < 2; ++k) total[k] = hn::Add(total[k], part[k]);
     }
-    return hn::Div(total, set(static_cast<float>(rows)));
+    const V count = set(static_cast<float>(rows));
+    first = hn::Div(total[0], count), second = hn::Div(total[1], count);
   };
-  const V mean = mean_of([](V v) HWY_ATTR { return v; });
-  const V variance = mean_of([&](V v) HWY_ATTR {
+  V mean, rest, squares;  // as in row_moments
+  mean_of(mean, rest, [](V v, V* sums) HWY_ATTR { sums[0] = hn::Add(sums[0], v); });
+  mean_of(rest, squares, [&](V v, V* sums) HWY_ATTR {
     const V d = hn::Sub(v, mean);
-    return hn::Mul(d, d);
+    sums[0] = hn::Add(sums[0], d);
+    sums[1] = hn::MulAdd(d, d, sums[1]);
   });
+  const V variance = hn::Max(set(0), hn::NegMulAdd(rest, rest, squares));
   const V scale = hn::Div(set(1), hn::Sqrt(hn::Add(variance, set(epsilon))));
+  const V shift = hn::Neg(hn::Mul(rest, scale));
   for (int64_t i = 0; i < rows; ++i) {
-    const V result = hn::MulAdd(hn::Mul(hn::Sub(at(i), mean), scale), gamma, beta);
+    const V result = hn::MulAdd(normal(at(i), mean, scale, shift), gamma, beta);
     if (columns == kLanes)
       store(result, y + i * channels);
     else
@@ -173,10 +178,10 @@ void run_instance(const Call& call, int cut, Range range, std::byte*, const std:
       for (int64_t c = all_channels.begin; c < all_channels.end; ++c) {
         const int64_t at = (item * channels + c) * rows;
         const Moments moments = row_moments(from + at, rows, epsilon);
-        const V mean = set(moments.mean), scale = set(moments.scale);
+        const V mean = set(moments.mean), scale = set(moments.scale), shift = set(moments.shift);
         const V gamma = set(parameter<T>(call, 1, c, 1)), beta = set(parameter<T>(call, 2, c, 0));
         map(from + at, to + at, rows,
-            [&](V v) HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, mean), scale), gamma, beta); });
+            [&](V v) HWY_ATTR { return hn::MulAdd(normal(v, mean, scale, shift), gamma, beta); });
       }
       continue;
     }
@@ -218,6 +223,7 @@ void run_response(const Call& call, int cut, Range range, std::byte*, const std:
   const Piece piece = make_piece(call.inputs[0], response_axis(call), cut, range);
   const int64_t before = std::min((attributes.size - 1) / 2, piece.channels);
   const int64_t after = std::min(attributes.size / 2, piece.channels);
+  const int64_t block = sum_block(before + after + 1);
   const V factor = set(static_cast<float>(attributes.alpha / static_cast<double>(attributes.size)));
   const V k = set(static_cast<float>(attributes.k)), power = set(static_cast<float>(-attributes.beta));
   const auto result = [&](V x, V squares)
@@ -230,10 +236,14 @@ void run_response(const Call& call, int cut, Range range, std::byte*, const std:
       for (int64_t i = 0; i < piece.inner; i += kLanes) {
         const int64_t count = std::min(kLanes, piece.inner - i);
         V squares = set(0);
-        for (int64_t near = low; near <= high; ++near) {
-          const T* at = x + near * piece.inner + i;
-          const V v = count == kLanes ? load(at) : load_part(at, count);
-          squares = hn::MulAdd(v, v, squares);
+        for (int64_t near = low; near <= high;) {
+          V part = set(0);
+          for (const int64_t end = std::min(high + 1, near + block); near < end; ++near) {
+            const T* at = x + near * piece.inner + i;
+            const V v = count == kLanes ? load(at) : load_part(at, count);
+            part = hn::MulAdd(v, v, part);
+          }
+          squares = hn::Add(squares, part);
         }
         const T* at = x + c * piece.inner + i;
         store_part(result(count == kLanes ? load(at) : load_part(at, count), squares), y + c * piece.inner + i, count);

@@ -27,6 +27,10 @@ struct LogSum {
     maxima = hn::Add(maxima, hn::IfThenElseZero(is_top, set(1)));
     rest = hn::Add(rest, hn::IfThenZeroElse(is_top, exp_of_negative(x)));
   }
+  HWY_INLINE void add(const LogSum& part) {
+    maxima = hn::Add(maxima, part.maxima);
+    rest = hn::Add(rest, part.rest);
+  }
   HWY_INLINE V value() const { return hn::Add(log(maxima), log1p(hn::Div(rest, maxima))); }
 };
 
@@ -34,9 +38,13 @@ struct LogSum {
 template <class T>
 HWY_INLINE V log_of_sum(const T* x, int64_t n, V top) {
   LogSum sum{set(0), set(0)};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) sum.add(hn::Sub(load(x + i), top));
-  if (i < n) sum.add(hn::Sub(load_part(x + i, n - i, -kInfinity), top));
+  const int64_t block = sum_block(n / kLanes) * kLanes;
+  for (int64_t i = 0; i < n;) {
+    LogSum part{set(0), set(0)};
+    for (const int64_t end = std::min(n, i + block); i < end; i += kLanes)
+      part.add(hn::Sub(n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, -kInfinity), top));
+    sum.add(part);
+  }
   sum.maxima = hn::SumOfLanes(D(), sum.maxima);
   sum.rest = hn::SumOfLanes(D(), sum.rest);
   return sum.value();
@@ -66,12 +74,19 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
   V top = set(-kInfinity), sum = set(0);
   for (int64_t i = 0; i < n; ++i) top = hn::Max(top, at(i));
   LogSum log_sum{sum, sum};
-  for (int64_t i = 0; i < n; ++i) {
-    const V shifted = hn::Sub(at(i), top);
-    if constexpr (kLog)
-      log_sum.add(shifted);
-    else
-      sum = hn::Add(sum, exp_of_negative(shifted));
+  const int64_t block = sum_block(n);
+  for (int64_t i = 0; i < n;) {
+    V part = set(0);
+    LogSum log_part{part, part};
+    for (const int64_t end = std::min(n, i + block); i < end; ++i) {
+      const V shifted = hn::Sub(at(i), top);
+      if constexpr (kLog)
+        log_part.add(shifted);
+      else
+        part = hn::Add(part, exp_of_negative(shifted));
+    }
+    sum = hn::Add(sum, part);
+    log_sum.add(log_part);
   }
   const V last = kLog ? log_sum.value() : hn::Div(set(1), sum);
   for (int64_t i = 0; i < n; ++i) {

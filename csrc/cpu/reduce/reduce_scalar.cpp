@@ -292,7 +292,7 @@ constexpr Kernel arg_kernel(const char* dtypes) {
           nullptr,   nullptr,         nullptr,        run_arg<Op, T, Index>};
 }
 
-// ---- cumsum: floats carried in fp32, integers wrap ----
+// ---- cumsum: floats are carried in fp64, for long lines; integers wrap ----
 
 struct CumsumAttributes {
   int64_t axis;
@@ -325,19 +325,22 @@ Range cumsum_needs(const Call& call, int, int axis, Range out) {
   return axis == cumsum_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
 }
 
+template <class T>
+using Running = std::conditional_t<std::is_integral_v<T>, T, double>;
+
 // One step: the sum so far, and what the output shows of it.
-template <class T, class Carry>
-T cumsum_step(Carry& total, T value, bool exclusive) {
-  const Carry before = total, x = number(value);
+template <class T>
+T cumsum_step(Running<T>& total, T value, bool exclusive) {
+  const Running<T> before = total;
   if constexpr (std::is_integral_v<T>)
-    total = reduce_sum_op::step(total, x);
+    total = reduce_sum_op::step(total, value);
   else
-    total += x;
-  const Carry result = exclusive ? before : total;
+    total += number(value);
+  const Running<T> result = exclusive ? before : total;
   if constexpr (std::is_same_v<T, fp16>)
-    return to_fp16(result);
+    return to_fp16(static_cast<float>(result));
   else
-    return result;
+    return static_cast<T>(result);
 }
 
 // Lines that lie side by side, up to kColumns together.
@@ -345,7 +348,8 @@ template <class T>
 void cumsum_columns(const std::byte* in, std::byte* out, int64_t columns, int64_t n, int64_t in_step, int64_t out_step,
                     bool exclusive) {
   using Carry = decltype(number(T{}));
-  Carry totals[kColumns] = {}, wide[kColumns];
+  Running<T> totals[kColumns] = {};
+  Carry wide[kColumns];
   for (int64_t i = 0; i < n; ++i) {
     const Carry* x = numbers(reinterpret_cast<const T*>(in + i * in_step), columns, wide);
     T* to = reinterpret_cast<T*>(out + i * out_step);
@@ -388,7 +392,7 @@ void run_cumsum(const Call& call, int axis, Range range, std::byte*, const std::
     });
   }
   for_each(others, num_others, from, to, [&](int64_t at, int64_t place) {
-    decltype(number(T{})) total = 0;
+    Running<T> total = 0;
     for (int64_t i = 0; i < n; ++i)
       *reinterpret_cast<T*>(out.data + place + i * out_step) =
           cumsum_step<T>(total, *reinterpret_cast<const T*>(in.data + at + i * in_step), exclusive);

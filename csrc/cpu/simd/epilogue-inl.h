@@ -1,5 +1,5 @@
-// What happens to accumulators on their way to memory: bias, epilogue, rounding. Included once per target, inside
-// foreach_target.
+// What happens to accumulators on their way to memory: full blocks of long sums, bias, epilogue, rounding. Included
+// once per target, inside foreach_target.
 #if defined(HEXANE_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EPILOGUE_INL_H_
 #undef HEXANE_CPU_EPILOGUE_INL_H_
@@ -82,6 +82,31 @@ HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int6
   if (half) return store_n(value, reinterpret_cast<hwy::float16_t*>(to) + index, n);
   store_n(value, reinterpret_cast<float*>(to) + index, n);
 }
+
+// Blocks of long sums that are full. What is in registers joins them, and begins again with zero.
+template <int kRows, int kVectors>
+struct Totals {
+  HWY_ALIGN float sums[kRows][kVectors * kLanes];
+  bool any = false;
+
+  HWY_INLINE void add(V (&acc)[kRows][kVectors]) {
+    if (any) add_to(acc);
+    any = true;
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        hn::Store(acc[m][v], D(), sums[m] + v * kLanes);
+        acc[m][v] = hn::Zero(D());
+      }
+  }
+  HWY_INLINE void add_to(V (&acc)[kRows][kVectors]) const {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Add(hn::Load(D(), sums[m] + v * kLanes), acc[m][v]);
+  }
+};
 
 // NaN passes through: of two operands, one a NaN, x86 takes the second and NEON the NaN.
 HWY_INLINE V at_least(V low, V x) { return hn::Max(low, x); }

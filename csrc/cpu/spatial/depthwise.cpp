@@ -7,10 +7,22 @@
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "cpu/simd/epilogue-inl.h"
+#include "cpu/sums.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
+
+// What is summed before it joins the totals: some rows of taps, or of one row some taps.
+struct TapBlock {
+  int64_t rows, taps;
+};
+
+TapBlock tap_block(const DepthwiseTile& w) {
+  const int64_t taps = w.kernel_h * w.kernel_w, most = sum_block(taps);
+  if (taps <= most) return {w.kernel_h, w.kernel_w};
+  return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
+}
 
 // 16 channels of kRows neighbouring pixels of one output row. Each input vector is loaded once and meets every tap that
 // reaches it; taps still come in order for each pixel.
@@ -30,11 +42,11 @@ HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weig
   }
 }
 
-// The same for any kernel, stride and dilation, and for the last channels.
+// The same for taps [begin, end) of any kernel, stride and dilation, and for the last channels.
 template <int kRows>
-HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
-                            const float* weights, V (&acc)[kRows][1]) {
-  for (int64_t l = 0; l < w.kernel_w; ++l) {
+HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left, int64_t begin,
+                            int64_t end, const float* weights, V (&acc)[kRows][1]) {
+  for (int64_t l = begin; l < end; ++l) {
     const V weight = load(weights + l * kPanelLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m)
@@ -44,6 +56,7 @@ HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64
 
 template <int kRows, int kTaps, int kStride>
 void pixels(const DepthwiseTile& w, const Tile& t) {
+  const TapBlock block = tap_block(w);
   for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
     if (left <= 0) return;
@@ -53,12 +66,22 @@ void pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
-      if (kTaps > 0 && left >= kLanes)
-        add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
-      else
-        add_row_any<kRows>(w, a, column, left, weights, acc);
+    Totals<kRows, 1> totals;
+    for (int64_t kh = 0; kh < w.kernel_h;) {
+      if (kh) totals.add(acc);
+      for (const int64_t end = HWY_MIN(w.kernel_h, kh + block.rows); kh < end;
+           ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
+        if (kTaps > 0 && left >= kLanes) {
+          add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
+        } else {
+          for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
+            if (l) totals.add(acc);
+            add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
+          }
+        }
+      }
     }
+    if (totals.any) totals.add_to(acc);
     finish<kRows, 1>(t, column, acc);
   }
 }
@@ -89,6 +112,7 @@ void any_pixels(const DepthwiseTile& w, const Tile& t) {
 template <int kRows>
 void group_pixels(const DepthwiseTile& w, const Tile& t) {
   static_assert(kSmallGroup == 4);
+  const int64_t block = sum_block(w.kernel_h * w.kernel_w * kSmallGroup) / kSmallGroup;
   for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
     if (left <= 0) return;
@@ -98,8 +122,14 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
+    Totals<kRows, 1> totals;
+    int64_t room = block;
     for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
       for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {
+        if (HWY_UNLIKELY(room-- == 0)) {
+          totals.add(acc);
+          room = block - 1;
+        }
         V weight[kSmallGroup];
 #pragma GCC unroll 4
         for (int c = 0; c < kSmallGroup; ++c) weight[c] = load(weights + c * kPanelLanes);
@@ -113,6 +143,7 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
           acc[m][0] = hn::MulAdd(hn::Broadcast<3>(x), weight[3], acc[m][0]);
         }
       }
+    if (totals.any) totals.add_to(acc);
     finish<kRows, 1>(t, column, acc);
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cpu/operand.h"
+#include "cpu/sums.h"
 #include "cpu/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -96,6 +97,7 @@ template <typename Element, typename Compute>
 struct Max {
   using T = Element;
   using Lane = Compute;
+  static constexpr bool kSums = false;
   float count;
 
   template <class D>
@@ -122,6 +124,7 @@ template <typename Element>
 struct Mean {
   using T = Element;
   using Lane = float;
+  static constexpr bool kSums = true;
   float count;
 
   template <class D>
@@ -145,16 +148,42 @@ struct Window {
 };
 
 template <int kVectors, class Op, class D>
+HWY_INLINE void add_taps(Op op, D d, const Window& window, int64_t row, Range taps, int64_t channel,
+                         hn::Vec<D> (&acc)[kVectors]) {
+  using T = typename Op::T;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const std::byte* at = window.rows[row] + window.offset + taps.begin * window.step;
+  for (int64_t t = taps.begin; t < taps.end; ++t, at += window.step)
+    for (int v = 0; v < kVectors; ++v)
+      acc[v] = op.combine(d, acc[v], load(d, reinterpret_cast<const T*>(at) + channel + v * lanes));
+}
+
+// A large window, in blocks of taps.
+template <int kVectors, class Op, class D>
+HWY_NOINLINE void sum_blocks(Op op, D d, const Window& window, int64_t channel, hn::Vec<D> (&total)[kVectors]) {
+  const int64_t taps = window.taps, all = window.num_rows * taps, block = sum_block(all);
+  for (int64_t i = 0; i < all;) {
+    hn::Vec<D> acc[kVectors];
+    for (int v = 0; v < kVectors; ++v) acc[v] = op.start(d);
+    for (const int64_t end = std::min(all, i + block); i < end;) {
+      const int64_t tap = i % taps, count = std::min(taps - tap, end - i);
+      add_taps(op, d, window, i / taps, {tap, tap + count}, channel, acc);
+      i += count;
+    }
+    for (int v = 0; v < kVectors; ++v) total[v] = op.combine(d, total[v], acc[v]);
+  }
+}
+
+template <int kVectors, class Op, class D>
 HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, std::byte* out) {
   using T = typename Op::T;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<D> acc[kVectors];
   for (int v = 0; v < kVectors; ++v) acc[v] = op.start(d);
-  for (int64_t r = 0; r < window.num_rows; ++r) {
-    const std::byte* at = window.rows[r] + window.offset;
-    for (int64_t t = 0; t < window.taps; ++t, at += window.step)
-      for (int v = 0; v < kVectors; ++v)
-        acc[v] = op.combine(d, acc[v], load(d, reinterpret_cast<const T*>(at) + channel + v * lanes));
+  if (Op::kSums && window.num_rows * window.taps > kShortSum) {
+    sum_blocks(op, d, window, channel, acc);
+  } else {
+    for (int64_t r = 0; r < window.num_rows; ++r) add_taps(op, d, window, r, {0, window.taps}, channel, acc);
   }
   for (int v = 0; v < kVectors; ++v) store(d, op.finish(d, acc[v]), reinterpret_cast<T*>(out) + channel + v * lanes);
 }
