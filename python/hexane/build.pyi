@@ -708,10 +708,12 @@ def resize_nearest_neighbor(
     scale_w: float,
     offset_h: float = ...,
     offset_w: float = ...,
+    unit_h: float = ...,
+    unit_w: float = ...,
     mode: str = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) resized to height x width: output i reads the element nearest to i * scale + offset, rounded by `mode`."""
+    """An image (N, C, H, W) resized to height x width: output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` as the exact number."""
 
 def resize_bilinear(
     x: Operand,
@@ -722,9 +724,11 @@ def resize_bilinear(
     scale_w: float,
     offset_h: float = ...,
     offset_w: float = ...,
+    unit_h: float = ...,
+    unit_w: float = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate i * scale + offset."""
+    """An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate (i * scale + offset) / unit."""
 
 def resize(
     x: Operand,
@@ -734,12 +738,13 @@ def resize(
     mode: str = ...,
     scales: float | Sequence[float] = ...,
     offsets: float | Sequence[float] = ...,
+    units: float | Sequence[float] = ...,
     widths: float | Sequence[float] = ...,
     nearest_mode: str = ...,
     cubic_coeff_a: float = ...,
     exclude_outside: bool = ...,
 ) -> Tensor:
-    """x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around i * scale + offset; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with exclude_outside."""
+    """x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around (i * scale + offset) / unit; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with exclude_outside."""
 
 def upsample_nearest_neighbor(
     x: Operand, *, scale_factor_height: float = ..., scale_factor_width: float = ...

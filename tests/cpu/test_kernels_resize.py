@@ -16,25 +16,24 @@ ROUND: dict[str, Any] = {
 }
 
 
-def coordinates(transformation: str, size: int, out: int) -> tuple[float, float]:
-    """(scale, offset) of the source coordinate i * scale + offset."""
-    ratio = size / out
+def line(transformation: str, size: int, out: int) -> tuple[int, int, int]:
+    """(scale, offset, unit) of the source coordinate (i * scale + offset) / unit."""
     if transformation == "asymmetric":
-        return ratio, 0.0
+        return size, 0, out
     if transformation == "align_corners":
-        return (size - 1) / (out - 1) if out > 1 else 0.0, 0.0
+        return (size - 1, 0, out - 1) if out > 1 else (0, 0, 1)
     if transformation == "pytorch_half_pixel" and out == 1:
-        return 0.0, 0.0
-    return ratio, ratio / 2 - 0.5  # half_pixel
+        return 0, 0, 1
+    return 2 * size, size - out, 2 * out  # half_pixel
 
 
 TRANSFORMATIONS = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
 
 
 def attributes(x: Array, height: int, width: int, transformation: str, **more: Any) -> dict[str, Any]:
-    scale_h, offset_h = coordinates(transformation, x.shape[-3], height)
-    scale_w, offset_w = coordinates(transformation, x.shape[-2], width)
-    return {"scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h, "offset_w": offset_w, **more}
+    h, w = line(transformation, x.shape[-3], height), line(transformation, x.shape[-2], width)
+    named = zip(("scale", "offset", "unit"), h, w, strict=True)
+    return {f"{name}_{axis}": v for name, *both in named for axis, v in zip("hw", both, strict=True)} | more
 
 
 def exact_sources(transformation: str, size: int, out: int) -> Array:
@@ -76,21 +75,37 @@ def test_nearest_doubles_an_image_to_the_bit(dtype: str, channels: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "int64"])
 @pytest.mark.parametrize(
-    ("scale", "offset"), [(1, 0), (0.5, 0), (0.4, 0.3), (1.9, 0), (3, 1), (-1, 39), (-0.5, 20), (0, 7)]
+    ("scale", "offset", "unit"),
+    [(1, 0, 1), (1, 0, 2), (4, 3, 10), (19, 0, 10), (3, 1, 1), (-1, 39, 1), (-1, 40, 2), (0, 7, 1)],
 )
 @pytest.mark.parametrize(("width", "out_width"), [(40, 80), (37, 65), (16, 16), (17, 19), (9, 33), (65, 7), (1, 20)])
 def test_nearest_of_one_channel_reads_the_nearest(
-    dtype: str, scale: float, offset: float, width: int, out_width: int
+    dtype: str, scale: int, offset: int, unit: int, width: int, out_width: int
 ) -> None:
     """Dense rows, rows with gaps, and pixels with gaps."""
     x = np.random.default_rng(24).integers(-100, 100, (3, 5, 2 * width, 1)).astype(dtype)
-    attrs = {"scale_h": 0.5, "offset_h": 0.0, "scale_w": scale, "offset_w": offset, "mode": "floor"}
-    columns = np.clip(np.floor(np.arange(out_width) * scale + offset + 1e-9), 0, width - 1).astype(int)
+    attrs = {"scale_h": 1, "offset_h": 0, "unit_h": 2, "scale_w": scale, "offset_w": offset, "unit_w": unit,
+             "mode": "floor"}  # fmt: skip
+    columns = np.clip((np.arange(out_width) * scale + offset) // unit, 0, width - 1)
     for image in (np.ascontiguousarray(x[:, :, :width]), x[:, :, :width], x[:, :, ::2]):
         wanted = image.repeat(2, axis=1)[:, :, columns]
         for out in (poisoned(wanted.shape, dtype), poisoned((3, 10, out_width + 3, 1), dtype)[:, :, :-3]):
             run_every_cut("resize_nearest", [image], [out], **attrs)
             assert np.array_equal(out, wanted)
+
+
+def test_nearest_is_exact_where_no_float_is() -> None:
+    """Coordinates a hair before an element, with numbers of 62 bits."""
+    x, out = np.arange(8, dtype=np.int32).reshape(1, 8, 1), np.empty((1, 4, 1), np.int32)
+    unit = 2**62
+    attrs = {"scale_h": 0, "offset_h": 0, "unit_h": 1, "scale_w": unit, "unit_w": unit}
+    for offset, mode, wanted in [
+        (-1, "floor", [0, 0, 1, 2]), (1, "ceil", [1, 2, 3, 4]), (unit // 2 - 1, "round_prefer_ceil", [0, 1, 2, 3]),
+        (unit // 2, "round_prefer_ceil", [1, 2, 3, 4]), (unit // 2, "round_prefer_floor", [0, 1, 2, 3]),
+        (unit // 2 + 1, "round_prefer_floor", [1, 2, 3, 4]),
+    ]:  # fmt: skip
+        run("resize_nearest", [x], [out], {**attrs, "offset_w": offset, "mode": mode})
+        assert out.ravel().tolist() == wanted
 
 
 def linear(x: Array, axis: int, out: int, transformation: str) -> Array:
@@ -143,9 +158,13 @@ def test_resizing_refuses_what_does_not_fit() -> None:
     x, out = np.zeros((1, 4, 4, 3), np.float32), np.zeros((1, 8, 8, 3), np.float32)
     good = attributes(x, 8, 8, "asymmetric", mode="floor")
     run("resize_nearest", [x], [out], good)
-    for change, message in [({"scale_h": np.nan}, "scale"), ({"offset_w": np.inf}, "scale"), ({"mode": "up"}, "mode")]:
+    for change, message in [({"scale_h": 2**62 + 1}, "scale"), ({"unit_w": 0}, "unit"), ({"mode": "up"}, "mode")]:
         with pytest.raises(Error, match=message):
             run("resize_nearest", [x], [out], {**good, **change})
+    lines = attributes(x, 8, 8, "asymmetric")
+    for change in ({"scale_h": np.nan}, {"offset_w": np.inf}, {"unit_h": -1.0}, {"unit_w": np.nan}):
+        with pytest.raises(Error, match="scale, offset and unit"):
+            run("resize_linear", [x], [out], {**lines, **change})
     with pytest.raises(Error, match="channels"):
         run("resize_nearest", [x], [np.zeros((1, 8, 8, 4), np.float32)], good)
     with pytest.raises(Error, match="rank"):
@@ -154,5 +173,7 @@ def test_resizing_refuses_what_does_not_fit() -> None:
         run("resize_nearest", [x.transpose(0, 1, 3, 2)], [np.zeros((1, 8, 8, 4), np.float32)], good)
     with pytest.raises(Error, match="no elements"):
         run("resize_nearest", [x[:, :0]], [out], good)
-    for coordinate in (1e300, -1e300):
+    for coordinate in (2**62, -(2**62)):
         run("resize_nearest", [x], [out], {**good, "offset_h": coordinate, "scale_w": coordinate})
+    for coordinate in (1e300, -1e300):
+        run("resize_linear", [x], [out], {**lines, "offset_h": coordinate, "scale_w": coordinate})

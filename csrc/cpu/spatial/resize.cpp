@@ -1,5 +1,6 @@
-// Images resized, [N, W, C] or [N, H, W, C]: output i along an axis shows the input at coordinate i * scale + offset,
-// which says every coordinate transformation of ONNX Resize. What each output row and column reads is found once.
+// Images resized, [N, W, C] or [N, H, W, C]: output i along an axis shows the input at the coordinate
+// (i * scale + offset) / unit, which says every coordinate transformation of ONNX Resize. The line is in integers where
+// a coordinate becomes an index. What each output row and column reads is found once.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -27,12 +28,17 @@ using hexane::HWY_NAMESPACE::store_half;
 struct LinearAttributes {
   double scale_h, scale_w;
   double offset_h, offset_w;
+  double unit_h, unit_w;
 };
 
 struct NearestAttributes {
-  LinearAttributes coordinates;
+  int64_t scale_h, scale_w;
+  int64_t offset_h, offset_w;
+  int64_t unit_h, unit_w;
   uint64_t mode;  // "floor" | "ceil" | "round_prefer_floor" | "round_prefer_ceil"
 };
+
+__extension__ using Wide = __int128;
 
 using Words = hn::CappedTag<uint32_t, 16>;
 constexpr int64_t kWordLanes = hn::MaxLanes(Words());
@@ -55,28 +61,46 @@ struct ResizeState {
   int row_axis, column_axis;          // of the tensors; -2: none
 };
 
-double rounded(std::string_view mode, double at) {
-  // Coordinates are sums of rounded fractions: one that should be whole, or half way, is taken to be.
-  const double halves = std::nearbyint(2 * at) / 2;
-  if (std::abs(at - halves) < 1e-6) at = halves;
-  if (mode == "floor") return std::floor(at);
-  if (mode == "ceil") return std::ceil(at);
-  if (mode == "round_prefer_floor") return std::ceil(at - 0.5);
-  if (mode == "round_prefer_ceil") return std::floor(at + 0.5);
+Wide floor_of(Wide n, Wide d) { return n / d - (n % d < 0); }
+
+// The integer that n / d becomes.
+Wide rounded(std::string_view mode, Wide n, Wide d) {
+  if (mode == "floor") return floor_of(n, d);
+  if (mode == "ceil") return -floor_of(-n, d);
+  if (mode == "round_prefer_floor") return -floor_of(d - 2 * n, 2 * d);
+  if (mode == "round_prefer_ceil") return floor_of(2 * n + d, 2 * d);
   fail("resize_nearest", "mode: got '", mode, "', need floor, ceil, round_prefer_floor or round_prefer_ceil");
 }
 
-// `mode` is empty for linear.
-std::vector<Source> sources(const char* name, int64_t out, int64_t in, double scale, double offset,
-                            std::string_view mode) {
-  if (!std::isfinite(scale) || !std::isfinite(offset))
-    fail(name, "scale and offset: got ", scale, " and ", offset, ", need finite numbers");
+void check_extents(const char* name, int64_t out, int64_t in) {
   if (out > 0 && in < 1) fail(name, "input: got no elements, need one or more");
   if (in > int64_t{1} << 31 || out > int64_t{1} << 31) fail(name, "axis: got ", in, " to ", out, ", need up to 2^31");
+}
+
+std::vector<Source> nearest(int64_t out, int64_t in, int64_t scale, int64_t offset, int64_t unit,
+                            std::string_view mode) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  if (scale > kMost || scale < -kMost || offset > kMost || offset < -kMost || unit > kMost || unit < 1)
+    fail("resize_nearest", "scale, offset and unit: got ", scale, ", ", offset, " and ", unit,
+         ", need up to 2^62, and a positive unit");
+  check_extents("resize_nearest", out, in);
   std::vector<Source> result(static_cast<size_t>(out));
   for (int64_t i = 0; i < out; ++i) {
-    double at = static_cast<double>(i) * scale + offset;
-    if (!mode.empty()) at = rounded(mode, at);
+    const Wide at = rounded(mode, Wide{i} * scale + offset, unit);
+    const auto low = static_cast<int64_t>(std::clamp<Wide>(at, 0, in - 1));
+    result[static_cast<size_t>(i)] = {low, low, 0};
+  }
+  return result;
+}
+
+std::vector<Source> linear(int64_t out, int64_t in, double scale, double offset, double unit) {
+  if (!std::isfinite(scale) || !std::isfinite(offset) || !std::isfinite(unit) || unit <= 0)
+    fail("resize_linear", "scale, offset and unit: got ", scale, ", ", offset, " and ", unit,
+         ", need finite numbers and a positive unit");
+  check_extents("resize_linear", out, in);
+  std::vector<Source> result(static_cast<size_t>(out));
+  for (int64_t i = 0; i < out; ++i) {
+    double at = (static_cast<double>(i) * scale + offset) / unit;
     at = std::clamp(at, 0.0, static_cast<double>(in - 1));
     const auto low = static_cast<int64_t>(at);
     result[static_cast<size_t>(i)] = {low, std::min(low + 1, in - 1),
@@ -103,7 +127,27 @@ std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
   return result;
 }
 
-Prepared prepare_resize(const char* name, const Call& call, const LinearAttributes& a, std::string_view mode) {
+// What each output row and column reads.
+struct Lines {
+  std::vector<Source> rows, columns;
+};
+
+Lines lines(const Tensor& in, const Tensor& out, const LinearAttributes& a, std::string_view) {
+  const int last = in.rank - 1;
+  return {in.rank == 4 ? linear(out.shape[1], in.shape[1], a.scale_h, a.offset_h, a.unit_h) : std::vector<Source>(1),
+          linear(out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, a.unit_w)};
+}
+
+Lines lines(const Tensor& in, const Tensor& out, const NearestAttributes& a, std::string_view mode) {
+  const int last = in.rank - 1;
+  return {
+      in.rank == 4 ? nearest(out.shape[1], in.shape[1], a.scale_h, a.offset_h, a.unit_h, mode) : std::vector<Source>(1),
+      nearest(out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, a.unit_w, mode)};
+}
+
+// `mode` is empty for linear.
+template <class Attributes>
+Prepared prepare_resize(const char* name, const Call& call, std::string_view mode) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   check_operand(name, "input", in);
   check_written(name, "output", out);
@@ -122,23 +166,20 @@ Prepared prepare_resize(const char* name, const Call& call, const LinearAttribut
   ResizeState state;
   state.row_axis = in.rank == 4 ? 1 : -2;
   state.column_axis = in.rank - 2;
-  state.rows = in.rank == 4 ? sources(name, out.shape[1], in.shape[1], a.scale_h, a.offset_h, mode)
-                            : std::vector<Source>{{0, 0, 0}};
-  state.columns = sources(name, out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, mode);
+  Lines found = lines(in, out, call.attributes<Attributes>(), mode);
+  state.rows = std::move(found.rows);
+  state.columns = std::move(found.columns);
   if (!mode.empty() && item_bytes(in) == sizeof(uint32_t)) state.blocks = blocks(state.columns, in.shape[last - 1]);
   return std::make_shared<ResizeState>(std::move(state));
 }
 
 Prepared prepare_nearest(const Call& call) {
-  const auto& attributes = call.attributes<NearestAttributes>();
-  const std::string_view mode = call.string(attributes.mode);
-  rounded(mode, 0);  // refuses an unknown mode, of an empty output, too
-  return prepare_resize("resize_nearest", call, attributes.coordinates, mode);
+  const std::string_view mode = call.string(call.attributes<NearestAttributes>().mode);
+  rounded(mode, 0, 1);  // refuses an unknown mode, of an empty output, too
+  return prepare_resize<NearestAttributes>("resize_nearest", call, mode);
 }
 
-Prepared prepare_linear(const Call& call) {
-  return prepare_resize("resize_linear", call, call.attributes<LinearAttributes>(), {});
-}
+Prepared prepare_linear(const Call& call) { return prepare_resize<LinearAttributes>("resize_linear", call, {}); }
 
 // The part of the output that a range of an axis selects.
 struct Part {
@@ -318,16 +359,17 @@ int64_t resize_cost(const Call& call) {
   return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 20 : 32);
 }
 
-#define HEXANE_NEAREST(dtypes)                                                                                       \
-  {                                                                                                                  \
-    "resize_nearest", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f mode:s", sizeof(NearestAttributes), \
-        "rows", prepare_nearest, resize_cuts, resize_needs<false>, resize_cost<false>, nullptr, nullptr, nullptr,    \
-        run_nearest                                                                                                  \
+#define HEXANE_NEAREST(dtypes)                                                                                    \
+  {                                                                                                               \
+    "resize_nearest", dtypes, "ieee", "scale_h:i scale_w:i offset_h:i offset_w:i unit_h:i unit_w:i mode:s",       \
+        sizeof(NearestAttributes), "rows", prepare_nearest, resize_cuts, resize_needs<false>, resize_cost<false>, \
+        nullptr, nullptr, nullptr, run_nearest                                                                    \
   }
-#define HEXANE_LINEAR(dtypes, T)                                                                                     \
-  {                                                                                                                  \
-    "resize_linear", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f", sizeof(LinearAttributes), "rows",  \
-        prepare_linear, resize_cuts, resize_needs<true>, resize_cost<true>, nullptr, nullptr, nullptr, run_linear<T> \
+#define HEXANE_LINEAR(dtypes, T)                                                                                       \
+  {                                                                                                                    \
+    "resize_linear", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f unit_h:f unit_w:f",                    \
+        sizeof(LinearAttributes), "rows", prepare_linear, resize_cuts, resize_needs<true>, resize_cost<true>, nullptr, \
+        nullptr, nullptr, run_linear<T>                                                                                \
   }
 
 const Kernel kTable[] = {

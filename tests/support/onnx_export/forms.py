@@ -1,6 +1,7 @@
 """Ops that ONNX says otherwise than their records do: form(exporter, node, *input names) -> output names, None if it cannot."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from math import inf, isinf, prod, sqrt
 from typing import Any
 
@@ -303,31 +304,35 @@ def blocks(op_type: str, size: str, **fixed: Any) -> Form:
 
 # ---- resizing ----
 
+HALF = Fraction(1, 2)
 NEAREST: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-    "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+    "floor": np.floor, "ceil": np.ceil, "round_prefer_floor": lambda v: np.ceil(v - HALF),
+    "round_prefer_ceil": lambda v: np.floor(v + HALF),
 }  # fmt: skip
 
 
-def image_axes(n: Node) -> list[tuple[int, int, float, float]]:
+def image_axes(n: Node) -> list[tuple[int, int, Fraction, Fraction]]:
     """(extent, output extent, scale, offset) of height and width."""
     spatial = shape_of(n)[1:3] if n.attrs["layout"] == "nhwc" else shape_of(n)[2:]
+    lines = [[Fraction(n.attrs[f"{name}_{k}"]) for name in ("scale", "offset", "unit")] for k in "hw"]
     outs = n.attrs["height"], n.attrs["width"]
-    return [
-        (d, out, n.attrs[f"scale_{k}"], n.attrs[f"offset_{k}"]) for d, out, k in zip(spatial, outs, "hw", strict=True)
-    ]
+    return [(d, out, s / unit, o / unit) for d, out, (s, o, unit) in zip(spatial, outs, lines, strict=True)]
 
 
-def nearest(mode: str, extent: int, out: int, scale: float, offset: float, nudge: float = 0.0) -> Array:
-    indices: Array = np.clip(NEAREST[mode](np.arange(out) * scale + offset + nudge), 0, extent - 1).astype(np.int64)
+def nearest(
+    mode: str, extent: int, out: int, scale: Fraction, offset: Fraction, nudge: Fraction = Fraction(0)
+) -> Array:
+    at = np.arange(out).astype(object) * scale + offset + nudge
+    indices: Array = np.clip(NEAREST[mode](at), 0, extent - 1).astype(np.int64)
     return indices
 
 
-def undisputed(mode: str, extent: int, out: int, scale: float, offset: float) -> bool:
+def undisputed(mode: str, extent: int, out: int, scale: Fraction, offset: Fraction) -> bool:
     """Whether no rounding on the way to the coordinates decides."""
     if scale in (0.25, 0.5, 1.0, 2.0, 4.0):
         return True
-    low, high = (nearest(mode, extent, out, scale, offset, nudge) for nudge in (-1e-3, 1e-3))
+    nudge = Fraction(1, 1000)
+    low, high = (nearest(mode, extent, out, scale, offset, v) for v in (-nudge, nudge))
     return bool((low == high).all())
 
 
@@ -335,7 +340,7 @@ def resize_nearest(e: Exporter, n: Node, x: str) -> str:
     """As Resize where that has these indices whatever it rounds, else as two gathers."""
     mode, axes = n.attrs["mode"], image_axes(n)
     found = [nearest(mode, *axis) for axis in axes]
-    plain = all(scale == d / out and offset == 0 for d, out, scale, offset in axes)
+    plain = all(scale == Fraction(d, out) and offset == 0 for d, out, scale, offset in axes)
     if plain and all(undisputed(mode, *axis) for axis in axes):
         attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": mode}
 
@@ -354,8 +359,8 @@ def resize_nearest(e: Exporter, n: Node, x: str) -> str:
 def resize_bilinear(e: Exporter, n: Node, x: str) -> str:
     """As products with the matrices of weights."""
 
-    def matrix(extent: int, out: int, scale: float, offset: float) -> Array:
-        at = np.clip(np.arange(out) * scale + offset, 0, extent - 1)
+    def matrix(extent: int, out: int, scale: Fraction, offset: Fraction) -> Array:
+        at = np.clip(np.arange(out) * float(scale) + float(offset), 0, extent - 1)
         return np.maximum(0, 1 - np.abs(at[:, None] - np.arange(extent)))
 
     rows, columns = (e.const(matrix(*axis), n.types[0].dtype.numpy) for axis in image_axes(n))

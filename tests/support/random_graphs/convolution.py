@@ -87,8 +87,10 @@ def resize(g: RandomGraph) -> None:
     attrs: dict[str, Any] = {
         "height": height,
         "width": width,
-        "scale_h": x.shape[2] / height,
-        "scale_w": x.shape[3] / width,
+        "scale_h": x.shape[2],
+        "scale_w": x.shape[3],
+        "unit_h": height,
+        "unit_w": width,
     }
     if g.exact or x.dtype.kind != "float" or g.coin():
         mode = g.pick(("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))

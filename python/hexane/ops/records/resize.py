@@ -1,6 +1,7 @@
-"""Resizing: along each axis, output i reads the source around the coordinate i * scale + offset."""
+"""Resizing: along each axis, output i reads the source around the coordinate (i * scale + offset) / unit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.compose import limited
+from hexane.ops.lines import LIMIT, ROUNDINGS, fits, nearest, whole
 from hexane.ops.records.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.spec import (
     Attr,
@@ -31,7 +33,7 @@ Array = Any
 
 _RESIZE: dict[str, Attr] = {
     "height": integer(), "width": integer(), "scale_h": number(), "scale_w": number(), "offset_h": number(0.0),
-    "offset_w": number(0.0),
+    "offset_w": number(0.0), "unit_h": number(1.0), "unit_w": number(1.0),
 }  # fmt: skip
 
 
@@ -42,34 +44,62 @@ def _resize_shape(x: Shape, height: int, width: int, layout: str, **_: Any) -> S
     return (batch, height, width, channels) if layout == "nhwc" else (batch, channels, height, width)
 
 
-def _source(size: int, out: int, scale: float, offset: float) -> Array:
-    return np.arange(out) * scale + offset
+def _lines(attrs: Mapping[str, Any]) -> list[tuple[float, float, float]]:
+    """(scale, offset, unit) of the rows and of the columns."""
+    return [(attrs[f"scale_{axis}"], attrs[f"offset_{axis}"], attrs[f"unit_{axis}"]) for axis in "hw"]
 
 
-_NEAREST: dict[str, Any] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-    "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+def _on_lines(_: Any, attrs: Mapping[str, Any]) -> None:
+    for line in _lines(attrs):
+        whole(*line)
+
+
+def _on_short_lines(types: Any, attrs: Mapping[str, Any]) -> None:
+    _on_lines(types, attrs)
+    for line in _lines(attrs):
+        if not fits(whole(*line)):
+            raise Error(
+                f"got scale, offset and unit {line}, need numbers that are fewer than {LIMIT} times another one"
+            )
+
+
+def _in_integers(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the kernel computes exactly."""
+    (scale_h, offset_h, unit_h), (scale_w, offset_w, unit_w) = (whole(*line) for line in _lines(attrs))
+    return {"scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h, "offset_w": offset_w, "unit_h": unit_h,
+            "unit_w": unit_w, "mode": attrs["mode"]}  # fmt: skip
+
+
+def _source(size: int, scale: float, offset: float, unit: float) -> Array:
+    return (np.arange(size) * scale + offset) / unit
+
+
+_HALF = Fraction(1, 2)
+_NEAREST: dict[str, Callable[[Fraction], int]] = {
+    "floor": floor,
+    "ceil": ceil,
+    "round_prefer_floor": lambda v: ceil(v - _HALF),
+    "round_prefer_ceil": lambda v: floor(v + _HALF),
 }
 
 
-def _resize_nearest(
-    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, mode: str,
-    layout: str,
-) -> Array:  # fmt: skip
-    x = to_nchw(x, layout)
-    rows = np.clip(_NEAREST[mode](_source(x.shape[2], height, scale_h, offset_h)), 0, x.shape[2] - 1).astype(int)
-    columns = np.clip(_NEAREST[mode](_source(x.shape[3], width, scale_w, offset_w)), 0, x.shape[3] - 1).astype(int)
-    return from_nchw(x[:, :, rows][:, :, :, columns], layout)
+def _picked(x: Array, axis: int, size: int, scale: float, offset: float, unit: float, mode: str) -> Array:
+    """The elements nearest to the coordinates, whose rounding no rounding of floats decides."""
+    at = [(i * Fraction(scale) + Fraction(offset)) / Fraction(unit) for i in range(size)]
+    return np.take(x, [min(max(_NEAREST[mode](v), 0), x.shape[axis] - 1) for v in at], axis)
 
 
-def _resize_linear(
-    x: Array, height: int, width: int, scale_h: float, scale_w: float, offset_h: float, offset_w: float, layout: str
-) -> Array:
+def _resize_nearest(x: Array, height: int, width: int, mode: str, layout: str, **lines: float) -> Array:
     x = to_nchw(x, layout)
-    for axis, out, scale, offset in ((2, height, scale_h, offset_h), (3, width, scale_w, offset_w)):
-        at = np.clip(_source(x.shape[axis], out, scale, offset), 0, x.shape[axis] - 1)
+    for axis, size, line in zip((2, 3), (height, width), _lines(lines), strict=True):
+        x = _picked(x, axis, size, *line, mode)
+    return from_nchw(x, layout)
+
+
+def _resize_linear(x: Array, height: int, width: int, layout: str, **lines: float) -> Array:
+    x = to_nchw(x, layout)
+    for axis, size, line in zip((2, 3), (height, width), _lines(lines), strict=True):
+        at = np.clip(_source(size, *line), 0, x.shape[axis] - 1)
         low = np.floor(at).astype(int)
         high = np.minimum(low + 1, x.shape[axis] - 1)
         weight = (at - low).reshape([-1 if i == axis else 1 for i in range(4)])
@@ -91,22 +121,23 @@ def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict
             f"got sizes {sizes} for the axes {axes} of {shape}, need a positive one for each axis, none of them empty"
         )
     limited(max(sizes), np.dtype(np.float64))
-    scales = attrs["scales"] or tuple(shape[a] / s for a, s in zip(axes, sizes, strict=True))
-    offsets = attrs["offsets"] or tuple(0.5 * s - 0.5 for s in scales)
+    extents = tuple(shape[a] for a in axes)
+    units = attrs["units"] or ((1.0,) * len(axes) if attrs["scales"] else tuple(map(float, sizes)))
+    scales = attrs["scales"] or tuple(map(float, extents))
+    offsets = attrs["offsets"] or tuple(0.5 * (s - u) for s, u in zip(scales, units, strict=False))
     widths = attrs["widths"] or (1.0,) * len(axes)
-    if (
-        not len(scales) == len(offsets) == len(widths) == len(axes)
-        or not np.isfinite((*scales, *offsets, *widths)).all()
-    ):
+    if not len(scales) == len(offsets) == len(units) == len(widths) == len(axes) or not np.isfinite(widths).all():
         raise Error(
-            f"got scales {scales}, offsets {offsets} and widths {widths}, need a finite number for each of {axes}"
+            f"got scales {scales}, offsets {offsets}, units {units} and widths {widths}, need a finite number for each of {axes}"
         )
+    for line in zip(scales, offsets, units, strict=True):
+        whole(*line)
     if min(widths) < 1 or (attrs["mode"] == "nearest" and max(widths) > 1):
         raise Error(f"widths: got {widths} with mode {attrs['mode']}, need 1 or more, and 1 for nearest")
     if attrs["mode"] != "nearest":
         for axis, size, width in zip(axes, sizes, widths, strict=True):
             limited(max(shape[axis], _span(attrs["mode"], width)) * size, np.dtype(np.float64))
-    return {**attrs, "axes": axes, "scales": scales, "offsets": offsets, "widths": widths}
+    return {**attrs, "axes": axes, "scales": scales, "offsets": offsets, "units": units, "widths": widths}
 
 
 def _span(mode: str, width: float) -> int:
@@ -124,26 +155,29 @@ def _any_dtype(x: Any, mode: str, **_: Any) -> Any:
 
 def _expand_resize(
     b: Any, x: Any, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
-    widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
+    units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
 ) -> Any:  # fmt: skip
     """As an image op where it is one, else along each axis a gather, or a product with a constant matrix (source, output)."""
+    lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1
-    if image and mode != "cubic":
-        found = {a: (size, *affine) for a, size, *affine in zip(axes, sizes, scales, offsets, strict=True)}
-        (height, scale_h, offset_h), (width, scale_w, offset_w) = (found.get(a, (x.shape[a], 1.0, 0.0)) for a in (2, 3))
-        options = {"height": height, "width": width, "scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h,
-                   "offset_w": offset_w}  # fmt: skip
+    if image and (mode == "linear" or (mode == "nearest" and all(fits(whole(*line)) for line in lines))):
+        found = {a: (size, line) for a, size, line in zip(axes, sizes, lines, strict=True)}
+        options: dict[str, Any] = {}
+        for axis, extent, letter in ((2, "height", "h"), (3, "width", "w")):
+            options[extent], line = found.get(axis, (x.shape[axis], (1.0, 0.0, 1.0)))
+            options |= {f"{name}_{letter}": v for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
         return (
             b.resize_bilinear(x, **options)
             if mode == "linear"
             else b.resize_nearest_neighbor(x, mode=nearest_mode, **options)
         )
     last = len(x.shape) - 1
-    for axis, size, scale, offset, width in zip(axes, sizes, scales, offsets, widths, strict=True):
-        at, extent = _source(size, size, scale, offset), x.shape[axis]
+    for axis, size, line, width in zip(axes, sizes, lines, widths, strict=True):
+        extent = x.shape[axis]
         if mode == "nearest":
-            x = b.gather(x, b.const(np.clip(_NEAREST[nearest_mode](at), 0, extent - 1).astype(np.int64)), axis=axis)
+            x = b.gather(x, b.const(nearest(whole(*line), size, extent, nearest_mode)), axis=axis)
             continue
+        at = _source(size, *line)
         weights = _weights(at, extent, mode, width, cubic_coeff_a, exclude_outside)
         table = b.const(weights.astype(x.dtype.numpy))
         if last == 0:
@@ -176,23 +210,23 @@ def _weights(at: Array, extent: int, mode: str, width: float, a: float, exclude:
 
 def _resize(
     x: Array, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
-    widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
+    units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
 ) -> Array:  # fmt: skip
-    for axis, size, scale, offset, width in zip(axes, sizes, scales, offsets, widths, strict=True):
+    for axis, size, scale, offset, unit, width in zip(axes, sizes, scales, offsets, units, widths, strict=True):
+        if mode == "nearest":
+            x = _picked(x, axis, size, scale, offset, unit, nearest_mode)
+            continue
         source = np.moveaxis(x, axis, 0)
         lines = [
-            _line(source, i * scale + offset, mode, width, nearest_mode, cubic_coeff_a, exclude_outside)
-            for i in range(size)
+            _line(source, (i * scale + offset) / unit, mode, width, cubic_coeff_a, exclude_outside) for i in range(size)
         ]
         x = np.moveaxis(np.stack(lines), 0, axis)
     return x
 
 
-def _line(x: Array, at: float, mode: str, width: float, rounding: str, a: float, exclude: bool) -> Array:
+def _line(x: Array, at: float, mode: str, width: float, a: float, exclude: bool) -> Array:
     """One output along the first axis of x."""
     last = len(x) - 1
-    if mode == "nearest":
-        return x[int(min(max(_NEAREST[rounding](at), 0), last))]
     kernel: Callable[[float], float] = _tent if mode == "linear" else lambda t: _cubic(t, a)
     reach = _REACH[mode] * width
     taps = range(ceil(at - reach), floor(at + reach) + 1)
@@ -228,12 +262,14 @@ def _upsampled(x: Shape, scale_factor_height: float, scale_factor_width: float, 
     return out
 
 
-def _affine_map(extent: int, factor: float, align_corners: bool, half_pixel_centers: bool) -> tuple[float, float]:
-    """(scale, offset)."""
+def _upsampling(
+    extent: int, factor: float, align_corners: bool, half_pixel_centers: bool
+) -> tuple[float, float, float]:
+    """(scale, offset, unit)."""
     out = floor(extent * factor)
     if align_corners:
-        return ((extent - 1) / (out - 1) if out > 1 else 0.0), 0.0
-    return 1 / factor, 0.5 / factor - 0.5 if half_pixel_centers else 0.0
+        return (extent - 1.0, 0.0, out - 1.0) if out > 1 else (0.0, 0.0, 1.0)
+    return 1.0, 0.5 - 0.5 * factor if half_pixel_centers else 0.0, factor
 
 
 def _one_way(types: Any, attrs: Mapping[str, Any]) -> None:
@@ -247,10 +283,11 @@ def _expand_upsample(op: str) -> Callable[..., Any]:
         half_pixel_centers: bool = False,
     ) -> Any:  # fmt: skip
         _, _, height, width = _upsampled(x.shape, scale_factor_height, scale_factor_width)
-        maps = (_affine_map(d, f, align_corners, half_pixel_centers)
-                for d, f in zip(x.shape[2:], (scale_factor_height, scale_factor_width), strict=True))  # fmt: skip
-        (scale_h, offset_h), (scale_w, offset_w) = maps
-        options = {"scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h, "offset_w": offset_w}
+        factors = (scale_factor_height, scale_factor_width)
+        options: dict[str, Any] = {}
+        for letter, extent, factor in zip("hw", x.shape[2:], factors, strict=True):
+            line = _upsampling(extent, factor, align_corners, half_pixel_centers)
+            options |= {f"{name}_{letter}": v for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
         return b.apply(op, x, height=height, width=width, **options)
 
     return expand
@@ -258,9 +295,9 @@ def _expand_upsample(op: str) -> Callable[..., Any]:
 
 def _upsample_nearest(x: Array, scale_factor_height: float, scale_factor_width: float) -> Array:
     shape = _upsampled(x.shape, scale_factor_height, scale_factor_width)
-    rows = [min(int(i / scale_factor_height), x.shape[2] - 1) for i in range(shape[2])]
-    columns = [min(int(i / scale_factor_width), x.shape[3] - 1) for i in range(shape[3])]
-    return x[:, :, rows][..., columns]
+    for axis, factor in ((2, scale_factor_height), (3, scale_factor_width)):
+        x = _picked(x, axis, shape[axis], 1.0, 0.0, factor, "floor")
+    return x
 
 
 def _upsample_bilinear(
@@ -268,8 +305,8 @@ def _upsample_bilinear(
 ) -> Array:
     for axis, factor in ((2, scale_factor_height), (3, scale_factor_width)):
         extent = x.shape[axis]
-        scale, offset = _affine_map(extent, factor, align_corners, half_pixel_centers)
-        at = np.clip(np.arange(floor(extent * factor)) * scale + offset, 0, extent - 1)
+        line = _upsampling(extent, factor, align_corners, half_pixel_centers)
+        at = np.clip(_source(floor(extent * factor), *line), 0, extent - 1)
         x = _read_at(x, axis, at)
     return x
 
@@ -283,29 +320,31 @@ _FACTORS: dict[str, Attr] = {"scale_factor_height": number(1.0), "scale_factor_w
 OPS = (
     Op(
         name="resize_nearest_neighbor",
-        doc="An image (N, C, H, W) resized to height x width: output i reads the element nearest to i * scale + offset, rounded by `mode`.", inputs=("x",),
-        attrs={**_RESIZE, "mode": text("floor", tuple(_NEAREST)), "layout": LAYOUT}, shape=_resize_shape,
-        dtype=same_dtype, kernel="resize_nearest", layout="spatial", ref=_resize_nearest,
+        doc="An image (N, C, H, W) resized to height x width: output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` as the exact number.", inputs=("x",),
+        attrs={**_RESIZE, "mode": text("floor", tuple(ROUNDINGS)), "layout": LAYOUT}, shape=_resize_shape,
+        dtype=same_dtype, check=(_on_short_lines,), kernel="resize_nearest", kernel_attrs=_in_integers, layout="spatial", ref=_resize_nearest,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
                Case(((1, 3, 4, 5),), {"height": 7, "width": 3, "scale_h": 4 / 7, "scale_w": 5 / 3, "offset_h": -0.2,
-                                      "offset_w": 1 / 3, "mode": "round_prefer_floor"})),
+                                      "offset_w": 1 / 3, "mode": "round_prefer_floor"}),
+               Case(((1, 2, 28, 3),), {"height": 4, "width": 9, "scale_h": 28, "scale_w": 1, "offset_w": -1, "unit_h": 4,
+                                       "unit_w": 3, "mode": "round_prefer_ceil"})),
     ),
     Op(
         name="resize_bilinear",
-        doc="An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate i * scale + offset.", inputs=("x",),
-        attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, kernel="resize_linear",
+        doc="An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate (i * scale + offset) / unit.", inputs=("x",),
+        attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, check=(_on_lines,), kernel="resize_linear",
         layout="spatial", ref=_resize_linear,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,
                                       "offset_w": -0.25}),),
     ),
     Op(
         name="resize",
-        doc="x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around i * scale + "
-            "offset; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an "
+        doc="x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around (i * scale "
+            "+ offset) / unit; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an "
             "axis shrinks. Outside, the edge is read, or nothing with exclude_outside.",
         inputs=("x",),
         attrs={"sizes": integers(), "axes": integers(()), "mode": text("linear", tuple(_REACH)), "scales": numbers(()),
-               "offsets": numbers(()), "widths": numbers(()), "nearest_mode": text("round_prefer_floor", tuple(_NEAREST)),
+               "offsets": numbers(()), "units": numbers(()), "widths": numbers(()), "nearest_mode": text("round_prefer_floor", tuple(ROUNDINGS)),
                "cubic_coeff_a": number(-0.75), "exclude_outside": flag(False)},
         canonical=_resize_attrs, shape=_resized, dtype=_any_dtype, expand=_expand_resize, ref=_resize,
         cases=(

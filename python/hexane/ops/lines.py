@@ -1,0 +1,56 @@
+"""Where resized axes read: output i at the source coordinate (i * scale + offset) / unit, whose rounding to an index is exact.
+
+Fractions of extents are no floats: 3 * (1 / 3) may be below 1 in any of them, and its floor another element.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import gcd, isfinite, lcm
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+
+Array = Any
+LIMIT = 1 << 62  # what the kernel takes
+
+# The integer that n / d becomes, of integers.
+ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
+    "floor": lambda n, d: n // d,
+    "ceil": lambda n, d: -(-n // d),
+    "round_prefer_floor": lambda n, d: -((d - 2 * n) // (2 * d)),
+    "round_prefer_ceil": lambda n, d: (2 * n + d) // (2 * d),
+}
+
+
+def whole(scale: float | Fraction, offset: float | Fraction, unit: float | Fraction = 1) -> tuple[int, int, int]:
+    """The same line in integers. Raises Error for numbers that are not finite and a unit that is not positive."""
+    if not all(map(isfinite, (scale, offset, unit))) or unit <= 0:
+        raise Error(f"got the scale {scale}, offset {offset} and unit {unit}, need finite numbers and a positive unit")
+    numbers = [Fraction(scale) / Fraction(unit), Fraction(offset) / Fraction(unit)]
+    below = lcm(*(v.denominator for v in numbers))
+    return int(numbers[0] * below), int(numbers[1] * below), below
+
+
+def fits(line: tuple[int, int, int]) -> bool:
+    """Whether the kernel takes the line."""
+    return all(abs(v) < LIMIT for v in line)
+
+
+def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
+    """The line as three floats, if they are exact."""
+    common = gcd(*line)
+    try:
+        found = tuple(float(v // common) for v in line)
+    except OverflowError:
+        return None
+    return found if tuple(map(int, found)) == tuple(v // common for v in line) else None  # type: ignore[return-value]
+
+
+def nearest(line: tuple[int, int, int], size: int, extent: int, mode: str) -> Array:
+    """The index each output reads."""
+    scale, offset, unit = line
+    small = 2 * (abs(scale) * size + abs(offset) + unit) < LIMIT
+    i = np.arange(size, dtype=np.int64) if small else np.arange(size).astype(object)
+    return np.clip(ROUNDINGS[mode](i * scale + offset, unit), 0, extent - 1).astype(np.int64)
