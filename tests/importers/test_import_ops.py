@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import hexane as hx
 from compare import assert_matches
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 from hexane.passes.legalize.expand import expand
@@ -386,3 +387,30 @@ def test_an_input_that_decides_shapes_is_asked_for_by_value(case):
     wanted = run_reference(import_onnx(wanted_proto), wanted_feeds)
     for name in wanted:
         np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("base", "exponent", "wanted"),
+    [
+        (np.int32([4999, -7, 3]), np.float32([2, 3, 0]), [24990001, -343, 1]),
+        (np.int32([2, 9, 2]), np.float32([0.5, 0.5, -1]), [1, 3, 0]),
+        (np.int64([3, 94906265, -1]), np.float32([30, 2, 3]), [3**30, 94906265**2, -1]),
+        (np.float32([-1, -1, 1, 2]), np.int64([16777217, 2**40 + 1, 2**62, -(2**62)]), [-1, -1, 1, 0]),
+        (np.float32([-1, -1]), np.int32([16777217, 16777218]), [-1, 1]),
+        (np.float32([-1, -1]), np.uint64([2**64 - 1, 2**64 - 2]), [-1, 1]),
+        (np.float16([-1, 8]), np.float32([2049, 1 / 3]), [-1, 2]),
+        (np.int8([-1, 1, 2]), np.int32([200, 1000, 6]), [1, 1, 64]),
+        (np.int32([1, -1]), np.int64([2**40, 2**40 + 1]), [1, -1]),
+        (np.uint8([3, 1]), np.int8([-1, -1]), [0, 1]),
+    ],
+    ids=str,
+)
+def test_a_power_does_not_round_its_exponent(base: Any, exponent: Any, wanted: list[float], constant: bool) -> None:
+    parts = (
+        {"inputs": {"x": base}, "constants": {"y": exponent}} if constant else {"inputs": {"x": base, "y": exponent}}
+    )
+    net = hx.compile(import_onnx(model([helper.make_node("Pow", ["x", "y"], ["z"])], outputs=["z"], **parts)))
+    found = net(*((base,) if constant else (base, exponent)))
+    assert found.dtype == base.dtype
+    assert found.tolist() == wanted

@@ -5,13 +5,15 @@ from math import isnan, prod
 
 import numpy as np
 
-from hexane.dtypes import BOOL, DType
+from hexane.dtypes import BOOL, DTYPES, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
 from hexane.ops.compose import cast, limited
 from hexane.ops.spec import broadcast
+
+UINT64 = DTYPES["uint64"]
 
 
 def matmul(b: Builder, n: OnnxNode) -> Result:
@@ -68,13 +70,38 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
 
 
 def power(b: Builder, n: OnnxNode) -> Result:
-    """The base's dtype is the result's."""
+    """The result has the base's dtype, into which the exponent is not rounded. A fraction of an integer is truncated."""
     x, y = n.value(0), n.value(1)
-    if x.dtype is y.dtype:
-        return b.pow(x, y)
-    if x.dtype.kind == "float" or y.dtype.kind != "float":
-        return b.pow(x, cast(b, y, x.dtype))
-    return cast(b, b.pow(cast(b, x, y.dtype), y), x.dtype)
+    kind = _power_dtype(x, y)
+    if kind is FP64 and x.dtype is not FP64 and y.dtype in (INT64, UINT64):
+        # Odd and even have to last; beyond 2^52 nothing else counts.
+        low = y if y.dtype is UINT64 else b.maximum(y, -(2**52))
+        y = b.bitwise_or(b.minimum(low, 2**52), b.bitwise_and(y, 1))
+    return cast(b, b.pow(cast(b, x, kind), cast(b, y, kind)), x.dtype)
+
+
+def _power_dtype(x: Value, y: Value) -> DType:
+    """What is computed in."""
+    whole = x.dtype.kind != "float"
+    if whole and (y.dtype.kind != "float" or _is_whole(y)):
+        return x.dtype if _holds(x.dtype, y) else y.dtype if y.dtype is UINT64 else INT64
+    return x.dtype if not whole and _holds(x.dtype, y) else FP64
+
+
+def _holds(kind: DType, y: Value) -> bool:
+    """Whether y is the same in another dtype: as a constant, or whatever it is."""
+    data = y.node.data if y.node.op == "const" else None
+    if data is None:
+        return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))
+    with np.errstate(all="ignore"):
+        held = data.astype(kind.numpy)
+        return bool((held.astype(data.dtype) == data).all() and (np.signbit(held) == np.signbit(data)).all())
+
+
+def _is_whole(y: Value) -> bool:
+    """Whether it is a constant of integers that are not negative."""
+    data = y.node.data if y.node.op == "const" else None
+    return data is not None and bool(((data >= 0) & (data < 2.0**63) & (data == np.trunc(data))).all())
 
 
 def modulo(b: Builder, n: OnnxNode) -> Result:
