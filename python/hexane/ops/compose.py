@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, FP64, DType
+from hexane.dtypes import FP32, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 
@@ -42,3 +42,18 @@ def limited(count: int, dtype: np.dtype[Any]) -> None:
     """Raises Error where materialising so many elements would cost more than folding may."""
     if count * dtype.itemsize > MAX_GROWTH_BYTES:
         raise Error(f"got {count} elements of {dtype}, need at most {MAX_GROWTH_BYTES} bytes")
+
+
+def check_lengths(lengths: Array, most: int) -> None:
+    """Raises Error for a length outside 0..most."""
+    for length in lengths[(lengths < 0) | (lengths > most)][:1]:
+        raise Error(f"lengths: got {length}, need 0 to {most}")
+
+
+def checked_lengths(b: Any, lengths: Any, most: int) -> Any:
+    """In int64. Others than 0..most are refused: constants at once, those of run time as indices of what does not exist."""
+    if lengths.node.op == "const":
+        check_lengths(lengths.node.data, most)
+        return cast(b, lengths, INT64)
+    given, there = cast(b, lengths, INT64), np.arange(most + 1)
+    return b.gather(b.const(there), b.select(b.less(given, 0), b.sub(given, len(there)), given), axis=0)

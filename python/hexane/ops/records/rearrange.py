@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType
-from hexane.ops.compose import cast, limited
+from hexane.ops.compose import check_lengths, checked_lengths, limited
 from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype
 
@@ -129,7 +129,7 @@ def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_
     line = ((-1, 1), (1, -1)) if seq_axis == first else ((1, -1), (-1, 1))
     steps = b.const(np.arange(x.shape[seq_axis]).reshape(line[0]))
     items = b.const(np.arange(x.shape[batch_axis]).reshape(line[1]))
-    length = b.reshape(cast(b, lengths, INT64), shape=items.shape)
+    length = b.reshape(checked_lengths(b, lengths, x.shape[seq_axis]), shape=items.shape)
     at = b.select(b.less(steps, length), b.sub(b.sub(length, 1), steps), steps)
     places = (at, items) if seq_axis == first else (items, at)
     found = b.gather_nd(moved, b.stack(*(b.broadcast_to(v, shape=at.shape) for v in places), axis=2))
@@ -137,11 +137,10 @@ def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_
 
 
 def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) -> Array:
-    if lengths.size and lengths.max() > x.shape[seq_axis]:
-        raise Error(f"got a length of {lengths.max()}, need at most {x.shape[seq_axis]}")
+    check_lengths(lengths, x.shape[seq_axis])
     y = np.moveaxis(x, (batch_axis, seq_axis), (0, 1)).copy()
     for item, length in zip(y, lengths, strict=True):
-        item[: max(length, 0)] = item[: max(length, 0)][::-1].copy()
+        item[:length] = item[:length][::-1].copy()
     return np.moveaxis(y, (0, 1), (batch_axis, seq_axis))
 
 

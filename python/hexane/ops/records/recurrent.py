@@ -14,7 +14,7 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType
-from hexane.ops.compose import limited, part
+from hexane.ops.compose import check_lengths, checked_lengths, limited, part
 from hexane.ops.records.elementwise import sigmoid, softplus
 from hexane.ops.spec import Attr, Case, Op, Shape, finite, flag, floating, number, text, texts
 
@@ -116,6 +116,8 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
         if attrs["batch_first"]:
             x = b.transpose(x, perm=(1, 0, 2))
             initial = [None if v is None else b.transpose(v, perm=(1, 0, 2)) for v in initial]
+        if lengths is not None:
+            lengths = checked_lengths(b, lengths, x.shape[0])
         directions, width = weights[0].shape[:2]
         zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
         outs, ends = [], []
@@ -204,13 +206,15 @@ def _meaning(cell: Cell) -> Callable[..., list[Array]]:
         x = np.transpose(x, order)
         time, batch, _ = x.shape
         directions, width, hidden = recurrent.shape
+        if lengths is not None:
+            check_lengths(lengths, time)
         bias = np.zeros((directions, 2 * width)) if bias is None else bias
         y = np.zeros((time, directions, batch, hidden))
         ends = [np.zeros((directions, batch, hidden)) if v is None else np.transpose(v, order).copy() for v in initial]
         for k in range(directions):
             functions = [FUNCTIONS[name] for name in attrs["activations"][k * len(cell.defaults) :]]
             for item in range(batch):
-                steps = range(time if lengths is None else min(max(int(lengths[item]), 0), time))
+                steps = range(time if lengths is None else int(lengths[item]))
                 state = tuple(v[k, item] for v in ends)
                 for t in reversed(steps) if attrs["direction"] == "reverse" or k == 1 else steps:
                     state = cell.next(x[t, item], state, weight[k], recurrent[k], bias[k, :width], bias[k, width:],

@@ -49,13 +49,26 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
             raise Error(
                 f"got axes {found} for a mean of integers of which only so many are valid along axis {length.axis}, need others"
             )
-        total = b.reduce_sum(x, **options)
-        return b.real_div(total, b.const(np.array(x.type.size // total.type.size, x.dtype.numpy)))
+        return _integer_mean(b, x, options)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceL1":
         return b.reduce_sum(b.abs(x) if x.dtype.kind == "int" else x, **options)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceSumSquare":
         return b.reduce_sum(b.mul(x, x), **options)
     return b.apply(_REDUCTIONS[n.op], x, **options)
+
+
+def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
+    """Truncated. Of 64 bits as the sum of quotients and that of remainders, since the sum itself may not fit."""
+    to, kind = x.dtype, x.dtype if x.dtype.bits == 64 else INT64
+    x = cast(b, x, kind)
+    total: Value = b.reduce_sum(x, **options)
+    count = x.type.size // total.type.size
+    if to.bits < 64:
+        return cast(b, b.real_div(total, count), to)  # type: ignore[no-any-return]
+    rest = b.reduce_sum(b.mod(x, count), **options)
+    below = b.add(b.reduce_sum(b.floor_div(x, count), **options), b.floor_div(rest, count))
+    up = b.logical_and(b.less(below, 0), b.greater(b.mod(rest, count), 0))
+    return b.add(below, b.cast(up, dtype=kind))  # type: ignore[no-any-return]
 
 
 def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Result:
