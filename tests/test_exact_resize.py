@@ -15,6 +15,9 @@ from onnx import helper
 
 import hexane as hx
 from hexane.importers.onnx import import_onnx
+from hexane.ops import OPS
+from hexane.passes.expand import expand
+from kernels import run
 from onnx_models import model
 
 HALF = Fraction(1, 2)
@@ -74,45 +77,63 @@ def scale_of(extent: int, out: int) -> float | None:
     return float(scale) if same and (extent == out) == (scale == 1) else None
 
 
-def check(mode: str, extent: int, outs: Sequence[int], by_scales: bool) -> None:
-    """An image (extent, 65 - extent) resized to every (out, 65 - out), by every rounding, in one network."""
+def models(mode: str, extent: int, outs: Sequence[int], by_scales: bool, roundings: Sequence[str]) -> Any:
+    """(model, image (1, 1, extent, 65 - extent), the outs and (rounding, scales) of each result): resized to (out, 65 - out)."""
     x = np.arange(1, extent * (65 - extent) + 1, dtype=np.float32).reshape(1, 1, extent, 65 - extent)
     constants: dict[str, Any] = {"roi": np.float32([0, 0, ROI[0], ROI[0], 1, 1, ROI[1], ROI[1]])}
-    nodes, wanted = [], {}
+    nodes, results = [], {}
     for out in outs:
         pairs = ((extent, out), (65 - extent, 65 - out))
-        factors = [scale_of(*pair) for pair in pairs] if by_scales else [Fraction(o, d) for d, o in pairs]
-        if None in factors or (mode == "tf_crop_and_resize" and extent == out):
+        scales = [scale_of(*pair) for pair in pairs] if by_scales else [Fraction(o, d) for d, o in pairs]
+        if None in scales or (mode == "tf_crop_and_resize" and extent == out):
             continue  # refused: peers do not agree on them
-        constants[f"target{out}"] = np.float32([1, 1, *factors]) if by_scales else np.array([1, 1, out, 65 - out])
-        for rounding in ROUNDINGS:
-            name = f"{rounding}_{out}"
+        constants[f"target{out}"] = np.float32([1, 1, *scales]) if by_scales else np.array([1, 1, out, 65 - out])
+        for rounding in roundings:
             target = ["", f"target{out}"][:: -1 if by_scales else 1]
             attrs = {"mode": "nearest", "nearest_mode": rounding, "coordinate_transformation_mode": mode}
-            nodes.append(helper.make_node("Resize", ["x", "roi", *target], [name], **attrs))
-            rows, columns = (
-                np.array(indices(mode, rounding, *pair, Fraction(s))) for pair, s in zip(pairs, factors, strict=True)
-            )
-            wanted[name] = np.where((rows < 0)[:, None] | (columns < 0), 0, x[0, 0][rows][:, columns])
-    if nodes:
-        found = hx.compile(import_onnx(model(nodes, {"x": x}, list(wanted), constants, opset=19)))(x)
-        for name, image in wanted.items():
-            assert np.array_equal(found[name][0, 0], image), (mode, extent, name)
+            nodes.append(helper.make_node("Resize", ["x", "roi", *target], [f"{rounding}_{out}"], **attrs))
+            results[f"{rounding}_{out}"] = out, rounding, [Fraction(s) for s in scales]
+    return model(nodes, {"x": x}, list(results), constants, opset=19) if nodes else None, x, results
+
+
+def wanted(mode: str, x: Any, out: int, rounding: str, scales: Sequence[Fraction]) -> Any:
+    pairs = zip(x.shape[2:], (out, 65 - out), scales, strict=True)
+    rows, columns = (np.array(indices(mode, rounding, *pair)) for pair in pairs)
+    return np.where((rows < 0)[:, None] | (columns < 0), 0, x[0, 0][rows][:, columns])
 
 
 @pytest.mark.parametrize("by_scales", [False, True])
 @pytest.mark.parametrize("mode", COORDINATES)
 def test_nearest_reads_what_fractions_say(mode: str, by_scales: bool) -> None:
-    for extent in (3, 28, 49):
-        check(mode, extent, SOME, by_scales)
+    for extent in (28, 49):
+        proto, x, results = models(mode, extent, SOME, by_scales, list(ROUNDINGS))
+        found = hx.compile(import_onnx(proto))(x)
+        for name, (out, rounding, scales) in results.items():
+            assert np.array_equal(found[name][0, 0], wanted(mode, x, out, rounding, scales)), (extent, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_scales", [False, True])
 @pytest.mark.parametrize("mode", COORDINATES)
 def test_nearest_reads_what_fractions_say_for_every_extent(mode: str, by_scales: bool) -> None:
-    for extent in range(1, 33):  # the other extents are those of the other axis
-        check(mode, extent, range(1, 65), by_scales)
+    """By the kernel itself, as the importer calls it: the other extents are those of the other axis."""
+    for extent in range(1, 33):
+        proto, x, results = models(mode, extent, range(1, 65), by_scales, ["floor"])
+        graph = expand(import_onnx(proto))
+        for port in graph.outputs:
+            out, _, scales = results[port.name]
+            node, inside = port.value.node, np.ones((1, 1), np.bool_)
+            if node.op == "select":
+                inside, node = node.inputs[0].node.data[0, 0], node.inputs[1].node
+            for rounding in ROUNDINGS:
+                if node.op == "input":
+                    image = x.reshape(port.value.shape)
+                else:
+                    image = np.empty((1, out, 65 - out, 1), np.float32)
+                    attrs = OPS["resize_nearest_neighbor"].kernel_attrs(None, {**node.attrs, "mode": rounding})
+                    run("resize_nearest", [x.reshape(1, *x.shape[2:], 1)], [image], attrs)
+                found = np.where(inside, image.reshape(out, 65 - out), 0)
+                assert np.array_equal(found, wanted(mode, x, out, rounding, scales)), (extent, out, rounding)
 
 
 def test_floor_reads_the_element_a_whole_coordinate_names() -> None:

@@ -18,7 +18,6 @@ SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.0, -3.5, 1e-9, -1e-9, 5e-324, -5e-324, 1e-300, 39.0, -39.0, 41.0,
      -41.0, 709.0, -709.0, -745.0, 800.0, -800.0, 1e9, -1e9, 1e300, -1e300, np.inf, -np.inf, np.nan]
 )  # fmt: skip
-GATED = {"silu", "gelu", "gelu_tanh", "mish"}
 EXACT = {"abs", "neg", "ceil", "floor", "round", "sign", "relu", "relu6", "clip", "sqrt", "square", "threshold"}
 
 
@@ -39,11 +38,6 @@ def test_unary_ops_of_fp64(name: str) -> None:
     out = poisoned(x.shape, np.float64)
     run_every_cut(name, [x], [out], **attrs)
     want = meaning(name, x, **attrs)
-    if name in GATED:  # the record may have infinity times 0 there
-        np.testing.assert_array_equal(out[x == -np.inf], 0)
-        want[x == -np.inf] = 0
-    if name == "softsign":
-        want[np.isinf(x)] = np.sign(x[np.isinf(x)])
     # A record of GELU loses digits of what is small.
     assert_near(out, want, 0 if name in EXACT else 1e-13, 1e-15 if "gelu" in name else 1e-300)
 

@@ -8,9 +8,6 @@
 namespace hexane::cpu {
 namespace {
 
-// x times a gate that goes to 0 faster than x to -infinity.
-double gated(double x, double gate) { return gate == 0 ? std::copysign(0.0, x) : x * gate; }
-
 double sigmoid(double x) {
   const double e = std::exp(-std::abs(x));
   return (x < 0 ? e : 1) / (1 + e);
@@ -18,17 +15,15 @@ double sigmoid(double x) {
 
 double softplus(double x) { return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::abs(x))); }
 
-double softsign(double x) { return std::isinf(x) ? std::copysign(1.0, x) : x / (1 + std::abs(x)); }
-
 double gelu_tanh(double x) {
   constexpr double kTwiceRoot = 1.5957691216057308;  // 2 sqrt(2 / pi)
-  return gated(x, sigmoid(kTwiceRoot * (x + 0.044715 * x * x * x)));
+  return x * sigmoid(kTwiceRoot * (x + 0.044715 * x * x * x));
 }
 
 // x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
 double mish(double x) {
   const double e = std::exp(x), numerator = e * (e + 2);
-  return x > 40 ? x : gated(x, numerator / (numerator + 2));
+  return x > 40 ? x : x * (numerator / (numerator + 2));
 }
 
 double at_least(double x, double low) { return x < low ? low : x; }
@@ -55,52 +50,52 @@ HEXANE_BINARY(pow, false, 20000, std::pow(a, b))
 HEXANE_BINARY(prelu, false, 0, a < 0 ? a * b : a)
 #undef HEXANE_BINARY
 
-#define HEXANE_UNARY_OPS(OP)                                             \
-  OP(abs, 0, 0, std::abs(x))                                             \
-  OP(neg, 0, 0, -x)                                                      \
-  OP(ceil, 0, 0, std::ceil(x))                                           \
-  OP(floor, 0, 0, std::floor(x))                                         \
-  OP(round, 0, 0, std::nearbyint(x))                                     \
-  OP(sign, 0, 0, x > 0 ? 1.0 : x < 0 ? -1.0 : x)                         \
-  OP(sqrt, 1500, 0, std::sqrt(x))                                        \
-  OP(rsqrt, 3000, 0, 1 / std::sqrt(x))                                   \
-  OP(inverse, 500, 0, 1 / x)                                             \
-  OP(square, 0, 0, x* x)                                                 \
-  OP(exp, 5000, 0, std::exp(x))                                          \
-  OP(exp2, 5000, 0, std::exp2(x))                                        \
-  OP(log, 5000, 0, std::log(x))                                          \
-  OP(erf, 15000, 0, std::erf(x))                                         \
-  OP(sin, 10000, 0, std::sin(x))                                         \
-  OP(cos, 10000, 0, std::cos(x))                                         \
-  OP(tan, 15000, 0, std::tan(x))                                         \
-  OP(asin, 10000, 0, std::asin(x))                                       \
-  OP(acos, 10000, 0, std::acos(x))                                       \
-  OP(atan, 10000, 0, std::atan(x))                                       \
-  OP(sinh, 15000, 0, std::sinh(x))                                       \
-  OP(cosh, 15000, 0, std::cosh(x))                                       \
-  OP(tanh, 15000, 0, std::tanh(x))                                       \
-  OP(asinh, 20000, 0, std::asinh(x))                                     \
-  OP(acosh, 20000, 0, std::acosh(x))                                     \
-  OP(atanh, 20000, 0, std::atanh(x))                                     \
-  OP(sigmoid, 6000, 0, sigmoid(x))                                       \
-  OP(silu, 6000, 0, gated(x, sigmoid(x)))                                \
-  OP(gelu, 20000, 0, gated(x, 0.5 * std::erfc(-0.7071067811865476 * x))) \
-  OP(gelu_tanh, 8000, 0, gelu_tanh(x))                                   \
-  OP(mish, 8000, 0, mish(x))                                             \
-  OP(softplus, 15000, 0, softplus(x))                                    \
-  OP(softsign, 1000, 0, softsign(x))                                     \
-  OP(relu, 0, 0, at_least(x, 0))                                         \
-  OP(relu6, 0, 0, at_most(at_least(x, 0), 6))                            \
-  OP(hard_swish, 0, 0, x* at_most(at_least(x + 3, 0), 6) / 6)            \
-  OP(leaky_relu, 0, 1, x < 0 ? alpha * x : x)                            \
-  OP(elu, 10000, 1, x < 0 ? alpha * std::expm1(x) : x)                   \
-  OP(celu, 10000, 1, x < 0 ? alpha * std::expm1(x / alpha) : x)          \
-  OP(selu, 10000, 2, beta*(x < 0 ? alpha * std::expm1(x) : x))           \
-  OP(sigmoid_hard, 0, 2, at_most(at_least(alpha* x + beta, 0), 1))       \
-  OP(clip, 0, 2, at_most(at_least(x, alpha), beta))                      \
-  OP(scaled_tanh, 15000, 2, alpha* std::tanh(beta* x))                   \
-  OP(thresholded_relu, 0, 1, x > alpha ? x : 0)                          \
-  OP(threshold, 0, 1, at_least(x, alpha))                                \
+#define HEXANE_UNARY_OPS(OP)                                       \
+  OP(abs, 0, 0, std::abs(x))                                       \
+  OP(neg, 0, 0, -x)                                                \
+  OP(ceil, 0, 0, std::ceil(x))                                     \
+  OP(floor, 0, 0, std::floor(x))                                   \
+  OP(round, 0, 0, std::nearbyint(x))                               \
+  OP(sign, 0, 0, x > 0 ? 1.0 : x < 0 ? -1.0 : x)                   \
+  OP(sqrt, 1500, 0, std::sqrt(x))                                  \
+  OP(rsqrt, 3000, 0, 1 / std::sqrt(x))                             \
+  OP(inverse, 500, 0, 1 / x)                                       \
+  OP(square, 0, 0, x* x)                                           \
+  OP(exp, 5000, 0, std::exp(x))                                    \
+  OP(exp2, 5000, 0, std::exp2(x))                                  \
+  OP(log, 5000, 0, std::log(x))                                    \
+  OP(erf, 15000, 0, std::erf(x))                                   \
+  OP(sin, 10000, 0, std::sin(x))                                   \
+  OP(cos, 10000, 0, std::cos(x))                                   \
+  OP(tan, 15000, 0, std::tan(x))                                   \
+  OP(asin, 10000, 0, std::asin(x))                                 \
+  OP(acos, 10000, 0, std::acos(x))                                 \
+  OP(atan, 10000, 0, std::atan(x))                                 \
+  OP(sinh, 15000, 0, std::sinh(x))                                 \
+  OP(cosh, 15000, 0, std::cosh(x))                                 \
+  OP(tanh, 15000, 0, std::tanh(x))                                 \
+  OP(asinh, 20000, 0, std::asinh(x))                               \
+  OP(acosh, 20000, 0, std::acosh(x))                               \
+  OP(atanh, 20000, 0, std::atanh(x))                               \
+  OP(sigmoid, 6000, 0, sigmoid(x))                                 \
+  OP(silu, 6000, 0, x* sigmoid(x))                                 \
+  OP(gelu, 20000, 0, x * 0.5 * std::erfc(-0.7071067811865476 * x)) \
+  OP(gelu_tanh, 8000, 0, gelu_tanh(x))                             \
+  OP(mish, 8000, 0, mish(x))                                       \
+  OP(softplus, 15000, 0, softplus(x))                              \
+  OP(softsign, 1000, 0, x / (1 + std::abs(x)))                     \
+  OP(relu, 0, 0, at_least(x, 0))                                   \
+  OP(relu6, 0, 0, at_most(at_least(x, 0), 6))                      \
+  OP(hard_swish, 0, 0, x* at_most(at_least(x + 3, 0), 6) / 6)      \
+  OP(leaky_relu, 0, 1, x < 0 ? alpha * x : x)                      \
+  OP(elu, 10000, 1, x < 0 ? alpha * std::expm1(x) : x)             \
+  OP(celu, 10000, 1, x < 0 ? alpha * std::expm1(x / alpha) : x)    \
+  OP(selu, 10000, 2, beta*(x < 0 ? alpha * std::expm1(x) : x))     \
+  OP(sigmoid_hard, 0, 2, at_most(at_least(alpha* x + beta, 0), 1)) \
+  OP(clip, 0, 2, at_most(at_least(x, alpha), beta))                \
+  OP(scaled_tanh, 15000, 2, alpha* std::tanh(beta* x))             \
+  OP(thresholded_relu, 0, 1, x > alpha ? x : 0)                    \
+  OP(threshold, 0, 1, at_least(x, alpha))                          \
   OP(linear_activation, 0, 2, alpha* x + beta)
 
 #define HEXANE_FUNCTOR(op, picoseconds, num_attributes, expression)                                                   \

@@ -47,7 +47,7 @@
   OP(gelu_tanh, 530, 0, gelu_tanh(x))                                                                                  \
   OP(mish, 325, 0, mish(x))                                                                                            \
   OP(softplus, 985, 0, softplus(x))                                                                                    \
-  OP(softsign, 110, 0, softsign(x))                                                                                    \
+  OP(softsign, 110, 0, hn::Div(x, hn::Add(one, hn::Abs(x))))                                                           \
   OP(relu, 85, 0, at_least(x, zero))                                                                                   \
   OP(relu6, 85, 0, at_most(at_least(x, zero), set(6.0f)))                                                              \
   OP(hard_swish, 90, 0, hn::Mul(x, hn::Mul(at_most(at_least(hn::Add(x, set(3.0f)), zero), set(6.0f)), set(1 / 6.0f)))) \
@@ -69,11 +69,6 @@ namespace {
 // NaN passes through both.
 HWY_INLINE V at_least(V x, V low) { return hn::IfThenElse(hn::Lt(x, low), low, x); }
 HWY_INLINE V at_most(V x, V high) { return hn::IfThenElse(hn::Gt(x, high), high, x); }
-
-HWY_INLINE V softsign(V x) {
-  const V a = hn::Abs(x), result = hn::Div(x, hn::Add(set(1.0f), a));
-  return hn::IfThenElse(hn::Eq(a, set(kInfinity)), hn::CopySign(set(1.0f), x), result);
-}
 
 #define HEXANE_UNARY_FUNCTOR(op, picoseconds, num_attributes, expression)               \
   struct op##_op {                                                                      \

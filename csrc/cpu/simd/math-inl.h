@@ -269,6 +269,9 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
+// What a gate that has gone to 0 leaves of x: result, but NaN where x is infinite, as the product with 0 is.
+HWY_INLINE V gated(V x, V result) { return hn::MulAdd(x, hn::Zero(D()), result); }
+
 // ---- the normal distribution ----
 
 // e^(t^2 / 2) times the probability of more than t >= 0, from u = 1 / (1 + t 9/32)
@@ -301,7 +304,7 @@ HWY_INLINE V gelu(V x) {
   V k;
   const V p = exp_of_reduced(hn::Add(reduce_exp(hn::Mul(square, set(-0.5f)), k), lost));
   const V tail = scale(hn::Mul(hn::Mul(hn::CopySign(t, x), normal_tail_ratio(u)), p), k);
-  return hn::IfThenElse(hn::Lt(x, hn::Zero(D())), tail, hn::Sub(x, tail));
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(D())), gated(x, tail), hn::Sub(x, tail));
 }
 
 // ---- sigmoids ----
@@ -311,17 +314,18 @@ HWY_INLINE V sigmoid(V x) {
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), e, set(1.0f)), hn::Add(set(1.0f), e));
 }
 
-// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, x > -200.
+// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, and the gate is 0 below -200.
 HWY_INLINE V times_sigmoid(V x, V r, V k) {
   const V p = exp_of_reduced(r);
-  const V numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(D())), scale(hn::Mul(x, p), k), x);
+  const V low = gated(x, hn::Mul(hn::Max(set(-200.0f), x), p));
+  const V numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(D())), scale(low, k), x);
   return hn::Div(numerator, hn::Add(set(1.0f), scale(p, k)));
 }
 
 HWY_INLINE V silu(V x) {
   V k;
   const V r = reduce_exp(hn::Max(set(-150.0f), hn::Neg(hn::Abs(x))), k);
-  return times_sigmoid(hn::Max(set(-200.0f), x), r, k);
+  return times_sigmoid(x, r, k);
 }
 
 // x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with u in two floats: an error in it is one of its exponential.
@@ -340,7 +344,7 @@ HWY_INLINE V gelu_tanh(V x) {
   V k;
   const V sign = hn::And(u, set(-0.0f));
   const V r = hn::Sub(reduce_exp(hn::Neg(hn::Abs(u)), k), hn::Xor(u_low, sign));
-  return times_sigmoid(hn::Max(set(-200.0f), x), r, k);
+  return times_sigmoid(x, r, k);
 }
 
 HWY_INLINE V softplus(V x) {
@@ -353,7 +357,7 @@ HWY_INLINE V mish(V x) {
   V k;
   const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k)), e = scale(p, k), e2 = hn::Add(e, set(2.0f));
   const V numerator = scale(hn::Mul(hn::Max(set(-200.0f), x), hn::Mul(p, e2)), k);
-  return hn::IfThenElse(hn::Gt(x, set(20.0f)), x, hn::Div(numerator, hn::MulAdd(e, e2, set(2.0f))));
+  return hn::IfThenElse(hn::Gt(x, set(20.0f)), x, hn::Div(gated(x, numerator), hn::MulAdd(e, e2, set(2.0f))));
 }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

@@ -5,6 +5,7 @@ Fractions of extents are no floats: 3 * (1 / 3) may be below 1 in any of them, a
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from math import gcd, isfinite, lcm
 from typing import Any
 
@@ -24,6 +25,7 @@ ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
+@lru_cache(1024)
 def whole(scale: float | Fraction, offset: float | Fraction, unit: float | Fraction = 1) -> tuple[int, int, int]:
     """The same line in integers. Raises Error for numbers that are not finite and a unit that is not positive."""
     if not all(map(isfinite, (scale, offset, unit))) or unit <= 0:
