@@ -179,7 +179,7 @@ def make_node(
 
 def constant(array: Array, sources: tuple[str, ...] = ()) -> Value:
     """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge."""
-    data = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
     kind = _kind("const", _NO_ATTRS, (tensor_type(data.dtype, data.shape),))
@@ -190,7 +190,16 @@ def constant(array: Array, sources: tuple[str, ...] = ()) -> Value:
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
     """An input, param or state: a node that is only ever equal to itself."""
     uid = next(_uids)
+    data = None if data is None else truths(data)
     return Value(_intern(uid, _Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
+
+
+def truths(array: Array) -> Array:
+    """A bool of any byte but 0 is true: with 1 for those bytes. Other arrays as they are."""
+    if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
+        return array
+    found: Array = array.view(np.uint8) != 0
+    return found
 
 
 def _kind(op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...], bits: object = ()) -> _Kind:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value
+from hexane.graph import Array, Graph, Node, Value, truths
 from hexane.ops import evaluate
 
 
@@ -47,7 +47,7 @@ def _leaf(node: Node, feeds: Mapping[str, Array], states: Mapping[str, Array]) -
         array = np.asarray(feeds[name])
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
             raise Error(f"[run] input {name!r}: got {array.dtype}{list(array.shape)}, need {kind}")
-        return array
+        return truths(array)
     if node.op == "state" and name in states:
         return states[name]
     return node.data if node.data is not None else np.zeros(kind.shape, kind.dtype.numpy)

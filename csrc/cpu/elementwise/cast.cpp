@@ -38,10 +38,14 @@ float sticky_float(int64_t x) {
   return x < 0 ? -sticky_float(0 - static_cast<uint64_t>(x)) : sticky_float(static_cast<uint64_t>(x));
 }
 
+enum class Truth : uint8_t {};  // a bool: every byte but 0 is true
+
 // The value as a type that C++ can compute with: fp32, fp64 or an integer.
 template <class T>
 auto value(T x) {
-  if constexpr (std::is_same_v<T, fp16> || std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, Truth>)
+    return static_cast<uint8_t>(x != Truth{});
+  else if constexpr (std::is_same_v<T, fp16> || std::is_same_v<T, bf16>)
     return to_float(x);
   else
     return x;
@@ -116,43 +120,42 @@ template <class F>
 Row with_type(DType dtype, F f) {
   switch (dtype) {
     case DType::kBool:
-      return f(uint8_t{}, true);
+      return f(Truth{});
     case DType::kInt8:
-      return f(int8_t{}, false);
+      return f(int8_t{});
     case DType::kInt16:
-      return f(int16_t{}, false);
+      return f(int16_t{});
     case DType::kInt32:
-      return f(int32_t{}, false);
+      return f(int32_t{});
     case DType::kInt64:
-      return f(int64_t{}, false);
+      return f(int64_t{});
     case DType::kUint8:
-      return f(uint8_t{}, false);
+      return f(uint8_t{});
     case DType::kUint16:
-      return f(uint16_t{}, false);
+      return f(uint16_t{});
     case DType::kUint32:
-      return f(uint32_t{}, false);
+      return f(uint32_t{});
     case DType::kUint64:
-      return f(uint64_t{}, false);
+      return f(uint64_t{});
     case DType::kFp16:
-      return f(fp16{}, false);
+      return f(fp16{});
     case DType::kBf16:
-      return f(bf16{}, false);
+      return f(bf16{});
     case DType::kFp32:
-      return f(float{}, false);
+      return f(float{});
     case DType::kFp64:
-      return f(double{}, false);
+      return f(double{});
     default:
       return nullptr;
   }
 }
 
 Row find_row(DType from, DType to) {
-  return with_type(from, [to](auto source, bool) {
-    return with_type(to, [](auto target, bool truth) -> Row {
+  return with_type(from, [to](auto source) {
+    return with_type(to, [](auto target) -> Row {
       using From = decltype(source);
-      if constexpr (std::is_same_v<decltype(target), uint8_t>)
-        if (truth) return cast_row<From, bool>;
-      return cast_row<From, decltype(target)>;
+      using To = decltype(target);
+      return cast_row<From, std::conditional_t<std::is_same_v<To, Truth>, bool, To>>;
     });
   });
 }

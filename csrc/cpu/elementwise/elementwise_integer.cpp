@@ -1,5 +1,5 @@
 // What needs no vector code of its own: integer arithmetic, comparisons, logic and select. Integers wrap as in NumPy,
-// and a division by zero is 0.
+// and a division by zero is 0. Every byte of a bool but 0 is true.
 #include <algorithm>
 #include <type_traits>
 
@@ -98,6 +98,16 @@ HEXANE_COMPARISON(less, <)
 HEXANE_COMPARISON(less_equal, <=)
 #undef HEXANE_COMPARISON
 
+struct equal_truth_op {
+  static constexpr const char* kName = "equal";
+  static constexpr int kPicoseconds = 0;
+  static bool apply(uint8_t a, uint8_t b) { return (a != 0) == (b != 0); }
+};
+struct not_equal_truth_op {
+  static constexpr const char* kName = "not_equal";
+  static constexpr int kPicoseconds = 0;
+  static bool apply(uint8_t a, uint8_t b) { return (a != 0) != (b != 0); }
+};
 struct logical_and_op {
   static constexpr const char* kName = "logical_and";
   static constexpr int kPicoseconds = 0;
@@ -221,8 +231,8 @@ constexpr Kernel kTable[] = {
     HEXANE_COMPARISON(greater_equal),
     HEXANE_COMPARISON(less),
     HEXANE_COMPARISON(less_equal),
-    comparison<equal_op, uint8_t>("bool,bool->bool"),
-    comparison<not_equal_op, uint8_t>("bool,bool->bool"),
+    comparison<equal_truth_op, uint8_t>("bool,bool->bool"),
+    comparison<not_equal_truth_op, uint8_t>("bool,bool->bool"),
     comparison<logical_and_op, uint8_t>("bool,bool->bool"),
     comparison<logical_or_op, uint8_t>("bool,bool->bool"),
     comparison<logical_xor_op, uint8_t>("bool,bool->bool"),

@@ -35,7 +35,9 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed
     by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if need be as the
     product's bias, or choose between scores and a constant that hides them: -inf or, in fp32, at most -1e30. A softmax that is NaN may become 0, and so may whole
-    rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more.
+    rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. Two forms mean what
+    is written for finite numbers only: a number that hides is added, so it does not hide a score that is NaN or as large as
+    itself, and rows that become 0 are 0 whatever values they would have met.
     """
     counts = use_counts(graph)
     now: Replaced = {None: None}
