@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32, INT64
+from hexane.dtypes import FP64, INT32, INT64
 from hexane.errors import Error
 from hexane.ops.compose import cast, limited, part, wide
 from hexane.ops.interpolation import (
@@ -48,7 +48,8 @@ def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
 
 def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
     extents, points, kind = x.shape[2:], prod(grid.shape[1:-1]), wide(x, grid)
-    flat_grid = b.reshape(cast(b, grid, kind), shape=(x.shape[0], points, len(extents)))
+    places = FP64 if mode == "nearest" else kind  # fp32 would round once more before halves are looked for
+    flat_grid = b.reshape(cast(b, grid, places), shape=(x.shape[0], points, len(extents)))
     taps = []
     for axis, extent in enumerate(extents):
         at = len(extents) - 1 - axis
@@ -57,6 +58,7 @@ def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str,
             place = b.mul(b.mul(place, 0.5), extent - 1.0)
         else:
             place = b.mul(b.sub(b.mul(place, float(extent)), 1.0), 0.5)
+        place = cast(b, b.round(place), kind) if mode == "nearest" else place
         taps.append(_padded_taps(b, place, extent, mode, padding_mode, align_corners))
     y = interpolated(b, channels_behind(b, x, kind), taps, extents)
     y = b.reshape(b.transpose(y, perm=(0, 2, 1)), shape=(*x.shape[:2], *grid.shape[1:-1]))
@@ -65,8 +67,6 @@ def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str,
 
 def _padded_taps(b: Any, at: Any, extent: int, mode: str, padding: str, corners: bool) -> Taps:
     low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
-    if mode == "nearest":
-        at = b.round(at)
     if padding == "border":
         at = b.select(outside_of(b, at, low, high), clipped(b, at, extent), at)
     elif padding == "reflection":

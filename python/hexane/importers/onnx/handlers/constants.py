@@ -1,6 +1,7 @@
 """Ops whose result is known at import: constants, shapes, ranges, masks."""
 
-from math import prod
+from fractions import Fraction
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def arange(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
     exact: Any = int if start.dtype.kind in "iu" else float
     first, last, step = exact(start), exact(limit), exact(delta)
-    count = max(-int((first - last) // step), 0)
+    count = max(ceil((Fraction(last) - Fraction(first)) / Fraction(step)), 0)
     limited(count, start.dtype)
     return b.const(
         (first + step * np.arange(count, dtype=np.int64 if exact is int else np.float64)).astype(start.dtype)
