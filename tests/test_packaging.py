@@ -1,8 +1,11 @@
 """What `pip install` gives: a typed package, the command, and imports that stay quick."""
 
+import os
+import re
 import subprocess
 import sys
 from importlib import metadata, resources
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +60,16 @@ def test_help_loads_neither_onnx_nor_rich():
     loaded = loaded_by("from hexane.cli.main import app; app(['--help'], standalone_mode=False)")
     assert "typer" in loaded
     assert not {"onnx", "google", "rich", "PIL"} & loaded
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+def test_the_extension_brings_the_libraries_that_not_every_linux_has(distribution):
+    script = "import re, numpy, hexane._core as c; print(c.__file__, *set(re.findall('/.*', open('/proc/self/maps').read())))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    module, *mapped = map(Path, ran.stdout.split())
+    foreign = [path for path in mapped if "libhwy" in path.name and path.parent.resolve() != module.parent.resolve()]
+    assert not foreign
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", subprocess.check_output(["readelf", "-d", module], text=True))
+    everywhere = r"lib(stdc\+\+|m|gcc_s|c|pthread|asan|ubsan)\.so\.\d+|ld-linux.*"
+    missing = {name for name in needed if not re.fullmatch(everywhere, name)} - set(os.listdir(module.parent))
+    assert not missing
