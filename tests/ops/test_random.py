@@ -142,3 +142,29 @@ def test_an_onnx_model_repeats_its_seed(name: str) -> None:
 def test_an_onnx_model_without_a_seed_gets_one_when_it_is_compiled() -> None:
     x, y = (onnx_net("RandomNormal", shape=[10])() for _ in range(2))
     assert not np.array_equal(x, y)
+
+
+def body(nodes: list[onnx.NodeProto], inputs: list[str], outputs: list[str]) -> onnx.GraphProto:
+    infos = [[helper.make_empty_tensor_value_info(name) for name in names] for names in (inputs, outputs)]
+    return helper.make_graph(nodes, "body", *infos)
+
+
+@pytest.mark.parametrize("op", ["Loop", "Scan", "Loop in Loop"])
+def test_a_seeded_op_draws_anew_in_every_step(op: str) -> None:
+    draw = helper.make_node("RandomUniform", [], ["r"], shape=[50], seed=3.0)
+    if op == "Scan":
+        step = helper.make_node("Scan", ["x"], ["y"], body=body([draw], ["v"], ["r"]), num_scan_inputs=1)
+    else:
+        step = helper.make_node("Loop", ["four", ""], ["y"], body=body([draw], ["i", "go"], ["go", "r"]))
+        if "in" in op:
+            step = helper.make_node("Loop", ["four", ""], ["y"], body=body([step], ["j", "on"], ["on", "y"]))
+            step.attribute[0].g.node[0].output[0] = step.attribute[0].g.output[1].name = "inner"
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
+    four = onnx.numpy_helper.from_array(np.array(4), "four")
+    graph = helper.make_graph([step], "g", [x], [helper.make_empty_tensor_value_info("y")], [four])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=8)
+    first, again = hx.compile(proto), hx.compile(proto)
+    y = first(np.zeros(4, np.float32)).reshape(-1, 50)
+    assert len(np.unique(y, axis=0)) == len(y) == (16 if "in" in op else 4)
+    np.testing.assert_array_equal(again(np.zeros(4, np.float32)).reshape(-1, 50), y)
+    assert not np.isin(first(np.zeros(4, np.float32)), y).all()

@@ -68,6 +68,7 @@ class OnnxNode:
     inputs: tuple[Item | None, ...]
     attrs: Mapping[str, Any]
     outputs: tuple[str, ...]  # "" where one is not wanted
+    steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
     _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:

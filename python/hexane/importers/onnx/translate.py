@@ -38,6 +38,7 @@ class Translator:
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
         self._calls: list[str] = []
+        self._steps: tuple[int, ...] = ()
 
     def initializers(
         self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
@@ -132,7 +133,12 @@ class Translator:
         if not found.min_inputs <= len(inputs) <= found.max_inputs:
             raise Error(f"got {len(inputs)} inputs, need {found.min_inputs} to {found.max_inputs}")
         node = OnnxNode(
-            proto.op_type, found.version, tuple(inputs), attributes(proto, found, outer), tuple(proto.output)
+            proto.op_type,
+            found.version,
+            tuple(inputs),
+            attributes(proto, found, outer),
+            tuple(proto.output),
+            self._steps,
         )
         results: Sequence[Item | None]
         if proto.op_type == "If":
@@ -246,7 +252,7 @@ class Translator:
             own = {**constants, **dict(zip((i.name for i in graph.input), given, strict=True))}
             reported = len(self.problems)
             inner = ChainMap(dict(own), scope)
-            with self._inline("", 1 + len(graph.node)):
+            with self._inline("", 1 + len(graph.node), (step,)):
                 self.nodes(graph.node, inner, opsets, own, outer, f"{where}/{step}/")
             if len(self.problems) > reported:
                 return None
@@ -259,18 +265,21 @@ class Translator:
         return unroll(Builder(where), node, run)
 
     @contextmanager
-    def _inline(self, name: str, num_nodes: int) -> Iterator[None]:
+    def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:
         """Keeps inlining finite: no recursion, and no doubling at every level."""
         if name and name in self._calls:
             raise Error(f"function {name} calls itself, need functions without recursion")
         self._inlined += num_nodes
         if self._inlined > MAX_INLINED:
             raise Error(f"got more than {MAX_INLINED} nodes from functions and branches, need fewer")
+        around = self._steps
         self._calls.append(name)
+        self._steps += step
         try:
             yield
         finally:
             self._calls.pop()
+            self._steps = around
 
 
 def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:

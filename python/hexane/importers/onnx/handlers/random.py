@@ -13,13 +13,16 @@ from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
 
 def stream(b: Builder, n: OnnxNode) -> Value:
     """Without a seed the operating system gives one. Seeds are floats in ONNX; those that are no integers count by their
-    bits."""
+    bits. In a Loop or Scan each step has a seed of its own, derived from the node's: so it draws anew, as at run time."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:
         given = np.float32(n.attrs["seed"])
         whole = np.isfinite(given) and float(given).is_integer() and abs(given) < 2**63
         seed = int(given) if whole else int(given.view(np.int32))
+        if n.steps:
+            sequence = np.random.SeedSequence(seed % 2**64, spawn_key=n.steps)
+            seed = int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
     return unique("state", f"{', '.join(b.sources)}.stream", tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
 
 
