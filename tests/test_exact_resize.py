@@ -16,7 +16,7 @@ from onnx import helper
 import hexane as hx
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS
-from hexane.passes.expand import expand
+from hexane.passes.legalize.expand import expand
 from kernels import run
 from onnx_models import model
 

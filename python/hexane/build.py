@@ -22,7 +22,8 @@ from hexane.ops.valid_lengths import apply, length_of, with_lengths
 
 
 class Tensor:
-    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them.
+    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them. `& | ^ ~` are
+    logical for bools and work on the bits of integers, as `<< >>` do.
 
     Scalars take the tensor's dtype, arrays become constants; mixed dtypes raise Error.
     """
@@ -113,16 +114,37 @@ class Tensor:
         return _unary("abs", self)
 
     def __invert__(self) -> "Tensor":
-        return _unary("logical_not", self)
+        return _unary(f"{_logic(self)}_not", self)
 
     def __and__(self, other: Any) -> "Tensor":
-        return _binary("logical_and", self, other)
+        return _binary(f"{_logic(self)}_and", self, other)
+
+    def __rand__(self, other: Any) -> "Tensor":
+        return _binary(f"{_logic(self)}_and", other, self)
 
     def __or__(self, other: Any) -> "Tensor":
-        return _binary("logical_or", self, other)
+        return _binary(f"{_logic(self)}_or", self, other)
+
+    def __ror__(self, other: Any) -> "Tensor":
+        return _binary(f"{_logic(self)}_or", other, self)
 
     def __xor__(self, other: Any) -> "Tensor":
-        return _binary("logical_xor", self, other)
+        return _binary(f"{_logic(self)}_xor", self, other)
+
+    def __rxor__(self, other: Any) -> "Tensor":
+        return _binary(f"{_logic(self)}_xor", other, self)
+
+    def __lshift__(self, other: Any) -> "Tensor":
+        return _binary("shift_left", self, other)
+
+    def __rlshift__(self, other: Any) -> "Tensor":
+        return _binary("shift_left", other, self)
+
+    def __rshift__(self, other: Any) -> "Tensor":
+        return _binary("shift_right", self, other)
+
+    def __rrshift__(self, other: Any) -> "Tensor":
+        return _binary("shift_right", other, self)
 
     def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
         return _binary("equal", self, other)
@@ -293,6 +315,11 @@ def _lift(x: Any, like: DType | None = None) -> Value:
 def _binary(op: str, x: Any, y: Any) -> Tensor:
     like = x.dtype if isinstance(x, Tensor) else y.dtype
     return Tensor(apply(OPS[op], [_lift(x, like), _lift(y, like)], {}, call_site())[0])
+
+
+def _logic(x: Tensor) -> str:
+    """Which family `& | ^ ~` mean: of bits for integers, of truth for bools (and for floats, which it refuses)."""
+    return "bitwise" if x.dtype.kind in ("int", "uint") else "logical"
 
 
 def _unary(op: str, x: Tensor, **attrs: Any) -> Tensor:

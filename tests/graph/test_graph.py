@@ -211,6 +211,33 @@ def test_operators_are_numpys() -> None:
         assert got.dtype == want.dtype
 
 
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint8", "int64"])
+def test_operators_on_integers_work_on_their_bits(kind: str) -> None:
+    a, b = np.array([[1, 6, 100], [3, 0, 77]], kind), np.array([2, 3, 1], kind)
+    x, y = hx.input("x", a.shape, kind), hx.input("y", b.shape, kind)
+    pairs = [
+        (x & y, a & b), (x | y, a | b), (x ^ y, a ^ b), (~x, ~a), (x << y, a << b), (x >> y, a >> b), (x & 3, a & 3),
+        (3 & x, 3 & a), (8 | x, 8 | a), (5 ^ x, 5 ^ a), (1 << y, np.left_shift(1, b, dtype=kind)), (b & x, b & a),
+        (64 >> y, np.right_shift(64, b, dtype=kind)),
+    ]  # fmt: skip
+    for tensor, want in pairs:
+        graph = hx.graph(tensor)
+        got = hx.compile(graph, threads=1)({n: {"x": a, "y": b}[n] for n in graph.input_names()})
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
+
+
+def test_operators_of_truth_take_scalars_on_either_side_and_no_floats() -> None:
+    a = np.array([True, False])
+    x = hx.input("x", (2,), "bool")
+    net = hx.compile([True & x, True | x, True ^ x], threads=1)
+    for got, want in zip(net(a).values(), (a, a | True, ~a), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for act in (lambda v: v & v, lambda v: ~v, lambda v: v << 1):
+        with pytest.raises(hx.Error, match=r"got the dtype fp32|got fp32"):
+            act(hx.input("f", (2,)))
+
+
 def test_large_constants_merge_by_all_their_bytes() -> None:
     data = np.zeros(1 << 19, np.float32)
     others = [data.copy() for _ in range(3)]
