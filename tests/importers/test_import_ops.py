@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import hexane as hx
 from compare import assert_matches
+from hexane.errors import Error
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 from hexane.passes.legalize.expand import expand
 from hexane.reference import run_reference
@@ -350,6 +351,29 @@ CASES = [
       oracle=by_onnx),
 ]  # fmt: skip
 
+# Attributes and inputs that change nothing where they stand.
+POOLED = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
+LEARNED = {"activations": ["Sigmoid", "Tanh"], "activation_alpha": [0.7, 0.1], "activation_beta": [0.3, 0.1]}
+HARMLESS = [
+    *(C("ConvTranspose", [image(6), rand(3, 2, 3, 3)], {"strides": [2, 2], "output_shape": [12, 11], "pads": pads})
+      for pads in ([5, 5, 5, 5], [0, 1, 0, 1])),
+    *(C(op, [rand(2, 3, 6, 8)], {**POOLED, **attrs}, opset=22)
+      for op in ("MaxPool", "AveragePool")
+      for attrs in ({}, {"auto_pad": "VALID"}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER", "strides": [1, 2]})),
+    C("MaxPool", [image()], {**POOLED, "kernel_shape": [1, 1], "dilations": [3, 2], "auto_pad": "SAME_UPPER"}, opset=12),
+    C("MaxPool", [rand(1, 2, 9)], {"kernel_shape": [3], "storage_order": 1}, opset=12, num_outputs=2),
+    C("LpPool", [rand(2, 3, 6, 8)], POOLED, opset=18),
+    *(C("Resize", [image(), None, None, ints(2, 3, 7, 8)], {"mode": mode, "antialias": 1, **attrs}, opset=18, constant=(3,))
+      for mode, attrs in (("linear", {}), ("cubic", {"exclude_outside": 1, "cubic_coeff_a": -0.5}))),
+    *(C(op, [rand(2, 3, 4, low=0.5), axes], {"noop_with_empty_axes": 1, "keepdims": keep}, opset=18, constant=(1,))
+      for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum")
+      for axes, keep in ((ints(1), 1), (ints(0, -1), 0))),
+    *(C("QuantizeLinear", [rand(3, 4), np.float32(0.02), zero], {"saturate": 0}, opset=21)
+      for zero in (np.int8(3), np.uint8(100), np.int16(-7), np.uint16(1000))),
+    C("GRU", [rand(5, 2, 3), rand(1, 12, 3), rand(1, 12, 4)], {"hidden_size": 4, **LEARNED}, opset=14, num_outputs=2),
+    C("Range", [np.int64(2), np.int64(9), np.int64(3)], {"stash_type": 10}, opset=27, constant=(0, 1, 2), oracle=by_onnx),
+]  # fmt: skip
+
 
 def one_node(case: Case) -> tuple[onnx.ModelProto, dict[str, Any]]:
     names = ["" if a is None else f"i{k}" for k, a in enumerate(case.inputs)]
@@ -358,6 +382,34 @@ def one_node(case: Case) -> tuple[onnx.ModelProto, dict[str, Any]]:
     arrays = {n: np.asarray(a) for n, a in zip(names, case.inputs, strict=True) if n}
     constants = {names[k]: arrays.pop(names[k]) for k in case.constant}
     return model([node], arrays, outputs, constants, case.opset), arrays
+
+
+@pytest.mark.parametrize("case", HARMLESS, ids=str)
+def test_an_attribute_is_only_refused_where_it_changes_the_result(case):
+    test_an_op_means_what_onnx_says(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (C("MaxPool", [image()], {**POOLED, "auto_pad": "VALID"}, opset=12), "ceil_mode with auto_pad VALID"),
+        (C("MaxPool", [image()], {**POOLED, "dilations": [2, 1], "auto_pad": "SAME_UPPER"}, opset=12), "need pads"),
+        (C("LpPool", [image()], POOLED, opset=18), "makes a window more"),
+        (
+            C("Resize", [image(), None, None, ints(1, 3, 4, 4)], {"antialias": 1}, opset=18, constant=(3,)),
+            "'antialias'",
+        ),
+        (
+            C("ConvTranspose", [image(), rand(3, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "pads": [1, 1, 1, 1]}),
+            "one or the",
+        ),
+        (C("ReduceL1", [rand(2, 3)], {"noop_with_empty_axes": 1}, opset=18), "differs between opsets"),
+    ],
+    ids=str,
+)
+def test_an_attribute_that_would_change_the_result_is_refused(case, message):
+    with pytest.raises(Error, match=message):
+        import_onnx(one_node(case)[0])
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

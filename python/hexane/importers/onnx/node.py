@@ -52,6 +52,7 @@ IRRELEVANT: Mapping[str, tuple[str, ...]] = {
     "RMSNormalization": ("attribute 'stash_type'",),
     "MaxPool": ("attribute 'storage_order'",),
     "Pad": ("attribute 'value'", "input 2"),
+    "QuantizeLinear": ("attribute 'saturate'",),
     "Resize": (
         "input 1", "input 2", "attribute 'cubic_coeff_a'", "attribute 'exclude_outside'",
         "attribute 'extrapolation_value'", "attribute 'keep_aspect_ratio_policy'", "attribute 'nearest_mode'",

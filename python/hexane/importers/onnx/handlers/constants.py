@@ -62,6 +62,8 @@ def arange(b: Builder, n: OnnxNode) -> Result:
     if delta == 0 or not all(np.isfinite(v.astype(np.float64)) for v in (start, limit, delta)):
         raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
     exact: Any = int if start.dtype.kind in "iu" else float
+    if exact is int:
+        n.attrs.get("stash_type")  # read, so that it is known; integers are added exactly
     first, last, step = exact(start), exact(limit), exact(delta)
     count = max(ceil((Fraction(last) - Fraction(first)) / Fraction(step)), 0)
     limited(count, start.dtype)

@@ -13,10 +13,11 @@ _DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(
 
 
 def _check_parameters(n: OnnxNode) -> None:
-    """Of HardSigmoid only, which Keras calls its recurrent activation, and none but the usual ones."""
+    """Of HardSigmoid, which Keras calls its recurrent activation, the usual ones only; the other functions have none."""
+    hard = any(function.lower() == "hardsigmoid" for function in n.attrs.get("activations") or ())
     for name, usual in _DEFAULTS.items():
         given = n.attrs.get(name) or ()
-        if any(np.float32(v) != usual for v in given):
+        if hard and any(np.float32(v) != usual for v in given):
             raise Error(f"{name}: got {given}, need none (or those of HardSigmoid, {usual})")
 
 

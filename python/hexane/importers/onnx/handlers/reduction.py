@@ -29,7 +29,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     """Axes are an attribute before opset 18 (ReduceSum: 13); none at all mean all, unless noop_with_empty_axes."""
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
-    if not axes and n.attrs.get("noop_with_empty_axes", 0):
+    if n.attrs.get("noop_with_empty_axes", 0) and not axes:
         n.attrs.get("keepdims")  # read, so that it is known; there is no axis to keep
         if n.op not in _KEPT_BY_NO_AXES:
             raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")

@@ -62,6 +62,7 @@ def resize(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"nearest_mode: got {rounding!r}, need one of {', '.join(ROUNDINGS)}")
     axes = _axes(n, x)
     if not axes:
+        n.attrs.get("antialias")  # read, so that it is known; nothing shrinks
         return x
     if mode == "nearest":
         out = _nearest(b, x, axes, rounding, simple=n.version < 11)

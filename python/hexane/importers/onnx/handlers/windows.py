@@ -24,14 +24,17 @@ def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
 
 
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:
-    """output_shape and auto_pad decide the pads; the extra one goes to the end for SAME_UPPER, else to the begin."""
+    """output_shape and auto_pad decide the pads, whatever the attribute says; the extra one goes to the end for SAME_UPPER,
+    else to the begin."""
     x, weight, bias = n.value(0), n.value(1), n.optional(2)
     num = _spatial(x)
     kernel = _kernel(n, weight, num)
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
     extra = tuple(n.attrs.get("output_padding") or (0,) * num)
-    wanted = n.attrs.get("output_shape")
+    wanted, given = n.attrs.get("output_shape"), n.attrs.get("pads")
     auto = n.attrs["auto_pad"]
+    if wanted is None and auto != "NOTSET" and any(given or ()):
+        raise Error(f"got pads {given} with auto_pad {auto}, need one or the other")
     if wanted is not None and len(wanted) == num + 2:
         wanted = wanted[2:]
     if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
@@ -62,9 +65,9 @@ def max_pool(b: Builder, n: OnnxNode) -> Result:
     if not n.wants(1):
         return [b.max_pool(x, **options)]
     order = n.attrs["storage_order"]
-    if x.dtype.kind != "float" or (order and len(x.shape) != 4):
+    if x.dtype.kind != "float" or (order and len(x.shape) > 4):
         raise Error(f"got the output Indices for {x.type} with storage_order {order}, need floats, of two axes for 1")
-    return list(b.max_pool_with_indices(x, column_major=bool(order), **options))
+    return list(b.max_pool_with_indices(x, column_major=bool(order) and len(x.shape) == 4, **options))
 
 
 def average_pool(b: Builder, n: OnnxNode) -> Result:
@@ -74,7 +77,7 @@ def average_pool(b: Builder, n: OnnxNode) -> Result:
 def lp_pool(b: Builder, n: OnnxNode) -> Result:
     options = _pool(n, n.value(0))
     if options.pop("ceil_mode"):
-        raise Error("ceil_mode: got 1, need 0")
+        raise Error("ceil_mode: got 1 where it makes a window more, need 0")
     if n.attrs["auto_pad"].startswith("SAME") and any(map(gt, options["strides"], options["kernel_sizes"])):
         raise Error(f"got auto_pad {n.attrs['auto_pad']} with strides beyond the kernel, need pads")
     return b.lp_pool(n.value(0), p=n.attrs["p"], **options)
@@ -125,17 +128,20 @@ def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
     ceil = bool(n.attrs.get("ceil_mode", 0))
     auto = n.attrs["auto_pad"]
-    if auto.startswith("SAME") and max(dilations) > 1:  # onnxruntime pads as if there were none
+    reach = [(k - 1) * r + 1 for k, r in zip(kernel, dilations, strict=True)]
+    if auto.startswith("SAME") and any(map(gt, reach, kernel)):  # onnxruntime pads as if there were none
         raise Error(f"got dilations {dilations} with auto_pad {auto}, need pads")
+    pad = _pads(n, x.shape[2:], kernel, strides, dilations)
+    padded = [d + sum(pad[2 * i : 2 * i + 2]) for i, d in enumerate(x.shape[2:])]
+    # Windows that end with the image, and SAME, which says how many there are, leave nothing to round up.
+    ceil = (
+        ceil
+        and not auto.startswith("SAME")
+        and any((d - k) % s for d, k, s in zip(padded, reach, strides, strict=True))
+    )
     if ceil and auto != "NOTSET":
         raise Error(f"got ceil_mode with auto_pad {auto}, need one or the other")
-    return {
-        "kernel_sizes": kernel,
-        "strides": strides,
-        "dilations": dilations,
-        "pad": _pads(n, x.shape[2:], kernel, strides, dilations),
-        "ceil_mode": ceil,
-    }
+    return {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": pad, "ceil_mode": ceil}
 
 
 def _pads(
