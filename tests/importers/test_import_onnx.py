@@ -90,6 +90,50 @@ def test_an_initializer_that_is_also_an_input_is_a_constant():
     assert import_onnx(proto).input_names() == ["x"]
 
 
+@pytest.mark.parametrize("ir_version", [3, 8])
+@pytest.mark.parametrize("free_dim", [False, True])
+def test_an_input_with_an_initializer_may_be_given_by_name(ir_version: int, free_dim: bool) -> None:
+    x, default, other = rand(3), rand(3), np.float32([5, 6, 7])
+    inputs = {"c": rand(3), "x": free("x", "n") if free_dim else x}
+    proto = model([node("Add", "x c", "y")], inputs, ["y"], {"c": default})
+    proto.ir_version = ir_version
+    net = hx.compile(proto, threads=1)
+    assert [p.name for p in net.inputs] == ["x"]
+    assert [p.name for p in net.optional_inputs] == ["c"]
+    assert not getattr(net, "value_inputs", ())
+    for given, want in (((x,), x + default), (({"x": x, "c": other},), x + other)):
+        np.testing.assert_array_equal(net(*given), want)
+    np.testing.assert_array_equal(net(x, c=other), x + other)
+    np.testing.assert_array_equal(net(x=x, c=-other), x - other)
+    bound = net.bind(x=x, c=other)
+    bound()
+    np.testing.assert_array_equal(bound.outputs["y"], x + other)
+    with pytest.raises(Error, match="input 'c'"):
+        net(x, c=np.float32([1, 2]))
+    with pytest.raises(Error, match="got the inputs x, d, need x"):
+        net(x, d=other)
+
+
+def test_an_input_with_an_initializer_is_another_constant_where_its_value_is_given() -> None:
+    proto = model([node("Add", "x c", "y")], {"x": rand(3), "c": rand(3)}, ["y"], {"c": rand(3)})
+    net = hx.compile(proto, input_values={"c": np.float32([1, 2, 3])})
+    np.testing.assert_array_equal(net(rand(3)), rand(3) + np.float32([1, 2, 3]))
+    assert not net.optional_inputs
+    assert import_onnx(proto, shapes={"c": (3,)}).input_names() == ["x", "c"]
+    with pytest.raises(Error, match="got a value of int64, need fp32"):
+        import_onnx(proto, values={"c": ints(1, 2, 3)})
+
+
+def test_an_input_with_an_initializer_that_decides_shapes_is_given_by_its_value() -> None:
+    proto = model([node("Reshape", "x s", "y")], {"x": rand(2, 3), "s": ints(3, 2)}, ["y"], {"s": ints(3, 2)})
+    net = hx.compile(proto)
+    assert [net(rand(2, 3), **given).shape for given in ({}, {"s": ints(-1, 1)}, {"s": ints(6, 1)})] == [
+        (3, 2),
+        (6, 1),
+        (6, 1),
+    ]
+
+
 def test_an_output_may_be_an_input_or_a_constant():
     found = run(import_onnx(model([], {"x": rand(2)}, ["x", "c"], {"c": np.arange(3.0)})), rand(2))
     np.testing.assert_array_equal(found["x"], rand(2))

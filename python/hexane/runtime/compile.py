@@ -35,7 +35,8 @@ def compile(
     dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
     unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
-    the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
+    the result compiles itself for each call's. An input with an initializer may be left out; a call that gives it by name
+    compiles the model once more, with that input. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
     result then says, without the transposes at the end.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
@@ -65,23 +66,30 @@ def _compile_onnx(
     model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
 ) -> Model | OpenModel:
     # Loaded where it is used: onnx takes longer to import than all of hexane, and a plan needs none of it.
-    from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
+    from hexane.importers.onnx import SpecialisationNeeded, import_described, import_onnx, signature
 
     fixed = {k: np.asarray(v) for k, v in values.items()}
+    made = None
     try:
-        return options.build(import_onnx(model, shapes=shapes, values=fixed))
+        imported, known = import_described(model, shapes, fixed)
+        made = options.build(imported)
+        if all(p.name in fixed or p.name in shapes for p in known.optional):
+            return made
     except SpecialisationNeeded:
         known = signature(model)
+    takes = [p for p in (*known.inputs, *known.optional) if p.name not in fixed]
+    optional = {p.name for p in known.optional} - shapes.keys()
 
     def specialise(call_shapes: Shapes, call_values: Values) -> Model:
-        free = {p.name: call_shapes[p.name] for p in known.inputs if p.free and p.name in call_shapes}
+        free = {p.name: call_shapes[p.name] for p in takes
+                if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
         return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}))
 
-    ports = tuple(
-        PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in known.inputs if p.name not in fixed
-    )
-    decides = frozenset(p.name for p in known.inputs if p.decides and p.name not in fixed)
-    return OpenModel(ports, known.outputs, decides, specialise)
+    ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
+    required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
+    decides = frozenset(p.name for p in takes if p.decides)
+    variants = OpenModel(required, known.outputs, decides, specialise, others)
+    return variants if made is None else made.with_optional(variants)
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Program
+
+if TYPE_CHECKING:
+    from hexane.runtime.open_model import OpenModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,17 @@ class Model:
         )
         self._output_names = [p.name for p in self.outputs]
         self._params = {name: dtype(kept) for name, kept in core.param_dtypes.items()}
+        self._open: OpenModel | None = None
+
+    @property
+    def optional_inputs(self) -> tuple[PortType, ...]:
+        """Inputs that have a default in the model, where a call may give others by name."""
+        return self._open.optional_inputs if self._open is not None else ()
+
+    def with_optional(self, variants: OpenModel) -> Model:
+        """This model; calls that give an optional input go to `variants`, which compiles them."""
+        self._open = variants
+        return self
 
     @property
     def device(self) -> str:
@@ -97,6 +111,8 @@ class Model:
         or a dict by name where there are several outputs. Raises Error naming the input, what it got and needs.
         An output whose extent depends on the data has just that extent.
         """
+        if self._open is not None and self._overrides(args, kwargs):
+            return self._open(*args, **kwargs)
         outputs = self._core.run(arguments(self.inputs, args, kwargs))
         if self._trims:
             outputs = self._trimmed(outputs)
@@ -111,7 +127,14 @@ class Model:
         `length` ("y.length"), and what lies behind that means nothing. Raises Error for a buffer that does not fit its port, a
         read-only output, or an output that overlaps another buffer.
         """
+        if self._open is not None and self._overrides((), buffers):
+            return self._open.bind(**buffers)
         return self._core.bind(buffers)
+
+    def _overrides(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call gives an optional input."""
+        given = args[0] if len(args) == 1 and isinstance(args[0], Mapping) else kwargs
+        return any(port.name in given for port in self.optional_inputs) if given else False
 
     def _trimmed(self, outputs: Sequence[Array]) -> list[Array]:
         """The outputs that are shown, each with the extent that its length says."""
@@ -182,7 +205,10 @@ def _halves(name: str, array: Array) -> Array:
 
 
 def arguments(
-    inputs: Sequence[PortType], args: Sequence[Any], kwargs: Mapping[str, Any]
+    inputs: Sequence[PortType],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    optional: Sequence[PortType] = (),
 ) -> Mapping[str, Any] | Sequence[Any]:
     """What a call was given, in port order or by name. Raises Error for a wrong number or unknown names."""
     names = [p.name for p in inputs]
@@ -195,7 +221,7 @@ def arguments(
         if twice := given.keys() & kwargs.keys():
             raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
         given.update(kwargs)
-    if given.keys() != set(names) or len(args) > len(names):
+    if given.keys() - {p.name for p in optional} != set(names) or len(args) > len(names):
         got = ", ".join(map(str, given)) if len(args) <= len(names) else f"{len(args)} arrays"
         raise Error(f"[call] got the inputs {got or 'none'}, need {', '.join(names) or 'none'}")
     return given

@@ -17,7 +17,8 @@ Values = Mapping[str, Array]
 
 class OpenModel:
     """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
-    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one."""
+    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a default in
+    the model, and are given by name."""
 
     def __init__(
         self,
@@ -25,31 +26,34 @@ class OpenModel:
         outputs: tuple[str, ...],
         values: frozenset[str],
         specialise: Callable[[Shapes, Values], Model],
+        optional: tuple[PortType, ...] = (),
     ) -> None:
         self.inputs = inputs
+        self.optional_inputs = optional
         self.output_names = outputs
-        self.value_inputs = values
+        self.value_inputs = values & {p.name for p in inputs}
+        self._values = values
         self._specialise = specialise
         self._models: dict[object, Model] = {}
         self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
-        arrays = self._arrays(arguments(self.inputs, args, kwargs))
+        arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         model = self.specialised(arrays)
         return model({p.name: arrays[p.name] for p in model.inputs})
 
     def bind(self, **buffers: Any) -> _core.Bound:
         """As Model's; the values of specialisation inputs are read now, and not again."""
-        names = {p.name for p in self.inputs}
+        names = {p.name for p in (*self.inputs, *self.optional_inputs)}
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
         fixed = {p.name for p in model.inputs}
         return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
 
     def specialised(self, arrays: Mapping[str, Array]) -> Model:
         """The model for these inputs."""
-        shapes = {p.name: arrays[p.name].shape for p in self.inputs}
-        values = {name: arrays[name] for name in self.value_inputs}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        values = {name: arrays[name] for name in self._values if name in arrays}
         key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
         with self._lock:  # calls of several threads wait for one compilation
             if key not in self._models:
@@ -65,7 +69,7 @@ class OpenModel:
         names = [p.name for p in self.inputs]
         if not isinstance(given, Mapping):
             given = dict(zip(names, given, strict=False))
-        if given.keys() != set(names):
+        if given.keys() - {p.name for p in self.optional_inputs} != set(names):
             raise Error(f"[call] got the inputs {', '.join(map(str, given)) or 'none'}, need {', '.join(names)}")
         return {k: v if isinstance(v, np.ndarray) else np.asarray(v) for k, v in given.items()}
 

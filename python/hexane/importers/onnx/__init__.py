@@ -34,12 +34,22 @@ def import_onnx(
     """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
     `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become constants.
+    An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input of the graph.
     Shapes follow from the inputs alone: what the file says of inner tensors and outputs is not read.
     Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
     Hexane does not have.
     """
+    return import_described(model, shapes or {}, values or {})[0]
+
+
+def import_described(
+    model: ModelSource, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> tuple[Graph, Signature]:
+    """As import_onnx, with the model's signature: the file is read once."""
     with _bounded():
-        return _import(read_model(model), shapes or {}, values or {})
+        file = read_model(model)
+        described = read_signature(file)
+        return _import(file, described, shapes, values), described
 
 
 @contextmanager
@@ -53,9 +63,10 @@ def _bounded() -> Iterator[None]:
         raise Error("[import] got a model that needs more memory than there is, need a smaller one") from None
 
 
-def _import(file: ModelFile, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
+def _import(
+    file: ModelFile, described: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> Graph:
     proto = file.proto
-    described = read_signature(file)
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
     translator = Translator(proto, file.folder)

@@ -41,8 +41,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
+    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them."""
+
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
+    optional: tuple[Input, ...] = ()
 
     @property
     def specialisation(self) -> tuple[Input, ...]:
@@ -59,20 +62,17 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def read_signature(model: ModelFile) -> Signature:
-    """Inputs that have an initializer are constants with a name, and no part of it."""
     opsets_of(model.proto)
     graph = model.proto.graph
     names = {info.name for info in graph.input}
     defaults = {tensor.name for tensor, _ in model.initializers() if tensor.name in names}
-    walk = model.nodes, model.proto.functions, names - defaults
+    walk = model.nodes, model.proto.functions, names
     deciding = deciding_inputs(*walk)
     of_floats: set[str] | None = None
     inputs: dict[str, Input] = {}
     for info in graph.input:
         if not check_text(info.name) or info.name in inputs:
             raise Error(f"[import] got the input name {info.name!r}, need names that are distinct and not empty")
-        if info.name in defaults:
-            continue
         if info.type.WhichOneof("value") != "tensor_type":
             raise Error(f"[import] input {info.name!r}: got no tensor, need one")
         tensor = info.type.tensor_type
@@ -87,7 +87,8 @@ def read_signature(model: ModelFile) -> Signature:
             of_floats = deciding_inputs(*walk, conditions=False) if of_floats is None else of_floats
             decides = info.name in of_floats
         inputs[info.name] = Input(info.name, kind, dims, decides)
-    return Signature(tuple(inputs.values()), tuple(check_text(output.name) for output in graph.output))
+    required, optional = (tuple(i for i in inputs.values() if (i.name in defaults) is has) for has in (False, True))
+    return Signature(required, tuple(check_text(output.name) for output in graph.output), optional)
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
@@ -99,11 +100,12 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 def resolve(
     signature: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> dict[str, TensorType]:
-    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere.
+    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere. Optional inputs
+    are among them where shapes or values name them.
 
     Raises SpecialisationNeeded naming all inputs that are not known well enough, Error for contradictions.
     """
-    known = {i.name: i for i in signature.inputs}
+    known = {i.name: i for i in (*signature.inputs, *signature.optional)}
     for name in (*shapes, *values):
         if name not in known:
             raise Error(f"[import] got the input {name!r}, need one of {', '.join(known) or 'none'}")
@@ -113,7 +115,7 @@ def resolve(
     for name, shape in given.items():
         _agree(known[name], shape, named)
     types, missing, deciding = {}, [], []
-    for entry in signature.inputs:
+    for entry in (*signature.inputs, *(i for i in signature.optional if i.name in given)):
         dims = given.get(entry.name, entry.dims)
         filled = dims and tuple(named.get(d, d) if isinstance(d, str) else d for d in dims)
         if filled is None or any(not isinstance(d, int) for d in filled):
