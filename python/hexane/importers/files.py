@@ -1,4 +1,4 @@
-"""Files that an untrusted file names: they are opened only inside its own folder."""
+"""Model files, and the files that those name: untrusted, so they are opened only inside their own folder."""
 
 import os
 import stat
@@ -7,10 +7,25 @@ from pathlib import Path, PurePosixPath
 from hexane.errors import Error
 
 
+def open_regular(path: Path, where: str, what: str) -> int:
+    """A descriptor of the file a user named, which may be a link, but no pipe or device. Raises Error, opened by `where`."""
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Error(f"{where}: {reason}, need a readable {what}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Error(f"{where}: got no regular file, need a readable {what}")
+    return descriptor
+
+
 def open_inside(folder: Path, location: str, where: str) -> int:
     """A descriptor of a file below the folder, reached through plain directories: no `..`, no links of either kind.
 
     Each component is opened relative to the one before, so that nothing can be exchanged between check and use.
+    In a Hugging Face cache the last one may be a link to a blob of the same repository (see `_blob`).
     `where` opens the message of an Error.
     """
     parts = PurePosixPath(location).parts
@@ -18,13 +33,14 @@ def open_inside(folder: Path, location: str, where: str) -> int:
         raise Error(f"{where}: got the location {location!r}, need a file inside the model's folder")
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for i, part in enumerate(parts):
-            last = i == len(parts) - 1
-            # O_NONBLOCK: opening a pipe must not wait for its writer.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
-            inner = os.open(part, flags, dir_fd=opened)
-            os.close(opened)
-            opened = inner
+        for part in parts[:-1]:
+            opened = _into(opened, part, os.O_DIRECTORY)
+        last = parts[-1]
+        if (blob := _blob(folder.joinpath(*parts), opened)) is not None:
+            for part in (*[os.pardir] * blob.parts.count(os.pardir), "blobs"):
+                opened = _into(opened, part, os.O_DIRECTORY)
+            last = blob.name
+        opened = _into(opened, last, os.O_NONBLOCK)
         status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise Error(f"{where}: {location!r} is a link or no regular file, need a file of its own")
@@ -36,3 +52,31 @@ def open_inside(folder: Path, location: str, where: str) -> int:
         os.close(opened)
         raise
     return opened
+
+
+def _into(opened: int, part: str, flag: int) -> int:
+    """A descriptor of the part, no link, of the opened directory, which is closed. Raises OSError, the directory still open."""
+    inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flag, dir_fd=opened)
+    os.close(opened)
+    return inner
+
+
+def _blob(path: Path, opened: int) -> PurePosixPath | None:
+    """Where a link in a Hugging Face cache leads, which keeps a model's files under their hashes; None for anything else.
+
+        models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
+
+    The link has to say exactly that: one `..` for each folder up to the repository's, `blobs`, and a plain name. `opened` is
+    the directory that holds it.
+    """
+    try:
+        target = os.readlink(path.name, dir_fd=opened)
+    except OSError:
+        return None
+    above = Path(os.path.realpath(path.parent)).parts
+    roots = [i for i, part in enumerate(above[:-1]) if part.startswith("models--") and above[i + 1] == "snapshots"]
+    if not roots or len(above) < roots[-1] + 3:
+        return None
+    name = target.rpartition("/")[2]
+    up = "../" * (len(above) - roots[-1] - 1)
+    return PurePosixPath(target) if name not in ("", ".", "..") and target == f"{up}blobs/{name}" else None

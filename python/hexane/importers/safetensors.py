@@ -5,7 +5,6 @@ The safetensors package checks the header; the tensors are views of the mapped f
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
-from hexane.importers.files import open_inside
+from hexane.importers.files import open_inside, open_regular
 
 # What safetensors calls the dtypes of ours that it has.
 _NAMES = {
@@ -38,7 +37,7 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
 
     The arrays are read-only views of the mapped files: nothing is read before it is used, and nothing copied. bf16 and fp8
     come in the dtypes of ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the
-    folder, never links. Raises Error for what is missing, damaged, or there twice.
+    folder, no links but those of a Hugging Face cache to its blobs. Raises Error for what is missing, damaged, or there twice.
     """
     path = Path(path)
     if path.is_dir():
@@ -109,16 +108,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _open(path: Path) -> int:
-    """A descriptor of the file the user named, which may be a link."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise Error(f"[load_weights] {path}: {reason}, need a readable safetensors file") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Error(f"[load_weights] {path}: got no regular file, need a safetensors file")
-    return descriptor
+    return open_regular(path, f"[load_weights] {path}", "safetensors file")
 
 
 def _open_shard(folder: Path, name: str) -> int:

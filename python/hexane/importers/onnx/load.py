@@ -15,7 +15,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
-from hexane.importers.files import open_inside
+from hexane.importers.files import open_inside, open_regular
 from hexane.importers.onnx.split import Tensor, split
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own bound
@@ -42,10 +42,7 @@ def read_model(source: ModelSource) -> ModelFile:
     else:
         path = Path(source)
         folder, where = path.parent, str(path)
-        try:
-            data = _read(path)
-        except OSError as error:
-            raise Error(f"[import] {where}: {error.strerror}, need a readable ONNX file") from None
+        data = _read(path)
     model = onnx.ModelProto()
     parts = split(data)
     try:
@@ -65,11 +62,11 @@ def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
 
 def _read(path: Path) -> memoryview:
     """The bytes of a file, in memory that NumPy asks large pages for: twice as fast as bytes of that size."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path, f"[import] {path}", "ONNX file"), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         buffer = np.empty(size if size <= MAX_MODEL_BYTES else 0, np.uint8)
         read = file.readinto(buffer.data) if buffer.size else 0
-        # What has grown meanwhile, or has no size, like a pipe.
+        # What has grown meanwhile, or has no size, like the files of /proc.
         rest = file.read(MAX_MODEL_BYTES + 1 - read) if size <= MAX_MODEL_BYTES else b""
     if max(size, read + len(rest)) > MAX_MODEL_BYTES:
         raise Error(f"[import] {path}: got more than {MAX_MODEL_BYTES} bytes, need large weights as external data")
