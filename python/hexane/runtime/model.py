@@ -67,8 +67,7 @@ class Model:
                 ports[p["length"] - 1]["name"] if p["length"] else "",
                 p["axis"],
             )
-            for i, p in enumerate(ports)
-            if i in self._shown
+            for p in (ports[i] for i in self._shown)
         )
         self._output_names = [p.name for p in self.outputs]
         self._params = {name: dtype(kept) for name, kept in core.param_dtypes.items()}

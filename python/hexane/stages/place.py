@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
-from hexane.graph import Graph, Node, TensorType, Value
+from hexane.graph import Graph, Node, Port, TensorType, Value
 from hexane.ops import LEAVES, OPS
 from hexane.program import Buffer, Decision, PortView, Program, Step, View, dense_strides
 from hexane.stages.schedule import schedule
@@ -43,14 +43,17 @@ class _Placer:
     def run(self) -> Program:
         self._claim_ports()
         self._embed_concats()
+        copied: dict[Node, list[Port]] = {}
+        for port in self.graph.outputs:
+            if port.name not in self.ports:
+                copied.setdefault(port.value.node, []).append(port)
         for node in self.order:
             self._place(node)
             for value in node.values:
                 buffer = self.views[value].buffer
                 self.busy_until[buffer] = max(self.busy_until.get(buffer, -1), self.last_use[value])
-            for port in self.graph.outputs:
-                if port.value.node is node and port.name not in self.ports:
-                    self._copy_to_port(port.name, port.value)
+            for port in copied.get(node, ()):
+                self._copy_to_port(port.name, port.value)
         return Program(
             self.graph,
             self.target,

@@ -90,16 +90,16 @@ def _import(
 
 
 def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[Port]:
-    ports: list[Port] = []
+    ports: dict[str, Port] = {}
     for output in graph.output:
         value = scope.get(output.name)
         if value is None:
             raise Error(f"[import] got the output {output.name!r}, which nothing defines")
         if isinstance(value, TensorList):
             raise Error(f"[import] got the output {output.name!r}, a sequence of {len(value)} tensors, need a tensor")
-        if any(port.name == output.name for port in ports):
+        if output.name in ports:
             raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
-        ports.append(Port(output.name, value))
+        ports[output.name] = Port(output.name, value)
     if not ports:
         raise Error("[import] got a graph without outputs, need at least one")
-    return ports
+    return list(ports.values())
