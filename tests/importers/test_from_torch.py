@@ -158,6 +158,77 @@ def test_a_model_that_torch_cannot_export_is_an_error():
         hx.from_torch(Branching(), torch.ones(3))
 
 
+class Counter(nn.Module):
+    """Buffers that forward changes: whole, in part, a scalar, and one that no output depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.arange(3.0))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seen", torch.zeros(2, 3), persistent=False)
+        self.register_buffer("kept", torch.ones(3))
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x):
+        before = self.total * self.kept
+        self.total.add_(x)
+        self.calls += 1
+        self.seen[1] = x * 2
+        return self.lin(before) + self.total, self.calls
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_buffers_that_forward_changes_are_states(exported):
+    model = Counter().eval()
+    xs = [torch.randn(3) for _ in range(3)]
+    source = torch.export.export(model, (xs[0],)) if exported else model
+    net = hx.compile(hx.from_torch(source) if exported else hx.from_torch(model, xs[0]), threads=1)
+    assert [p.name for p in net.inputs] == ["x"]
+    assert len(net.outputs) == 2
+    for _ in range(2):
+        model = Counter().eval()
+        model.lin.load_state_dict(_linear(source))
+        with torch.no_grad():
+            for x in xs:
+                compare(net, model(x), x)
+                for name in ("total", "calls", "seen"):
+                    assert_close(net.read_state(name).reshape(getattr(model, name).shape), getattr(model, name).numpy())
+        net.reset_state()
+    with pytest.raises(hx.Error, match="'kept'"):
+        net.read_state("kept")
+
+
+def _linear(source):
+    weights = source.state_dict if isinstance(source.state_dict, dict) else source.state_dict()
+    return {name.removeprefix("lin."): tensor for name, tensor in weights.items() if name.startswith("lin.")}
+
+
+def test_a_cache_that_forward_writes_is_a_state():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(1, 8, 4))
+
+        def forward(self, key, position):
+            self.keys.index_copy_(1, position, key)
+            return torch.softmax(key @ self.keys.transpose(1, 2), -1)
+
+    model = Cache().eval()
+    key, position = torch.randn(1, 2, 4), torch.tensor([0, 1])
+    net = hx.compile(hx.from_torch(model, (key, position)))
+    model.keys.zero_()
+    with torch.no_grad():
+        for step in range(3):
+            key, position = torch.randn(1, 2, 4), torch.tensor([2 * step, 2 * step + 1])
+            compare(net, model(key, position), key, position)
+
+
+def test_a_batch_norm_in_training_is_refused():
+    program = torch.export.export(nn.Sequential(nn.BatchNorm1d(3)).train(), (torch.randn(5, 3),))
+    with pytest.raises(hx.Error, match=r"batch norm in training, which torch.onnx exports as inference"):
+        hx.from_torch(program)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,18 +1,23 @@
 """PyTorch models into graphs, through torch's own ONNX export."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Array, Graph, Node, Value, constant, tensor_type, unique
+from hexane.ops import OPS, apply
 
 
 def from_torch(model: Any, example_inputs: Any = None) -> Graph:
     """The graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram as it is.
 
     example_inputs: what the module is called with, a tensor or a tuple; their shapes become the graph's. An ExportedProgram
-    has its own. Inputs are named after the parameters of `forward`, outputs after the operations they come from.
+    has its own. Inputs are named after the parameters of `forward`, outputs after the operations they come from. Buffers that
+    `forward` changes become states of their names (of shape (1,) where they are scalars); inputs are never written.
     Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for dynamic
     shapes.
     """
@@ -42,7 +47,9 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
         )
     with _evaluation_mode(model):
         try:
-            exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False)
+            exported, buffers = _export(model, arguments)
+        except Error:
+            raise
         except Exception as error:
             # torch wraps whatever its tracer or the model's own code raises in advice.
             cause: BaseException = error
@@ -50,14 +57,98 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
                 cause = cause.__cause__
             reason = f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
             raise Error(f"[from_torch] {type(model).__name__}: torch.onnx could not export it: {reason}") from error
-    assert exported is not None
     try:
-        return import_onnx(exported.model_proto)
+        return _with_states(import_onnx(exported.model_proto), buffers)
     except SpecialisationNeeded as error:
         names = ", ".join(map(repr, error.names))
         raise Error(
             f"[from_torch] got dynamic shapes of {names}, need static ones: export without dynamic_shapes"
         ) from None
+
+
+def _export(model: Any, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, Array]]:
+    """The ONNX program, and the first contents of the buffers that it changes, by name: those are inputs by that name, where
+    they are read, and what they become the last outputs."""
+    import torch
+
+    exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False)
+    assert exported is not None
+    program, graph = exported.exported_program, exported.model.graph
+    assert program is not None
+    if any("_native_batch_norm_legit_functional" in str(node.target) for node in program.graph.nodes):
+        raise Error(
+            "[from_torch] got a batch norm in training, which torch.onnx exports as inference: need model.eval()"
+        )
+    names = sorted(program.graph_signature.buffers_to_mutate.values())
+    if not names:
+        return exported, {}
+    if isinstance(model, torch.export.ExportedProgram):
+        (arguments, options), model = model.example_inputs, model.module()
+        arguments = (*arguments, options)
+
+    class Returning(torch.nn.Module):
+        """The model, which also returns those buffers: torch exports nothing that no result depends on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.model(*args, **kwargs), *map(self.model.get_buffer, names)
+
+    contents = {name: _array(name, model.get_buffer(name)) for name in names}
+    ports = [[str(value.name) for value in values] for values in (graph.inputs, graph.outputs)]
+    # Not optimized yet: buffers would count as constants.
+    exported = torch.onnx.export(
+        Returning(), arguments, dynamo=True, verbose=False, optimize=False,
+        input_names=ports[0], output_names=[*ports[1], *(f"{name}.next" for name in names)],
+    )  # fmt: skip
+    assert exported is not None
+    graph = exported.model.graph
+    for name in names:
+        buffer = graph.initializers.pop(f"model.{name}", None)
+        if buffer is not None:
+            buffer.name, buffer.const_value = name, None
+            graph.inputs.append(buffer)
+    exported.optimize()
+    return exported, contents
+
+
+def _array(name: str, buffer: Any) -> Array:
+    try:
+        return np.array(buffer.detach().cpu().numpy())
+    except TypeError as error:  # a dtype that NumPy does not have
+        raise Error(f"[from_torch] buffer {name!r}, which forward changes: {error}") from None
+
+
+def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
+    """The graph whose inputs of these names are states, updated to its last outputs."""
+    if not buffers:
+        return graph
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "input" or node.attrs["name"] not in buffers:
+            return None
+        return (_applied("reshape", states[str(node.attrs["name"])], shape=node.types[0].shape),)
+
+    def _applied(op: str, *operands: Value, **attrs: Any) -> Value:
+        return apply(OPS[op], list(operands), attrs, operands[0].node.sources)[0]
+
+    states = {}
+    for name, array in buffers.items():
+        data = np.atleast_1d(array)
+        states[name] = unique("state", name, tensor_type(data.dtype, data.shape), data, (name,))
+    graph = graph.rewrite(change)
+    start = constant(np.array(0))
+    updates = [_applied("write_state", state, _applied("reshape", port.value, shape=state.shape), start)
+               for state, port in zip(states.values(), graph.outputs[-len(states) :], strict=True)]  # fmt: skip
+    return replace(
+        graph,
+        inputs=tuple(value for value in graph.inputs if value.node.op == "input"),
+        outputs=graph.outputs[: -len(states)],
+        updates=(*graph.updates, *updates),
+        _order=[],
+    )
 
 
 @contextmanager
