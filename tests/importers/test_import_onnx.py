@@ -54,7 +54,7 @@ def test_a_value_computed_from_an_input_asks_for_that_input():
         ["y"],
         {"two": ints(2)},
     )
-    assert [(i.name, i.free, i.decides) for i in signature(proto).specialisation] == [("n", False, True)]
+    assert [(i.name, i.free, i.shape_input) for i in signature(proto).specialisation] == [("n", False, True)]
     graph = import_onnx(proto, values={"n": np.int32([3])})
     assert graph.input_names() == ["x"]
     assert run(graph, rand(2, 3))["y"].shape == (3, 2)

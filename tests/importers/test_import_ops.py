@@ -429,12 +429,12 @@ def test_an_input_that_decides_shapes_is_asked_for_by_value(case):
     whole = Case(case.op, case.inputs, case.attrs, case.opset, (), case.num_outputs)
     proto, feeds = one_node(whole)
     wanted_proto, wanted_feeds = one_node(case)
-    deciding = [i.name for i in signature(proto).specialisation]
-    if deciding:
+    shape_inputs = [i.name for i in signature(proto).specialisation]
+    if shape_inputs:
         with pytest.raises(SpecialisationNeeded) as error:
             import_onnx(proto)
-        assert error.value.names == tuple(deciding)
-    graph = import_onnx(proto, values={name: feeds[name] for name in deciding})
+        assert error.value.names == tuple(shape_inputs)
+    graph = import_onnx(proto, values={name: feeds[name] for name in shape_inputs})
     found = run_reference(graph, {name: feeds[name] for name in graph.input_names()})
     wanted = run_reference(import_onnx(wanted_proto), wanted_feeds)
     for name in wanted:

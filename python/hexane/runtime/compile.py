@@ -87,8 +87,8 @@ def _compile_onnx(
 
     ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
-    decides = frozenset(p.name for p in takes if p.decides)
-    variants = OpenModel(required, known.outputs, decides, specialise, others)
+    shape_inputs = frozenset(p.name for p in takes if p.shape_input)
+    variants = OpenModel(required, known.outputs, shape_inputs, specialise, others)
     return variants if made is None else made.with_optional(variants)
 
 

@@ -9,9 +9,9 @@ import onnx
 from hexane.dtypes import DType
 from hexane.errors import Error
 from hexane.graph import Array, TensorType, tensor_type
-from hexane.importers.onnx.decides import deciding_inputs
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
 from hexane.importers.onnx.schema import opset_versions
+from hexane.importers.onnx.shape_inputs import find_shape_inputs
 
 Dim = int | str | None  # fixed, named, free
 
@@ -31,7 +31,7 @@ class Input:
     name: str
     dtype: DType
     dims: tuple[Dim, ...] | None
-    decides: bool = False  # its value decides shapes
+    shape_input: bool = False  # its value decides shapes
 
     @property
     def free(self) -> bool:
@@ -49,8 +49,8 @@ class Signature:
 
     @property
     def specialisation(self) -> tuple[Input, ...]:
-        """Inputs that have to be known before shapes are: by shape where `free`, by value where `decides`."""
-        return tuple(i for i in self.inputs if i.free or i.decides)
+        """Inputs that have to be known before shapes are: by shape where `free`, by value where `shape_input`."""
+        return tuple(i for i in self.inputs if i.free or i.shape_input)
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -67,7 +67,7 @@ def read_signature(model: ModelFile) -> Signature:
     names = {info.name for info in graph.input}
     defaults = {tensor.name for tensor, _ in model.initializers() if tensor.name in names}
     walk = model.nodes, model.proto.functions, names
-    deciding = deciding_inputs(*walk)
+    shape_inputs = find_shape_inputs(*walk)
     of_floats: set[str] | None = None
     inputs: dict[str, Input] = {}
     for info in graph.input:
@@ -82,11 +82,11 @@ def read_signature(model: ModelFile) -> Signature:
             raise Error(f"[import] input {info.name!r}: {error}") from None
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
-        decides = info.name in deciding and small
-        if decides and kind.kind == "float":  # few floats are data, too: between branches they choose at run time
-            of_floats = deciding_inputs(*walk, conditions=False) if of_floats is None else of_floats
-            decides = info.name in of_floats
-        inputs[info.name] = Input(info.name, kind, dims, decides)
+        shape_input = info.name in shape_inputs and small
+        if shape_input and kind.kind == "float":  # few floats are data, too: between branches they choose at run time
+            of_floats = find_shape_inputs(*walk, conditions=False) if of_floats is None else of_floats
+            shape_input = info.name in of_floats
+        inputs[info.name] = Input(info.name, kind, dims, shape_input)
     required, optional = (tuple(i for i in inputs.values() if (i.name in defaults) is has) for has in (False, True))
     return Signature(required, tuple(check_text(output.name) for output in graph.output), optional)
 
@@ -114,7 +114,7 @@ def resolve(
     named: dict[str, int] = {}
     for name, shape in given.items():
         _agree(known[name], shape, named)
-    types, missing, deciding = {}, [], []
+    types, missing, shape_inputs = {}, [], []
     for entry in (*signature.inputs, *(i for i in signature.optional if i.name in given)):
         dims = given.get(entry.name, entry.dims)
         filled = dims and tuple(named.get(d, d) if isinstance(d, str) else d for d in dims)
@@ -122,12 +122,14 @@ def resolve(
             missing.append(entry)
         else:
             types[entry.name] = _typed(entry, [int(d) for d in filled if d is not None])
-        if entry.decides and entry.name not in values:
-            deciding.append(entry)
+        if entry.shape_input and entry.name not in values:
+            shape_inputs.append(entry)
         if entry.name in values and values[entry.name].dtype != entry.dtype.numpy:
             raise Error(f"[import] input {entry.name!r}: got a value of {values[entry.name].dtype}, need {entry.dtype}")
-    if missing or deciding:
-        raise SpecialisationNeeded(_needs(missing, deciding), tuple(dict.fromkeys(e.name for e in missing + deciding)))
+    if missing or shape_inputs:
+        raise SpecialisationNeeded(
+            _needs(missing, shape_inputs), tuple(dict.fromkeys(e.name for e in missing + shape_inputs))
+        )
     return types
 
 
@@ -155,12 +157,12 @@ def _text(entry: Input, named: Mapping[str, int]) -> str:
     return "x".join(dims) or "a scalar"
 
 
-def _needs(missing: list[Input], deciding: list[Input]) -> str:
+def _needs(missing: list[Input], shape_inputs: list[Input]) -> str:
     lines = []
     for entry in missing:
         declared = f"{entry.dtype} of {_text(entry, {})}" if entry.dims is not None else f"{entry.dtype} of any rank"
         example = "x".join(str(d) if isinstance(d, int) else "1" for d in entry.dims or (None,))
         lines.append(f"the shape of {entry.name!r} ({declared}), for example --input-shape {entry.name}:{example}")
-    for entry in deciding:
+    for entry in shape_inputs:
         lines.append(f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: give it as an input")
     return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)

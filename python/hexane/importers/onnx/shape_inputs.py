@@ -7,7 +7,7 @@ import onnx
 from hexane.importers.onnx.order import reads
 
 # Inputs that have to be known at import, by op.
-DECIDING: Mapping[str, tuple[int, ...]] = {
+SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
@@ -51,7 +51,7 @@ DECIDING: Mapping[str, tuple[int, ...]] = {
 SHAPE_ONLY = ("Shape", "Size")  # their results do not depend on the input's value
 
 
-def deciding_inputs(
+def find_shape_inputs(
     nodes: Sequence[onnx.NodeProto],
     functions: Iterable[onnx.FunctionProto],
     inputs: Collection[str],
@@ -66,7 +66,7 @@ def deciding_inputs(
         if node.op_type == "If" and not conditions:
             return ()
         if key not in by_name:
-            return DECIDING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+            return SHAPE_INPUTS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
         if key not in summaries:
             summaries[key] = set()  # what a recursive call sees; recursion is refused later
             function = by_name[key]
