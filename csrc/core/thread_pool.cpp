@@ -45,15 +45,13 @@ std::atomic<ThreadPool*> process_pool{nullptr};
 
 ThreadPool& ThreadPool::of_process() {
   if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
-  static std::mutex creating;
-  const std::lock_guard lock(creating);
-  if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
   // The child of a fork has none of its parent's threads, and perhaps locks that nobody will release: it starts anew.
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
-  static_cast<void>(registered);
-  ThreadPool* pool = std::make_unique<ThreadPool>().release();
-  process_pool.store(pool, std::memory_order_release);
-  return *pool;
+  // No lock here either: another thread could hold it when the process forks.
+  static std::atomic<bool> registered{false};
+  if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
+  auto pool = std::make_unique<ThreadPool>();
+  ThreadPool* there = nullptr;
+  return process_pool.compare_exchange_strong(there, pool.get(), std::memory_order_acq_rel) ? *pool.release() : *there;
 }
 
 ThreadPool::Lease ThreadPool::try_lease(int threads) {

@@ -1,0 +1,47 @@
+// A mutex that forks of the process wait for. A fork takes all of them before and lets them go after, in the parent and
+// in the child: the child then finds whatever they guard whole, and no lock held by a thread that it does not have.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace hexane {
+
+class ForkMutex {
+ public:
+  ForkMutex();
+  ~ForkMutex();
+  ForkMutex(const ForkMutex&) = delete;
+  ForkMutex& operator=(const ForkMutex&) = delete;
+
+  void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+
+  // A holder that has to wait for other threads, among them perhaps the one that forks, says so for as long as it does.
+  // Forks do not wait for it then; in the child the mutex is free, unless it is the holder who forks.
+  class Waiting {
+   public:
+    explicit Waiting(ForkMutex& mutex) : mutex_(mutex) { mutex_.waiting_ = std::this_thread::get_id(); }
+    ~Waiting() { mutex_.waiting_ = std::thread::id(); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    ForkMutex& mutex_;
+  };
+
+ private:
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();
+
+  std::mutex mutex_;
+  std::atomic<std::thread::id> waiting_{};  // the holder, while a fork must not wait for it
+  bool taken_ = false;                      // by a fork
+  ForkMutex* next_;                         // of all; guarded by a lock of their own
+  ForkMutex** link_;                        // what points to this one
+};
+
+}  // namespace hexane
