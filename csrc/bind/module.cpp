@@ -1,6 +1,7 @@
 // The extension module hexane._core: the list of what is bound, and the one place where C++ errors become Python ones.
 #include <exception>
 
+#include "bind/arrays.h"
 #include "bind/register.h"
 #include "core/error.h"
 
@@ -13,7 +14,7 @@ void translate_error(std::exception_ptr thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const hexane::Error& error) {
-    py::set_error(py::module_::import("hexane.errors").attr("Error"), error.what());
+    py::set_error(py::module_::import("hexane.errors").attr("Error"), hexane::text(error.what()));
   }
 }
 

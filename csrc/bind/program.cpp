@@ -55,35 +55,37 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads) {
 
 std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
-  const auto file = std::make_shared<MappedFile>(path);
-  const plan::Plan plan = [&] {
+  auto [file, plan] = [&] {
     const py::gil_scoped_release release;
-    return plan::read_plan(file->bytes());
+    auto bytes = std::make_shared<Memory>(read_file(path, sizeof(PlanHeader), plan::check_start));
+    return std::pair(bytes, plan::read_plan({bytes->data(), bytes->size()}));
   }();
-  return std::make_unique<ProgramObject>(plan, file, threads);
+  return std::make_unique<ProgramObject>(plan, std::move(file), threads);
 }
 
 // The inputs of a run, in port order, as dense arrays of the right dtype and shape.
 std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle inputs) {
   std::vector<py::array> arrays;
   arrays.reserve(self.inputs.size());
-  const auto add = [&](const Port& port, py::handle value) {
+  // Held: taking an array may run Python code, which may change where it came from.
+  const auto add = [&](const Port& port, const py::object& value) {
     py::array array = as_array(port.where, value);
     port.check(array);
     arrays.push_back(port.is_dense(array) ? std::move(array) : py::array(array.attr("copy")("C")));
   };
   if (PyList_Check(inputs.ptr()) || PyTuple_Check(inputs.ptr())) {
-    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(inputs.ptr()));
-    if (count != self.inputs.size()) fail("program", "inputs: got ", count, ", need ", self.inputs.size());
-    for (size_t i = 0; i < count; ++i)
-      add(self.inputs[i], PySequence_Fast_GET_ITEM(inputs.ptr(), static_cast<py::ssize_t>(i)));
+    const auto values = py::reinterpret_steal<py::tuple>(PySequence_Tuple(inputs.ptr()));
+    if (!values) throw py::error_already_set();
+    if (values.size() != self.inputs.size())
+      fail("program", "inputs: got ", values.size(), ", need ", self.inputs.size());
+    for (size_t i = 0; i < values.size(); ++i) add(self.inputs[i], values[i]);
     return arrays;
   }
   if (!PyDict_Check(inputs.ptr()) && !py::hasattr(inputs, "keys"))
     fail("program", "inputs: got ", Py_TYPE(inputs.ptr())->tp_name, ", need a mapping, a list or a tuple");
   const py::dict by_name(py::reinterpret_borrow<py::object>(inputs));
   for (const Port& port : self.inputs) {
-    PyObject* value = PyDict_GetItemWithError(by_name.ptr(), port.name.ptr());
+    const auto value = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(by_name.ptr(), port.name.ptr()));
     if (!value) fail(port.where, "got nothing, need an array");
     add(port, value);
   }
@@ -161,13 +163,13 @@ py::list port_infos(const std::vector<Port>& ports) {
   return result;
 }
 
-// The dtype of each named tensor in the weights.
-py::dict param_dtypes(const ProgramObject& self) {
+// The dtype of each named tensor in the weights or the state.
+py::dict dtypes(const ProgramObject& self, const std::string& kind) {
   const plan::Plan& plan = self.program->plan();
   py::dict result;
   for (const PlanTensor& tensor : plan.tensors) {
     const py::str name = text(plan.string(tensor.name));
-    if (plan.kind(tensor) == "weights" && py::len(name) && !result.contains(name))
+    if (plan.kind(tensor) == kind && py::len(name) && !result.contains(name))
       result[name] = text(info(plan.dtype(tensor)).name);
   }
   return result;
@@ -182,7 +184,8 @@ py::list step_infos(ProgramObject& self) {
   for (const auto& step : steps)
     result.append(py::dict(py::arg("kernel") = step.kernel->name, py::arg("source") = text(step.source),
                            py::arg("cost") = step.cost, py::arg("parallel") = step.parallel,
-                           py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds));
+                           py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds,
+                           py::arg("median") = step.median));
   return result;
 }
 
@@ -250,7 +253,7 @@ void register_program(py::module_& m) {
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
-      .def_property_readonly("param_dtypes", &param_dtypes)
+      .def("dtypes", &dtypes, py::arg("kind"))
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
       .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })
@@ -283,7 +286,10 @@ void register_program(py::module_& m) {
           [](Self& self, const std::string& name, py::handle value) {
             replace(self, "weights", name, value, &run::Program::update);
           },
-          py::arg("name"), py::arg("value"));
+          py::arg("name"), py::arg("value"))
+      .def(
+          "save", [](Self& self, const std::string& path) { self.program->save(path); }, py::arg("path"),
+          py::call_guard<py::gil_scoped_release>());
   m.def("isa", [] { return cpu::isa(); });
   register_bound(m);
 }

@@ -1,17 +1,20 @@
 #include "core/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 namespace hexane {
 namespace {
+
+constexpr size_t kMostAtOnce = size_t{1} << 30;  // one read() or write() takes at most 2 GiB, less on some systems
+constexpr int kMostLinks = 40;
 
 [[noreturn]] void fail_errno(const std::string& path, const char* what, int error = errno) {
   fail("file", path, ": cannot ", what, ": ", std::strerror(error));
@@ -32,53 +35,119 @@ struct Temporary {
   }
 };
 
-// The permissions a new file would have, or those of the file that is replaced.
-mode_t mode_for(const std::string& path) {
-  struct stat old {};
-  if (::stat(path.c_str(), &old) == 0) return old.st_mode & 07777;
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return 0666 & ~mask;
+void check_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    fail("file", path.c_str(), ": got a path with a zero byte, need one without");
+}
+
+void check_regular(const std::string& path, mode_t mode) {
+  if (S_ISREG(mode)) return;
+  const char* kind = S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+  fail("file", path, ": got ", kind, ", need a regular file");
+}
+
+// What the path names when it is written to: the end of a chain of links, which need not be there yet.
+std::filesystem::path followed(std::filesystem::path path) {
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(path, error);
+    if (error) return path;
+    path = path.parent_path() / target;
+  }
+  fail("file", path.string(), ": got more than ", kMostLinks, " links one behind the other, need less");
+}
+
+bool is_at(int fd, const std::string& name) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::lstat(name.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
+}
+
+// Waits for the save that is writing the file of this name, and removes it if that one has been killed.
+void clear(const std::string& name) {
+  const Descriptor file{::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (file.fd < 0 && errno == ENOENT) return;
+  if (file.fd < 0) fail_errno(name, "open what is left of another save");
+  while (::flock(file.fd, LOCK_EX) != 0)
+    if (errno != EINTR) fail_errno(name, "lock what is left of another save");
+  if (is_at(file.fd, name) && ::unlink(name.c_str()) != 0) fail_errno(name, "remove what is left of another save");
+}
+
+// A new file, locked, so that other saves know that somebody writes it.
+int create(const std::string& path, const std::string& name, mode_t mode) {
+  for (;;) {
+    Descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
+    if (file.fd < 0 && errno != EEXIST) fail_errno(path, "create a file beside it");
+    if (file.fd < 0) {
+      clear(name);
+      continue;
+    }
+    while (::flock(file.fd, LOCK_EX) != 0 && errno == EINTR) {  // file systems without locks can go without
+    }
+    if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // else another save was faster with the lock
+  }
 }
 
 void write_all(int fd, Bytes bytes, const std::string& path) {
-  constexpr size_t kMost = size_t{1} << 30;  // one write() takes at most 2 GiB, less on some systems
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), kMost));
+    const ssize_t written = ::write(fd, bytes.data(), std::min(bytes.size(), kMostAtOnce));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail_errno(path, "write");
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
 }
 
+void read_all(int fd, std::span<std::byte> to, const std::string& path) {
+  while (!to.empty()) {
+    const ssize_t got = ::read(fd, to.data(), std::min(to.size(), kMostAtOnce));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(path, "read");
+    if (got == 0) fail("file", path, ": got ", to.size(), " bytes less than when it was opened, need all of it");
+    to = to.subspan(static_cast<size_t>(got));
+  }
+}
+
+// A file with holes is as large as it likes to be.
+void check_size(const std::string& path, uint64_t bytes) {
+  const auto most = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes > most) fail("file", path, ": got ", bytes, " bytes, need at most this machine's ", most);
+}
+
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+Memory read_file(const std::string& path, size_t head, const std::function<void(Bytes)>& check) {
+  check_path(path);
+  // Opening a pipe must not wait for its writer.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) fail_errno(path, "open");
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) fail_errno(path, "stat");
-  if (!S_ISREG(status.st_mode)) fail("file", path, ": got something else, need a regular file");
-  if (status.st_size == 0) return;
-  const auto size = static_cast<size_t>(status.st_size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) fail_errno(path, "map");
-  bytes_ = {static_cast<const std::byte*>(data), size};
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  check_regular(path, status.st_mode);
+  const auto size = static_cast<uint64_t>(status.st_size);
+  head = std::min<uint64_t>(head, size);
+  Memory first(head, path);
+  read_all(file.fd, {first.data(), head}, path);
+  check({first.data(), head});
+  check_size(path, size);
+  Memory bytes(size, path);
+  if (head) std::memcpy(bytes.data(), first.data(), head);
+  read_all(file.fd, {bytes.data() + head, size - head}, path);
+  return bytes;
 }
 
 void save_file(const std::string& path, std::span<const Bytes> pieces) {
-  std::string name = path + ".XXXXXX";
-  const Descriptor file{::mkstemp(name.data())};
-  if (file.fd < 0) fail_errno(path, "create a file beside it");
+  check_path(path);
+  struct stat old {};
+  const bool replaces = ::stat(path.c_str(), &old) == 0;
+  if (replaces) check_regular(path, old.st_mode);
+  const std::string target = followed(path).string(), name = target + ".part";
+  const Descriptor file{create(path, name, replaces ? old.st_mode & 0777 : 0666)};
   Temporary temporary{name};
+  if (replaces && ::fchmod(file.fd, old.st_mode & 07777) != 0) fail_errno(path, "set permissions");
   for (const Bytes piece : pieces) write_all(file.fd, piece, path);
-  if (::fchmod(file.fd, mode_for(path)) != 0) fail_errno(path, "set permissions");
   if (::fsync(file.fd) != 0) fail_errno(path, "sync");
-  if (::rename(name.c_str(), path.c_str()) != 0) fail_errno(path, "rename the new file to it");
+  if (::rename(name.c_str(), target.c_str()) != 0) fail_errno(path, "rename the new file to it");
   temporary.path.clear();
 }
 

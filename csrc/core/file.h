@@ -1,29 +1,24 @@
-// Whole files: read by mapping, written atomically.
+// Whole files: read into memory, written atomically.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <span>
 #include <string>
 
 #include "core/bytes.h"
+#include "core/memory.h"
 
 namespace hexane {
 
-// A file mapped read-only; its bytes start at a page.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  Bytes bytes() const { return bytes_; }
+// The contents of a regular file. It is copied, not mapped: what happens to the file later then changes nothing, while
+// a mapping ends with a signal where the file has become shorter. The first `head` bytes (or all, of a shorter file)
+// are given to `check` before the rest is read.
+Memory read_file(const std::string& path, size_t head, const std::function<void(Bytes)>& check);
 
- private:
-  Bytes bytes_;
-};
-
-// Writes the pieces one after the other to a temporary file beside `path`, syncs it and renames it to `path`. Whatever
-// goes wrong, also the end of the process, the old file stays as it was; on an error the temporary file is removed.
+// Writes the pieces one after the other to `path`.part, syncs it and renames it to `path`. Whatever goes wrong, also
+// the end of the process, the old file stays as it was; what a killed process leaves of the new one is removed by the
+// next save to that path. Saves to one path wait for each other. A link is followed, and what is no regular file
+// refused.
 void save_file(const std::string& path, std::span<const Bytes> pieces);
 
 }  // namespace hexane

@@ -18,6 +18,7 @@ constexpr int64_t kParallelRun = 25000;         // ns; less work is done before 
 constexpr uint64_t kParallelWeights = 1 << 20;  // bytes from which threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
+constexpr int64_t kSamples = 128;  // calls whose time a profile keeps for each step
 
 uint64_t whole_lines(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -291,22 +292,31 @@ void Executor::run(const std::function<void(size_t)>& after) {
       throw Error(error.what() + place(step));
     }
     if (profiling_) {
-      step.nanoseconds += now() - begin;
-      ++step.calls;
+      const int64_t taken = now() - begin;
+      step.nanoseconds += taken;
+      step.samples[step.calls++ % kSamples] = taken;
     }
     after(i);
   }
 }
 
 void Executor::profile(bool on) {
-  profiling_ = on;
   if (on)
-    for (Step& step : steps_) step.calls = step.nanoseconds = 0;
+    for (Step& step : steps_) {
+      step.calls = step.nanoseconds = 0;
+      step.samples.resize(kSamples);
+    }
+  profiling_ = on;
 }
 
 Executor::StepInfo Executor::step(size_t index) const {
   const Step& step = steps_[index];
-  return {step.kernel, plan_.string(step.row->source), step.cost, step.chunk != 0, step.calls, step.nanoseconds};
+  std::vector<int64_t> samples = step.samples;
+  samples.resize(std::min<size_t>(samples.size(), step.calls));
+  const auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return {step.kernel,      plan_.string(step.row->source), step.cost, step.chunk != 0, step.calls,
+          step.nanoseconds, samples.empty() ? 0 : *middle};
 }
 
 const char* isa() {

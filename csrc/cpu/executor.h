@@ -35,6 +35,7 @@ class Executor {
     bool parallel;
     int64_t calls;  // since profile(true)
     int64_t nanoseconds;
+    int64_t median;  // nanoseconds of the last calls, kSamples at most
   };
   StepInfo step(size_t index) const;
   size_t num_steps() const { return steps_.size(); }
@@ -58,6 +59,7 @@ class Executor {
     int64_t cost = 0;
     int64_t calls = 0;
     int64_t nanoseconds = 0;
+    std::vector<int64_t> samples;  // of the last calls, the one with number n at n % kSamples
   };
 
   struct Placed {

@@ -9,10 +9,6 @@ namespace hexane::plan {
 namespace {
 
 void check_header(Bytes file, const PlanHeader& header) {
-  if (std::memcmp(header.magic, PLAN_MAGIC, sizeof(header.magic)) != 0)
-    fail("plan", "header: got other first bytes, need those of a plan; an ONNX model has to be compiled");
-  if (header.version != PLAN_VERSION)
-    fail("plan", "header: version: got ", header.version, ", need ", PLAN_VERSION, "; compile the model again");
   if (header.num_sections != kSections)
     fail("plan", "header: sections: got ", header.num_sections, ", need ", int{kSections});
   if (header.file_bytes != file.size())
@@ -31,9 +27,27 @@ bool has_name(const PlanSection& section, std::string_view name) {
 
 }  // namespace
 
+void check_start(Bytes start) {
+  if (start.size() < sizeof(PlanHeader))
+    fail("plan", "header: got ", start.size(), " bytes, need at least ", sizeof(PlanHeader));
+  const auto header = read<PlanHeader>("plan", start, 0);
+  if (std::memcmp(header.magic, PLAN_MAGIC, sizeof(header.magic)) != 0)
+    fail("plan", "header: got other first bytes, need those of a plan; an ONNX model has to be compiled");
+  if (header.version != PLAN_VERSION)
+    fail("plan", "header: version: got ", header.version, ", need ", PLAN_VERSION, "; compile the model again");
+}
+
+Sections sections_of(const Plan& plan) {
+  const auto bytes = [](auto rows) {
+    const auto view = std::as_bytes(rows);
+    return Bytes(view.data(), view.size());
+  };
+  return {plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands), bytes(plan.steps),
+          plan.attrs,   bytes(plan.inputs), bytes(plan.outputs), plan.weights,         plan.state};
+}
+
 Sections read_container(Bytes file) {
-  if (file.size() < sizeof(PlanHeader))
-    fail("plan", "header: got ", file.size(), " bytes, need at least ", sizeof(PlanHeader));
+  check_start(file);
   check_header(file, read<PlanHeader>("plan", file, 0));
   Sections sections;
   uint64_t end = sizeof(PlanHeader) + kSections * sizeof(PlanSection);

@@ -54,6 +54,12 @@ struct Plan {
 // Bytes from the first to the last that the tensor touches; 0 if it has no elements.
 uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
 
+// The bytes of each section.
+Sections sections_of(const Plan& plan);
+
+// Throws Error if a file that starts like this is none of ours, or of another version; shorter than a header is too.
+void check_start(Bytes start);
+
 // A plan file; its first byte has to be aligned to 8 bytes.
 Plan read_plan(Bytes file);
 

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <string>
 
+#include "core/file.h"
+#include "plan/writer.h"
+
 namespace hexane::run {
 namespace {
 
@@ -46,6 +49,12 @@ void unpack(const PlanTensor& tensor, size_t item, const std::byte* packed, std:
   });
 }
 
+std::shared_ptr<Memory> copy_of(const std::byte* weights, uint64_t bytes) {
+  auto copy = std::make_shared<Memory>(bytes, "weights");
+  if (bytes) std::memcpy(copy->data(), weights, bytes);
+  return copy;
+}
+
 }  // namespace
 
 Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads)
@@ -56,9 +65,8 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
       state_(space_bytes(plan, "state"), "state"),
       weights_(const_cast<std::byte*>(plan.weights.data())) {
   if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
-    own_weights_ = Memory(plan.weights.size(), "weights");
-    if (!plan.weights.empty()) std::memcpy(own_weights_.data(), plan.weights.data(), plan.weights.size());
-    weights_ = own_weights_.data();
+    own_weights_ = copy_of(weights_, plan.weights.size());
+    weights_ = own_weights_->data();
   }
   std::copy(plan_.state.begin(), plan_.state.end(), state_.data());  // the rest is zero, and untouched until it is used
   for (uint32_t space = 0; space < plan_.spaces.size(); ++space) bases_.push_back(base_of(space));
@@ -106,7 +114,10 @@ bool Program::try_run(const Ports& ports) {
 void Program::trace(const Ports& ports, const std::function<void(size_t)>& after) {
   const std::lock_guard lock(running_);
   resolve(ports);
-  executor_->run(after);
+  executor_->run([&](size_t step) {
+    const ForkMutex::Waiting waiting(running_);  // a tracer takes locks of its own, Python's
+    after(step);
+  });
 }
 
 void Program::profile(bool on) {
@@ -117,7 +128,7 @@ void Program::profile(bool on) {
 const PlanTensor& Program::find(std::string_view kind, std::string_view name) const {
   std::string names;
   for (const PlanTensor& tensor : plan_.tensors) {
-    if (plan_.kind(tensor) != kind) continue;
+    if (plan_.kind(tensor) != kind || plan_.string(tensor.name).empty()) continue;
     if (plan_.string(tensor.name) == name) return tensor;
     names += (names.empty() ? "" : ", ") + std::string(plan_.string(tensor.name));
   }
@@ -150,18 +161,20 @@ void Program::reset_state() {
   std::fill(rest, state_.data() + state_.size(), std::byte{});
 }
 
+// Makes the weights a copy of their own, which no save is reading.
+void Program::own_weights(uint32_t space) {
+  if (own_weights_.use_count() == 1) return;
+  own_weights_ = copy_of(weights_, plan_.weights.size());
+  bases_[space] = weights_ = own_weights_->data();
+  executor_->set_base(space, weights_);
+  executor_->prepare(weights_, weights_ + own_weights_->size());
+}
+
 void Program::update(const PlanTensor& weight, const std::byte* packed) {
   const std::lock_guard lock(running_);
   const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
   if (bytes == 0) return;
-  if (own_weights_.size() == 0) {
-    own_weights_ = Memory(plan_.weights.size(), "weights");
-    std::memcpy(own_weights_.data(), weights_, plan_.weights.size());
-    weights_ = own_weights_.data();
-    bases_[weight.space] = weights_;
-    executor_->set_base(weight.space, weights_);
-    executor_->prepare(weights_, weights_ + own_weights_.size());
-  }
+  own_weights(weight.space);
   const size_t item = static_cast<size_t>(info(plan_.dtype(weight)).bits + 7) / 8;
   std::byte* to = weights_ + weight.offset;
   const std::vector<std::byte> old(to, to + bytes);
@@ -173,6 +186,16 @@ void Program::update(const PlanTensor& weight, const std::byte* packed) {
     executor_->prepare(to, to + bytes);
     throw;
   }
+}
+
+void Program::save(const std::string& path) {
+  plan::Sections sections = plan::sections_of(plan_);
+  const std::shared_ptr<Memory> weights = [&] {
+    const std::lock_guard lock(running_);
+    return own_weights_;
+  }();
+  if (weights) sections[plan::kWeights] = {weights->data(), weights->size()};
+  save_file(path, plan::PlanFile(sections).pieces());
 }
 
 }  // namespace hexane::run

@@ -4,10 +4,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "core/fork_mutex.h"
 #include "core/memory.h"
 #include "cpu/executor.h"
 #include "plan/reader.h"
@@ -49,7 +49,11 @@ class Program {
   void reset_state();
   void update(const PlanTensor& weight, const std::byte* packed);
 
+  // Writes the plan to a file with the weights as they are now, and the state as it is at first. Calls go on meanwhile.
+  void save(const std::string& path);
+
  private:
+  void own_weights(uint32_t space);
   void resolve(const Ports& ports);
   std::byte* base_of(uint32_t space) const;
 
@@ -58,11 +62,11 @@ class Program {
   const int threads_;
   Memory arena_;
   Memory state_;
-  Memory own_weights_;  // a copy, if the plan's are not aligned or have been updated
+  std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
   std::byte* weights_;
   std::vector<std::byte*> bases_;  // of each space
   std::unique_ptr<cpu::Executor> executor_;
-  std::mutex running_;
+  ForkMutex running_;
   uint64_t resolved_id_ = 0;
   uint64_t last_id_ = 0;
 };

@@ -54,7 +54,8 @@ def xxh64(data: object, seed: int = 0) -> int:
     """XXH64 of a contiguous buffer: the checksum of plan files."""
 
 def save_file(path: str, data: object) -> None:
-    """Writes a buffer to a file atomically: a temporary file beside it, synced, renamed; a failure leaves the old file."""
+    """Writes a buffer to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link is
+    followed; what is no regular file is refused."""
 
 # ---- allocation ----
 
@@ -121,7 +122,8 @@ class StepInfo(TypedDict):
     cost: int  # nanoseconds on one core, as the kernel estimates
     parallel: bool
     calls: int  # since profile(True)
-    nanoseconds: int
+    nanoseconds: int  # of all of them together
+    median: int  # nanoseconds of one call, of the last 128
 
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
@@ -131,8 +133,8 @@ class Program:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
         and weights are used in place where aligned to 16 bytes: do not change them afterwards."""
     @staticmethod
-    def load(path: str, threads: int = 1) -> Program:
-        """From a file, mapped read-only; its weights are used in place."""
+    def load(path: str | bytes, threads: int = 1) -> Program:
+        """From a file, which is read as a whole."""
     @property
     def inputs(self) -> list[PortInfo]: ...
     @property
@@ -141,8 +143,8 @@ class Program:
     def steps(self) -> list[StepInfo]: ...
     @property
     def threads(self) -> int: ...
-    @property
-    def param_dtypes(self) -> dict[str, str]: ...
+    def dtypes(self, kind: str) -> dict[str, str]:
+        """The dtype of each named tensor in the "weights" or the "state"."""
     @property
     def cost(self) -> int:
         """Nanoseconds one run takes on one core, as the kernels estimate."""
@@ -173,13 +175,15 @@ class Program:
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
         """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+    def save(self, path: str | bytes) -> None:
+        """Writes the plan to a file as `save_file` does: weights as they are now, the initial contents of the state."""
 
 @final
 class Bound:
     """A program with its buffers: calling it runs the program on them."""
 
-    inputs: dict[str, Array]
-    outputs: dict[str, Array]
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
     def __call__(self) -> None: ...
 
 def isa() -> str:

@@ -4,6 +4,7 @@ One Node serves every level, from the ops a user calls to what the executor runs
 what it means.
 """
 
+import os
 import sys
 import threading
 import weakref
@@ -157,6 +158,7 @@ class _Kind:
 _kinds: "weakref.WeakValueDictionary[Any, _Kind]" = weakref.WeakValueDictionary()
 _interned: "weakref.WeakValueDictionary[Any, Node]" = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
 _SAMPLED_BYTES = 1 << 20

@@ -327,7 +327,7 @@ def test_save_to_a_folder_that_is_not_there_names_it(tmp_path: Path):
 
 def test_save_over_a_folder_leaves_nothing_behind(tmp_path: Path):
     (tmp_path / "folder" / "inside").mkdir(parents=True)
-    with pytest.raises(Error, match="rename"):
+    with pytest.raises(Error, match="folder: got a folder, need a regular file"):
         _core.save_file(str(tmp_path / "folder"), b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 

@@ -1,15 +1,17 @@
 """Input arrays of a run: from npy and png files, or random."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from hexane.cli.options import NamedFile
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.importers.files import open_regular
 from hexane.runtime import Model, OpenModel, PortType
 
 SEED = 0
@@ -52,13 +54,17 @@ def random_inputs(model: Model | OpenModel) -> dict[str, Array]:
     return arrays
 
 
+def _opened(port: PortType, path: Path) -> IO[bytes]:
+    return os.fdopen(open_regular(path, f"[run] input {port.name!r}: {path}", "npy or png file"), "rb")
+
+
 def _read(port: PortType, path: Path, scaling: Scaling) -> Array:
     return _read_png(port, path, scaling) if path.suffix.lower() == ".png" else _read_npy(port, path)
 
 
 def _read_npy(port: PortType, path: Path) -> Array:
     try:
-        with path.open("rb") as file:  # which an archive would keep open
+        with _opened(port, path) as file:  # which an archive would keep open
             array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise Error(f"[run] input {port.name!r}: {path} is no npy file of numbers: {error}") from None
@@ -98,7 +104,7 @@ def _pixels(port: PortType, path: Path) -> Array:
         from PIL import Image
     except ImportError:
         raise Error("[run] png files need Pillow, which is not installed: pip install 'hexane[images]'") from None
-    with path.open("rb") as file:
+    with _opened(port, path) as file:
         try:
             image = Image.open(file, formats=["PNG"])
             if image.mode in ("L", "RGB"):

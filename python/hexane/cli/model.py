@@ -1,5 +1,6 @@
 """Opens what a command is given: an ONNX file, or a plan, told apart by the first bytes."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import hexane
 from hexane.cli.options import NamedShape, Precision, by_name
 from hexane.cli.output import working
 from hexane.errors import Error
+from hexane.importers.files import open_regular
 
 PLAN_MAGIC = b"HEXANE\x1a\n"
 
 
 def is_plan(path: Path) -> bool:
     """Raises Error for a file named as a plan that does not start as one."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path, f"[open] {path}", "model"), "rb") as file:
         start = file.read(len(PLAN_MAGIC))
     if start != PLAN_MAGIC and path.suffix.lower() == ".hxp":
         raise Error(f"[open] {path}: got the first bytes {start!r}, need those of a plan, {PLAN_MAGIC!r}")

@@ -30,19 +30,22 @@ def latency(net: hexane.Model, arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def profile(net: hexane.Model, arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
-    """The steps, slowest first: microseconds of one call, on average, and the share of all."""
+    """The steps, slowest first: microseconds in the median call, and the share of all.
+
+    Medians, as the latency of the whole call is one: a few calls on cold caches would rule a mean.
+    """
     net.profile(True)
     latency(net, arrays)
     steps = net.steps
     net.profile(False)
-    total = sum(step["nanoseconds"] for step in steps) or 1
+    total = sum(step["median"] for step in steps) or 1
     rows = [
         {
             "kernel": step["kernel"],
             "from": step["source"],
             "calls": step["calls"],
-            "us": step["nanoseconds"] / 1000 / max(step["calls"], 1),
-            "share": step["nanoseconds"] / total,
+            "us": step["median"] / 1000,
+            "share": step["median"] / total,
         }
         for step in steps
     ]

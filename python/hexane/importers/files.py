@@ -1,4 +1,4 @@
-"""Model files, and the files that those name: untrusted, so they are opened only inside their own folder."""
+"""Opening files: regular ones only, and those that an untrusted file names only inside its own folder."""
 
 import os
 import stat
@@ -7,18 +7,28 @@ from pathlib import Path, PurePosixPath
 from hexane.errors import Error
 
 
-def open_regular(path: Path, where: str, what: str) -> int:
-    """A descriptor of the file a user named, which may be a link, but no pipe or device. Raises Error, opened by `where`."""
+def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:
+    """A descriptor of the file the user named, which may be a link. `where` opens the message of an Error, `need` ends it.
+
+    Pipes and devices are refused: reading them may never end.
+    """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise Error(f"{where}: {reason}, need a readable {what}") from None
+        raise Error(f"{where}: {reason}, need a readable {need}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Error(f"{where}: got no regular file, need a readable {what}")
+        raise Error(f"{where}: got no regular file, need the {need} itself")
     return descriptor
+
+
+def check_memory(where: str, size: int) -> None:
+    """Raises Error for more bytes than the machine has: a file with holes is as large as it likes to be."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise Error(f"{where}: got {size} bytes, need at most this machine's {memory}")
 
 
 def open_inside(folder: Path, location: str, where: str) -> int:

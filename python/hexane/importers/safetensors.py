@@ -1,6 +1,6 @@
 """Weights from safetensors files: `load_weights` for one file, a folder of shards, or their index.
 
-The safetensors package checks the header; the tensors are views of the mapped file. Files are untrusted.
+The safetensors package checks the header; the tensors are views of the file's bytes. Files are untrusted.
 """
 
 import json
@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
-from hexane.importers.files import open_inside, open_regular
+from hexane.importers.files import check_memory, open_inside, open_regular
 
 # What safetensors calls the dtypes of ours that it has.
 _NAMES = {
@@ -35,8 +35,8 @@ _MAX_INDEX_BYTES = 100_000_000  # as the safetensors package limits a header
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a *.safetensors.index.json.
 
-    The arrays are read-only views of the mapped files: nothing is read before it is used, and nothing copied. bf16 and fp8
-    come in the dtypes of ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the
+    The arrays are read-only, and views of one block of memory for each file, which is read as a whole: what becomes of the
+    file later changes no weight (of a mapped file it would, or end the process). bf16 and fp8 come in the dtypes of ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the
     folder, no links but those of a Hugging Face cache to its blobs. Raises Error for what is missing, damaged, or there twice.
     """
     path = Path(path)
@@ -116,32 +116,36 @@ def _open_shard(folder: Path, name: str) -> int:
 
 
 def _tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """The tensors of one file, which is closed; the mapping lives as long as one of them."""
+    """The tensors of one file, which is closed; its bytes live as long as one of them."""
     with os.fdopen(descriptor, "rb") as file:
         try:
-            # By its descriptor: what is checked here is what is mapped below.
+            # By its descriptor: what is checked here is what is read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]
                 types = [(kind.get_dtype(), tuple(kind.get_shape())) for kind in kinds]
         except (SafetensorError, OSError) as error:
             raise Error(f"[load_weights] {where}: {error}, need a safetensors file") from None
-        mapped = np.asarray(np.memmap(file, np.uint8, "r"))
+        size = os.fstat(file.fileno()).st_size
+        check_memory(f"[load_weights] {where}", size)
+        # Not mapped: a file that is written anew would change the weights, or end before them.
+        data = np.fromfile(file, np.uint8, size)
+    data.flags.writeable = False
     # The header's length, the header, then the tensors without gaps, in the order of their offsets.
-    offset = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+    offset = 8 + int.from_bytes(data[:8].tobytes(), "little")
     weights = {}
     for name, (type_name, shape) in zip(names, types, strict=True):
         try:
-            weights[name], offset = _view(mapped, offset, _dtype(type_name), shape)
+            weights[name], offset = _view(data, offset, _dtype(type_name), shape)
         except Error as error:
             raise Error(f"[load_weights] {where}: tensor {name!r}: {error}") from None
     return weights
 
 
-def _view(mapped: Array, offset: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Array, int]:
+def _view(data: Array, offset: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Array, int]:
     kind = tensor_type(dtype, shape)
     end = offset + kind.bytes
-    raw = mapped[offset:end]
+    raw = data[offset:end]
     if raw.size != kind.bytes:
         raise Error(f"got {raw.size} bytes, need {kind.bytes} for {kind}")
     if dtype.kind == "bool" and raw.size and raw.max() > 1:

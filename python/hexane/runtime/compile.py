@@ -93,13 +93,11 @@ def _compile_onnx(
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
-    """A model saved by `Model.save`. Its weights are read from the file as they are needed.
+    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter.
 
     Raises Error for a file that cannot be read or is not a valid plan.
     """
-    name = os.fspath(path)
-    core = _core.Program.load(name, _threads(threads))
-    return Model(core, _core.plan_read(np.memmap(name, np.uint8, "r")))
+    return Model(_core.Program.load(os.fsencode(path), _threads(threads)))
 
 
 class _Options:
@@ -114,7 +112,7 @@ class _Options:
     def build(self, model: Graph) -> Model:
         program = compile_graph(model, self.target, self.dtype, trim=self.trim)
         sections = emit_plan(program)
-        return Model(_core.Program(sections, self.threads), sections, program)
+        return Model(_core.Program(sections, self.threads), program)
 
 
 def _target(name: str | None) -> Target:

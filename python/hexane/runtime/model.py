@@ -48,11 +48,8 @@ class Model:
     Runs of one model happen one after the other, whichever threads call it; different models run side by side.
     """
 
-    def __init__(
-        self, core: _core.Program, sections: _core.Sections | None = None, program: Program | None = None
-    ) -> None:
+    def __init__(self, core: _core.Program, program: Program | None = None) -> None:
         self._core = core
-        self._sections = sections
         self.program = program
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         ports = core.outputs
@@ -70,7 +67,8 @@ class Model:
             for p in (ports[i] for i in self._shown)
         )
         self._output_names = [p.name for p in self.outputs]
-        self._params = {name: dtype(kept) for name, kept in core.param_dtypes.items()}
+        self._params = {name: dtype(kept) for name, kept in core.dtypes("weights").items()}
+        self._states = {name: dtype(kept) for name, kept in core.dtypes("state").items()}
         self._open: OpenModel | None = None
 
     @property
@@ -103,7 +101,7 @@ class Model:
         """The kernel calls in order, with their profile if there is one."""
         return self._core.steps
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on arrays given in the order of `inputs`, by name, or as one mapping.
 
         Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an ndarray,
@@ -117,7 +115,7 @@ class Model:
             outputs = self._trimmed(outputs)
         return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
 
-    def bind(self, **buffers: Any) -> _core.Bound:
+    def bind(self, /, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
         A name that an input and an output share means the input.
@@ -146,16 +144,13 @@ class Model:
             result[i] = outputs[i][(*[slice(None)] * axis, slice(count))].copy()
         return [result[i] for i in self._shown]
 
-    def update(self, **arrays: Any) -> None:
+    def update(self, /, **arrays: Any) -> None:
         """Replaces params by name; a model that keeps a param in fp16 takes it in fp32 too.
 
         Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
         """
         for name, value in arrays.items():
-            array = np.asarray(value)
-            if self._params.get(name) is FP16 and array.dtype == np.float32:
-                array = _halves(name, array)
-            self._core.update(name, np.ascontiguousarray(array))
+            self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def reset_state(self) -> None:
         """Puts the initial contents of all states back."""
@@ -166,18 +161,21 @@ class Model:
         return self._core.read_state(name)
 
     def write_state(self, name: str, value: Any) -> None:
-        """Replaces the contents of the state of that name."""
-        self._core.write_state(name, np.ascontiguousarray(value))
+        """Replaces the contents of the state of that name; a state that is kept in fp16 may be given in fp32 too."""
+        self._core.write_state(name, _as_kept(f"state '{name}'", value, self._states.get(name)))
 
     def profile(self, on: bool = True) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`."""
         self._core.profile(on)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan to a file. A failure leaves the old file as it was."""
-        if self._sections is None:
-            raise Error("[save] got a model without its plan, need one that was compiled or loaded")
-        _core.plan_save(os.fspath(path), self._sections)
+        """Writes the plan to a file: the params as they are now, the states as they are at first.
+
+        So a loaded model computes what this one does, and starts as a fresh one. A failure, or the end of the process, leaves
+        the old file as it was; the file is written as PATH.part beside it first. A link is followed. Raises Error for a path
+        that names anything but a regular file.
+        """
+        self._core.save(os.fsencode(path))
 
     def __reduce__(self) -> Any:
         raise Error("[pickle] got a model, need a file: net.save(path), then hx.load(path)")
@@ -195,11 +193,15 @@ class Model:
         return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>"
 
 
-def _halves(name: str, array: Array) -> Array:
+def _as_kept(where: str, value: Any, kept: DType | None) -> Array:
+    """The value as an array, in fp16 where it is kept so and was given in fp32."""
+    array = np.asarray(value)
+    if kept is not FP16 or array.dtype != np.float32:
+        return array
     with np.errstate(over="ignore"):
         halves = array.astype(np.float16)
     if np.any(np.isinf(halves) & np.isfinite(array)):
-        raise Error(f"[weights '{name}'] got values that fp16 does not hold, need at most 65504")
+        raise Error(f"[{where}] got values that fp16 does not hold, need at most 65504")
     return halves
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
-from hexane.importers.files import open_inside, open_regular
+from hexane.importers.files import check_memory, open_inside, open_regular
 from hexane.importers.onnx.split import Tensor, split
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own bound
@@ -66,7 +66,7 @@ def _read(path: Path) -> memoryview:
         size = os.fstat(file.fileno()).st_size
         buffer = np.empty(size if size <= MAX_MODEL_BYTES else 0, np.uint8)
         read = file.readinto(buffer.data) if buffer.size else 0
-        # What has grown meanwhile, or has no size, like the files of /proc.
+        # What has grown meanwhile.
         rest = file.read(MAX_MODEL_BYTES + 1 - read) if size <= MAX_MODEL_BYTES else b""
     if max(size, read + len(rest)) > MAX_MODEL_BYTES:
         raise Error(f"[import] {path}: got more than {MAX_MODEL_BYTES} bytes, need large weights as external data")
@@ -159,19 +159,12 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
             raise Error(
                 f"external data in {location!r}: got bytes {offset}..{offset + length} of {size}, need them inside"
             )
-        _check_memory(location, length)
+        check_memory(f"external data in {location!r}", length)
         # Not mapped: a file that is written anew would change the weights, or end before them.
         array = np.fromfile(file, np.uint8, length, offset=offset)
     if array.size != length:
         raise Error(f"external data in {location!r}: got {array.size} bytes, need {length}")
     return array
-
-
-def _check_memory(location: str, length: int) -> None:
-    """A file with holes is as large as it likes to be."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if length > memory:
-        raise Error(f"external data in {location!r}: got {length} bytes, need at most this machine's {memory}")
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:
