@@ -1,9 +1,10 @@
-// The bound call: a raw CPython object whose vectorcall runs a program on buffers that were checked once. No pybind11
-// on that path, no allocation, and the GIL is only released where a run is long.
+// The bound call: a raw CPython object whose vectorcall runs a program on buffers that were checked when they were
+// bound. No pybind11 on that path, no allocation, and the GIL is only released where a run is long.
 #include <Python.h>
 #include <structmember.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "bind/program.h"
@@ -14,19 +15,46 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
+// A bound array as it was when it was checked. NumPy lets its memory and type be exchanged in place, so every call
+// looks whether they still are what they were.
+struct Buffer {
+  const Port* port;
+  bool written;
+  py::array array;
+  py::dtype dtype;   // held, so that no other one has its address
+  py::object guard;  // a weak reference: NumPy resizes no array that has one, whatever it is told about references
+  const std::byte* begin;
+  const std::byte* end;
+};
+
+struct Buffers {
+  run::Program::Ports ports;
+  std::vector<Buffer> items;
+};
+
 struct Bound {
   PyObject_HEAD vectorcallfunc vectorcall;
   run::Program* program;
-  run::Program::Ports* ports;
+  Buffers* buffers;
   PyObject* owner;   // the Python object of the program
-  PyObject* inputs;  // dict of arrays by port name, which hold the buffers
+  PyObject* inputs;  // read-only mappings of arrays by port name
   PyObject* outputs;
   bool is_long;
 };
 
+bool is_unchanged(const Buffer& buffer) {
+  const auto* now = py::detail::array_proxy(buffer.array.ptr());
+  const std::vector<py::ssize_t>& shape = buffer.port->shape;
+  const int need =
+      py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | (buffer.written ? py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : 0);
+  return now->data == reinterpret_cast<const char*>(buffer.begin) && now->descr == buffer.dtype.ptr() &&
+         (now->flags & need) == need && static_cast<size_t>(now->nd) == shape.size() &&
+         std::equal(shape.begin(), shape.end(), now->dimensions);
+}
+
 void set_error(const std::exception& error) {
   const py::object type = py::module_::import("hexane.errors").attr("Error");
-  py::set_error(type, error.what());
+  py::set_error(type, text(error.what()));
 }
 
 PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* names) {
@@ -36,9 +64,14 @@ PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* name
   }
   auto* self = reinterpret_cast<Bound*>(object);
   try {
-    if (self->is_long || !self->program->try_run(*self->ports)) {
+    for (const Buffer& buffer : self->buffers->items)
+      if (!is_unchanged(buffer)) [[unlikely]]
+        fail(buffer.port->where, "got an array that was changed after bind() (its memory, type, shape, strides or ",
+             "flags), need it as it was");
+    const run::Program::Ports& ports = self->buffers->ports;
+    if (self->is_long || !self->program->try_run(ports)) {
       const py::gil_scoped_release release;
-      self->program->run(*self->ports);
+      self->program->run(ports);
     }
   } catch (const std::exception& error) {
     set_error(error);
@@ -49,7 +82,7 @@ PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* name
 
 void deallocate(PyObject* object) {
   auto* self = reinterpret_cast<Bound*>(object);
-  const std::unique_ptr<run::Program::Ports> ports(self->ports);
+  std::unique_ptr<Buffers>(self->buffers).reset();
   Py_CLEAR(self->inputs);
   Py_CLEAR(self->outputs);
   Py_CLEAR(self->owner);
@@ -71,25 +104,23 @@ PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A program with its buffers: calling it runs the program on them.")},
     {0, nullptr}};
 
-PyType_Spec spec = {"hexane._core.Bound", sizeof(Bound), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+PyType_Spec spec = {
+    "hexane._core.Bound", sizeof(Bound), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    slots};
 
 // Made by register_bound(), lives as long as the module.
 PyTypeObject* bound_type = nullptr;
 
-struct Buffer {
-  const Port* port;
-  const std::byte* begin;
-  const std::byte* end;
-  bool written;
-};
-
-void check_overlaps(std::vector<Buffer> buffers) {
-  std::sort(buffers.begin(), buffers.end(), [](const Buffer& a, const Buffer& b) { return a.begin < b.begin; });
+void check_overlaps(std::span<const Buffer> buffers) {
+  std::vector<const Buffer*> in_order;
+  for (const Buffer& buffer : buffers)
+    if (buffer.begin != buffer.end) in_order.push_back(&buffer);
+  std::sort(in_order.begin(), in_order.end(), [](const Buffer* a, const Buffer* b) { return a->begin < b->begin; });
   const Buffer* last = nullptr;     // the buffer that reaches farthest so far
   const Buffer* written = nullptr;  // the output that does
-  for (const Buffer& buffer : buffers) {
-    if (buffer.begin == buffer.end) continue;
+  for (const Buffer* each : in_order) {
+    const Buffer& buffer = *each;
     const Buffer* before = buffer.written ? last : written;
     if (before && before->end > buffer.begin)
       fail(buffer.port->where, "its buffer overlaps that of ", before->port->where, ", need memory of its own");
@@ -112,38 +143,45 @@ py::array bound_array(const Port& port, py::handle buffer, bool written) {
 }  // namespace
 
 py::object make_bound(py::object self, ProgramObject& program, const py::dict& buffers) {
-  auto ports = std::make_unique<run::Program::Ports>();
-  std::vector<Buffer> ranges;
+  auto held = std::make_unique<Buffers>();
   py::dict inputs, outputs;
   size_t given = 0;
   for (const bool written : {false, true})
     for (const Port& port : written ? program.outputs : program.inputs) {
       // A name that an input has too means the input.
       const bool named = !written || !inputs.contains(port.name);
-      PyObject* buffer = named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr;
-      given += buffer != nullptr;
+      const auto buffer =
+          py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);
+      given += static_cast<bool>(buffer);
       if (!buffer && !written) fail(port.where, "got nothing, need a buffer");
       const py::array array = buffer ? bound_array(port, buffer, written) : port.allocate();
       auto* data = static_cast<std::byte*>(const_cast<void*>(array.data()));
-      ports->addresses.push_back(data);
-      ranges.push_back({&port, data, data + array.nbytes(), written});
+      held->ports.addresses.push_back(data);
+      held->items.push_back(
+          {&port, written, array, array.dtype(), py::weakref(py::handle(array)), data, data + array.nbytes()});
       (written ? outputs : inputs)[port.name] = array;
     }
   if (given != buffers.size())
     for (const auto& item : buffers)
       if (!inputs.contains(item.first) && !outputs.contains(item.first))
         fail("program", "bind: got the name ", py::repr(item.first).cast<std::string>(), ", which no port has");
-  check_overlaps(ranges);
-  ports->id = program.program->new_id();
+  check_overlaps(held->items);
+  held->ports.id = program.program->new_id();
+  const auto read_only = [](const py::dict& arrays) {
+    auto mapping = py::reinterpret_steal<py::object>(PyDictProxy_New(arrays.ptr()));
+    if (!mapping) throw py::error_already_set();
+    return mapping;
+  };
+  py::object bound_inputs = read_only(inputs), bound_outputs = read_only(outputs);
 
   auto* bound = PyObject_New(Bound, bound_type);
   if (!bound) throw py::error_already_set();
   bound->vectorcall = call;
   bound->program = program.program.get();
-  bound->ports = ports.release();
+  bound->buffers = held.release();
   bound->owner = self.release().ptr();
-  bound->inputs = inputs.release().ptr();
-  bound->outputs = outputs.release().ptr();
+  bound->inputs = bound_inputs.release().ptr();
+  bound->outputs = bound_outputs.release().ptr();
   bound->is_long = program.is_long;
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(bound));
 }

@@ -185,7 +185,7 @@ def test_an_output_may_have_the_name_of_an_input_which_bind_means(tmp_path: Path
         np.testing.assert_equal(form(a), {"x": a, "y": -a})
         call = form.bind(x=a, y=y)
         call()
-        np.testing.assert_equal(call.outputs, {"x": a, "y": -a})
+        np.testing.assert_equal(dict(call.outputs), {"x": a, "y": -a})
 
 
 def test_in_place_results_do_not_overwrite_what_is_read_later() -> None:
