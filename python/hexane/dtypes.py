@@ -20,6 +20,11 @@ class DType:
     kind: Kind
     numpy: np.dtype[Any]
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What NumPy asks for where it takes a dtype: `np.zeros(port.shape, port.dtype)`."""
+        return self.numpy
+
     def __str__(self) -> str:
         return self.name
 

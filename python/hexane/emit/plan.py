@@ -8,7 +8,7 @@ import numpy as np
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
 from hexane.graph import Array
-from hexane.program import PortView, Program, View
+from hexane.program import PortView, Program, View, dense_strides
 
 ABSENT = 0xFFFFFFFF
 _LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
@@ -40,6 +40,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         )
         operands += [ABSENT if v is None else writer.tensor(v) for v in (*step.inputs, *step.outputs)]
     inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
+    writer.add_named()
     return {
         "spaces": _rows("spaces", writer.spaces),
         "tensors": _rows("tensors", writer.tensors),
@@ -103,6 +104,12 @@ class _Writer:
                 }
             )
         return self.rows[view]
+
+    def add_named(self) -> None:
+        """Rows of whole params and states, by which they are found even where every step reads a part or a view."""
+        for i, buffer in enumerate(self.program.buffers):
+            if buffer.kind in ("weights", "state") and buffer.name and buffer.type:
+                self.tensor(View(i, 0, buffer.type, dense_strides(buffer.type)))
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
         rows = []

@@ -37,13 +37,13 @@ class OpenModel:
         self._models: dict[object, Model] = {}
         self._lock = Lock()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         model = self.specialised(arrays)
         return model({p.name: arrays[p.name] for p in model.inputs})
 
-    def bind(self, **buffers: Any) -> _core.Bound:
+    def bind(self, /, **buffers: Any) -> _core.Bound:
         """As Model's; the values of specialisation inputs are read now, and not again."""
         names = {p.name for p in (*self.inputs, *self.optional_inputs)}
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))

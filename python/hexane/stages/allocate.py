@@ -40,7 +40,7 @@ def allocate(program: Program) -> Program:
     used = set(last)
     totals = {"weights": 0, "state": 0}
     for i, buffer in enumerate(program.buffers):
-        if buffer.kind in totals and (i in used or buffer.kind == "state"):
+        if buffer.kind in totals and (i in used or buffer.name):  # what has a name can be written
             offsets[i] = totals[buffer.kind]
             totals[buffer.kind] += _up(buffer.bytes, alignment)
     if max(height, *totals.values()) >= 1 << 46:
