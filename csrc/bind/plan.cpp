@@ -92,8 +92,8 @@ HeldSections::HeldSections(const py::dict& sections) {
     int i = 0;
     while (i < plan::kSections && plan::kSectionInfo[i].name != name) ++i;
     if (i == plan::kSections) fail("plan", "got a section '", name, "', need one of those of plan.h");
-    held_.emplace_back("plan: " + name, value);
-    sections_[i] = held_.back().bytes();
+    held_[i].emplace("plan: " + name, value);
+    sections_[i] = held_[i]->bytes();
   }
 }
 

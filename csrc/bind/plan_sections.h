@@ -1,7 +1,8 @@
 // The sections of a plan as Python gives them: a dict of buffers by section name.
 #pragma once
 
-#include <vector>
+#include <array>
+#include <optional>
 
 #include "bind/arrays.h"
 #include "plan/reader.h"
@@ -12,10 +13,11 @@ class HeldSections {
  public:
   explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that is not a section's
   const plan::Sections& sections() const { return sections_; }
+  void let_go(plan::Section section) { held_[section].reset(); }
 
  private:
   plan::Sections sections_ = {};
-  std::vector<HeldBytes> held_;
+  std::array<std::optional<HeldBytes>, plan::kSections> held_;
 };
 
 }  // namespace hexane

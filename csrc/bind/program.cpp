@@ -45,12 +45,17 @@ std::unique_ptr<ProgramObject> from_bytes(HeldBytes held, int threads) {
   return std::make_unique<ProgramObject>(plan::read_plan({copy->data(), copy->size()}), copy, threads);
 }
 
-std::unique_ptr<ProgramObject> from_object(py::object source, int threads) {
+std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const std::shared_ptr<MemoryPool>& pool) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
-  if (!py::isinstance<py::dict>(source)) return from_bytes(HeldBytes("plan", source), threads);
-  HeldSections held(source);
-  const plan::Plan plan = plan::read_sections(held.sections());
-  return std::make_unique<ProgramObject>(plan, owner_of(std::move(held)), threads);
+  if (!py::isinstance<py::dict>(source)) {
+    if (pool) fail("program", "pool: got one for the bytes of a plan, need sections");
+    return from_bytes(HeldBytes("plan", source), threads);
+  }
+  const auto held = std::make_shared<HeldSections>(source);
+  const plan::Plan plan = plan::read_sections(held->sections());
+  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool);
+  if (pool) held->let_go(plan::kWeights);
+  return result;
 }
 
 std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
@@ -239,17 +244,19 @@ bool Port::is_dense(const py::array& array) const {
          (item == 0 || reinterpret_cast<uintptr_t>(proxy->data) % item == 0);
 }
 
-ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads)
+ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
+                             std::shared_ptr<MemoryPool> pool)
     : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
   const py::gil_scoped_release release;
-  program = std::make_unique<run::Program>(plan, std::move(owner), threads);
+  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool));
   is_long = program->cost() > kLongRun;
 }
 
 void register_program(py::module_& m) {
   using Self = ProgramObject;
+  py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool").def(py::init<>());
   py::class_<Self>(m, "Program")
-      .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1)
+      .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr)
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
@@ -261,6 +268,7 @@ void register_program(py::module_& m) {
       .def_property_readonly("weights_bytes", [](const Self& self) { return self.program->plan().weights.size(); })
       .def_property_readonly("state_bytes", [](const Self& self) { return self.program->state_bytes(); })
       .def_property_readonly("scratch_bytes", [](const Self& self) { return self.program->scratch_bytes(); })
+      .def_property_readonly("unshared_bytes", [](const Self& self) { return self.program->unshared_bytes(); })
       .def("run", &run_once, py::arg("inputs"))
       .def("trace", &run_traced, py::arg("inputs"), py::arg("after"))
       .def(

@@ -28,7 +28,8 @@ struct Port {
 };
 
 struct ProgramObject {
-  ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads);
+  ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
+                std::shared_ptr<MemoryPool> pool = {});
 
   std::vector<Port> inputs;
   std::vector<Port> outputs;

@@ -30,6 +30,7 @@ ForkMutex::~ForkMutex() {
   if (next_) next_->link_ = link_;
 }
 
+// The newest first: who holds one may wait for an older one (of the pool that a program was given), never the reverse.
 void ForkMutex::before_fork() {
   all_mutex.lock();
   for (ForkMutex* each = all; each; each = each->next_)

@@ -86,7 +86,8 @@ int64_t now() {
 
 }  // namespace
 
-Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, int threads)
+Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
+                   MemoryPool* pool, int threads)
     : plan_(plan), threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)), in_space_(plan.spaces.size()) {
   size_t count = 0;
   for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
@@ -105,7 +106,10 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
     }
   for (uint32_t space = 0; space < bases.size(); ++space)
     if (bases[space]) set_base(space, bases[space]);
-  resolve_all();
+  if (!pieces.empty())
+    for (uint32_t space = 0; space < bases.size(); ++space)
+      if (plan_.string(plan_.spaces[space].kind) == "weights") place_in(pieces, space);
+  resolve_all(pool);
   uint64_t scratch = 0;
   int64_t shared_cost = 0;
   for (const Step& step : steps_)
@@ -122,7 +126,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, in
 
 // Threads share the steps, for packing weights takes time; the time steps of a recurrent network share what is packed.
 // The error of the first step that has one is thrown.
-void Executor::resolve_all() {
+void Executor::resolve_all(MemoryPool* pool) {
   steps_.resize(plan_.steps.size());
   Tensor* operands = operands_.data();
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -132,7 +136,8 @@ void Executor::resolve_all() {
                       {operands + row.num_inputs, row.num_outputs},
                       plan_.attrs.data() + row.attrs,
                       plan_.string(0).data(),
-                      nullptr};
+                      nullptr,
+                      pool};
     operands += size_t{row.num_inputs} + row.num_outputs;
   }
   std::unordered_map<std::string, size_t> first;
@@ -236,6 +241,16 @@ void Executor::plan_work(Step& step) const {
 
 void Executor::set_base(uint32_t space, std::byte* base) {
   for (const Placed& placed : in_space_[space]) placed.operand->data = base + placed.offset;
+}
+
+void Executor::place_in(std::span<const Piece> pieces, uint32_t space) {
+  for (const Placed& placed : in_space_[space]) {
+    const auto after = std::upper_bound(pieces.begin(), pieces.end(), placed.offset,
+                                        [](uint64_t offset, const Piece& piece) { return offset < piece.offset; });
+    if (after == pieces.begin()) continue;  // no element of it is in any
+    const Piece& piece = *std::prev(after);
+    placed.operand->data = piece.data + (placed.offset - piece.offset);
+  }
 }
 
 void Executor::prepare(const std::byte* begin, const std::byte* end) {

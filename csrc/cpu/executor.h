@@ -15,9 +15,16 @@ namespace hexane::cpu {
 
 class Executor {
  public:
-  // `bases` is where each space of the plan begins: null for ports, which set_base() gives before a run. The plan's
-  // bytes have to outlive the executor. Throws Error if a kernel is missing or does not take what a step gives it.
-  Executor(const plan::Plan& plan, std::span<std::byte* const> bases, int threads);
+  // `bases` is where each space of the plan begins: null for ports, which set_base() gives before a run, and for
+  // weights that are in `pieces`, in order of their offsets. What is packed of weights is shared through the pool, if
+  // any. The plan's bytes have to outlive the executor. Throws Error if a kernel is missing or does not take what a
+  // step gives it.
+  struct Piece {
+    uint64_t offset;
+    std::byte* data;
+  };
+  Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces, MemoryPool* pool,
+           int threads);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -67,8 +74,9 @@ class Executor {
     uint64_t offset;
   };
 
-  void resolve_all();
+  void resolve_all(MemoryPool* pool);
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
+  void place_in(std::span<const Piece> pieces, uint32_t space);
   void plan_work(Step& step) const;
   void run_step(const Step& step, const ThreadPool::Lease& lease) const;
   std::string place(const Step& step) const;

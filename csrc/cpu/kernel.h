@@ -10,8 +10,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/dtype.h"
+#include "core/memory_pool.h"
 
 namespace hexane::cpu {
 
@@ -44,9 +46,15 @@ using Prepared = std::shared_ptr<const void>;
 struct Call {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  const void* attrs;     // the kernel's attribute struct
-  const char* strings;   // section "strings" of the plan: a string attribute is an offset into it
-  const void* prepared;  // what prepare() returned, or null
+  const void* attrs;           // the kernel's attribute struct
+  const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
+  const void* prepared;        // what prepare() returned, or null
+  MemoryPool* pool = nullptr;  // of what programs share, or null
+
+  // Packed weights, for prepare(): the memory itself, or the same bytes of another program.
+  Block share(Memory packed) const {
+    return pool ? pool->keep(std::move(packed)) : std::make_shared<const Memory>(std::move(packed));
+  }
 
   template <typename T>
   const T& attributes() const {

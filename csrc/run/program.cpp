@@ -10,6 +10,10 @@
 namespace hexane::run {
 namespace {
 
+constexpr uint64_t kSharedBytes = 16 << 10;  // smaller constants are not worth a block of their own
+
+uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 constexpr uintptr_t kWeightAlignment = 16;  // what weights that are used in place need; no element is larger
 
 uint64_t space_bytes(const plan::Plan& plan, std::string_view kind) {
@@ -49,28 +53,89 @@ void unpack(const PlanTensor& tensor, size_t item, const std::byte* packed, std:
   });
 }
 
-std::shared_ptr<Memory> copy_of(const std::byte* weights, uint64_t bytes) {
-  auto copy = std::make_shared<Memory>(bytes, "weights");
-  if (bytes) std::memcpy(copy->data(), weights, bytes);
-  return copy;
+// Parts of the weights that no tensor connects, in order.
+std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& plan) {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const PlanTensor& tensor : plan.tensors)
+    if (plan.kind(tensor) == "weights")
+      if (const uint64_t bytes = plan::extent_bytes(tensor, plan.dtype(tensor)))
+        ranges.push_back({tensor.offset, tensor.offset + bytes});
+  std::sort(ranges.begin(), ranges.end());
+  std::vector<std::pair<uint64_t, uint64_t>> result;
+  for (const auto& [begin, end] : ranges)
+    if (!result.empty() && begin < result.back().second)
+      result.back().second = std::max(result.back().second, end);
+    else
+      result.push_back({begin, end});
+  return result;
 }
 
 }  // namespace
 
-Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads)
+Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
+                 std::shared_ptr<MemoryPool> pool)
     : owner_(std::move(owner)),
+      pool_(std::move(pool)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
       arena_(space_bytes(plan, "arena"), "arena"),
       state_(space_bytes(plan, "state"), "state"),
       weights_(const_cast<std::byte*>(plan.weights.data())) {
-  if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
-    own_weights_ = copy_of(weights_, plan.weights.size());
+  if (pool_) {
+    share_weights();
+  } else if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
+    own_weights_ = copy_of_weights();
     weights_ = own_weights_->data();
   }
   std::copy(plan_.state.begin(), plan_.state.end(), state_.data());  // the rest is zero, and untouched until it is used
   for (uint32_t space = 0; space < plan_.spaces.size(); ++space) bases_.push_back(base_of(space));
-  executor_ = std::make_unique<cpu::Executor>(plan_, bases_, threads_);
+  std::vector<cpu::Executor::Piece> pieces;
+  for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
+  executor_ = std::make_unique<cpu::Executor>(plan_, bases_, pieces, pool_.get(), threads_);
+}
+
+void Program::share_weights() {
+  const auto parts = connected_weights(plan_);
+  uint64_t small_bytes = 0;
+  for (const auto& [begin, end] : parts)
+    if (end - begin < kSharedBytes) small_bytes += whole_lines(end - begin);
+  auto small = std::make_shared<Memory>(small_bytes, "weights");
+  uint64_t at = 0;
+  for (const auto& [begin, end] : parts) {
+    const Bytes bytes = plan_.weights.subspan(begin, end - begin);
+    if (bytes.size() >= kSharedBytes) {
+      pieces_.push_back({begin, end, pool_->copy(bytes), 0});
+      continue;
+    }
+    std::memcpy(small->data() + at, bytes.data(), bytes.size());
+    pieces_.push_back({begin, end, small, at});
+    at += whole_lines(bytes.size());
+  }
+  weights_ = nullptr;
+}
+
+std::shared_ptr<Memory> Program::copy_of_weights() const {
+  auto copy = std::make_shared<Memory>(plan_.weights.size(), "weights");
+  if (weights_ && copy->size()) std::memcpy(copy->data(), weights_, copy->size());
+  if (!weights_)
+    for (const SharedPiece& piece : pieces_)
+      std::memcpy(copy->data() + piece.offset, piece.block->data() + piece.begin, piece.end - piece.offset);
+  return copy;
+}
+
+uint64_t Program::unshared_bytes() {
+  constexpr uint64_t kRows = 4;  // steps and operands beside the rows they are made from, and what Python keeps
+  uint64_t total = arena_bytes() + state_bytes() + scratch_bytes();
+  for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
+  total -= kRows * plan_.weights.size();
+  const std::lock_guard lock(running_);
+  if (own_weights_) total += own_weights_->size();
+  for (const SharedPiece& piece : pieces_)
+    if (piece.end - piece.offset < kSharedBytes)
+      total += piece.end - piece.offset;
+    else if (piece.block.use_count() == 1)
+      total += 2 * piece.block->size();  // what is packed of it as well
+  return total;
 }
 
 std::byte* Program::base_of(uint32_t space) const {
@@ -164,7 +229,7 @@ void Program::reset_state() {
 // Makes the weights a copy of their own, which no save is reading.
 void Program::own_weights(uint32_t space) {
   if (own_weights_.use_count() == 1) return;
-  own_weights_ = copy_of(weights_, plan_.weights.size());
+  own_weights_ = copy_of_weights();
   bases_[space] = weights_ = own_weights_->data();
   executor_->set_base(space, weights_);
   executor_->prepare(weights_, weights_ + own_weights_->size());
@@ -192,7 +257,7 @@ void Program::save(const std::string& path) {
   plan::Sections sections = plan::sections_of(plan_);
   const std::shared_ptr<Memory> weights = [&] {
     const std::lock_guard lock(running_);
-    return own_weights_;
+    return weights_ ? own_weights_ : copy_of_weights();
   }();
   if (weights) sections[plan::kWeights] = {weights->data(), weights->size()};
   save_file(path, plan::PlanFile(sections).pieces());

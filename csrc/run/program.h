@@ -16,8 +16,10 @@ namespace hexane::run {
 
 class Program {
  public:
-  // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied.
-  Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads);
+  // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied. With a
+  // pool they are copied to where programs share them, and the plan's are not looked at again.
+  Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
+          std::shared_ptr<MemoryPool> pool = {});
 
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
@@ -25,6 +27,7 @@ class Program {
   uint64_t arena_bytes() const { return arena_.size(); }
   uint64_t state_bytes() const { return state_.size(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
+  uint64_t unshared_bytes();  // about what would be free if this program were gone and others of its pool not
   std::vector<cpu::Executor::StepInfo> steps();
 
   // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
@@ -53,18 +56,27 @@ class Program {
   void save(const std::string& path);
 
  private:
+  struct SharedPiece {
+    uint64_t offset, end;  // in the space
+    Block block;
+    uint64_t begin;  // in the block
+  };
+  void share_weights();
   void own_weights(uint32_t space);
+  std::shared_ptr<Memory> copy_of_weights() const;
   void resolve(const Ports& ports);
   std::byte* base_of(uint32_t space) const;
 
   const std::shared_ptr<const void> owner_;
+  const std::shared_ptr<MemoryPool> pool_;
   const plan::Plan plan_;
   const int threads_;
   Memory arena_;
   Memory state_;
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
-  std::byte* weights_;
-  std::vector<std::byte*> bases_;  // of each space
+  std::byte* weights_;                   // null while they are in pieces
+  std::vector<SharedPiece> pieces_;      // what is shared, and one block of what is too small for that
+  std::vector<std::byte*> bases_;        // of each space
   std::unique_ptr<cpu::Executor> executor_;
   ForkMutex running_;
   uint64_t resolved_id_ = 0;

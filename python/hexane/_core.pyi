@@ -125,13 +125,17 @@ class StepInfo(TypedDict):
     nanoseconds: int  # of all of them together
     median: int  # nanoseconds of one call, of the last 128
 
+class MemoryPool:
+    """Where programs share weights of equal bytes, and what kernels pack of them."""
+
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
     runs of one program happen one after the other."""
 
-    def __init__(self, plan: object, threads: int = 1) -> None:
+    def __init__(self, plan: object, threads: int = 1, pool: MemoryPool | None = None) -> None:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
-        and weights are used in place where aligned to 16 bytes: do not change them afterwards."""
+        and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which only
+        sections may have, weights are copied to it instead, and the section is let go."""
     @staticmethod
     def load(path: str | bytes, threads: int = 1) -> Program:
         """From a file, which is read as a whole."""
@@ -156,6 +160,9 @@ class Program:
     def state_bytes(self) -> int: ...
     @property
     def scratch_bytes(self) -> int: ...
+    @property
+    def unshared_bytes(self) -> int:
+        """About what would be free if this program were gone and the others of its pool were not."""
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
         """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
         `__dlpack__`, of the port's dtype (native byte order) and shape; any strides."""

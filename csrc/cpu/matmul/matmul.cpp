@@ -29,7 +29,7 @@ struct MatmulState : MatmulShape {
   int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
   std::vector<float> bias;
-  Memory packed;
+  Block packed;
   ResolvedEpilogue epilogue;
 };
 
@@ -74,8 +74,9 @@ Prepared prepare(const Call& call) {
   }
   s.is_packed = y.constant;
   if (y.constant) {
-    s.packed = Memory(s.batch_bytes * s.num_y_batches, "packed weights");
-    pack_y(y, s, s.packed.data());
+    Memory packed(s.batch_bytes * s.num_y_batches, "packed weights");
+    pack_y(y, s, packed.data());
+    s.packed = call.share(std::move(packed));
   }
   return state;
 }
@@ -163,7 +164,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
       return at.x;
     };
-    const std::byte* panels = (s.is_packed ? s.packed.data() : shared) + base.y_batch * s.batch_bytes;
+    const std::byte* panels = (s.is_packed ? s.packed->data() : shared) + base.y_batch * s.batch_bytes;
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
       if (!s.dense_x)

@@ -30,7 +30,7 @@ struct QuantizedConvState : ConvGeometry {
   DepthwiseDot window;
   int64_t depthwise_width;  // pixels of a depthwise tile
   bool constant_weights;
-  Memory packed;  // panels, then the sums of their columns
+  Block packed;  // panels, then the sums of their columns
   Memory columns;
 };
 
@@ -155,12 +155,13 @@ Prepared prepare(const Call& call) {
     checked_product(kName, {std::max<int64_t>(s.group_bytes, 1), s.groups});
   }
   if (s.constant_weights) {
-    s.packed = Memory(packed_bytes(s), "packed weights");
-    pack_weights(s, call, s.packed.data());
+    Memory packed(packed_bytes(s), "packed weights");
+    pack_weights(s, call, packed.data());
+    s.packed = call.share(std::move(packed));
   }
   if (s.q.constant_columns) {
     s.columns = Memory(column_bytes(s.q, 1), "columns of weights");
-    fill(call, s, s.packed.data(), s.columns.data());
+    fill(call, s, s.packed->data(), s.columns.data());
   }
   return state;
 }
@@ -204,7 +205,7 @@ int64_t shared_scratch(const Call& call) {
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<QuantizedConvState>();
-  const std::byte* packed = s.constant_weights ? s.packed.data() : shared;
+  const std::byte* packed = s.constant_weights ? s.packed->data() : shared;
   if (!s.constant_weights) {
     pack_weights(s, call, shared);
     shared += packed_bytes(s);
@@ -287,7 +288,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   uint8_t* copies = zeros + zero_bytes(s);
   const uint8_t zero = left_zero_byte(s.q, call);
   std::memset(zeros, s.q.flip_x ? zero ^ 0x80 : zero, static_cast<size_t>(zero_bytes(s)));
-  const std::byte* packed = s.constant_weights ? s.packed.data() : shared;
+  const std::byte* packed = s.constant_weights ? s.packed->data() : shared;
   const std::byte* columns =
       s.q.constant_columns ? s.columns.data() : shared + (s.constant_weights ? 0 : packed_bytes(s));
 

@@ -25,7 +25,7 @@ struct QuantizedMatmulState : MatmulShape {
   int64_t panel_bytes, batch_bytes;  // of one packed y
   int64_t chunk_rows;
   bool constant_y;
-  Memory packed;  // panels, then the sums of their columns
+  Block packed;  // panels, then the sums of their columns
   Memory columns;
 };
 
@@ -79,12 +79,13 @@ Prepared prepare(const Call& call) {
   s.chunk_rows = std::max<int64_t>(1, std::min(s.rows_per_y, tiles * kTileRows));
   s.constant_y = call.inputs[1].constant;
   if (s.constant_y) {
-    s.packed = Memory(packed_bytes(s), "packed weights");
-    pack_y(call.inputs[1], s, s.packed.data());
+    Memory packed(packed_bytes(s), "packed weights");
+    pack_y(call.inputs[1], s, packed.data());
+    s.packed = call.share(std::move(packed));
   }
   if (s.q.constant_columns) {
     s.columns = Memory(column_bytes(s.q, s.num_y_batches), "columns of weights");
-    fill(call, s, s.packed.data(), s.columns.data());
+    fill(call, s, s.packed->data(), s.columns.data());
   }
   return state;
 }
@@ -119,7 +120,7 @@ int64_t shared_scratch(const Call& call) {
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<QuantizedMatmulState>();
-  const std::byte* packed = s.constant_y ? s.packed.data() : shared;
+  const std::byte* packed = s.constant_y ? s.packed->data() : shared;
   if (!s.constant_y) {
     pack_y(call.inputs[1], s, shared);
     shared += packed_bytes(s);
@@ -139,7 +140,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   }
   const Range columns = box[out.rank - 1];
   if (num_outer * num_rows == 0 || columns.begin >= columns.end) return;
-  const std::byte* packed = s.constant_y ? s.packed.data() : shared;
+  const std::byte* packed = s.constant_y ? s.packed->data() : shared;
   const std::byte* column_data =
       s.q.constant_columns ? s.columns.data() : shared + (s.constant_y ? 0 : packed_bytes(s));
   auto* flipped = reinterpret_cast<uint8_t*>(scratch);

@@ -113,8 +113,9 @@ Prepared prepare(const Call& call) {
   }
   s.constant_weights = w.constant;
   if (w.constant) {
-    s.packed = Memory(s.group_bytes * (s.depthwise ? 1 : s.groups), "packed weights");
-    pack_weights(s, w, s.packed.data());
+    Memory packed(s.group_bytes * (s.depthwise ? 1 : s.groups), "packed weights");
+    pack_weights(s, w, packed.data());
+    s.packed = call.share(std::move(packed));
   }
   return state;
 }
@@ -205,7 +206,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const float* all_bias = !s.num_bias       ? nullptr
                           : s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data())
                                             : bias;
-  const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
+  const std::byte* weights = s.constant_weights ? s.packed->data() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
   const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_floats;
 

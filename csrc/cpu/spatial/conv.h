@@ -72,7 +72,7 @@ struct ConvState : ConvGeometry {
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   bool constant_weights, constant_bias;
-  Memory packed;
+  Block packed;
   Memory packed_bias;
   ResolvedEpilogue epilogue;
 };

@@ -61,7 +61,8 @@ struct State {
   int64_t weight_bytes;
   int64_t num_bias;
   bool constant_weights, constant_bias;
-  Memory packed, packed_bias;
+  Block packed;
+  Memory packed_bias;
   ResolvedEpilogue epilogue;
 
   int64_t width() const { return depthwise ? out_c : group_out; }  // channels that are packed together
@@ -184,8 +185,9 @@ Prepared prepare(const Call& call) {
   }
   s.constant_weights = w.constant;
   if (w.constant) {
-    s.packed = Memory(s.weight_bytes, "packed weights");
-    pack_weights(s, w, s.packed.data());
+    Memory packed(s.weight_bytes, "packed weights");
+    pack_weights(s, w, packed.data());
+    s.packed = call.share(std::move(packed));
   }
   return state;
 }
@@ -267,7 +269,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   std::fill(zeros, converted, 0.0f);
   if (s.num_bias && !s.constant_bias) pack_group_bias(call.inputs[2], s.out_c, s.width(), bias);
   const float* all_bias = s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data()) : bias;
-  const std::byte* weights = s.constant_weights ? s.packed.data() : shared;
+  const std::byte* weights = s.constant_weights ? s.packed->data() : shared;
 
   Tile tile{};
   tile.a = pointers;

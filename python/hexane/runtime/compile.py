@@ -28,6 +28,7 @@ def compile(
     input_values: Mapping[str, Any] | None = None,
     updates: Sequence[Tensor] = (),
     trim_output_transpose: bool = False,
+    cache_bytes: int = 1 << 30,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
@@ -35,12 +36,15 @@ def compile(
     dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
     unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
-    the result compiles itself for each call's. An input with an initializer may be left out; a call that gives it by name
-    compiles the model once more, with that input. updates: results of write_state to run though no output depends on them.
+    the result compiles itself for each call's, and keeps what it compiled while that takes at most cache_bytes beside the weights,
+    which all of it shares. An input with an initializer may be left out; a call that gives it by name compiles the model once
+    more, with that input. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
     result then says, without the transposes at the end.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
+    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
     options = _Options(target, threads, dtype, trim_output_transpose)
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
@@ -59,11 +63,15 @@ def compile(
         raise Error(
             f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto"
         )
-    return _compile_onnx(model, options, input_shapes or {}, input_values or {})
+    return _compile_onnx(model, options, input_shapes or {}, input_values or {}, cache_bytes)
 
 
 def _compile_onnx(
-    model: Any, options: "_Options", shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
+    model: Any,
+    options: "_Options",
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any],
+    cache_bytes: int,
 ) -> Model | OpenModel:
     # Loaded where it is used: onnx takes longer to import than all of hexane, and a plan needs none of it.
     from hexane.importers.onnx import SpecialisationNeeded, import_described, import_onnx, signature
@@ -80,15 +88,17 @@ def _compile_onnx(
     takes = [p for p in (*known.inputs, *known.optional) if p.name not in fixed]
     optional = {p.name for p in known.optional} - shapes.keys()
 
+    pool = _core.MemoryPool()
+
     def specialise(call_shapes: Shapes, call_values: Values) -> Model:
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
-        return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}))
+        return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}), pool)
 
     ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
-    variants = OpenModel(required, known.outputs, shape_inputs, specialise, others)
+    variants = OpenModel(required, known.outputs, shape_inputs, specialise, cache_bytes, others)
     return variants if made is None else made.with_optional(variants)
 
 
@@ -109,10 +119,11 @@ class _Options:
         self.dtype = dtype
         self.trim = trim
 
-    def build(self, model: Graph) -> Model:
+    def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
+        """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
         program = compile_graph(model, self.target, self.dtype, trim=self.trim)
-        sections = emit_plan(program)
-        return Model(_core.Program(sections, self.threads), program)
+        core = _core.Program(emit_plan(program), self.threads, pool)
+        return Model(core, None if pool else program)
 
 
 def _target(name: str | None) -> Target:

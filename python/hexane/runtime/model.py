@@ -97,6 +97,11 @@ class Model:
         return {name: int(getattr(self._core, f"{name}_bytes")) for name in spaces}
 
     @property
+    def unshared_bytes(self) -> int:
+        """About what would be free without this model, beside weights that it shares with others of one open model."""
+        return self._core.unshared_bytes
+
+    @property
     def steps(self) -> list[_core.StepInfo]:
         """The kernel calls in order, with their profile if there is one."""
         return self._core.steps

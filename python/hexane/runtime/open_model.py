@@ -1,8 +1,12 @@
 """A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
 
+import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -18,7 +22,11 @@ Values = Mapping[str, Array]
 class OpenModel:
     """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
     specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a default in
-    the model, and are given by name."""
+    the model, and are given by name.
+
+    Calls that need a compilation under way wait for it, others go on. What is kept shares its weights. When the rest of
+    it takes more than `cache_bytes`, those that were not used for longest are let go and compiled again when needed.
+    """
 
     def __init__(
         self,
@@ -26,6 +34,7 @@ class OpenModel:
         outputs: tuple[str, ...],
         values: frozenset[str],
         specialise: Callable[[Shapes, Values], Model],
+        cache_bytes: int,
         optional: tuple[PortType, ...] = (),
     ) -> None:
         self.inputs = inputs
@@ -34,8 +43,10 @@ class OpenModel:
         self.value_inputs = values & {p.name for p in inputs}
         self._values = values
         self._specialise = specialise
-        self._models: dict[object, Model] = {}
-        self._lock = Lock()
+        self._cache_bytes = cache_bytes
+        self._models: OrderedDict[object, Model | Future[Model]] = OrderedDict()  # the least recently used first
+        self._lock = Lock()  # of the table, never held while something is compiled
+        _all.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
@@ -53,12 +64,45 @@ class OpenModel:
     def specialised(self, arrays: Mapping[str, Array]) -> Model:
         """The model for these inputs."""
         shapes = {name: array.shape for name, array in arrays.items()}
-        values = {name: arrays[name] for name in self._values if name in arrays}
+        # Copies, for others may change the arrays meanwhile.
+        values = {name: arrays[name].copy() for name in self._values if name in arrays}
         key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
-        with self._lock:  # calls of several threads wait for one compilation
-            if key not in self._models:
-                self._models[key] = self._specialise(shapes, values)
-            return self._models[key]
+        with self._lock:
+            found = self._models.get(key)
+            if found is None:
+                compiling: Future[Model] = Future()
+                self._models[key] = compiling
+            else:
+                self._models.move_to_end(key)
+        if found is not None:
+            return found if isinstance(found, Model) else found.result()
+        return self._compiled(key, compiling, shapes, values)
+
+    def _compiled(self, key: object, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
+        try:
+            model = self._specialise(shapes, values)
+        except BaseException as error:
+            with self._lock:
+                del self._models[key]
+            compiling.set_exception(
+                error if isinstance(error, Exception) else Error(f"[call] the compilation was ended by {error!r}")
+            )
+            raise
+        with self._lock:
+            self._models[key] = model
+            self._evict()
+        compiling.set_result(model)
+        return model
+
+    def _evict(self) -> None:
+        """Lets go of the least recently used models, but never of the last one that is used."""
+        sizes = [(k, m.unshared_bytes) for k, m in self._models.items() if isinstance(m, Model)]
+        total = sum(size for _, size in sizes)
+        for key, size in sizes[:-1]:
+            if total <= self._cache_bytes:
+                break
+            total -= size
+            del self._models[key]
 
     def save(self, path: object) -> None:
         raise Error(
@@ -77,3 +121,17 @@ class OpenModel:
         return (
             f"<hexane.OpenModel ({', '.join(map(str, self.inputs))}), compiled for {len(self._models)} sets of shapes>"
         )
+
+
+_all: "WeakSet[OpenModel]" = WeakSet()
+
+
+def _after_fork() -> None:
+    """The child has none of the threads that hold a lock or compile something."""
+    for model in list(_all):
+        model._lock = Lock()
+        for key in [k for k, m in model._models.items() if isinstance(m, Future)]:
+            del model._models[key]
+
+
+os.register_at_fork(after_in_child=_after_fork)

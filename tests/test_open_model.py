@@ -1,0 +1,239 @@
+"""Models with free dims: what their shapes share, what is kept, and who waits for a compilation."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import hexane as hx
+from onnx_models import model, node
+
+WIDTH = 512
+MIB = 1 << 20
+
+
+def layers(count: int, width: int = WIDTH, path: Path | None = None) -> Any:
+    """x -> relu(x @ w) count times, with any number of rows; weights of small whole numbers."""
+    rng = np.random.default_rng(count)
+    weights = {f"w{i}": rng.integers(-1, 2, (width, width)).astype(np.float32) for i in range(count)}
+    nodes = []
+    for i in range(count):
+        nodes += [node("MatMul", f"x{i} w{i}", f"m{i}"), node("Clip", f"m{i} low high", f"x{i + 1}")]
+    constants = weights | {"low": np.float32(-3), "high": np.float32(3)}
+    proto = model(nodes, {"x0": np.zeros((1, width), np.float32)}, [f"x{count}"], constants)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].CopyFrom(onnx.TensorShapeProto.Dimension(dim_param="rows"))
+    return proto, list(weights.values())
+
+
+def meaning(x: Any, weights: list[Any]) -> Any:
+    for w in weights:
+        x = np.clip(x @ w, -3, 3)
+    return x
+
+
+def rows(count: int, width: int = WIDTH) -> Any:
+    return np.random.default_rng(count).integers(-2, 3, (count, width)).astype(np.float32)
+
+
+def private_bytes() -> int:
+    """Memory that this process has and no file backs."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+def test_thirty_shapes_take_the_weights_twice_at_most(tmp_path: Path) -> None:
+    proto, weights = layers(25)
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    del proto
+    size = sum(w.nbytes for w in weights)
+    assert size == 25 * MIB
+    small, _ = layers(1, 16)
+    hx.compile(small, threads=1)(rows(1, 16))  # what the first compilation loads
+    before = private_bytes()
+    net = hx.compile(path, threads=1)
+    for count in range(1, 31):
+        net(rows(count))
+    grown = private_bytes() - before
+    assert grown <= 2 * size + 10 * MIB, f"{grown / MIB:.0f} MiB for weights of {size / MIB:.0f} MiB"
+    for count in (1, 7, 30):
+        np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
+
+
+def test_shapes_that_share_weights_update_and_save_their_own(tmp_path: Path) -> None:
+    proto, weights = layers(2)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    x, y = rows(3), rows(5)
+    net(y)
+    model = net.specialised({"x0": x})
+    model.save(tmp_path / "m.hxp")
+    np.testing.assert_array_equal(hx.load(tmp_path / "m.hxp")(x), meaning(x, weights))
+    whole = hx.compile(proto, input_shapes={"x0": x.shape}, threads=1)
+    whole.save(tmp_path / "whole.hxp")
+    assert (tmp_path / "whole.hxp").read_bytes() == (tmp_path / "m.hxp").read_bytes()
+    model.profile()
+    call = net.bind(x0=x)
+    call()
+    np.testing.assert_array_equal(call.outputs["x2"], meaning(x, weights))
+    assert [step["calls"] for step in model.steps] == [1] * len(model.steps)
+    np.testing.assert_array_equal(net(y), meaning(y, weights))
+
+
+def test_a_param_of_a_shared_program_changes_in_that_program_only() -> None:
+    from hexane import _core
+    from hexane.emit.plan import emit_plan
+    from hexane.pipeline import compile_graph
+    from hexane.targets import load_target
+
+    pool = _core.MemoryPool()
+    w = np.random.default_rng(0).integers(-3, 4, (128, 128)).astype(np.float32)
+    programs = []
+    for count in (2, 3):
+        y = hx.input("x", (count, 128)) @ hx.param("w", w) + hx.param("b", np.ones(128, np.float32))
+        sections = emit_plan(compile_graph(hx.graph(y), load_target("host")))
+        programs.append(_core.Program(sections, 1, pool))
+    a, b = rows(2, 128), rows(3, 128)
+    programs[0].update("w", 2 * w)
+    np.testing.assert_array_equal(programs[0].run([a])[0], a @ (2 * w) + 1)
+    np.testing.assert_array_equal(programs[1].run([b])[0], b @ w + 1)
+    programs[0].update("b", np.zeros(128, np.float32))
+    programs[0].update("w", w)
+    np.testing.assert_array_equal(programs[0].run([a])[0], a @ w)
+    np.testing.assert_array_equal(programs[1].run([b])[0], b @ w + 1)
+
+
+def test_what_is_not_used_for_longest_is_let_go() -> None:
+    proto, weights = layers(2, 64)
+    net = hx.compile(proto, threads=1, cache_bytes=0)
+    assert isinstance(net, hx.OpenModel)
+    first = net.specialised({"x0": rows(3, 64)})
+    assert net.specialised({"x0": rows(3, 64)}) is first
+    bound = net.bind(x0=rows(3, 64))
+    for count in (4, 5, 3):
+        np.testing.assert_array_equal(net(rows(count, 64)), meaning(rows(count, 64), weights))
+        assert "1 sets" in repr(net)
+    assert net.specialised({"x0": rows(3, 64)}) is not first
+    bound()
+    np.testing.assert_array_equal(bound.outputs["x2"], meaning(rows(3, 64), weights))
+
+    one = first.unshared_bytes
+    net = hx.compile(proto, threads=1, cache_bytes=3 * one)
+    assert isinstance(net, hx.OpenModel)
+    models = {}
+    for count in (1, 2, 3, 1, 2, 4, 5, 6, 7, 8):
+        models[count] = net.specialised({"x0": rows(count, 64)})
+    assert net.specialised({"x0": rows(8, 64)}) is models[8]
+    assert net.specialised({"x0": rows(1, 64)}) is not models[1]
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "1"])
+def test_a_cache_of_no_number_of_bytes_is_refused(value: Any) -> None:
+    with pytest.raises(hx.Error, match=r"\[compile\] cache_bytes: got"):
+        hx.compile(layers(1, 8)[0], cache_bytes=value)
+
+
+# ---- threads ----
+
+
+def held(net: hx.OpenModel, rows_held: int) -> tuple[threading.Event, threading.Event, list[int]]:
+    """Makes the compilation for so many rows wait; events that say it began, and that let it go on; what was compiled."""
+    began, go_on, compiled = threading.Event(), threading.Event(), list[int]()
+    specialise = net._specialise
+
+    def slow(shapes: Any, values: Any) -> hx.Model:
+        count = shapes["x0"][0]
+        compiled.append(count)
+        if count == rows_held:
+            began.set()
+            assert go_on.wait(30)
+        return specialise(shapes, values)
+
+    net._specialise = slow
+    return began, go_on, compiled
+
+
+def in_thread(act: Callable[[], Any], results: list[Any]) -> threading.Thread:
+    def run() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_known_shapes_go_on_while_another_is_compiled_once_for_all_who_ask() -> None:
+    proto, weights = layers(2, 64)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    net(rows(2, 64))
+    began, go_on, compiled = held(net, 7)
+    results: list[Any] = []
+    threads = [in_thread(lambda: net(rows(7, 64)), results) for _ in range(4)]
+    assert began.wait(30)
+    for count in (2, 3):  # one that is known, one that is not
+        np.testing.assert_array_equal(net(rows(count, 64)), meaning(rows(count, 64), weights))
+    assert not results
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    for result in results:
+        np.testing.assert_array_equal(result, meaning(rows(7, 64), weights))
+    assert compiled == [7, 3]
+
+
+@pytest.mark.parametrize("error", [hx.Error("[no] it is not"), KeyboardInterrupt()])
+def test_who_waits_for_a_compilation_that_fails_is_told_and_it_is_tried_again(error: BaseException) -> None:
+    proto, weights = layers(1, 64)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    specialise = net._specialise
+    began, go_on = threading.Event(), threading.Event()
+
+    def failing(shapes: Any, values: Any) -> hx.Model:
+        began.set()
+        go_on.wait(30)
+        raise error
+
+    net._specialise = failing
+    results: list[Any] = []
+    threads = [in_thread(lambda: net(rows(2, 64)), results)]
+    assert began.wait(30)
+    threads.append(in_thread(lambda: net(rows(2, 64)), results))
+    while len(threading.enumerate()) < 3:
+        pass
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert all(isinstance(r, (hx.Error, KeyboardInterrupt)) for r in results)
+    net._specialise = specialise
+    np.testing.assert_array_equal(net(rows(2, 64)), meaning(rows(2, 64), weights))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_compiles_what_its_parent_was_compiling() -> None:
+    proto, weights = layers(1, 64)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    began, go_on, _ = held(net, 7)
+    results: list[Any] = []
+    thread = in_thread(lambda: net(rows(7, 64)), results)
+    assert began.wait(30)
+    child = os.fork()
+    if child == 0:
+        go_on.set()
+        os._exit(0 if np.array_equal(net(rows(7, 64)), meaning(rows(7, 64), weights)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    thread.join()
+    np.testing.assert_array_equal(results[0], meaning(rows(7, 64), weights))
