@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
+from hexane.graph import EpilogueSlot
 
 SECONDS = 0.3
 CONV = "strides:L dilations:L pads:L groups:i epilogue:E"
@@ -84,7 +85,7 @@ def main() -> None:
                 "dilations": [1, 1],
                 "pads": [max(p, 0) for p in pad] * 2,
                 "groups": groups,
-                "epilogue": [("relu", 0.0, 0.0, -1)],
+                "epilogue": [EpilogueSlot("relu")],
             }
             seconds = best("conv", CONV, attrs, [x, w, bias], out, [1, 2])
             report(name, dtype, 2 * out.size * kernel * kernel * c / groups, x.nbytes + w.nbytes + out.nbytes, seconds)

@@ -13,7 +13,7 @@ CSRC = ROOT / "csrc"
 
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
-    ("errors", "dtypes", "_core"),
+    ("errors", "dtypes", "limits", "_core"),
     ("graph", "printer"),
     ("targets", "program"),
     ("ops",),

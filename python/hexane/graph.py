@@ -24,11 +24,9 @@ import numpy as np
 from hexane import _core, printer
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
+from hexane.limits import MAX_BYTES, MAX_RANK
 
-MAX_RANK = 8
-MAX_BYTES = 1 << 46  # no tensor is larger: an overflowing product of dims is refused where it arises
-
-AttrValue = Any  # bool, int, float, str, DType, and tuples of them: what the record of the op declares
+AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them: what the record of the op declares
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -53,6 +51,22 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueSlot:
+    """What a kernel does to its accumulators before it stores them: an op of one operand, all of its attributes beside it,
+    or the addition of the node's input number `operand`."""
+
+    op: str
+    attributes: tuple[tuple[str, AttrValue], ...] = ()
+    operand: int | None = None
+
+    def __str__(self) -> str:
+        """clip(alpha=0.0, beta=6.0), or add(3)."""
+        parts = [] if self.operand is None else [str(self.operand)]
+        parts += [f"{name}={printer.print_attr(value)}" for name, value in self.attributes]
+        return f"{self.op}({', '.join(parts)})"
 
 
 _INT = frozenset((int,))  # and no bool, which is equal to an int
@@ -240,6 +254,8 @@ def _bits(value: AttrValue) -> object:
         return value.hex()
     if isinstance(value, tuple):
         return tuple(_bits(v) for v in value)
+    if isinstance(value, EpilogueSlot):
+        return (value.op, _bits(value.attributes), value.operand)
     return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor_type, unique
+from hexane.graph import Array, EpilogueSlot, Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
 _NAME = r'(?:[A-Za-z_]\w*|"(?:[^"\\]|\\.)*")'
@@ -20,6 +20,7 @@ _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
 _LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = (\w+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
 _CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
 _ATTR = re.compile(r"(\w+)=((?:\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
+_SLOT = re.compile(r"([\w.]+)\(([^()]*)\)")
 _RETURN = re.compile(rf"({_NAME})=({_VALUE})(?:\[(\d+): ({_NAME})\])?")
 
 
@@ -98,7 +99,7 @@ class _Reader:
         if not match or op not in OPS:
             raise Error(f"got {op}{rest}, need an op of the catalogue with its operands")
         inputs = [None if v == "none" else self.value(v) for v in re.findall(rf"none|{_VALUE}", match[1])]
-        attrs = {k: _attr(v) for k, v in _ATTR.findall(match[2] or "")}
+        attrs = {k: _slots(v) if k == "epilogue" else _attr(v) for k, v in _ATTR.findall(match[2] or "")}
         return apply(OPS[op], inputs, attrs, sources)
 
     def value(self, name: str) -> Value:
@@ -124,6 +125,15 @@ def _type(text: str) -> TensorType:
 
 def _attr(text: str) -> Any:
     return text if text in DTYPES else literal_eval(re.sub(r"\binf\b", "1e999", _quote_words(text)))
+
+
+def _slots(text: str) -> tuple[EpilogueSlot, ...]:
+    """(add(3), clip(alpha=0.0, beta=6.0)), as an EpilogueSlot prints."""
+    found = []
+    for op, arguments in _SLOT.findall(text):
+        named = tuple((k, _attr(v)) for k, v in _ATTR.findall(arguments))
+        found.append(EpilogueSlot(op, named, int(arguments) if arguments and not named else None))
+    return tuple(found)
 
 
 def _quote_words(text: str) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
+from hexane.graph import EpilogueSlot
 
 Array = NDArray[Any]
 
@@ -18,8 +19,16 @@ def run(
     """Fills the outputs; cut is pieces=, which=."""
     layout = next(kernel["attrs"] for kernel in _core.kernels() if kernel["name"] == name)
     strings = Strings()
-    packed = pack(layout, attrs, strings)
+    packed = pack(layout, with_slots(attrs), strings)
     _core.run_kernel(name, list(inputs), list(outputs), packed, strings.tobytes(), **cut)
+
+
+def with_slots(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes, with an epilogue of (op, alpha, beta, operand) as slots."""
+    if "epilogue" not in attrs:
+        return attrs
+    slots = [EpilogueSlot(op, (("alpha", a), ("beta", b)), None if i < 0 else i) for op, a, b, i in attrs["epilogue"]]
+    return {**attrs, "epilogue": slots}
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
+from kernels import with_slots
 
 DTYPES = _core.plan_dtypes()
 BITS = _core.dtypes()
@@ -55,7 +56,7 @@ class PlanBuilder:
         **attrs: Any,
     ) -> int:
         layout = next((row["attrs"] for row in _core.kernels() if row["name"] == kernel), "")
-        packed = pack(layout, attrs, self.strings)
+        packed = pack(layout, with_slots(attrs), self.strings)
         first = len(self.rows["operands"])
         self.rows["operands"] += [(ABSENT if i is None else i,) for i in (*inputs, *outputs)]
         ids = [self.strings.add(text) for text in (kernel, numerics, "cpu", f"step {len(self.rows['steps'])}")]

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hexane.errors import Error
-
-MAX_LIST = 8
-MAX_SLOTS = 4
+from hexane.graph import EpilogueSlot
+from hexane.limits import MAX_LIST, MAX_SLOT_NUMBERS, MAX_SLOTS
 
 
 class Strings:
@@ -59,9 +58,16 @@ def _field(kind: str, count: int, value: Any, strings: Strings, name: str) -> by
     assert kind == "E", kind
     if len(value) > MAX_SLOTS:
         raise Error(f"[attributes] {name}: got {len(value)} slots, need at most {MAX_SLOTS}")
-    slots = [(strings.add(slot), alpha, beta, operand) for slot, alpha, beta, operand in value]
-    slots += [(0, 0.0, 0.0, -1)] * (MAX_SLOTS - len(slots))
-    return struct.pack("<q", len(value)) + b"".join(struct.pack("<Qddq", *slot) for slot in slots)
+    slots = b"".join(_slot(slot, strings, name) for slot in value)
+    return struct.pack("<q", len(value)) + slots + struct.pack("<Qddq", 0, 0.0, 0.0, -1) * (MAX_SLOTS - len(value))
+
+
+def _slot(slot: EpilogueSlot, strings: Strings, name: str) -> bytes:
+    numbers = [value for _, value in slot.attributes]
+    if len(numbers) > MAX_SLOT_NUMBERS:
+        raise Error(f"[attributes] {name}: got {slot}, need at most {MAX_SLOT_NUMBERS} attributes")
+    numbers += [0.0] * (MAX_SLOT_NUMBERS - len(numbers))
+    return struct.pack("<Qddq", strings.add(slot.op), *numbers, -1 if slot.operand is None else slot.operand)
 
 
 def _sequence(value: Any, count: int, name: str) -> Sequence[Any]:

@@ -1,7 +1,6 @@
 """The catalogue: every op by name, and the evaluation of a node by its record."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -72,8 +71,11 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
         results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)
         if not isinstance(results, list):
             results = [results]
-        for kind, alpha, beta, operand in slots:
-            results[0] = _slot(results[0], kind, alpha, beta, wide[operand] if operand >= 0 else None)
+        for slot in slots:
+            if slot.operand is not None:
+                results[0] = results[0] + wide[slot.operand]
+            else:
+                results[0] = OPS[slot.op].ref(results[0], **dict(slot.attributes))
         if op.stored is not None:
             results[0] = op.stored(results[0], **attrs)
         return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
@@ -82,10 +84,3 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 def _widen(array: Array) -> Array:
     floating = array.dtype.kind == "f" or array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
     return array.astype(np.float64) if floating else array
-
-
-def _slot(x: Array, kind: str, alpha: float, beta: float, operand: Array | None) -> Any:
-    if kind == "add":
-        return x + operand
-    names = list(OPS[kind].attrs or {})
-    return OPS[kind].ref(x, **dict(zip(names, (alpha, beta), strict=False)))

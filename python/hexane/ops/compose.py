@@ -8,8 +8,7 @@ import numpy as np
 from hexane.dtypes import FP32, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
-
-MAX_GROWTH_BYTES = 64 << 20  # what constants that a model's few numbers ask for may take
+from hexane.limits import MAX_GROWTH_BYTES
 
 
 def lift(inputs: Sequence[Value | Array | float | None], sources: tuple[str, ...]) -> list[Value | None]:

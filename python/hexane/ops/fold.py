@@ -9,11 +9,10 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array, Node, Value, constant
+from hexane.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 from hexane.ops import LEAVES, OPS, evaluate
-from hexane.ops.compose import MAX_GROWTH_BYTES, lift
+from hexane.ops.compose import lift
 from hexane.ops.valid_lengths import apply
-
-MAX_WINDOW_BYTES = 256 << 20  # what pooling reads: a file may ask for any kernel size
 
 
 class Builder:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
-from hexane.graph import AttrValue, TensorType, Value, make_node, tensor_type
+from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, tensor_type
 
 REQUIRED = object()
 Shape = tuple[int, ...]
@@ -285,6 +285,12 @@ def _flag(value: Any) -> bool:
     return bool(value)
 
 
+def _slot(value: Any) -> EpilogueSlot:
+    if not isinstance(value, EpilogueSlot):
+        raise TypeError
+    return value
+
+
 def _ints(value: Any) -> tuple[int, ...]:
     return (_int(value),) if np.ndim(value) == 0 else tuple(_int(v) for v in value)
 
@@ -298,7 +304,7 @@ _CONVERT: dict[str, Callable[[Any], AttrValue]] = {
     "floats": lambda v: (_float(v),) if np.ndim(v) == 0 else tuple(_float(x) for x in v),
     "texts": _texts,
     "dtype": dtype,
-    "slots": lambda v: tuple((str(k), float(a), float(b), int(i)) for k, a, b, i in v),
+    "slots": lambda v: tuple(_slot(s) for s in v),
 }
 _NEED = {
     "int": "an integer",

@@ -6,6 +6,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
+from hexane.limits import MAX_BYTES
 from hexane.program import Program
 
 
@@ -43,7 +44,7 @@ def allocate(program: Program) -> Program:
         if buffer.kind in totals and (i in used or buffer.name):  # what has a name can be written
             offsets[i] = totals[buffer.kind]
             totals[buffer.kind] += _up(buffer.bytes, alignment)
-    if max(height, *totals.values()) >= 1 << 46:
+    if max(height, *totals.values()) >= MAX_BYTES:
         raise Error(f"[allocate] got {max(height, *totals.values())} bytes, need less than 2^46")
     return replace(
         program,

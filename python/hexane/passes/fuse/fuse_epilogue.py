@@ -1,20 +1,21 @@
 """Lets kernels finish the job: activations and residual adds are applied to accumulators before they are stored."""
 
+from collections.abc import Sequence
+
 from hexane.dtypes import DTYPES
-from hexane.graph import Graph, Node, Value
+from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
 from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
-MAX_SLOTS = 4
 FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels with epilogues compute
-Slot = tuple[str, float, float, int]  # what is done, two numbers, and the operand of an add
 
 
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
-    """relu(add(conv(%x, %w, %b), %r))  ->  conv(%x, %w, %b, %r) {epilogue=(("add", .., 3), ("relu", ..))}
+    """relu(add(conv(%x, %w, %b), %r))  ->  conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
 
-    Where nothing else reads what is absorbed. A residual has to have the output's type, and only ops that multiply and
+    Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the output's type, and only ops that multiply and
     accumulate take one, if the target's `residual_epilogue` allows it; elementwise ops take activations only.
     """
     counts = use_counts(graph)
@@ -30,13 +31,13 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
         for _, i in sorted(candidates, reverse=True):
             producer = inputs[i]
             assert producer is not None
+            slot = activation(node)
+            if slot is not None:
+                return _absorb(producer.node, slot, (), node.sources)
             others = [v for j, v in enumerate(inputs) if j != i]
-            if node.op == "add":
-                if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
-                    return _absorb(producer.node, "add", (0.0, 0.0), others[0], node.sources)
-            else:
-                _, alpha, beta, _ = activation(node)  # type: ignore[misc]
-                return _absorb(producer.node, node.op, (alpha, beta), None, node.sources)
+            if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
+                slot = EpilogueSlot("add", operand=len(producer.node.inputs))
+                return _absorb(producer.node, slot, others, node.sources)
         return None
 
     return graph.rewrite(change)
@@ -47,28 +48,27 @@ def _takes(producer: Node, node: Node) -> bool:
     op = OPS.get(producer.op)
     if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype not in FUSED:
         return False
-    slots: tuple[tuple[object, ...], ...] = producer.attrs["epilogue"]
+    slots: tuple[EpilogueSlot, ...] = producer.attrs["epilogue"]
     if len(slots) == MAX_SLOTS:
         return False
     if node.op == "add":
-        return not node.attrs["epilogue"] and op.layout != "elementwise" and all(kind != "add" for kind, *_ in slots)
+        return not node.attrs["epilogue"] and op.layout != "elementwise" and all(s.operand is None for s in slots)
     return activation(node) is not None
 
 
-def activation(node: Node) -> Slot | None:
+def activation(node: Node) -> EpilogueSlot | None:
     """The slot that does to an accumulator what the node does to its one operand."""
     record = OPS.get(node.op)
-    if record is None or record.layout != "elementwise" or len(record.inputs) != 1 or node.op == "cast":
+    if record is None or record.layout != "elementwise" or len(record.inputs) != 1:
         return None
-    alpha, beta = (*(float(v) for v in node.attrs.values()), 0.0, 0.0)[:2]
-    return (node.op, alpha, beta, -1)
+    numbers = tuple(node.attrs.items())
+    fits = len(numbers) <= MAX_SLOT_NUMBERS and all(isinstance(v, float) for _, v in numbers)
+    return EpilogueSlot(node.op, numbers) if fits else None
 
 
 def _absorb(
-    producer: Node, kind: str, numbers: tuple[float, ...], operand: Value | None, sources: tuple[str, ...]
+    producer: Node, slot: EpilogueSlot, operands: Sequence[Value | None], sources: tuple[str, ...]
 ) -> tuple[Value, ...]:
-    inputs = [*producer.inputs, *([] if operand is None else [operand])]
-    slot = (kind, *numbers, -1 if operand is None else len(inputs) - 1)
     attrs = {**producer.attrs, "epilogue": (*producer.attrs["epilogue"], slot)}
     joined = (*producer.sources, *(s for s in sources if s not in producer.sources))
-    return apply(OPS[producer.op], inputs, attrs, joined)
+    return apply(OPS[producer.op], [*producer.inputs, *operands], attrs, joined)

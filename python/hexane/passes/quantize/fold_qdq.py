@@ -5,12 +5,13 @@ from math import prod
 import numpy as np
 
 from hexane.dtypes import FP32, INT32
-from hexane.graph import Graph, Node, Value
+from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.limits import MAX_SLOTS
 from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
-from hexane.passes.fuse.fuse_epilogue import MAX_SLOTS, Slot, activation
+from hexane.passes.fuse.fuse_epilogue import activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
 from hexane.passes.quantize.subpixel import MOVES, convolution, interleaved
 from hexane.targets import Target
@@ -150,7 +151,7 @@ def _stored(graph: Graph) -> Graph:
         if to is None:
             return None
         old, new = node.inputs[0], inputs[0]
-        slots: list[Slot] = []
+        slots: list[EpilogueSlot] = []
         moves: list[Node] = []
         while old is not None and new is not None and counts[old] == 1:
             if slot := activation(new.node):
@@ -171,13 +172,13 @@ def _stored(graph: Graph) -> Graph:
     return graph.rewrite(change)
 
 
-def _requantised(maker: Node, slots: list[Slot], to: Grid, node: Node) -> tuple[Value, ...] | None:
+def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -> tuple[Value, ...] | None:
     """The maker with 8-bit results, if it can have them."""
     attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero}
     sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
     if maker.op in PRODUCTS and maker.types[0].dtype is FP32:
         slots = [*maker.attrs["epilogue"], *slots]
-        if len(slots) > MAX_SLOTS or any(kind == "add" for kind, *_ in slots):
+        if len(slots) > MAX_SLOTS or any(s.operand is not None for s in slots):
             return None
         inputs, step = _undivided(maker, slots)
         attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step, "epilogue": tuple(slots)}
@@ -193,7 +194,7 @@ def _requantised(maker: Node, slots: list[Slot], to: Grid, node: Node) -> tuple[
     return apply(OPS["quantized_add"], [x.value, y.value], attrs, sources)
 
 
-def _undivided(maker: Node, slots: list[Slot]) -> tuple[list[Value | None], float]:
+def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:
     """The product's operands with the scale of its weights alone, and the scale of x, which no rounding has met then.
 
     The sums are in steps of x's scale, which the bias and what is done to them must not mind.
@@ -206,7 +207,7 @@ def _undivided(maker: Node, slots: list[Slot]) -> tuple[list[Value | None], floa
         product is None
         or step is None
         or (bias is not None and bias.dtype is not INT32)
-        or any(s[0] != "relu" for s in slots)
+        or any(s.op != "relu" for s in slots)
     ):
         return inputs, 1.0
     inputs[2] = product.inputs[1]
