@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.ops import OPS, Op
+from hexane.ops import USER_OPS, Op
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,7 @@ def cases() -> list[SweepCase]:
 
 def plain() -> Iterator[SweepCase]:
     """Elementwise ops that are ONNX ops by their record: its ranges of numbers, an image's size."""
-    for op in OPS.values():
+    for op in USER_OPS.values():
         if not op.onnx or op.cases[0].shapes not in (((2, 3, 17),), ((2, 3, 17),) * 2) or op.name.startswith("reduce"):
             continue
         first = op.cases[0]
@@ -255,7 +255,7 @@ def sequences() -> Iterator[SweepCase]:
 
 def rows() -> Iterator[SweepCase]:
     """Along an axis: reductions, softmax, norms, cumulative sums."""
-    for op in OPS.values():
+    for op in USER_OPS.values():
         if op.name.startswith("reduce_") and op.onnx:
             low = 0.1 if "log_sum" in op.name else -2.0
             x, image = Random(ROWS, low=low), Random(IMAGE, low=low)
@@ -349,4 +349,4 @@ def indices() -> Iterator[SweepCase]:
 def without_form() -> list[Op]:
     """The ops that no case is for."""
     covered = {case.op for case in cases()}
-    return [op for op in OPS.values() if op.name not in covered]
+    return [op for op in USER_OPS.values() if op.name not in covered]

@@ -15,7 +15,7 @@ from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological
 from hexane.graph import unique as leaf
-from hexane.ops import OPS, Op
+from hexane.ops import OPS, USER_OPS, Op
 from hexane.ops.spec import REQUIRED, op_error
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import apply, length_of, with_lengths
@@ -452,6 +452,6 @@ def _function(op: Op) -> Callable[..., Any]:
     return build
 
 
-FUNCTIONS = {name: _function(op) for name, op in OPS.items()}
+FUNCTIONS = {name: _function(op) for name, op in USER_OPS.items()}
 globals().update(FUNCTIONS)
 __all__ = ["Tensor", "const", "graph", "input", "param", "state", "stream", *FUNCTIONS]

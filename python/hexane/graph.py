@@ -149,8 +149,9 @@ class Node:
 
     @property
     def where(self) -> str:
-        """Op and source, for messages."""
-        return f"{self.op} at {self.source}" if self.sources else self.op
+        """Op, as users know it, and source, for messages."""
+        name = self.op.rpartition(".")[2]
+        return f"{name} at {self.source}" if self.sources else name
 
     def __reduce__(self) -> Any:
         # A copy would be a second node equal to this one, or an input with the identity of another.
@@ -250,11 +251,12 @@ def _intern(
 
 def _bits(value: AttrValue) -> object:
     """Attributes compare by their bits: -0.0 is not 0.0, and NaN is NaN."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return value.hex()
-    if isinstance(value, tuple):
-        return tuple(_bits(v) for v in value)
-    if isinstance(value, EpilogueSlot):
+    if kind is tuple:
+        return value if _INT.issuperset(map(type, value)) else tuple([_bits(v) for v in value])
+    if kind is EpilogueSlot:
         return (value.op, _bits(value.attributes), value.operand)
     return value
 
@@ -380,19 +382,25 @@ class Graph:
         return table
 
     def rewrite(self, change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None]) -> "Graph":
-        """A new graph in which `change(node, new_inputs)` stands for each node, operands first.
+        """A new graph in which `change(node, new_inputs)` stands for each node that has inputs, operands first.
 
-        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs).
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). Raises
+        Error where a value of another type would take the place of one: its readers' types would be wrong.
         """
         table: dict[Value, Value] = {}  # of values that became others
         for node in self.nodes:
+            if not node.inputs:
+                continue
             inputs = tuple([None if v is None else table.get(v, v) for v in node.inputs]) if table else node.inputs
             new = change(node, inputs)
             if new is None:
                 if inputs == node.inputs:
                     continue
                 new = make_node(node.op, inputs, node.attrs, node.types, node.sources).values
-            table.update(zip(node.values, new, strict=True))
+            for old, value in zip(node.values, new, strict=True):
+                if value.type is not old.type and value.type != old.type:
+                    raise Error(f"[{node.where}] rewritten as {value.node.op}: got {value.type}, need {old.type}")
+                table[old] = value
         return self.replace(table) if table else self
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":

@@ -17,7 +17,7 @@ _VALUE = rf"%(?:{_NAME}|\d+)"
 _TYPE = r"\w+\[[\d, ]*\]"
 _HEADER = re.compile(rf"graph ({_NAME}) \((.*)\)$")
 _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
-_LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = (\w+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
+_LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = ([\w.]+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
 _CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
 _ATTR = re.compile(r"(\w+)=((?:\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
 _SLOT = re.compile(r"([\w.]+)\(([^()]*)\)")

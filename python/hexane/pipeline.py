@@ -21,6 +21,7 @@ from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.save_states import save_states
+from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
@@ -85,7 +86,10 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("trim_output_transpose", trim_output_transpose, trim),
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold", fold),
-        # Late, so that a producer is already the op whose kernel runs.
+        # What passes brought may have no kernel of its dtype (fp64).
+        Pass("expand", expand),
+        # From here on ops have epilogues. When axes have their order, which a kernel may not read.
+        Pass("select_kernels", select_kernels),
         Pass("fuse_epilogue", fuse_epilogue),
         # When nothing moves any more: a reader may have come to need the update as well.
         Pass("save_states", save_states),

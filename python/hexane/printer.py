@@ -66,7 +66,7 @@ def print_node(node: Node, names: dict[Value, str]) -> str:
         body = f"{node.op} {quote(str(node.attrs['name']))}{data}"
     else:
         inputs = ", ".join("none" if v is None else names[v] for v in node.inputs)
-        attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items() if not (k == "epilogue" and v == ()))
+        attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items() if v != () or k != "epilogue")
         body = f"{node.op}({inputs})" + (f" {{{attrs}}}" if attrs else "")
     return f"{', '.join(outputs)} = {body} : {types}"
 

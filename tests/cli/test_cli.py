@@ -19,7 +19,7 @@ import hexane as hx
 from hexane.cli.main import app
 from hexane.cli.options import named_shape
 from hexane.cli.results import file_names
-from hexane.ops import OPS
+from hexane.ops import USER_OPS
 from hexane.targets import load_target
 from hexane.targets.tables import target_names
 
@@ -359,18 +359,18 @@ def test_an_input_that_decides_shapes_has_to_be_given(cli, tmp_path):
 
 def test_ops_lists_the_whole_catalogue(cli):
     out = cli("ops").out
-    assert [line.split()[0] for line in out.splitlines()[1:]] == list(OPS)
-    assert [op["name"] for op in json.loads(cli("ops", "--json").out)["ops"]] == list(OPS)
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(USER_OPS)
+    assert [op["name"] for op in json.loads(cli("ops", "--json").out)["ops"]] == list(USER_OPS)
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", USER_OPS)
 def test_every_op_is_shown_in_full(cli, name):
     ended = cli("ops", name)
     assert (ended.code, ended.err) == (0, "")
-    assert OPS[name].doc in " ".join(ended.out.split())
+    assert USER_OPS[name].doc in " ".join(ended.out.split())
     record = json.loads(cli("ops", name, "--json").out)
     assert record["name"] == name
-    assert list(record["attributes"]) == list(OPS[name].attrs or {})
+    assert list(record["attributes"]) == list(USER_OPS[name].attrs or {})
 
 
 def test_an_unknown_op_is_told_its_neighbours(cli):

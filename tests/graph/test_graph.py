@@ -72,8 +72,8 @@ def test_sources_survive_every_pass() -> None:
         y = hx.linear(hx.flatten(y), np.ones((2, 144), "f"))
     lowered = lower(hx.graph(y), load_target("host"))
     sources = {node.op: node.sources for node in lowered.nodes}
-    assert sources["conv"] == ("the_conv", "the_relu")
-    assert sources["matmul"] == ("the_head",)
+    assert sources["cpu.conv"] == ("the_conv", "the_relu")
+    assert sources["cpu.matmul"] == ("the_head",)
 
 
 def test_nodes_come_operands_first_and_each_once() -> None:

@@ -13,6 +13,7 @@ from hexane.graph import EpilogueSlot, Graph, Node
 from hexane.ops import OPS
 from hexane.ops.spec import number
 from hexane.passes.fuse.fuse_epilogue import activation, fuse_epilogue
+from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.targets import load_target
 
 HOST = load_target("host")
@@ -23,7 +24,7 @@ def fused(*activations: Callable[[hx.Tensor], hx.Tensor]) -> Graph:
     y = hx.input("a", (3,)) + hx.input("b", (3,))
     for apply in activations:
         y = apply(y)
-    return fuse_epilogue(hx.graph({"y": y}), HOST)
+    return fuse_epilogue(select_kernels(hx.graph({"y": y}), HOST), HOST)
 
 
 def last(graph: Graph) -> Node:
@@ -44,7 +45,7 @@ def test_slots_print_and_read_back(high: float) -> None:
 
 def test_a_residual_prints_and_reads_back_as_the_operand_that_is_added() -> None:
     x = hx.input("x", (3, 3))
-    graph = fuse_epilogue(hx.graph(x @ np.eye(3, dtype=np.float32) + x), HOST)
+    graph = fuse_epilogue(select_kernels(hx.graph(x @ np.eye(3, dtype=np.float32) + x), HOST), HOST)
     assert "epilogue=(add(3),)" in str(graph)
     assert str(hx.parse(str(graph), graph.constants())) == str(graph)
 

@@ -9,10 +9,10 @@ import hexane as hx
 from hexane.build import FUNCTIONS
 from hexane.dtypes import DTYPES
 from hexane.graph import Array, Graph
-from hexane.ops import OPS, Op
+from hexane.ops import USER_OPS, Op
 from hexane.ops.spec import Case
 
-CASES = [(op, i) for op in OPS.values() for i in range(len(op.cases))]
+CASES = [(op, i) for op in USER_OPS.values() for i in range(len(op.cases))]
 IDS = [f"{op.name}-{i}" for op, i in CASES]
 
 

@@ -17,7 +17,7 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
-from hexane.ops import OPS, Op
+from hexane.ops import USER_OPS, Op
 from hexane.pipeline import compile_graph, passes
 from hexane.targets import load_target
 from onnx_export import export, feeds_of
@@ -144,7 +144,7 @@ def test_a_large_random_graph_computes_what_the_oracles_do(kind: str, large: int
     check(kind, *random_graph(large, kind, **LARGE), [])
 
 
-@pytest.mark.parametrize("op", [op for op in OPS.values() if op.name not in APART], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in USER_OPS.values() if op.name not in APART], ids=lambda op: op.name)
 def test_every_op_is_drawn_and_compared(op: Op) -> None:
     """A new op needs nothing here where its record's cases will do: see NOT_DRAWN and NOT_IN_ONNX, support/onnx_export/forms.py for an
     op that ONNX says otherwise, support/random_graphs/ for a step of its own."""

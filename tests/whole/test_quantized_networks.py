@@ -34,7 +34,7 @@ NETWORKS = (
     "unet_128",
     "randwire",
 )
-FLOAT = {"conv", "conv_transpose", "matmul"}
+FLOAT = {"cpu.conv", "cpu.conv_transpose", "cpu.matmul"}
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 

@@ -11,7 +11,7 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
 from hexane.errors import Error
-from hexane.ops import OPS
+from hexane.ops import USER_OPS
 from hexane.ops.spec import REQUIRED, Attr, Op
 
 
@@ -24,19 +24,19 @@ def ops(
     """List the ops, or show one in full. Inputs: x? is optional, x* one or more."""
     if name is None:
         if json:
-            print_json({"ops": [_record(op) for op in OPS.values()]})
+            print_json({"ops": [_record(op) for op in USER_OPS.values()]})
         else:
-            rows = [(op.name, ", ".join(op.inputs), _first_sentence(op.doc)) for op in OPS.values()]
+            rows = [(op.name, ", ".join(op.inputs), _first_sentence(op.doc)) for op in USER_OPS.values()]
             print_table(("op", "inputs", "what it is"), rows)
         return
-    if name not in OPS:
-        near = get_close_matches(name, OPS, 3) or [op.name for op in OPS.values() if name in op.onnx]
+    if name not in USER_OPS:
+        near = get_close_matches(name, USER_OPS, 3) or [op.name for op in USER_OPS.values() if name in op.onnx]
         hint = f"one like {', '.join(near)}" if near else "one that `hexane ops` lists"
         raise Error(f"[ops] got {name!r}, need {hint}")
     if json:
-        print_json(_record(OPS[name]))
+        print_json(_record(USER_OPS[name]))
     else:
-        _print_op(OPS[name])
+        _print_op(USER_OPS[name])
 
 
 def _first_sentence(doc: str) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 
-from hexane.ops import OPS
+from hexane.ops import USER_OPS
 from hexane.ops.spec import REQUIRED
 
 _KINDS = {
@@ -14,7 +14,7 @@ _KINDS = {
 def stub() -> str:
     """The text of build.pyi's derived part: a typed function for each op."""
     lines = []
-    for op in OPS.values():
+    for op in USER_OPS.values():
         parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
         parts = [f"*{p.replace('*', '')} | Sequence[Operand]" if "*" in p else p for p in parts]
         if op.attrs and not any("*" in n for n in op.inputs):

@@ -1,4 +1,4 @@
-"""The catalogue: every op by name, and the evaluation of a node by its record."""
+"""The catalogue: every op by name, users' and kernels', and the evaluation of a node by its record."""
 
 from collections.abc import Sequence
 
@@ -27,9 +27,9 @@ from hexane.ops.records import (
     signal,
     windows,
 )
-from hexane.ops.spec import Op, apply, same_bits, same_dtype
+from hexane.ops.spec import Op, apply, kernel_form, same_bits, same_dtype
 
-__all__ = ["FAMILIES", "LEAVES", "OPS", "Op", "apply", "evaluate"]
+__all__ = ["FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
 
 FAMILIES = (
     elementwise,
@@ -53,7 +53,9 @@ FAMILIES = (
     quant,
     quant_product,
 )
-OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
+USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
+KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}
+OPS: dict[str, Op] = USER_OPS | {op.name: op for op in KERNEL_FORMS.values()}
 LEAVES = ("input", "const", "param", "state")
 
 
@@ -68,7 +70,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     moves = op.dtype in (same_dtype, same_bits)  # elements are moved, not computed with
     with np.errstate(all="ignore"):
         wide = [a if a is None or moves else _widen(a) for a in arrays]
-        results = op.ref(*wide[: len(op.inputs)] if op.epilogue else wide, **attrs)
+        results = op.ref(*wide[: len(op.inputs)] if op.takes_slots else wide, **attrs)
         if not isinstance(results, list):
             results = [results]
         for slot in slots:

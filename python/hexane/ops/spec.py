@@ -5,7 +5,7 @@ derive from it. Adding an op is one record here and, unless it expands into othe
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, 
 
 REQUIRED = object()
 Shape = tuple[int, ...]
+Level = Literal["user", "kernel"]
 AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dtype", "slots"]
 
 
@@ -80,6 +81,9 @@ class Case:
 class Op:
     """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
 
+    level: "user" for what users write, "kernel" for what only kernels are told; a user's op whose kernel needs to know no more
+    than it says serves both levels, see kernel_form.
+
     shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
     dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not take.
     check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
@@ -87,7 +91,8 @@ class Op:
     kernel: name of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those
     of dtypes that neither it nor a wider row of it takes. view: the result is the first
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
-    passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs.
+    passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
+    of its kernel form.
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
@@ -113,12 +118,20 @@ class Op:
     ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
+    level: Level = "user"
 
     @property
-    def all_attrs(self) -> Mapping[str, Attr]:
-        """The attributes, with the epilogue slots where its kernel takes them."""
-        own = self.attrs or {}
-        return {**own, "epilogue": _SLOTS} if self.epilogue else own
+    def takes_slots(self) -> bool:
+        """Whether nodes of it have epilogue slots."""
+        return self.epilogue and self.level == "kernel"
+
+
+def kernel_form(op: Op) -> Op:
+    """The record of what its kernel is told: that of `cpu.conv` for `conv`, which has epilogue slots. Most are told just what the user says."""
+    if not op.epilogue:
+        return op
+    attrs = {**(op.attrs or {}), "epilogue": _SLOTS}
+    return replace(op, name=f"cpu.{op.name}", level="kernel", attrs=attrs, cases=(), onnx=())
 
 
 def op_error(name: str, message: str) -> Error:
@@ -239,7 +252,7 @@ def finite(*names: str) -> Callable[..., None]:
 
 def normalize_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, AttrValue]:
     """All attributes in the record's order, in their kind, defaults filled in. Raises Error for unknown or missing ones."""
-    declared = op.all_attrs
+    declared = op.attrs or {}
     if unknown := attrs.keys() - declared.keys():
         need = ", ".join(declared) or "none"
         raise Error(f"unknown attribute {', '.join(sorted(map(repr, unknown)))}: need some of: {need}")
@@ -322,7 +335,7 @@ _NEED = {
 def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
     """Inputs in the record's order, trailing optional ones filled with None. Raises Error for a wrong number."""
     names = op.inputs
-    variadic = op.epilogue or (bool(names) and names[-1].endswith("*"))
+    variadic = op.takes_slots or (bool(names) and names[-1].endswith("*"))
     needed = sum(not n.endswith("?") for n in names)
     if len(inputs) < needed or (len(inputs) > len(names) and not variadic):
         raise Error(f"got {len(inputs)} inputs, need {', '.join(names)}")
@@ -336,8 +349,8 @@ def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None
 
 def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrValue]) -> tuple[TensorType, ...]:
     """The output types. Raises Error where NumPy or ONNX would refuse the inputs."""
-    operands = types[len(op.inputs) :] if op.epilogue else ()
-    if op.epilogue:
+    operands = types[len(op.inputs) :] if op.takes_slots else ()
+    if op.takes_slots:
         types, attrs = types[: len(op.inputs)], {k: v for k, v in attrs.items() if k != "epilogue"}
     for check in op.check:
         check(types, attrs)

@@ -24,6 +24,10 @@ class Kernels:
         """The layout string of its attribute struct."""
         return str(self._row(kernel)["attrs"])
 
+    def reads(self, kernel: str) -> tuple[str, ...]:
+        """The orders of axes it reads images in: channels last, and first if it is told which."""
+        return ("nchw", "nhwc") if "layout:" in self.layout(kernel) else ("nhwc",)
+
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
         """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
         return kernel in self._rows and _core.has_kernel(kernel, inputs, outputs)

@@ -7,6 +7,7 @@ from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse.fuse_transpose import fuse_transpose
 from hexane.passes.layout.channels_last import channels_last
+from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.simplify.simplify import simplify
 from pass_cases.graphs import (
     HOST,
@@ -47,6 +48,12 @@ def between_convolutions() -> hx.Tensor:
     return steps(qdq_conv(hx.dequantize(joined, *grid(64.0))), 4096.0)
 
 
+def selected(*outputs: hx.Tensor) -> list[hx.Tensor]:
+    """The outputs as kernels compute them."""
+    graph = select_kernels(channels_last(hx.graph(outputs), HOST), HOST)
+    return [hx.Tensor(port.value) for port in graph.outputs]
+
+
 def cancelled(outputs: list[hx.Tensor]) -> list[hx.Tensor]:
     return [hx.Tensor(port.value) for port in simplify(hx.graph(outputs), HOST).outputs]
 
@@ -67,8 +74,18 @@ FIRES: dict[str, Case] = {
         lambda: (lambda x: [twice(x), conv(twice(hx.exp(x)), 4), twice(conv(x, 4))])(image()),
     ),
     "channels_last_transpose": (channels_last, lambda: hx.transpose(conv(image(), 4), perm=(0, 2, 3, 1))),
-    "fuse_epilogue_residual": (fuse_epilogue, residual),
-    "fuse_epilogue_elementwise": (fuse_epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
+    "select_kernels": (select_kernels, lambda: hx.relu(conv(image(), 4))),
+    "select_kernels_channels_last": (
+        select_kernels,
+        lambda: hx.conv(hx.input("x", (1, 6, 5, 3)), normal(4, 3, 1, 1), layout="nhwc") * 2.0,
+    ),
+    "select_kernels_without_slots": (select_kernels, lambda: twice(image())),
+    "select_kernels_of_a_quantised_product": (
+        select_kernels,
+        lambda: fold_qdq_of(steps(hx.relu(qdq_conv(photo(), 4)), 64.0)),
+    ),
+    "fuse_epilogue_residual": (fuse_epilogue, lambda: selected(residual())),
+    "fuse_epilogue_elementwise": (fuse_epilogue, lambda: selected(hx.relu(hx.input("a", (3,)) + hx.input("b", (3,))))),
     "channels_last_of_a_transposed_product": (channels_last, lambda: cancelled(fold_qdq_of(between_convolutions()))),
     "channels_last_after_a_transpose": (
         channels_last,
@@ -92,10 +109,14 @@ LEAVES: dict[str, Case] = {
     ),
     "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
     "channels_last_of_an_image_that_is": (channels_last, lambda: twice(hx.input("x", (1, 6, 5, 3)), layout="nhwc")),
-    "an_activation_whose_operand_is_shared": (fuse_epilogue, lambda: shared(hx.relu)),
-    "a_residual_that_broadcasts": (fuse_epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
+    "an_activation_whose_operand_is_shared": (fuse_epilogue, lambda: selected(*shared(hx.relu))),
+    "a_residual_that_broadcasts": (fuse_epilogue, lambda: selected(conv(image(), 4) + hx.input("y", (4, 1, 1)))),
     "an_activation_of_integers": (
         fuse_epilogue,
-        lambda: hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32")),
+        lambda: selected(hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32"))),
+    ),
+    "ops_whose_kernels_are_told_what_users_say": (
+        select_kernels,
+        lambda: hx.relu(twice(hx.input("x", (1, 6, 5, 3)), layout="nhwc")),
     ),
 }

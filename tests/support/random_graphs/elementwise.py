@@ -4,7 +4,7 @@ from typing import Any
 
 import hexane as hx
 from hexane.build import FUNCTIONS
-from hexane.ops import OPS
+from hexane.ops import OPS, USER_OPS
 from hexane.ops.spec import Case, floating, numeric
 from hexane.ops.spec import compare as comparison
 from random_graphs.graph import RandomGraph, Unfit, broadcasts
@@ -15,7 +15,7 @@ CLIPS = ({"alpha": 0.0, "beta": 6.0}, {"alpha": 0.0}, {"alpha": -1.0, "beta": 2.
 OFTEN = ("add", "add", "sub", "mul")
 
 _of_one, _of_two, COMPARISONS = [], [], []
-for op in OPS.values():
+for op in USER_OPS.values():
     if op.layout == "elementwise" and op.dtype in (floating, numeric):
         (_of_one if len(op.inputs) == 1 else _of_two).append(op.name)
     elif op.dtype is comparison:

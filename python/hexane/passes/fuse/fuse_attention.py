@@ -69,7 +69,7 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
 
 def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
     """Where the node multiplies values with weights."""
-    if node.op != "matmul" or node.attrs["transpose_x"] or node.attrs["epilogue"] or any(node.inputs[2:]):
+    if node.op != "matmul" or node.attrs["transpose_x"] or any(node.inputs[2:]):
         return None
     softmax, zeroed = made_by(node.inputs[0], "softmax"), None
     if softmax is None:
@@ -101,7 +101,7 @@ def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
 def _only(value: Value | None, counts: dict[Value, int], *ops: str) -> Node | None:
     """What makes the value, if it is one of these and nothing else reads the value."""
     node = made_by(value, *ops)
-    return node if node is not None and counts[node.values[0]] == 1 and not node.attrs.get("epilogue") else None
+    return node if node is not None and counts[node.values[0]] == 1 else None
 
 
 def _product(value: Value | None, counts: dict[Value, int]) -> tuple[Node, float, Value] | None:
@@ -170,7 +170,7 @@ def _rows(value: Value, swap: bool) -> tuple[Value, float]:
 def _unscaled(value: Value) -> tuple[Value, float]:
     """(x, c), where the value is x times the constant c."""
     scale = 1.0
-    while (node := made_by(value, "mul", "real_div")) is not None and not node.attrs["epilogue"]:
+    while (node := made_by(value, "mul", "real_div")) is not None:
         x, factor = node.inputs[0], scalar(node.inputs[1])
         if factor is None and node.op == "mul":
             x, factor = node.inputs[1], scalar(node.inputs[0])

@@ -17,12 +17,12 @@ def fuse_bias(graph: Graph, target: Target) -> Graph:
     counts = use_counts(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "add" or node.attrs["epilogue"]:
+        if node.op != "add":
             return None
         for i in (0, 1):
             product, bias = inputs[i], inputs[1 - i]
             maker = made_by(product, *_FUSABLE)
-            if maker is None or bias is None or maker.attrs["epilogue"]:
+            if maker is None or bias is None:
                 continue
             place = OPS[maker.op].inputs.index("bias?")
             if maker.inputs[place] is not None:

@@ -13,7 +13,7 @@ FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels
 
 
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
-    """relu(add(conv(%x, %w, %b), %r))  ->  conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
+    """relu(cpu.add(cpu.conv(%x, %w, %b), %r))  ->  cpu.conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
 
     Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the output's type, and only ops that multiply and
     accumulate take one, if the target's `residual_epilogue` allows it; elementwise ops take activations only.
@@ -46,12 +46,12 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
 def _takes(producer: Node, node: Node) -> bool:
     """Whether the producer can apply the node to its accumulator."""
     op = OPS.get(producer.op)
-    if op is None or not op.epilogue or producer.types[0] != node.types[0] or producer.types[0].dtype not in FUSED:
+    if op is None or not op.takes_slots or producer.types[0] != node.types[0] or producer.types[0].dtype not in FUSED:
         return False
     slots: tuple[EpilogueSlot, ...] = producer.attrs["epilogue"]
     if len(slots) == MAX_SLOTS:
         return False
-    if node.op == "add":
+    if node.op == "cpu.add":
         return not node.attrs["epilogue"] and op.layout != "elementwise" and all(s.operand is None for s in slots)
     return activation(node) is not None
 

@@ -23,7 +23,7 @@ def fuse_gated(graph: Graph, op: str, is_gate: Callable[[Node, Value], bool]) ->
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = _gated(inputs, is_gate) if node.op == "mul" else None
-        if x is None or x.type != node.types[0] or node.attrs["epilogue"]:
+        if x is None or x.type != node.types[0]:
             return None
         return apply(OPS[op], [x], {}, node.sources)
 

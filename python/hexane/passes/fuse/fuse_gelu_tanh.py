@@ -38,7 +38,7 @@ def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomia
     if number is not None:
         return (number, 0.0, 0.0, 0.0)
     node = made_by(value, "add", "mul", "square", "pow")
-    if node is None or not depth or node.types[0] != x.type or node.attrs.get("epilogue"):
+    if node is None or not depth or node.types[0] != x.type:
         return None
     left = _polynomial(node.inputs[0], x, depth - 1)
     if left is None:

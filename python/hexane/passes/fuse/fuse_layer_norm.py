@@ -39,7 +39,7 @@ def _centred(value: Value, variance: Node) -> Value | None:
 def squared(value: Value | None) -> Value | None:
     """x, where the value is its square."""
     node = made_by(value, "square", "mul", "pow")
-    if node is None or node.attrs.get("epilogue"):
+    if node is None:
         return None
     if node.op == "mul" and node.inputs[0] != node.inputs[1]:
         return None
@@ -51,7 +51,7 @@ def squared(value: Value | None) -> Value | None:
 
 def over_root(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, Node, float] | None:
     """(a, m, epsilon), where the node is a / sqrt(m + epsilon) and m a mean over the last axes that keeps them."""
-    if node.op not in ("real_div", "mul") or node.attrs["epilogue"]:
+    if node.op not in ("real_div", "mul"):
         return None
     for a, b in (inputs[:2], inputs[1::-1]) if node.op == "mul" else (inputs[:2],):
         inner = _root(b) if node.op == "real_div" else _inverse_root(b)
@@ -76,7 +76,7 @@ def _inverse_root(value: Value | None) -> Value | None:
     if node.op == "inverse":
         return _root(node.inputs[0])
     if node.op == "real_div":
-        return _root(node.inputs[1]) if scalar(node.inputs[0]) == 1 and not node.attrs["epilogue"] else None
+        return _root(node.inputs[1]) if scalar(node.inputs[0]) == 1 else None
     return None if node.op == "pow" and scalar(node.inputs[1]) != -0.5 else node.inputs[0]
 
 
@@ -95,7 +95,7 @@ def absorb(
     node: Node, inputs: tuple[Value | None, ...], norm: str, op: str, place: int, counts: dict[Value, int]
 ) -> tuple[Value, ...] | None:
     """The norm with the other operand of this node as its scale or shift."""
-    if node.op != op or node.attrs["epilogue"]:
+    if node.op != op:
         return None
     for i, value in enumerate(inputs):
         maker, other = made_by(value, norm), inputs[1 - i]

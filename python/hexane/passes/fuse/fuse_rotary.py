@@ -57,7 +57,7 @@ def fuse_rotary(graph: Graph, target: Target) -> Graph:
 def _only(value: Value | None, counts: Counts, *ops: str) -> Node | None:
     """What makes the value, if it is one of these and nothing else reads the value."""
     node = made_by(value, *ops)
-    return node if node is not None and counts[node.values[0]] == 1 and not node.attrs.get("epilogue") else None
+    return node if node is not None and counts[node.values[0]] == 1 else None
 
 
 def _both(node: Node) -> tuple[tuple[Value, Value], ...]:
@@ -67,7 +67,7 @@ def _both(node: Node) -> tuple[tuple[Value, Value], ...]:
 
 def _doubled(node: Node, counts: Counts) -> _Turn | None:
     """x * cos + (x with its halves swapped, the first then negative) * sin"""
-    if node.op != "add" or node.attrs["epilogue"]:
+    if node.op != "add":
         return None
     for left, right in _both(node):
         straight, swapped = _only(left, counts, "mul"), _only(right, counts, "mul")
@@ -156,7 +156,7 @@ def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
     last = value.type.rank - 1
     if node.op == "concat":
         return node.attrs["axis"] == last and len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]
-    if node.op in OPS and OPS[node.op].layout == "elementwise" and not node.attrs.get("epilogue"):
+    if node.op in OPS and OPS[node.op].layout == "elementwise":
         return all(
             v is not None and (v.type.rank == 0 or v.shape[-1] == 1 or _repeats(v, x, depth - 1)) for v in node.inputs
         )

@@ -10,7 +10,7 @@ def fuse_silu(graph: Graph, target: Target) -> Graph:
     """x * sigmoid(x)  ->  silu(x)"""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "mul" or node.attrs["epilogue"]:
+        if node.op != "mul":
             return None
         for x, gate in (inputs[:2], inputs[1::-1]):
             sigmoid = made_by(gate, "sigmoid")

@@ -14,20 +14,18 @@ def fuse_transpose(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op not in ("matmul", "quantized_matmul"):
+        if "transpose_y" not in node.attrs:
             return None
-        operands, attrs = list(inputs), dict(node.attrs)
+        operands, attrs = list(inputs), node.attrs
         for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
-            if flag not in attrs:
-                continue
-            maker = made_by(operands[i], "transpose")
+            maker = made_by(operands[i], "transpose") if flag in attrs else None
             if maker is None:
                 continue
             perm = list(maker.attrs["perm"])
             perm[-1], perm[-2] = perm[-2], perm[-1]
             if perm[-1] == len(perm) - 1:
                 operands[i] = transposed(maker.inputs[0], tuple(perm), node.sources)  # type: ignore[arg-type]
-                attrs[flag] = not attrs[flag]
+                attrs = {**attrs, flag: not attrs[flag]}
         return None if operands == list(inputs) else apply(OPS[node.op], operands, attrs, node.sources)
 
     return graph.rewrite(change)

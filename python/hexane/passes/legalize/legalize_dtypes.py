@@ -8,7 +8,6 @@ from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
-from hexane.passes.legalize.expand import expanded
 from hexane.targets import Kernels, Target
 
 # Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
@@ -32,7 +31,6 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
     Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
-    Where none does (fp64), the op is written as others if its record says how.
     Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
     """
 
@@ -41,16 +39,16 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
         combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
-        found = _wider(kernels, op.kernel, *_dtypes(node), combines)
-        if found is not None:
-            return _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
-        return expanded(op, node, inputs, runs) if op.expand is not None and not runs(node) else None
+        found = _wider(target.kernels, op.kernel, *_dtypes(node), combines)
+        return None if found is None else _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
 
-    def runs(node: Node) -> bool:
-        return kernels.has(OPS[node.op].kernel, *_dtypes(node))
-
-    kernels = target.kernels
     return graph.rewrite(change)
+
+
+def has_kernel(node: Node, kernels: Kernels) -> bool:
+    """Whether one takes the node's dtypes, or wider ones in their place."""
+    kernel, dtypes = OPS[node.op].kernel, _dtypes(node)
+    return kernel in kernels and (kernels.has(kernel, *dtypes) or _wider(kernels, kernel, *dtypes, False) is not None)
 
 
 def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:

@@ -37,7 +37,7 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         data = None if node.data is None else _half(node.data) if single else node.data
         kind = type(node.types[0])(FP16, node.types[0].shape)
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
-    if node.op in _QUANTISED:
+    if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
         return _quantised(node, inputs)
     if node.op in _WIDE:
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
@@ -49,9 +49,6 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     if node.op in _LIMITS and single:
         attrs |= {k: float(_half(np.asarray(v, np.float32))) for k, v in attrs.items() if isinstance(v, float)}
     return apply(OPS[node.op], inputs, attrs, node.sources)
-
-
-_QUANTISED = ("quantize", "dequantize", "quantized_matmul", "quantized_conv")
 
 
 def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:

@@ -8,7 +8,7 @@ from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOTS
 from hexane.match import made_by, only_along, use_counts
-from hexane.ops import OPS, apply
+from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
 from hexane.passes.fuse.fuse_epilogue import activation
@@ -40,11 +40,11 @@ def _products(graph: Graph) -> Graph:
     counts = use_counts(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op in ("conv", "matmul") and not node.attrs["epilogue"]:
+        if node.op in ("conv", "matmul"):
             return _product(node, inputs)
-        if node.op == "conv_transpose" and not node.attrs["epilogue"]:
+        if node.op == "conv_transpose":
             return _transposed_product(node, inputs)
-        if node.op == "mul" and not node.attrs["epilogue"]:
+        if node.op == "mul":
             for i in (0, 1):
                 if alone(node.inputs[i]):
                     found = _rescaled(node, inputs[i], inputs[1 - i])
@@ -77,7 +77,7 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
     scale = apply(OPS["mul"], [x.scale, weight.scale], {}, node.sources)[0]
     bias = _bias(bias, scale, room)
     left = x.value
-    attrs = {k: v for k, v in node.attrs.items() if k not in ("transpose_x", "epilogue")}
+    attrs = {k: v for k, v in node.attrs.items() if k != "transpose_x"}
     if node.attrs.get("transpose_x"):
         swapped = (*range(left.type.rank - 2), left.type.rank - 1, left.type.rank - 2)
         left = apply(OPS["transpose"], [left], {"perm": swapped}, node.sources)[0]
@@ -174,24 +174,23 @@ def _stored(graph: Graph) -> Graph:
 
 def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -> tuple[Value, ...] | None:
     """The maker with 8-bit results, if it can have them."""
-    attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero}
+    if len(slots) > MAX_SLOTS:
+        return None
+    attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero, "epilogue": tuple(slots)}
     sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
     if maker.op in PRODUCTS and maker.types[0].dtype is FP32:
-        slots = [*maker.attrs["epilogue"], *slots]
-        if len(slots) > MAX_SLOTS or any(s.operand is not None for s in slots):
-            return None
         inputs, step = _undivided(maker, slots)
-        attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step, "epilogue": tuple(slots)}
-        return apply(OPS[maker.op], inputs, attrs, sources)
-    if maker.op != "add" or maker.attrs["epilogue"] or len(slots) > MAX_SLOTS:
+        attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step}
+        return apply(KERNEL_FORMS[maker.op], inputs, attrs, sources)
+    if maker.op != "add":
         return None
     x, y = (dequantized(v) for v in maker.inputs[:2])
     first, second = x and x.grid, y and y.grid
     if x is None or y is None or first is None or second is None:
         return None
     grids = {"x_scale": first.scale, "x_zero": first.zero, "y_scale": second.scale, "y_zero": second.zero}
-    attrs = {**grids, **attrs, "output_scale": to.scale, "epilogue": tuple(slots)}
-    return apply(OPS["quantized_add"], [x.value, y.value], attrs, sources)
+    attrs = {**grids, **attrs, "output_scale": to.scale}
+    return apply(KERNEL_FORMS["quantized_add"], [x.value, y.value], attrs, sources)
 
 
 def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:

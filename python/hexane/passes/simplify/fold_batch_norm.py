@@ -36,7 +36,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
             if product is None or maker is None or counts[node.inputs[i]] != 1 or maker.types != node.types:  # type: ignore[index]
                 continue
             affine = _affine(node, inputs, i, _channel_axis(maker))
-            if affine is None or maker.attrs["epilogue"]:
+            if affine is None:
                 continue
             base, before = folded.get(product, (maker, None))
             if before is not None:
@@ -71,7 +71,7 @@ def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> 
         with np.errstate(all="ignore"):
             scale = gamma / np.sqrt(variance + node.attrs["epsilon"])
         return _Affine(scale, beta - mean * scale)
-    if node.op not in ("add", "sub", "mul", "real_div") or node.attrs["epilogue"]:
+    if node.op not in ("add", "sub", "mul", "real_div"):
         return None
     other = inputs[1 - i]
     numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None

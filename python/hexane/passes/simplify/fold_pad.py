@@ -20,7 +20,7 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         pad = made_by(inputs[0], "pad") if node.op in _FILL else None
-        if pad is None or node.attrs.get("epilogue"):
+        if pad is None:
             return None
         attrs = _padded(node, pad)
         if attrs is None:

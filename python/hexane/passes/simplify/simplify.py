@@ -28,7 +28,7 @@ def simplify(graph: Graph, target: Target) -> Graph:
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = inputs[0] if inputs else None
-        if x is None or node.attrs.get("epilogue"):
+        if x is None:
             return None
         if node.op == "concat":
             return _joined(node, inputs)
