@@ -1,5 +1,6 @@
 """What the tests share: golden text, and the benchmark models."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from networks import small_networks
 
 ROOT = Path(__file__).parents[1]
+os.environ["HEXANE_VERIFY"] = "1"  # every pass of every test leaves a sound graph
 GOLDEN = ROOT / "tests" / "golden"
 
 

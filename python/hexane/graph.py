@@ -189,7 +189,7 @@ def make_node(
     sources: tuple[str, ...] = (),
 ) -> Node:
     """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
-    kind = _kind(op, attrs, tuple(types), tuple((k, _bits(v)) for k, v in attrs.items()))
+    kind = _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
     inputs = tuple(inputs)
     return _intern((kind, inputs), kind, inputs, sources)
 
@@ -249,15 +249,15 @@ def _intern(
         return node
 
 
-def _bits(value: AttrValue) -> object:
+def attr_bits(value: AttrValue) -> object:
     """Attributes compare by their bits: -0.0 is not 0.0, and NaN is NaN."""
     kind = type(value)
     if kind is float:
         return value.hex()
     if kind is tuple:
-        return value if _INT.issuperset(map(type, value)) else tuple([_bits(v) for v in value])
+        return value if _INT.issuperset(map(type, value)) else tuple([attr_bits(v) for v in value])
     if kind is EpilogueSlot:
-        return (value.op, _bits(value.attributes), value.operand)
+        return (value.op, attr_bits(value.attributes), value.operand)
     return value
 
 

@@ -1,8 +1,10 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_bias import fuse_bias
@@ -36,15 +38,18 @@ from hexane.program import Program
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
 from hexane.targets import Target
+from hexane.verify import GraphLevel, level_of, verify
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass under its one name, and whether this target and these options want it."""
+    """A pass under its one name, whether this target and these options want it, and the level of graphs from here on, where it
+    changes."""
 
     name: str
     run: Callable[[Graph, Target], Graph]
     wanted: bool = True
+    level: GraphLevel | None = None
 
 
 def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
@@ -55,7 +60,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fuse_bias", fuse_bias),
         Pass("move_qdq_past_data_movement", move_qdq_past_data_movement),
         Pass("fuse_lookup", fuse_lookup),
-        Pass("fold_qdq", fold_qdq),
+        Pass("fold_qdq", fold_qdq, level="lowering"),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
         Pass("simplify", simplify),
@@ -89,7 +94,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         # What passes brought may have no kernel of its dtype (fp64).
         Pass("expand", expand),
         # From here on ops have epilogues. When axes have their order, which a kernel may not read.
-        Pass("select_kernels", select_kernels),
+        Pass("select_kernels", select_kernels, level="kernel"),
         Pass("fuse_epilogue", fuse_epilogue),
         # When nothing moves any more: a reader may have come to need the update as well.
         Pass("save_states", save_states),
@@ -101,11 +106,26 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
 def lower(
     graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
 ) -> Graph:
-    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes."""
+    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes.
+
+    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound.
+    """
+    checks = os.environ.get("HEXANE_VERIFY") == "1"
+    level: GraphLevel = level_of(graph) if checks else "user"
     for p in passes(target, dtype, trim):
         if p.wanted and p.name not in skip:
-            graph = p.run(graph, target)
+            graph, level = p.run(graph, target), p.level or level
+            if checks:
+                verify_after(p.name, graph, level, target)
     return graph
+
+
+def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target) -> None:
+    """`verify`, whose Error names the pass as well."""
+    try:
+        verify(graph, level, target)
+    except Error as error:
+        raise Error(f"[after {name}] {error}") from None
 
 
 def compile_graph(

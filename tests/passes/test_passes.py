@@ -20,6 +20,7 @@ from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.pipeline import lower, passes
 from hexane.printer import print_graph
 from hexane.reference import run_reference
+from hexane.verify import verify
 from pass_cases import FIRES, LEAVES
 from pass_cases.graphs import (
     HOST,
@@ -65,6 +66,7 @@ def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
     after = run(before, HOST)
     assert print_graph(before) != print_graph(after)
     assert_same_meaning(before, after, loose=run is to_fp16)
+    verify(after, "lowering", HOST)
     golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
 
 

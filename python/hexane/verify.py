@@ -1,0 +1,112 @@
+"""Checks a graph without sharing code with the passes that made it: whether every node is what its record allows."""
+
+from collections.abc import Sequence
+from typing import Literal
+from weakref import WeakSet
+
+from hexane.dtypes import DTYPES
+from hexane.errors import Error
+from hexane.graph import EpilogueSlot, Graph, Node, attr_bits
+from hexane.limits import MAX_SLOTS
+from hexane.ops import KERNEL_FORMS, LEAVES, OPS, USER_OPS, Op
+from hexane.ops.spec import arrange_inputs, infer, normalize_attrs
+from hexane.targets import Target
+
+GraphLevel = Literal["user", "lowering", "kernel"]  # between the two, ops of both
+
+_sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are those of the graph before
+
+
+def level_of(graph: Graph) -> GraphLevel:
+    """That of users' graphs, or of what is on its way: text may have been printed behind any pass."""
+    return "user" if all(node.op in USER_OPS or node.op in LEAVES for node in graph.nodes) else "lowering"
+
+
+def verify(graph: Graph, level: GraphLevel, target: Target) -> None:
+    """Raises Error naming the node that does not belong into a graph of this level.
+
+    Types are what the record infers, attributes are known and in their one form, operands as many as it takes; slots do what
+    kernels can; at the level of kernels, the target has them and they read the order of axes. Ports and updates make sense.
+    """
+    for node in graph.nodes:
+        try:
+            if node not in _sound:
+                _check_node(node)
+                _sound.add(node)
+            _check_level(node, level, target)
+        except Error as error:
+            raise Error(f"[{node.where}] {error}") from None
+    _check_ports(graph)
+
+
+def _check_node(node: Node) -> None:
+    if node.op in LEAVES:
+        if node.inputs or len(node.types) != 1 or (node.op != "const" and not node.attrs.get("name")):
+            raise Error("got inputs, several outputs or no name, need a leaf")
+        (kind,) = node.types
+        if node.data is not None and (node.data.dtype, node.data.shape) != (kind.dtype.numpy, kind.shape):
+            raise Error(f"got an array {node.data.dtype}{list(node.data.shape)}, need {kind}")
+        return
+    if node.op not in OPS:
+        raise Error(f"got the op {node.op!r}, need one of the catalogue")
+    op, operands = OPS[node.op], [None if v is None else v.type for v in node.inputs]
+    if arrange_inputs(op, node.inputs) != node.inputs:
+        raise Error(f"got {len(node.inputs)} inputs, need {', '.join(op.inputs)}")
+    attrs = normalize_attrs(op, node.attrs)
+    if op.canonical is not None:
+        attrs = op.canonical(operands, attrs)
+    if attr_bits(tuple(attrs.items())) != attr_bits(tuple(node.attrs.items())):
+        raise Error(f"attributes: got {dict(node.attrs)}, need {attrs}")
+    if (types := infer(op, operands, attrs)) != node.types:
+        raise Error(f"got the types {', '.join(map(str, node.types))}, need {', '.join(map(str, types))}")
+    _check_slots(op, node, attrs.get("epilogue", ()))
+
+
+def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
+    if len(slots) > MAX_SLOTS:
+        raise Error(f"epilogue: got {len(slots)} slots, need at most {MAX_SLOTS}")
+    added = []
+    for slot in slots:
+        record = OPS.get(slot.op)
+        if slot.op == "add" and slot.operand is not None and not slot.attributes:
+            added.append(slot.operand)
+        elif record is None or record.layout != "elementwise" or len(record.inputs) != 1 or slot.operand is not None:
+            raise Error(f"epilogue: got {slot}, need add with an operand, or an op of one operand")
+        elif attr_bits(tuple(normalize_attrs(record, dict(slot.attributes)).items())) != attr_bits(slot.attributes):
+            raise Error(f"epilogue: got {slot}, need all attributes of {slot.op}")
+    if op.takes_slots and sorted(added) != list(range(len(op.inputs), len(node.inputs))):
+        raise Error(f"epilogue: got the operands {added}, need those behind {', '.join(op.inputs)}, each once")
+
+
+def _check_level(node: Node, level: GraphLevel, target: Target) -> None:
+    if node.op in LEAVES or level == "lowering":
+        return
+    op = OPS[node.op]
+    if level == "user":
+        if op.level != "user":
+            raise Error(f"got {node.op}, need an op that users write")
+        return
+    if node.op in KERNEL_FORMS or op.kernel not in target.kernels:
+        raise Error(f"got {node.op}, need an op that a kernel of {target.name} runs")
+    layout = node.attrs.get("layout")
+    if layout is not None and layout not in (reads := target.kernels.reads(op.kernel)):
+        raise Error(f"layout: got {layout}, need {' or '.join(reads)}, which the kernel reads")
+
+
+def _check_ports(graph: Graph) -> None:
+    for names in (graph.input_names(), [p.name for p in graph.outputs]):  # an output may be called like an input
+        if len(set(names)) != len(names) or not graph.outputs:
+            raise Error(f"[{graph.name}] got the ports {', '.join(names)}, need outputs, and a name for each port")
+    if {v.node for v in graph.inputs} != {n for n in graph.nodes if n.op == "input"}:
+        raise Error(f"[{graph.name}] got inputs in the graph that are not in its signature")
+    lengths = {p.name: p.value.type for p in graph.outputs}
+    for port in graph.outputs:
+        length = lengths.get(port.length)
+        sound = length is not None and length.dtype is DTYPES["int64"] and length.rank == 0
+        if port.length and not (sound and 0 <= port.axis < port.value.type.rank):
+            raise Error(
+                f"[{port.name}] got the length {port.length!r} of axis {port.axis}, need an int64 scalar output"
+            )
+    for value in graph.updates:
+        if value.node.op != "write_state":
+            raise Error(f"[{value.node.where}] got it as an update, need write_state")
