@@ -29,7 +29,7 @@ NEEDED = {
     "expand": "ops without a kernel would be left",
     "split_conv_3d": "convolution kernels have at most two spatial axes",
     "spread_conv_transpose_3d": "transposed ones have at most two as well",
-    "channels_last": "spatial kernels read channels last only",
+    "select_kernels": "kernels run the ops of their level",
     "legalize_dtypes": "some dtypes have no kernel",
 }
 OPTIONAL = list(dict.fromkeys(p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED))

@@ -35,7 +35,7 @@ def allocate(program: Program) -> Program:
     if arena:
         solved, height, _ = _core.alloc_solve(lower, upper, sizes, alignment)
         bound = _core.alloc_bound(lower, upper, sizes, alignment)
-        _core.alloc_check(lower, upper, sizes, solved, height)
+        _core.alloc_check(lower, upper, sizes, solved, height, alignment)
         for i, offset in zip(arena, solved.tolist(), strict=True):
             offsets[i] = offset
     used = set(last)

@@ -16,7 +16,7 @@ from hexane.targets.kernels import Kernels, kernels
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """numerics: the arithmetic kernels are looked up by. residual_epilogue: may a layer absorb the addition of a second
-    live tensor. channels_last: do spatial kernels read NHWC. alignment: of buffers, in bytes."""
+    live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes."""
 
     name: str
     device: str
