@@ -195,3 +195,12 @@ def test_the_page_of_passes_says_what_the_code_does(request: pytest.FixtureReque
         PAGE.write_text(fresh, encoding="utf-8")
     else:
         assert page == fresh, f"{PAGE} differs from the code; pytest --update-golden writes it"
+
+
+def test_every_pass_has_a_case_it_fires_on() -> None:
+    wanted = {p.name for p in passes(HOST, dtype="fp16", trim=True)} - {"trim_output_transpose"}  # a test of its own
+    cases = {run.__name__ for run, _ in FIRES.values()}
+    assert wanted <= cases, (
+        f"{', '.join(sorted(wanted - cases))}: no case. Add `NAME: (the pass, a function that makes a graph it changes)` to "
+        "FIRES of a file in tests/support/pass_cases, run pytest --update-golden, and read tests/golden/passes/NAME.txt"
+    )

@@ -7,6 +7,7 @@ import numpy as np
 import hexane as hx
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
+from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
@@ -27,7 +28,14 @@ def casts(source: str, *dtypes: str) -> hx.Tensor:
     return x
 
 
+def shifted() -> hx.Tensor:
+    """A state whose end moves to its begin: what is read lies where it is written."""
+    s = hx.state("s", init=np.arange(5, dtype=np.float32))
+    return hx.write_state(s, s[1:4], hx.const(0))
+
+
 FIRES: dict[str, Case] = {
+    "save_states": (save_states, shifted),
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "spread_conv_transpose_3d": (
