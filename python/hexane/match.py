@@ -12,6 +12,11 @@ def made_by(value: Value | None, *ops: str) -> Node | None:
     return value.node if value is not None and value.node.op in ops else None
 
 
+def joined_sources(first: Node, second: Node) -> tuple[str, ...]:
+    """Where one node comes from that does what two did."""
+    return (*first.sources, *(s for s in second.sources if s not in first.sources))
+
+
 def scalar(value: Value | None) -> float | None:
     """The one number a constant holds, if it holds one."""
     if value is None or value.node.op != "const" or value.type.size != 1 or value.dtype.kind == "bool":

@@ -1,7 +1,7 @@
 """Moves the addition of a per-column or per-channel constant into the op before it."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, only_along, use_counts
+from hexane.match import joined_sources, made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -34,7 +34,7 @@ def fuse_bias(graph: Graph, target: Target) -> Graph:
             if maker.types[0] != node.types[0] or not only_along(bias, axis, maker.types[0].shape):
                 continue
             flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]
-            sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+            sources = joined_sources(maker, node)
             operands = [flat if k == place else v for k, v in enumerate(maker.inputs)]
             return apply(OPS[maker.op], operands, maker.attrs, sources)
         return None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hexane.dtypes import DTYPES
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
-from hexane.match import use_counts
+from hexane.match import joined_sources, use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -33,11 +33,11 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
             assert producer is not None
             slot = activation(node)
             if slot is not None:
-                return _absorb(producer.node, slot, (), node.sources)
+                return _absorb(producer.node, slot, (), node)
             others = [v for j, v in enumerate(inputs) if j != i]
             if target.residual_epilogue and others[0] is not None and others[0].type == node.types[0]:
                 slot = EpilogueSlot("add", operand=len(producer.node.inputs))
-                return _absorb(producer.node, slot, others, node.sources)
+                return _absorb(producer.node, slot, others, node)
         return None
 
     return graph.rewrite(change)
@@ -66,9 +66,6 @@ def activation(node: Node) -> EpilogueSlot | None:
     return EpilogueSlot(node.op, numbers) if fits else None
 
 
-def _absorb(
-    producer: Node, slot: EpilogueSlot, operands: Sequence[Value | None], sources: tuple[str, ...]
-) -> tuple[Value, ...]:
+def _absorb(producer: Node, slot: EpilogueSlot, operands: Sequence[Value | None], node: Node) -> tuple[Value, ...]:
     attrs = {**producer.attrs, "epilogue": (*producer.attrs["epilogue"], slot)}
-    joined = (*producer.sources, *(s for s in sources if s not in producer.sources))
-    return apply(OPS[producer.op], [*producer.inputs, *operands], attrs, joined)
+    return apply(OPS[producer.op], [*producer.inputs, *operands], attrs, joined_sources(producer, node))

@@ -1,7 +1,7 @@
 """Recognises layer normalisation written out."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, scalar, use_counts
+from hexane.match import joined_sources, made_by, scalar, use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -109,7 +109,7 @@ def absorb(
         ):
             continue
         flat = other if other.shape == need else apply(OPS["reshape"], [other], {"shape": need}, other.node.sources)[0]
-        sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+        sources = joined_sources(maker, node)
         operands = [flat if k == place else v for k, v in enumerate(maker.inputs)]
         return apply(OPS[norm], operands, maker.attrs, sources)
     return None

@@ -7,7 +7,7 @@ import numpy as np
 from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOTS
-from hexane.match import made_by, only_along, use_counts
+from hexane.match import joined_sources, made_by, only_along, use_counts
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
@@ -136,7 +136,7 @@ def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Valu
     shape = () if scale.type.size == 1 else (kind.shape[axis],)
     flat = apply(OPS["reshape"], [scale], {"shape": shape}, scale.node.sources)
     operands = [*product.inputs[:2], (fold_node(flat[0].node) or flat)[0], *product.inputs[3:]]
-    sources = (*product.sources, *(s for s in node.sources if s not in product.sources))
+    sources = joined_sources(product, node)
     return apply(OPS[product.op], operands, {**product.attrs, "dtype": FP32}, sources)
 
 
@@ -177,7 +177,7 @@ def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -
     if len(slots) > MAX_SLOTS:
         return None
     attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero, "epilogue": tuple(slots)}
-    sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+    sources = joined_sources(maker, node)
     if maker.op in PRODUCTS and maker.types[0].dtype is FP32:
         inputs, step = _undivided(maker, slots)
         attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step}

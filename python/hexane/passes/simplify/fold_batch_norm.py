@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.match import made_by, only_along, use_counts
+from hexane.match import joined_sources, made_by, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -44,7 +44,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
             operands = _scaled(base, affine)
             if operands is None:
                 continue
-            sources = (*maker.sources, *(s for s in node.sources if s not in maker.sources))
+            sources = joined_sources(maker, node)
             result = apply(OPS[base.op], operands, base.attrs, sources)
             folded[result[0]] = (base, affine)
             return result
