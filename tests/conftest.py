@@ -1,5 +1,6 @@
 """What the tests share: golden text, and the benchmark models."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -26,6 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder of gen.py, which builds the benchmark models (default: ../shared/models)",
     )
+    parser.addoption(
+        "--facts",
+        type=Path,
+        default=ROOT.parent / "shared" / "facts",
+        metavar="DIR",
+        help="folder of data/*.csv, published tables to compare the chips' data with (default: ../shared/facts)",
+    )
 
 
 @pytest.fixture
@@ -44,6 +52,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs; if rightly so, pytest --update-golden"
 
     return check
+
+
+@pytest.fixture(scope="session")
+def published(request: pytest.FixtureRequest) -> Callable[[str], list[dict[str, str]]]:
+    """published("op_floors") is the rows of that table, by the names of its columns."""
+    folder: Path = request.config.getoption("--facts")
+
+    def rows(name: str) -> list[dict[str, str]]:
+        path = folder / "data" / f"{name}.csv"
+        if not path.exists():
+            pytest.skip(f"{path} is not there; --facts DIR names its folder")
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    return rows
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import numpy as np
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
 from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, tensor_type
+from hexane.targets.legality import mil_ops, op_unit
 
 REQUIRED = object()
 Shape = tuple[int, ...]
@@ -124,6 +125,16 @@ class Op:
     def takes_slots(self) -> bool:
         """Whether nodes of it have epilogue slots."""
         return self.epilogue and self.level == "kernel"
+
+    @property
+    def mil(self) -> tuple[str, ...]:
+        """The ops of MIL it is written as, by targets/shared/floors.toml; () where MIL has none for it."""
+        return mil_ops(self.name) or ()
+
+    @property
+    def unit(self) -> str:
+        """The unit of the engine that does its main work: mac, planar, transpose, texture or dma; "" for none."""
+        return op_unit(self.name)
 
 
 def kernel_form(op: Op) -> Op:

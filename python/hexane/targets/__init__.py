@@ -4,6 +4,7 @@ from hexane.targets.detect import detect
 from hexane.targets.fact import Claim, Fact
 from hexane.targets.family import Family, Tier, arch_for_family, arch_for_tier, family_of_hardware_version
 from hexane.targets.kernels import Kernels
+from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse
 from hexane.targets.query import fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
 from hexane.targets.read import read_target
@@ -17,6 +18,7 @@ __all__ = [
     "Kernels",
     "Target",
     "Tier",
+    "Verdict",
     "arch_for_family",
     "arch_for_tier",
     "detect",
@@ -26,6 +28,7 @@ __all__ = [
     "limit",
     "load_target",
     "native_streams",
+    "op_status",
     "parse",
     "read_target",
     "tier_of_arch",

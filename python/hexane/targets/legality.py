@@ -1,0 +1,312 @@
+"""Which ops are legal on a chip, by each route into the engine: the one table behind `check`, `preflight` and the compiler."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal
+
+from hexane.errors import Error
+from hexane.targets.fact import Claim
+from hexane.targets.family import Family
+from hexane.targets.query import load_chip, offsets
+from hexane.targets.tables import table
+from hexane.targets.target import Chip
+
+Kind = Literal["native", "decomposed", "oversize", "host", "rejected"]
+Route = Literal["mil", "netplist"]
+KINDS: tuple[Kind, ...] = ("native", "decomposed", "oversize", "host", "rejected")  # from good to bad
+ROUTES: tuple[Route, ...] = ("mil", "netplist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of an op on a chip.
+
+    verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip takes; "host"
+    is computed outside the engine; "rejected" is refused by the engine's compiler. rule: what decided it. reject: what the
+    validator says, word for word if `published`. change: what to write instead.
+    """
+
+    verdict: Kind
+    reason: str
+    rule: str
+    source: str
+    status: str
+    reject: str = ""
+    published: bool = False
+    change: str = ""
+    claims: tuple[Claim, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.reason} ({self.source}, {self.status})"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is."""
+
+    op: str
+    unit: str
+    native: Family | None
+    trait: Family | None
+    layer: str
+    below: Kind
+    because: str
+    change: str
+    source: str
+    status: str
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: code generation fails on families
+    before that one, or "always". export: has a validator of its own; authored: can be written without one."""
+
+    name: str
+    gate: str
+    reject: str
+    published: bool
+    fails: Family | Literal["always"] | None
+    descriptor: bool
+    export: bool
+    authored: bool
+
+
+@cache
+def floors() -> Mapping[str, Floor]:
+    """Every op of MIL, and what other sources name beside them, by name."""
+    data = table("floors")
+    found = {}
+    for group in data["group"]:
+        for op in group["ops"]:
+            claims = data["disputes"].get(op, {}).get("claims", ())
+            found[op] = Floor(
+                op,
+                group["unit"],
+                _family(group.get("native")),
+                _family(group.get("trait")),
+                group.get("layer", ""),
+                group.get("below", "rejected"),
+                group.get("because", ""),
+                group.get("change", ""),
+                group.get("source", data["source"]),
+                group.get("status", data["status"]),
+                tuple(Claim(c["says"], c["source"], c["status"]) for c in claims),
+            )
+    return found
+
+
+@cache
+def layers() -> Mapping[str, Layer]:
+    """The layers of a netplist, by name."""
+    return {
+        name: Layer(
+            name,
+            row.get("gate", ""),
+            row.get("reject", ""),
+            "reject" in row and not row.get("own", False),
+            "always" if row.get("fails") == "always" else _family(row.get("fails")),
+            row.get("descriptor", True),
+            row.get("export", True),
+            row.get("authored", row.get("export", True)),
+        )
+        for name, row in table("floors")["layers"]["rows"].items()
+    }
+
+
+def _family(name: str | None) -> Family | None:
+    return None if name is None else Family[name]
+
+
+def mil_ops(op: str) -> tuple[str, ...] | None:
+    """What an op is in MIL: its own name, or the ops that are written for it, () for none; None for an op nobody knows."""
+    other = table("floors")["ops"]
+    return tuple(other[op]) if op in other else (op,) if op in floors() else None
+
+
+def op_unit(op: str) -> str:
+    """The unit of the engine that does the main work of an op: mac, planar, transpose, texture, dma; "" for none."""
+    units = [floors()[name].unit for name in mil_ops(op) or ()]
+    order = ("mac", "texture", "planar", "transpose", "dma")
+    return next((unit for unit in order if unit in units), "")
+
+
+def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
+    """Whether a chip runs an op (a name of MIL or of Hexane), as far as that does not depend on its shapes and attributes.
+
+    route: "mil", which a floor for each family decides, or "netplist", which the bytes of the chip decide. Raises Error for an
+    op nobody knows and for a target that is no chip.
+    """
+    if route not in ROUTES:
+        raise Error(f"[targets] route: got {route!r}, need one of {', '.join(ROUTES)}")
+    chip = load_chip(target) if isinstance(target, str) else target
+    if not isinstance(chip, Chip):
+        raise Error(f"[targets] got {chip.name!r}, which is no chip, need one that `hexane targets` lists")
+    names = mil_ops(op)
+    if names is None:
+        near = get_close_matches(op, [*floors(), *table("floors")["ops"]], 3)
+        raise Error(f"[targets] got the op {op!r}, need {'one like ' + ', '.join(near) if near else 'one of MIL'}")
+    return combined(op, names, chip, route)
+
+
+def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") -> Verdict:
+    """The verdict on an op that is written as these ops of MIL: the worst of theirs."""
+    if not names:
+        return Verdict(
+            verdict="host",
+            reason="MIL has no op for it, and none that it could be written with",
+            rule="no op of MIL",
+            source="guide app. A",
+            status="inferred",
+        )
+    verdicts = [mil_status(name, chip, route) for name in names]
+    worst = max(verdicts, key=lambda v: KINDS.index(v.verdict))
+    if tuple(names) == (op,) or (len(names) == 1 and worst.verdict != "native"):
+        return worst
+    if len(names) == 1 and op not in floors():
+        return replace(worst, reason=f"runs as {names[0]}, {worst.reason}")
+    if worst.verdict in ("native", "decomposed"):
+        return replace(worst, verdict="decomposed", reason=f"written as {', '.join(names)}", claims=())
+    return replace(worst, reason=f"needs {names[verdicts.index(worst)]}: {worst.reason}")
+
+
+@cache
+def _known_status(op: str, chip: str, route: Route) -> Verdict:
+    return _status(floors()[op], load_chip(chip), route)
+
+
+def mil_status(op: str, chip: Chip, route: Route = "mil") -> Verdict:
+    """The verdict on one op of MIL."""
+    if load_chip(chip.name) is chip:
+        return _known_status(op, chip.name, route)
+    return _status(floors()[op], chip, route)
+
+
+def _status(floor: Floor, chip: Chip, route: Route) -> Verdict:
+    return _by_mil(floor, chip) if route == "mil" else _by_netplist(floor, chip)
+
+
+def _by_mil(floor: Floor, chip: Chip) -> Verdict:
+    data = table("floors")
+    every = data["mil"]
+    status = floor.status
+    if status == "measured" and chip.family.name not in data["measured"]:
+        status = "inferred"
+    if chip.family < Family[every["floor"]]:
+        return Verdict(
+            verdict="rejected",
+            reason=f"programs in MIL need family {every['floor']}, {chip.name} is of family {chip.family}",
+            rule=f"MIL floor {every['floor']}",
+            source=every["source"],
+            status=every["status"],
+            reject=every["reject"],
+            published=True,
+        )
+    if floor.native is not None and chip.family >= floor.native:
+        return Verdict(
+            verdict="native",
+            reason=f"native from family {floor.native} on",
+            rule=f"MIL floor {floor.native}",
+            source=floor.source,
+            status=status,
+            claims=floor.claims,
+        )
+    reason = floor.because
+    if floor.layer and _by_netplist(floor, chip).verdict == "native":
+        reason += f"; an authored netplist has it, as the layer {floor.layer}"
+    gate = layers()[floor.layer] if floor.layer else None
+    closed = gate is not None and bool(gate.gate) and getattr(chip.gates, gate.gate) is False
+    return Verdict(
+        verdict=floor.below,
+        reason=reason,
+        rule="no floor" if floor.native is None else f"MIL floor {floor.native}",
+        source=floor.source,
+        status=status,
+        reject=gate.reject if gate and closed else "",
+        published=bool(gate and closed and gate.published),
+        change=floor.change or (f"compile for family {floor.native} or later" if floor.native else ""),
+        claims=floor.claims,
+    )
+
+
+def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
+    if not floor.layer:
+        return Verdict(
+            verdict="rejected",
+            reason="no layer of a netplist computes it",
+            rule="no layer",
+            source="guide app. B",
+            status="inferred",
+        )
+    refused = layer_status(floor.layer, chip, conv_3d=floor.op == "conv_3d")
+    if refused is not None:
+        return refused
+    below = chip.family < Family.A13
+    if below and (floor.trait is None or chip.family < floor.trait):
+        known = floor.trait is not None
+        return Verdict(
+            verdict="rejected",
+            reason=f"native from family {floor.trait} on" if known else f"nobody says that family {chip.family} has it",
+            rule=f"declared floor {floor.trait}" if known else "no published floor",
+            source="guide ch35, table 35.2",
+            status="decoded" if known else "inferred",
+        )
+    gate = layers()[floor.layer].gate
+    value = getattr(chip.gates, gate) if gate else True
+    fact = chip.facts[f"gates.{gate}"] if gate else None
+    return Verdict(
+        verdict="native",
+        reason=f"the layer {floor.layer}"
+        + ("" if value else f"; nobody has published byte {_offset(gate)} of {chip.name}"),
+        rule=f"gate byte {_offset(gate)}" if gate else "no gate byte",
+        source=fact.source if fact and fact.value is not None else "guide app. B",
+        status=fact.status if fact and fact.value is not None else "inferred",
+    )
+
+
+def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | None:
+    """Why a chip has no such layer of a netplist, whatever its operands are; None where it has."""
+    data = table("floors")["layers"]
+    layer = layers()[name]
+    if not layer.authored:
+        return Verdict(
+            verdict="rejected",
+            reason=f"{name} has no exported validator, so no netplist reaches it",
+            rule="no export",
+            source="guide ch22",
+            status="decoded",
+        )
+    if layer.gate and getattr(chip.gates, layer.gate) is False:
+        fact = chip.facts[f"gates.{layer.gate}"]
+        return Verdict(
+            verdict="rejected",
+            reason=f"byte {_offset(layer.gate)} of {chip.name} is 0",
+            rule=f"gate byte {_offset(layer.gate)}",
+            source=f"{data['source']}; {fact.source}",
+            status=fact.status,
+            reject=layer.reject,
+            published=layer.published,
+        )
+    never = conv_3d or layer.fails == "always"
+    if never or (isinstance(layer.fails, Family) and chip.family < layer.fails):
+        return Verdict(
+            verdict="rejected",
+            reason="the validator accepts it, code generation then fails" + (" on every chip" if never else ""),
+            rule="attested is not reachable",
+            source="guide ch22",
+            status="measured",
+            change="" if never else f"compile for family {layer.fails} or later",
+        )
+    return None
+
+
+def _offset(gate: str) -> str:
+    return ", ".join(offsets(f"gates.{gate}"))
+
+
+def disputes() -> Mapping[str, Any]:
+    """The ops about which sources disagree: what is taken and why, and every claim."""
+    found: Mapping[str, Any] = table("floors")["disputes"]
+    return found
