@@ -297,6 +297,8 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
             rule="attested is not reachable",
             source="guide ch22",
             status="measured",
+            reject=layer.reject,
+            published=layer.published,
             change="" if never else f"compile for family {layer.fails} or later",
         )
     return None

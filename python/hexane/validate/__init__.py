@@ -1,0 +1,15 @@
+"""The checks of the engine's compiler, as data and small predicates: per layer, per network, per compiled program."""
+
+from hexane.validate.layer import validate
+from hexane.validate.loaded import Matrix, validate_program
+from hexane.validate.network import Unit, validate_module, validate_network, validate_weight_edit
+
+__all__ = [
+    "Matrix",
+    "Unit",
+    "validate",
+    "validate_module",
+    "validate_network",
+    "validate_program",
+    "validate_weight_edit",
+]

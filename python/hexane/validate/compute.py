@@ -1,0 +1,175 @@
+"""Validators of what multiplies and accumulates.
+
+Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, groups, transposed, channelwise, large_kernel.
+MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask. CrossCorrelation: groups, pad.
+"""
+
+from math import prod
+
+from hexane.targets import Chip
+from hexane.validate.rule import FP16, Call, Found, Rule, bottoms, dims, fails, inputs, own
+
+
+def kernel_memory(chip: Chip, shared: bool) -> int:
+    """Bytes of weights that one layer may have on the chip: the shared path has to be asked for and be there."""
+    streamed = chip.memory.streamed_kernel
+    return streamed if shared and chip.gates.kernel_streaming and streamed is not None else chip.memory.kernel
+
+
+def largest_kernel(chip: Chip, fp16: bool, small: bool = False) -> tuple[int, int, int]:
+    """(depth, height, width) of the largest kernel; small: of the form that strided transposed convolutions need."""
+    e = chip.extents
+    if small:
+        width = e.small_kernel_width if fp16 else e.small_kernel_width_default
+        return e.small_kernel_depth, e.small_kernel_height, width
+    return e.kernel_depth, e.kernel_height, e.kernel_width if fp16 else e.kernel_width_default
+
+
+def _kernel(c: Call) -> tuple[int, int, int]:
+    given = tuple(c.get("kernel_sizes", (1, 1)))
+    depth, height, width = (1,) * (3 - len(given)) + given
+    return depth, height, width
+
+
+def _pads(c: Call) -> tuple[int, ...]:
+    return tuple(c.get("pad", (0, 0)))
+
+
+def kernel_bounds(c: Call) -> Found:
+    """(axis, got, least, most) of the first axis along which the kernel is too large."""
+    fp16 = c.format(0) not in ("int8", "uint8")
+    strides = (1, 1, 1, *c.get("strides", ()))[-3:]
+    large = largest_kernel(c.chip, fp16)
+    small = largest_kernel(c.chip, fp16, small=True)
+    for axis, k, stride, most, most_strided in zip(
+        ("depth", "height", "width"), _kernel(c), strides, large, small, strict=True
+    ):
+        limit = most_strided if c.get("transposed", False) and stride > 1 else most
+        if not 1 <= k <= limit:
+            return axis, k, 1, limit
+    return None
+
+
+def _large(c: Call) -> bool:
+    small = largest_kernel(c.chip, c.format(0) not in ("int8", "uint8"), small=True)
+    return any(k > most for k, most in zip(_kernel(c), small, strict=True))
+
+
+def _groups(c: Call) -> Found:
+    groups = c.get("groups", 1)
+    out = c.out.channels if c.out is not None else groups
+    return bool(groups < 1 or c.x.channels % groups != 0 or out % groups != 0)
+
+
+def _padded(c: Call) -> Found:
+    extents = (c.x.depth, c.x.height, c.x.width)
+    pads = _pads(c)
+    rank = len(c.types[0].shape) - 2 if c.types else 2
+    total = [sum(pads[i::rank]) if len(pads) == 2 * rank else 2 * p for i, p in enumerate((*pads, 0, 0, 0)[:rank])]
+    total = [0] * (3 - rank) + total
+    reach = (1, 1, 1, *c.get("dilations", ()))[-3:]
+    return not c.get("transposed", False) and any(
+        n + p < d * (k - 1) + 1 for n, p, k, d in zip(extents, total, _kernel(c), reach, strict=True)
+    )
+
+
+CONV = (
+    inputs(1),
+    own("rank of the input: got %d, need 4 or 5", lambda c: bool(c.types) and c.types[0].rank not in (4, 5) and (c.types[0].rank,),
+        source="guide ch22, listing 22.2"),
+    Rule("Invalid conv kernel %s = %zd, It should be in [%zd,%zd]", kernel_bounds, source="guide ch22",
+         change="split the kernel, or move pixels to channels first (space_to_depth)"),
+    Rule("input/output channels should be divisible by num group", _groups, source="guide ch22"),
+    Rule("ChannelWise Conv must have num_groups == out_dims.c",
+         lambda c: c.get("channelwise", False) and c.out is not None and c.get("groups", 1) != c.out.channels),
+    Rule("ChannelWise Conv must have in_dims.c == out_dims.c",
+         lambda c: c.get("channelwise", False) and c.out is not None and c.x.channels != c.out.channels),
+    own("padded input: smaller than the kernel", _padded, source="guide ch22, listing 22.2"),
+    Rule("Error: grouped conv with large kernel size is not supported", lambda c: c.get("groups", 1) > 1 and _large(c)),
+    Rule("Error: dilated conv with large kernel size is not supported",
+         lambda c: any(d > 1 for d in c.get("dilations", ())) and _large(c)),
+    own("large kernel: got %d x %d, need multiples of 8",
+        lambda c: c.get("large_kernel", False) and any(k % 8 for k in _kernel(c)[1:]) and _kernel(c)[1:]),
+    fails("convolution of three axes", lambda c: len(c.get("kernel_sizes", ())) == 3 or c.x.depth > 1,
+          source="guide ch22, table 22.5", change="split the kernel along depth into convolutions of two axes and add them"),
+)  # fmt: skip
+
+
+def _contraction(c: Call) -> Found:
+    pad = c.get("pad", 0)
+    return c.x.width + pad != c.at(1).channels and (c.x.width, pad, c.at(1).channels)
+
+
+def _kmem(c: Call) -> Found:
+    bytes_ = c.types[0].dtype.bits // 8 if c.types and str(c.types[0].dtype) in ("int8", "uint8") else 2
+    return c.x.width * bytes_ > kernel_memory(c.chip, c.get("shared", False))
+
+
+MATRIX_MULT = (
+    bottoms("Matrix mult. layer can only have two bottoms", 2),
+    Rule("depth > 1 is not supported for MatMult", lambda c: c.x.depth > 1 or c.at(1).depth > 1, source="guide ch22",
+         change="fold the axes in front into one"),
+    Rule("Error: invalid output channel = %zd. Expecting it to be input A's channel dimension = %zd for MatMult",
+         lambda c: c.out is not None and c.out.channels != c.x.channels and (c.out.channels, c.x.channels)),
+    Rule("Error: invalid input dim : input tensor A's width (%zd) + padding (%d) != tensor B's channel (%zd)", _contraction),
+    Rule("can not fit the Kmem", _kmem, source="guide ch22", change="split the product along its contracted axis and add the parts"),
+)  # fmt: skip
+
+LINEAR = (
+    bottoms("Linear layer must have only one single input.", 1),
+    Rule("ANE cannot support Linear with input rank >= 5", lambda c: bool(c.types) and c.types[0].rank >= 5,
+         change="fold the axes in front into one"),
+)  # fmt: skip
+
+
+def _mask(c: Call) -> bool:
+    return len(c.types) == 5
+
+
+SDPA = (
+    bottoms("4 or 5 bottoms must be present for SDPA", 4, 5),
+    bottoms("SDPA layer must have only 4 or 5(optional mask) inputs", 4, 5),
+    Rule("SDPA does not currently support rank 5 operands", lambda c: any(t.rank > 4 for t in c.types[:3])),
+    Rule("Q and K must have same embedding size i.e W dim", lambda c: c.x.width != c.at(1).width),
+    Rule("K and V must have same sequence length i.e C dim", lambda c: c.at(1).channels != c.at(2).channels),
+    own("key and value: need one shape", lambda c: c.at(1) != c.at(2)),
+    Rule("Q, K and V must have same format", lambda c: len({c.format(i) for i in range(3)}) > 1),
+    Rule("Scale is expected to be constant.", lambda c: not c.get("scale_constant", True)),
+    Rule("Mask format must be same as Q, K and V", lambda c: _mask(c) and c.format(4) != c.format(0)),
+    Rule("Mask Width axis must match K and V Channel axis", lambda c: _mask(c) and c.at(4).width != c.at(1).channels),
+    Rule("Mask Channel axis must match Q Channel axis or broadcastable",
+         lambda c: _mask(c) and c.at(4).channels not in (1, c.x.channels)),
+)  # fmt: skip
+
+
+def _template(c: Call) -> Found:
+    t = c.at(1)
+    size = tuple(c.get("template", (t.height, t.width)))
+    return t.height != 1 or t.depth != 1 or t.width % max(prod(size), 1) != 0
+
+
+CROSS_CORRELATION = (
+    bottoms("Input size for Cross Correlation layer must be 2", 2),
+    Rule("Cross Correlation: Num Groups must be positive", lambda c: c.get("groups", 1) <= 0),
+    own("pad: got a negative one, need 0 or more", lambda c: any(p < 0 for p in _pads(c))),
+    own("template: need its pixels along the width, height and depth 1", _template),
+    own("reference: smaller than the template",
+        lambda c: any(n + 2 * p < t for n, p, t in zip((c.x.height, c.x.width), _pads(c), c.get("template", (1, 1)), strict=False))),
+)  # fmt: skip
+
+CROSS_PRODUCT = (
+    inputs(2),
+    own("need vectors of 3 channels, depth, height and width 1",
+        lambda c: any((d := dims(t.shape)).channels != 3 or d.depth * d.height * d.width != 1 for t in c.types)),
+    own("interleave: got %d, need 1", lambda c: c.get("interleave", 1) != 1 and (c.get("interleave"),)),
+    own("format: got %s, need fp16", lambda c: any(str(t.dtype) not in FP16 for t in c.types) and (c.format(0),)),
+)  # fmt: skip
+
+LAYERS = {
+    "Conv": CONV,
+    "MatrixMult": MATRIX_MULT,
+    "Linear": LINEAR,
+    "SDPA": SDPA,
+    "CrossCorrelation": CROSS_CORRELATION,
+    "CrossProduct": CROSS_PRODUCT,
+}

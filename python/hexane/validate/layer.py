@@ -1,0 +1,53 @@
+"""The validators of the engine's compiler, one for each kind of layer, and what fails behind them.
+
+They run twice in the compiler: when it looks which ops the engine may have, and when it compiles. So does this code: `check`,
+`preflight` and the compiler ask here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import TensorType
+from hexane.targets import Chip, Verdict
+from hexane.targets.legality import layer_status, layers
+from hexane.validate import compute, elementwise, movement, norms, texture, windows
+from hexane.validate.rule import Call, Rule, verdict
+
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    **compute.LAYERS,
+    **norms.LAYERS,
+    **elementwise.LAYERS,
+    **windows.LAYERS,
+    **movement.LAYERS,
+    **texture.LAYERS,
+}
+
+
+def validate(
+    layer: str,
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    chip: Chip,
+    output: TensorType | None = None,
+) -> list[Verdict]:
+    """Why the validator rejects a layer, and if it accepts it, why code generation then fails; [] where the layer is legal.
+
+    types: of the inputs, (N, C, H, W) or (N, C, D, H, W); weights that are part of the layer do not count.
+    attrs: by the names in the file of the layer's rules. Raises Error for a kind of layer that there is not.
+    """
+    if layer not in layers():
+        raise Error(f"[validate] layer: got {layer!r}, need one of {', '.join(layers())}")
+    refused = layer_status(layer, chip)
+    if refused is not None and refused.rule != "attested is not reachable":
+        return [refused]
+    call = Call(tuple(types), attrs, chip, output)
+    rules = RULES.get(layer, ())
+    found = _found(layer, [rule for rule in rules if rule.stage == "validator"], call)
+    if found:
+        return found
+    return [refused] if refused is not None else _found(layer, [r for r in rules if r.stage == "lowering"], call)
+
+
+def _found(layer: str, rules: Sequence[Rule], call: Call) -> list[Verdict]:
+    return [verdict(layer, rule, found) for rule in rules if (found := rule.refuses(call))]

@@ -1,0 +1,128 @@
+"""What a validator is made of: a rule with the words it rejects with, and the layer it looks at."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hexane.graph import TensorType
+from hexane.targets import Chip, Verdict
+
+FP16 = ("fp16",)
+FLOATS = ("fp16", "fp32", "bf16")  # the engine computes all of them in fp16
+FACTORS = (1, 2, 3, 4, 8)
+
+
+class Dims(NamedTuple):
+    """A tensor's extents by name."""
+
+    batch: int
+    channels: int
+    depth: int
+    height: int
+    width: int
+
+
+def dims(shape: Sequence[int]) -> Dims:
+    """The extents of (N, C, D, H, W), (N, C, H, W), (C, H, W), (C, W) or (C,), what is not there being 1."""
+    s = tuple(shape)
+    if len(s) == 5:
+        return Dims(*s)
+    if len(s) == 4:
+        return Dims(s[0], s[1], 1, s[2], s[3])
+    if len(s) == 3:
+        return Dims(1, s[0], 1, s[1], s[2])
+    return Dims(1, s[0] if s else 1, 1, 1, s[1] if len(s) == 2 else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A layer that is to be judged. types: its inputs, which the compiler calls bottoms; output: what it gives, where known.
+
+    attrs: by the names of the rules' own files; what is not given has its usual value.
+    """
+
+    types: tuple[TensorType, ...]
+    attrs: Mapping[str, Any]
+    chip: Chip
+    output: TensorType | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.attrs.get(name, default)
+
+    def at(self, index: int) -> Dims:
+        """The extents of an input; all 1 where it is not there, which a rule about their number tells."""
+        return dims(self.types[index].shape) if index < len(self.types) else Dims(1, 1, 1, 1, 1)
+
+    @property
+    def x(self) -> Dims:
+        return self.at(0)
+
+    @property
+    def out(self) -> Dims | None:
+        return None if self.output is None else dims(self.output.shape)
+
+    def format(self, index: int) -> str:
+        return str(self.types[index].dtype) if index < len(self.types) else ""
+
+    @property
+    def output_format(self) -> str:
+        return "" if self.output is None else str(self.output.dtype)
+
+
+Found = bool | None | tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses` gives.
+
+    refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
+    stage: "lowering" is what the validator accepts and code generation then refuses.
+    """
+
+    reject: str
+    refuses: Callable[[Call], Found]
+    published: bool = True
+    stage: Literal["validator", "lowering"] = "validator"
+    source: str = "guide app. B"
+    status: str = "decoded"
+    change: str = ""
+
+
+def own(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
+    """A rule whose condition is published and whose words are not."""
+    return Rule(reject, refuses, published=False, **more)
+
+
+def fails(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
+    """What the validator accepts and code generation then refuses."""
+    return Rule(reject, refuses, published=False, stage="lowering", **{"status": "measured", **more})
+
+
+def bottoms(reject: str, *allowed: int, published: bool = True) -> Rule:
+    """The layer needs one of these numbers of inputs."""
+    return Rule(reject, lambda c: len(c.types) not in allowed, published=published)
+
+
+def inputs(count: int) -> Rule:
+    """The layer needs that many inputs, and says so in words that nobody published."""
+    return own(f"got %d inputs, need {count}", lambda c: len(c.types) != count and (len(c.types),))
+
+
+def verdict(layer: str, rule: Rule, found: Found) -> Verdict:
+    """The rejection by a rule that found something."""
+    words = rule.reject.replace("%zd", "%d").replace("%ld", "%d")
+    filled = words % found if isinstance(found, tuple) else words
+    accepted = rule.stage == "lowering"
+    return Verdict(
+        verdict="rejected",
+        reason=f"{layer}: the validator accepts it, code generation then fails: {filled}"
+        if accepted
+        else f"{layer}: {filled}",
+        rule="attested is not reachable" if accepted else f"validator {layer}",
+        source=rule.source,
+        status=rule.status,
+        reject="" if accepted else filled,
+        published=rule.published,
+        change=rule.change,
+    )
