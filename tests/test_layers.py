@@ -23,6 +23,7 @@ PYTHON_LAYERS = (
     ("emit",),
     ("pipeline",),
     ("runtime",),
+    ("report",),
     ("__init__",),
     ("cli", "__main__"),
 )

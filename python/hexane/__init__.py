@@ -8,6 +8,7 @@ from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
 from hexane.parse import parse
+from hexane.report import Report, preflight
 from hexane.runtime import Model, OpenModel, compile, load
 
 __version__ = "0.1.0"
@@ -16,6 +17,7 @@ __all__ = [
     "Graph",
     "Model",
     "OpenModel",
+    "Report",
     "Tensor",
     "compile",
     "const",
@@ -26,6 +28,7 @@ __all__ = [
     "load_weights",
     "param",
     "parse",
+    "preflight",
     "state",
     "stream",
     "targets",

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import hexane
+from hexane.cli.check import check
 from hexane.cli.compile import compile_model
 from hexane.cli.info import info
 from hexane.cli.ops import ops
@@ -41,12 +42,14 @@ def _hexane(
 app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
+app.command("check")(check)
 app.command("ops")(ops)
 app.command("targets")(targets)
 
 
 def main() -> None:
-    """Runs the command on sys.argv. Exit code 0, 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    """Runs the command on sys.argv. Exit code 0, 1 for an error, 2 for wrong usage, 3 for a network that does not run on every
+    chip asked for, 130 after Ctrl-C."""
     app(prog_name="hexane")
 
 

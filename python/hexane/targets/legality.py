@@ -44,13 +44,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is."""
+    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is; `bridge`: what MIL
+    lacks, a netplist has."""
 
     op: str
     unit: str
     native: Family | None
     trait: Family | None
     layer: str
+    bridge: bool
     below: Kind
     because: str
     change: str
@@ -88,6 +90,7 @@ def floors() -> Mapping[str, Floor]:
                 _family(group.get("native")),
                 _family(group.get("trait")),
                 group.get("layer", ""),
+                group.get("bridge", False),
                 group.get("below", "rejected"),
                 group.get("because", ""),
                 group.get("change", ""),
@@ -172,16 +175,15 @@ def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") ->
     return replace(worst, reason=f"needs {names[verdicts.index(worst)]}: {worst.reason}")
 
 
-@cache
-def _known_status(op: str, chip: str, route: Route) -> Verdict:
-    return _status(floors()[op], load_chip(chip), route)
+_known: dict[tuple[str, Route, int], tuple[Chip, Verdict]] = {}  # with the chip, so that its id stays its own
 
 
 def mil_status(op: str, chip: Chip, route: Route = "mil") -> Verdict:
     """The verdict on one op of MIL."""
-    if load_chip(chip.name) is chip:
-        return _known_status(op, chip.name, route)
-    return _status(floors()[op], chip, route)
+    key = (op, route, id(chip))
+    if key not in _known:
+        _known[key] = chip, _status(floors()[op], chip, route)
+    return _known[key][1]
 
 
 def _status(floor: Floor, chip: Chip, route: Route) -> Verdict:
@@ -214,7 +216,7 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
             claims=floor.claims,
         )
     reason = floor.because
-    if floor.layer and _by_netplist(floor, chip).verdict == "native":
+    if floor.bridge and _by_netplist(floor, chip).verdict == "native":
         reason += f"; an authored netplist has it, as the layer {floor.layer}"
     gate = layers()[floor.layer] if floor.layer else None
     closed = gate is not None and bool(gate.gate) and getattr(chip.gates, gate.gate) is False

@@ -3,10 +3,12 @@
 from hexane.validate.layer import validate
 from hexane.validate.loaded import Matrix, validate_program
 from hexane.validate.network import Unit, validate_module, validate_network, validate_weight_edit
+from hexane.validate.node import judge
 
 __all__ = [
     "Matrix",
     "Unit",
+    "judge",
     "validate",
     "validate_module",
     "validate_network",

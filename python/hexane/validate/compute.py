@@ -77,7 +77,7 @@ CONV = (
     inputs(1),
     own("rank of the input: got %d, need 4 or 5", lambda c: bool(c.types) and c.types[0].rank not in (4, 5) and (c.types[0].rank,),
         source="guide ch22, listing 22.2"),
-    Rule("Invalid conv kernel %s = %zd, It should be in [%zd,%zd]", kernel_bounds, source="guide ch22",
+    Rule("Invalid conv kernel %s = %zd, It should be in [%zd,%zd]", kernel_bounds, source="guide ch22", oversize=True,
          change="split the kernel, or move pixels to channels first (space_to_depth)"),
     Rule("input/output channels should be divisible by num group", _groups, source="guide ch22"),
     Rule("ChannelWise Conv must have num_groups == out_dims.c",
@@ -112,7 +112,7 @@ MATRIX_MULT = (
     Rule("Error: invalid output channel = %zd. Expecting it to be input A's channel dimension = %zd for MatMult",
          lambda c: c.out is not None and c.out.channels != c.x.channels and (c.out.channels, c.x.channels)),
     Rule("Error: invalid input dim : input tensor A's width (%zd) + padding (%d) != tensor B's channel (%zd)", _contraction),
-    Rule("can not fit the Kmem", _kmem, source="guide ch22", change="split the product along its contracted axis and add the parts"),
+    Rule("can not fit the Kmem", _kmem, source="guide ch22", oversize=True, change="split the product along its contracted axis and add the parts"),
 )  # fmt: skip
 
 LINEAR = (

@@ -71,7 +71,8 @@ def _h13(c: Call) -> bool:
 LAYERS = {
     "Reshape": (
         inputs(1),
-        Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, *((c.output,) if c.output else ())))),
+        Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, c.output) if t is not None),
+             oversize=True, change="fold axes into one"),
         Rule("Error: Invalid output dimensions for Reshape unit", _elements),
     ),
     "Flatten": (

@@ -77,7 +77,8 @@ class Rule:
     """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses` gives.
 
     refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
-    stage: "lowering" is what the validator accepts and code generation then refuses.
+    stage: "lowering" is what the validator accepts and code generation then refuses. oversize: it compares with an extent of the
+    chip, so that smaller pieces would be legal.
     """
 
     reject: str
@@ -87,6 +88,7 @@ class Rule:
     source: str = "guide app. B"
     status: str = "decoded"
     change: str = ""
+    oversize: bool = False
 
 
 def own(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
@@ -115,7 +117,7 @@ def verdict(layer: str, rule: Rule, found: Found) -> Verdict:
     filled = words % found if isinstance(found, tuple) else words
     accepted = rule.stage == "lowering"
     return Verdict(
-        verdict="rejected",
+        verdict="oversize" if rule.oversize else "rejected",
         reason=f"{layer}: the validator accepts it, code generation then fails: {filled}"
         if accepted
         else f"{layer}: {filled}",

@@ -1,0 +1,152 @@
+"""`hexane check`: which chips run a network, and why not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, shapes_of
+from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.output import print_json, print_table, working
+from hexane.errors import Error
+from hexane.report import Entry, Report
+from hexane.report.preflight import as_graph, examine
+from hexane.report.report import HEAD, WORDS
+from hexane.targets import Chip, Family, detect
+from hexane.targets.legality import KINDS
+from hexane.targets.query import load_chip
+from hexane.targets.tables import table, target_names
+
+SOMEWHERE_NOT = 3
+
+
+@command
+def check(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Chips, with commas between them: h13,h17s or m1,m5; all: every chip that programs in MIL reach. "
+            "[default: this machine's, else all]",
+        ),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
+    ] = None,
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say for each op whether a chip runs it, why not, who says so and what to write instead.
+
+    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not.
+    """
+    if is_plan(model):
+        raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
+    chips = _chips(target)
+    with working(f"importing {model.name}"):
+        graph = as_graph(model, shapes_of(input_shape))
+    reports = [examine(graph, chip, model.name) for chip in chips]
+    if json:
+        print_json(_record(model, reports, node))
+    elif node is not None:
+        _print_node(reports, node)
+    elif len(reports) == 1:
+        _print_report(reports[0])
+    else:
+        _print_matrix(reports)
+    if not all(report.ok for report in reports):
+        raise typer.Exit(SOMEWHERE_NOT)
+
+
+def _chips(given: str | None) -> list[Chip]:
+    """The chips a list of names means, each once, in the order asked for."""
+    if given is None:
+        found = detect()
+        given = "all" if found == "host" else found
+    names = [part for part in given.split(",") if part.strip()]
+    if not names:
+        raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
+    chips: dict[str, Chip] = {}
+    floor = Family[table("floors")["mil"]["floor"]]
+    for name in names:
+        every = name.strip().lower() == "all"
+        for one in [n for n in target_names() if n != "host"] if every else [name]:
+            chip = load_chip(one)
+            if not every or chip.family >= floor:
+                chips[chip.name] = chip
+    return list(chips.values())
+
+
+def _find(report: Report, wanted: str) -> list[Entry]:
+    """The ops of that number, or that come from the node of that name."""
+    found = [e for e in report.entries if str(e.number) == wanted] or [
+        e for e in report.entries if wanted in e.node.sources
+    ]
+    if not found:
+        count = len(report.entries)
+        raise Error(f"[check] --node: got {wanted!r}, need a number below {count}, or the name of a node of the model")
+    return found
+
+
+def _record(model: Path, reports: Sequence[Report], node: str | None) -> dict[str, Any]:
+    records = []
+    for report in reports:
+        record = report.record()
+        if node is not None:
+            record["nodes"] = [entry.record() for entry in _find(report, node)]
+        records.append(record)
+    return {"model": str(model), "ok": all(report.ok for report in reports), "targets": records}
+
+
+def _print_report(report: Report) -> None:
+    print(report.summary)
+    if rows := list(report.rows()):
+        print()
+        print_table(HEAD, rows)
+
+
+def _print_node(reports: Sequence[Report], wanted: str) -> None:
+    for report in reports:
+        for entry in _find(report, wanted):
+            v = entry.verdict
+            print(f"{entry.number}: {entry.op} -> {entry.type}" + (f" at {entry.where}" if entry.where else ""))
+            print(f"  {report.chip.name}: {v.verdict}: {v.reason}")
+            said = "the compiler says" if v.published else "in our words"
+            lines = (("rule", v.rule), (said, v.reject), ("source", f"{v.source}, {v.status}"), ("instead", v.change))
+            for name, text in lines:
+                if text:
+                    print(f"    {name}: {text}")
+            for claim in v.claims:
+                print(f"    {claim.source} ({claim.status}): {claim.value}")
+
+
+def _print_matrix(reports: Sequence[Report]) -> None:
+    """Ops by targets. Chips that agree about every op share a column."""
+    columns: dict[tuple[str, ...], list[Report]] = {}
+    for report in reports:
+        columns.setdefault(tuple(e.verdict.verdict for e in report.entries), []).append(report)
+    shared = list(columns.values())
+    first = [group[0] for group in shared]
+    print(f"{first[0].name}: {len(first[0].entries)} ops\n")
+    rows: dict[str, list[int]] = {}
+    for entry in first[0].entries:
+        worst = rows.setdefault(entry.op, [0] * len(first))
+        for i, report in enumerate(first):
+            worst[i] = max(worst[i], KINDS.index(report.entries[entry.number].verdict.verdict))
+    head = (
+        "op",
+        *(report.chip.name + ("+" if len(group) > 1 else "") for report, group in zip(first, shared, strict=True)),
+    )
+    runs = ("runs", *("yes" if report.ok else "no" for report in first))
+    print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs])
+    for group in shared:
+        if len(group) > 1:
+            print(f"\n{group[0].chip.name}+ stands for {', '.join(report.chip.name for report in group)}")
+    reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
+    if reasons:
+        print()
+        print_table(HEAD, list(reasons.values()))

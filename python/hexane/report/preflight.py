@@ -1,0 +1,56 @@
+"""What a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexane.build import Tensor, graph
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.ops import LEAVES
+from hexane.report.report import Entry, Report
+from hexane.targets import Chip
+from hexane.targets.query import load_chip
+from hexane.validate import judge
+
+Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
+
+
+def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
+    """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and source.
+
+    model: a Graph, tensors (one, a sequence, or a mapping of names), or an ONNX path, bytes or ModelProto; input_shapes fix free
+    dims of those. target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
+    """
+    chip = load_chip(target) if isinstance(target, str) else target
+    return examine(as_graph(model, input_shapes), chip, _name(model))
+
+
+def examine(model: Graph, chip: Chip, name: str = "") -> Report:
+    """The report on a graph."""
+    nodes = [node for node in model.nodes if node.op not in LEAVES]
+    entries = tuple([Entry(i, node, judge(node, chip)) for i, node in enumerate(nodes)])
+    return Report(name or model.name, chip, entries)
+
+
+def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """The graph of what `preflight` takes."""
+    tensors = isinstance(model, (Tensor, Mapping)) or (
+        isinstance(model, Sequence) and not isinstance(model, (str, bytes))
+    )
+    if isinstance(model, Graph) or tensors:
+        if input_shapes:
+            raise Error("[preflight] input_shapes: got some for a model of fixed shapes, need an ONNX model")
+        return model if isinstance(model, Graph) else graph(model)
+    if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
+        raise Error(
+            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto"
+        )
+    # Loaded where it is used: onnx takes longer to import than all of hexane.
+    from hexane.importers.onnx import import_onnx
+
+    return import_onnx(model, shapes=input_shapes)
+
+
+def _name(model: Model) -> str:
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""

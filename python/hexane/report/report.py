@@ -1,0 +1,148 @@
+"""A network on one chip, op by op: as values, text, HTML and JSON."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any, NamedTuple
+
+from hexane.graph import Node
+from hexane.targets import Chip, Verdict
+
+HEAD = ("what", "op", "where", "why", "source", "instead")
+WORDS = {"native": "native", "decomposed": "decompose", "oversize": "oversize", "host": "host", "rejected": "reject"}
+
+
+class Entry(NamedTuple):
+    """One op of the network. number: its place in the order of the graph."""
+
+    number: int
+    node: Node
+    verdict: Verdict
+
+    @property
+    def op(self) -> str:
+        return self.node.op
+
+    @property
+    def where(self) -> str:
+        """Where in the user's model it comes from."""
+        return self.node.source
+
+    @property
+    def type(self) -> str:
+        return ", ".join(map(str, self.node.types))
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        v = self.verdict
+        return {
+            "number": self.number,
+            "op": self.op,
+            "where": self.where,
+            "type": self.type,
+            "verdict": v.verdict,
+            "reason": v.reason,
+            "rule": v.rule,
+            "reject": v.reject,
+            "published": v.published,
+            "source": v.source,
+            "status": v.status,
+            "change": v.change,
+            "claims": [{"says": c.value, "source": c.source, "status": c.status} for c in v.claims],
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a chip does with every op of a network. Lists are in the order of the graph.
+
+    native: runs as it is. decompose: runs on the engine as other ops. oversize: larger than the chip takes. host: computed
+    outside the engine. reject: refused by the engine's compiler. ok: the whole network runs on the engine.
+    """
+
+    name: str
+    chip: Chip
+    entries: tuple[Entry, ...]
+
+    @cached_property
+    def native(self) -> list[Entry]:
+        return self._of("native")
+
+    @cached_property
+    def decompose(self) -> list[Entry]:
+        return self._of("decomposed")
+
+    @cached_property
+    def oversize(self) -> list[Entry]:
+        return self._of("oversize")
+
+    @cached_property
+    def host(self) -> list[Entry]:
+        return self._of("host")
+
+    @cached_property
+    def reject(self) -> list[Entry]:
+        return self._of("rejected")
+
+    @cached_property
+    def ok(self) -> bool:
+        return all(entry.verdict.verdict in ("native", "decomposed") for entry in self.entries)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many ops are native, decompose, oversize, host and reject."""
+        return {word: len(getattr(self, word)) for word in WORDS.values()}
+
+    def _of(self, kind: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.verdict.verdict == kind]
+
+    @property
+    def summary(self) -> str:
+        """One line: the counts, and whether the network runs."""
+        sold = f" ({', '.join(self.chip.products)})" if self.chip.products else ""
+        counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
+        answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
+        return f"{self.name} on {self.chip.name}{sold}: {answer}: {counts or 'no ops'}"
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """What is not native, under HEAD: ops of one reason share a row, the worst first."""
+        for kind in ("rejected", "host", "oversize", "decomposed"):
+            shared: dict[tuple[str, str], list[Entry]] = {}
+            for entry in self._of(kind):
+                shared.setdefault((entry.op, entry.verdict.reason), []).append(entry)
+            for (op, reason), entries in shared.items():
+                v = entries[0].verdict
+                said = f' (the compiler says "{v.reject}")' if v.published and v.reject not in reason else ""
+                more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+                yield WORDS[kind], op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "target": self.chip.name,
+            "products": list(self.chip.products),
+            "ok": self.ok,
+            "counts": self.counts,
+            "nodes": [entry.record() for entry in self.entries],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.record(), indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        blocks = [self.summary]
+        for what, op, where, why, source, change in self.rows():
+            lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
+            blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
+        return "\n\n".join(blocks)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+        return f"<p>{escape(self.summary)}</p>{table}"

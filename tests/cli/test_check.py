@@ -1,0 +1,166 @@
+"""`hexane check`: which chips run a model, and with which exit code it ends."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from hexane.cli.main import app
+from hexane.targets.query import load_chip
+from hexane.targets.tables import target_names
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ended]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """cli(path, ...) runs `hexane check` in this process."""
+
+    def run(*args: object) -> Ended:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app(["check", *(str(a) for a in args)], prog_name="hexane")
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run
+
+
+def save(path: Path, last: str, rows: int | str = 1) -> Path:
+    """A product, then an op."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "product"), helper.make_node(last, ["h"], ["y"], "last")]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 4]) for name in ("x", "y")]
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return save(tmp_path / "relu.onnx", "Relu")
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Path:
+    return save(tmp_path / "tan.onnx", "Tan")
+
+
+def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
+    ended = cli(runs, "--target", "h13")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == "relu.onnx on h13 (M1, A13): runs on the engine: 2 native\n"
+
+
+def test_a_network_that_does_not_ends_with_3_and_says_why(cli: Cli, hosted: Path) -> None:
+    ended = cli(hosted, "--target", "m1")
+    assert ended.code == 3
+    assert "does not run on the engine as it is: 1 native, 1 host" in ended.out
+    for words in ("tan", "last", "no family has a path for it", "guide app. A, measured", "write it with exp"):
+        assert words in ended.out
+
+
+def test_several_targets_are_a_matrix(cli: Cli, tmp_path: Path) -> None:
+    ended = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5")
+    assert ended.code == 0
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["op", "h13", "h17s"] in lines
+    assert ["sin", "decompose", "native"] in lines
+    assert ["runs", "yes", "yes"] in lines
+
+
+def test_one_chip_of_many_that_does_not_run_it_decides_the_exit_code(cli: Cli, tmp_path: Path) -> None:
+    model = save(tmp_path / "sin.onnx", "Sin")
+    assert cli(model, "--target", "h17s,h12").code == 3
+    assert cli(model, "--target", "h17s").code == 0
+
+
+def test_all_is_every_chip_that_mil_reaches(cli: Cli, runs: Path) -> None:
+    ended = cli(runs, "--target", "all", "--json")
+    assert ended.code == 0
+    record = json.loads(ended.out)
+    want = {n for n in target_names() if n != "host" and load_chip(n).tier.name != "OLDER"}
+    assert {target["target"] for target in record["targets"]} == want
+    shared = cli(runs, "--target", "all").out
+    assert all(name in shared for name in want)
+
+
+def test_json_has_every_op_of_every_target(cli: Cli, hosted: Path) -> None:
+    ended = cli(hosted, "--target", "h13,h14", "--json")
+    record = json.loads(ended.out)
+    assert (ended.code, record["ok"]) == (3, False)
+    assert [(t["target"], t["ok"], t["counts"]["host"]) for t in record["targets"]] == [
+        ("h13", False, 1),
+        ("h14", False, 1),
+    ]
+    tan = record["targets"][0]["nodes"][1]
+    assert (tan["op"], tan["where"], tan["verdict"], tan["number"]) == ("tan", "last", "host", 1)
+    assert all(tan[key] for key in ("reason", "rule", "source", "status", "change"))
+
+
+@pytest.mark.parametrize("node", ["1", "last"])
+def test_one_node_is_shown_in_full(cli: Cli, hosted: Path, node: str) -> None:
+    ended = cli(hosted, "--target", "h13,h17s", "--node", node)
+    assert ended.code == 3
+    assert "1: tan -> fp32[1, 4] at last" in ended.out
+    assert "  h13: host: no family has a path for it" in ended.out
+    assert "  h17s: host:" in ended.out
+    assert "    rule: no floor" in ended.out
+    record = json.loads(cli(hosted, "--target", "h13", "--node", node, "--json").out)
+    assert [n["op"] for n in record["targets"][0]["nodes"]] == ["tan"]
+
+
+def test_what_the_compiler_says_is_told_from_our_words(cli: Cli, runs: Path) -> None:
+    assert (
+        "the compiler says: MIL is only supported for H13+ ANE architectures"
+        in cli(runs, "--target", "h12", "--node", "0").out
+    )
+
+
+def test_sources_that_disagree_are_all_shown(cli: Cli, tmp_path: Path) -> None:
+    out = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "h13", "--node", "last").out
+    assert "guide ch35, table 35.4 (decoded): written out before A15" in out
+
+
+def test_the_chip_of_this_machine_is_the_default(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEXANE_TARGET", "m2")
+    assert "on h14" in cli(runs).out
+    monkeypatch.setenv("HEXANE_TARGET", "host")
+    assert "stands for" in cli(runs).out
+
+
+def test_free_dims_are_given(cli: Cli, tmp_path: Path) -> None:
+    model = save(tmp_path / "free.onnx", "Relu", "rows")
+    assert "--input-shape" in cli(model, "--target", "h13").err
+    assert cli(model, "--target", "h13", "--input-shape", "x:3x4").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("--target", "host"), 1, "'host', which is no chip"),
+        (("--target", "m1,m99"), 1, "got 'm99'"),
+        (("--target", ","), 2, "need names of chips"),
+        (("--target", "h13", "--node", "9"), 1, "[check] --node: got '9', need a number below 2"),
+    ],
+)
+def test_wrong_arguments_are_named(cli: Cli, runs: Path, args: tuple[str, ...], code: int, message: str) -> None:
+    ended = cli(runs, *args)
+    assert ended.code == code
+    assert message in " ".join(ended.err.replace("│", " ").split())
+
+
+def test_a_file_that_is_not_there_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    assert cli(tmp_path / "no.onnx", "--target", "h13").code == 1
