@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from hexane import targets
+from hexane.cli.legality_page import page
 from hexane.errors import Error
 from hexane.ops import OPS
 from hexane.targets import Family
@@ -227,6 +229,11 @@ def test_fifty_validators_and_forty_five_constructors() -> None:
         *("ArgMinMax", "GlobalArgMinMax", "Broadcast", "CrossProduct", "ElementWise"),
     }
     assert {layer.name for layer in layers().values() if not layer.authored} == {"RCAS", "Reverse"}
+
+
+def test_the_page_of_what_runs_where_is_derived_from_the_data() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "legality.md").read_text(encoding="utf-8")
+    assert text == page(), "run python -m hexane.cli.legality_page > docs/legality.md"
 
 
 # ---- against the published tables, where they are at hand ----
