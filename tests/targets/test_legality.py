@@ -10,7 +10,7 @@ import pytest
 from hexane import targets
 from hexane.cli.legality_page import page
 from hexane.errors import Error
-from hexane.ops import OPS
+from hexane.ops import USER_OPS
 from hexane.targets import Family
 from hexane.targets.fact import STATUSES
 from hexane.targets.legality import Kind, Verdict, disputes, floors, layers, mil_ops, op_status
@@ -122,7 +122,7 @@ def test_m9_alone_has_no_gain_and_offset_at_run_time() -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_op_has_an_answer_on_every_chip_and_route(chip: str) -> None:
-    for op in (*floors(), *OPS):
+    for op in (*floors(), *USER_OPS):
         for route in ("mil", "netplist"):
             got = op_status(op, chip, route)  # type: ignore[arg-type]
             assert got.verdict in get_args(Kind)
@@ -186,13 +186,13 @@ def test_errors_name_what_is_wrong(op: str, target: str, route: str, message: st
 
 
 def test_every_op_of_the_catalogue_says_what_it_is_in_mil() -> None:
-    assert {name for name, op in OPS.items() if not op.mil} == {
+    assert {name for name, op in USER_OPS.items() if not op.mil} == {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "bit_cast"),
         *("cumprod", "max_pool_with_indices", "col2im", "unique", "lookup"),
-    } | {name for name in OPS if mil_ops(name) is None}
-    assert OPS["conv"].mil == ("conv",)
-    assert OPS["rms_norm"].mil == ("reduce_l2_norm", "maximum", "real_div", "mul")
-    assert [OPS[op].unit for op in ("conv", "relu", "transpose", "grid_sample", "concat", "reshape")] == [
+    } | {name for name in USER_OPS if mil_ops(name) is None}
+    assert USER_OPS["conv"].mil == ("conv",)
+    assert USER_OPS["rms_norm"].mil == ("reduce_l2_norm", "maximum", "real_div", "mul")
+    assert [USER_OPS[op].unit for op in ("conv", "relu", "transpose", "grid_sample", "concat", "reshape")] == [
         *("mac", "planar", "transpose", "texture", "dma", ""),
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hexane.ops import OPS
+from hexane.ops import USER_OPS
 from hexane.targets.legality import disputes, floors, layers, mil_ops, op_status
 from hexane.targets.query import load_chip, offsets
 
@@ -35,7 +35,7 @@ def _catalogue() -> Iterator[str]:
     yield "## Ops of Hexane that MIL calls otherwise, or writes with several\n"
     yield "| op | in MIL | A13 | A14 | A15 |"
     yield "| --- | --- | --- | --- | --- |"
-    for op in OPS.values():
+    for op in USER_OPS.values():
         if mil_ops(op.name) not in (None, (op.name,)):
             verdicts = [op_status(op.name, chip).verdict for chip in CHIPS]
             yield f"| {op.name} | {', '.join(op.mil) or 'nothing'} | {' | '.join(verdicts)} |"
