@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "bind/arrays.h"
 #include "bind/register.h"
+#include "core/numerics.h"
 #include "cpu/kernel.h"
 
 namespace py = pybind11;
@@ -117,6 +119,11 @@ void register_kernels(py::module_& m) {
                              py::arg("attrs") = k.attrs, py::arg("attrs_bytes") = k.attrs_bytes,
                              py::arg("accepts") = k.accepts));
     return rows;
+  });
+  m.def("numerics_families", [] {
+    py::dict layouts;
+    for (const NumericsFamily& family : kNumericsFamilies) layouts[text(family.name)] = text(family.layout);
+    return layouts;
   });
   m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"));
   m.def("dtypes", [] {

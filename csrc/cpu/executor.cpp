@@ -126,12 +126,14 @@ void Executor::resolve_all() {
   Tensor* operands = operands_.data();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& row = plan_.steps[i];
+    const PlanNumerics& numerics = plan_.numerics[row.numerics];
     steps_[i].row = &row;
     steps_[i].call = {{operands, row.num_inputs},
                       {operands + row.num_inputs, row.num_outputs},
                       plan_.attrs.data() + row.attrs,
                       plan_.string(0).data(),
-                      nullptr};
+                      nullptr,
+                      numerics.bytes ? plan_.attrs.data() + numerics.offset : nullptr};
     operands += size_t{row.num_inputs} + row.num_outputs;
   }
   std::unordered_map<std::string, size_t> first;
@@ -175,7 +177,7 @@ std::string Executor::place(const Step& step) const {
 void Executor::resolve(Step& step, Prepared prepared) const {
   const PlanStep& row = *step.row;
   try {
-    const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(row.numerics), step.call);
+    const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(plan_.numerics[row.numerics].family), step.call);
     step.kernel = &kernel;
     check_attributes(kernel.name, kernel, plan_.attrs.subspan(row.attrs, row.attrs_bytes), plan_.strings,
                      row.num_inputs);

@@ -47,6 +47,7 @@ struct Call {
   const void* attrs;     // the kernel's attribute struct
   const char* strings;   // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;  // what prepare() returned, or null
+  const void* numerics = nullptr;  // parameter block of the step's arithmetic; null if its family has none
 
   template <typename T>
   const T& attributes() const {

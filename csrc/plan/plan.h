@@ -11,8 +11,10 @@
  *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", and a "port" for each port
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
+ *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
  *   steps      PlanStep       what runs, in order
- *   attrs      bytes          attribute structs of the kernels, 8-byte fields (see cpu/kernel.h)
+ *   attrs      bytes          attribute structs of the kernels (see cpu/kernel.h) and parameter blocks of numerics (see
+ *                             core/numerics.h), 8-byte fields
  *   inputs     PlanPort       in the order of the model's signature
  *   outputs    PlanPort
  *   weights    bytes          the contents of the space "weights"
@@ -28,7 +30,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC "HEXANE\x1a\n" /* 8 bytes, no terminator stored */
-#define PLAN_VERSION 2u
+#define PLAN_VERSION 3u
 #define PLAN_ALIGNMENT 64u
 #define PLAN_MAX_RANK 8u
 #define PLAN_ABSENT 0xffffffffu
@@ -66,9 +68,16 @@ typedef struct PlanTensor {
   int64_t strides[PLAN_MAX_RANK]; /* bytes, never negative; 0 for an axis that is broadcast */
 } PlanTensor;
 
+typedef struct PlanNumerics {
+  uint32_t name;   /* "host", "h13", ...: for messages */
+  uint32_t family; /* "ieee" */
+  uint64_t offset; /* of the parameter block in attrs, a multiple of 8 */
+  uint64_t bytes;  /* what the family needs */
+} PlanNumerics;
+
 typedef struct PlanStep {
-  uint32_t kernel;   /* looked up once, by name, operand dtypes and numerics, when the plan is loaded */
-  uint32_t numerics; /* "ieee" */
+  uint32_t kernel;   /* looked up once, by name, operand dtypes and family, when the plan is loaded */
+  uint32_t numerics; /* row of numerics */
   uint32_t device;   /* "cpu" */
   uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
   uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
@@ -92,7 +101,7 @@ typedef struct PlanPort {
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 16 &&
-              sizeof(PlanTensor) == 160 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 24);
+              sizeof(PlanTensor) == 160 && sizeof(PlanNumerics) == 24 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 24);
 #endif
 
 #endif /* HEXANE_PLAN_PLAN_H_ */

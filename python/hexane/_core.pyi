@@ -24,6 +24,9 @@ def kernels() -> list[KernelRow]:
 def has_kernel(name: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
     """Whether a kernel of this name takes and gives these dtypes; None: an operand that is absent."""
 
+def numerics_families() -> dict[str, str]:
+    """The layout string of the parameter block of every family of arithmetic, by name."""
+
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
 
@@ -94,7 +97,7 @@ Sections = dict[str, Any]
 attrs, weights and state. An absent section is empty; "strings" is at least b"\\0"."""
 
 def plan_dtypes() -> dict[str, np.dtype[Any]]:
-    """The row dtypes "spaces", "tensors", "operands", "steps", "inputs", "outputs", with the field names of plan.h."""
+    """The row dtypes "spaces", "tensors", "operands", "numerics", "steps", "inputs", "outputs", with the field names of plan.h."""
 
 def plan_write(sections: Sections) -> bytes:
     """The bytes of a plan file, checksum included. Nothing is verified but section names and row sizes."""

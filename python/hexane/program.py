@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, Literal
 
 from hexane.graph import Array, Graph, Node, TensorType
-from hexane.targets import Target
+from hexane.targets import Numerics, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
 
@@ -55,13 +55,14 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call; `node` is what it computes, for messages and attributes."""
+    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes."""
 
     kernel: str
     node: Node
     inputs: tuple[View | None, ...]
     outputs: tuple[View, ...]
     attrs: Mapping[str, Any]
+    numerics: Numerics
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from hexane.errors import Error
 from plans import DTYPES, PlanBuilder, copy_plan, counting_plan, many_sided_plan
 
 Sections = dict[str, Any]
+SECTIONS = 11
 
 
 def resealed(data: bytes | bytearray) -> bytes:
@@ -29,7 +30,7 @@ def test_sections_round_trip():
     sections = many_sided_plan().sections()
     read = _core.plan_read(_core.plan_write(sections))
     assert list(read) == [
-        "strings", "spaces", "tensors", "operands", "steps", "attrs", "inputs", "outputs", "weights", "state",
+        "strings", "spaces", "tensors", "operands", "numerics", "steps", "attrs", "inputs", "outputs", "weights", "state",
     ]  # fmt: skip
     for name, rows in read.items():
         assert rows.tobytes() == bytes(sections[name]), name
@@ -39,10 +40,10 @@ def test_sections_round_trip():
 def test_the_file_is_what_plan_h_says():
     data = copy_plan().tobytes()
     assert data[:8] == b"HEXANE\x1a\n"
-    assert int.from_bytes(data[8:12], "little") == 2
+    assert int.from_bytes(data[8:12], "little") == 3
     assert int.from_bytes(data[16:24], "little") == len(data)
     assert int.from_bytes(data[24:32], "little") == _core.xxh64(data[32:])
-    for row in range(10):
+    for row in range(SECTIONS):
         section = data[32 + 40 * row :]
         assert int.from_bytes(section[16:24], "little") % 64 == 0
 
@@ -75,14 +76,14 @@ def test_plan_write_refuses_half_a_row():
 
 HEADER = [
     ("magic", 0, b"X", "need those of a plan"),
-    ("version", 8, b"\x01", "version: got 1, need 2"),
-    ("num_sections", 12, b"\x09", "sections: got 9, need 10"),
+    ("version", 8, b"\x01", "version: got 1, need 3"),
+    ("num_sections", 12, b"\x09", f"sections: got 9, need {SECTIONS}"),
     ("file_bytes", 16, b"\x01", "file of"),
     ("section_name", 32, b"X", "need 'strings'"),
     ("section_offset", 32 + 16, b"\x01", "offset: got"),
     ("section_bytes", 32 + 24 + 7, b"\xff", "need it inside"),
     ("section_row_bytes", 32 + 32, b"\x02", "row_bytes: got 2, need 1"),
-    ("gap", 32 + 400, b"\x01", "gap"),
+    ("gap", 32 + 40 * SECTIONS, b"\x01", "gap"),
 ]
 
 
@@ -186,6 +187,12 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("operands_of_no_step", an_operand_more, "operands: got 5, need 4"),
     ("step_inputs", put("steps", 0, "num_inputs", 2**32 - 1), "operands: got"),
     ("step_outputs", put("steps", 0, "num_outputs", 0), "outputs: got 0"),
+    ("step_numerics", put("steps", 0, "numerics", 1), "numerics: got 1, need less than 1"),
+    ("numerics_name", put("numerics", 0, "name", 9999), r"numerics\[0\]: name: got string 9999"),
+    ("numerics_family", put("numerics", 0, "family", 1), r"numerics\[0\]: ieee: family: got 'x', need one of ieee"),
+    ("numerics_bytes", put("numerics", 0, "bytes", 8), "bytes: got 8, need 0 for the family ieee"),
+    ("numerics_offset", put("numerics", 0, "offset", 4), "offset: got 4, need a multiple of 8"),
+    ("numerics_outside", put("numerics", 0, "offset", 8), r"parameters: got \[8, \+0\)"),
     ("step_device", put("steps", 0, "device", 1), "device: got 'x', need cpu"),
     ("step_attrs", put("steps", 0, "attrs", 8), "attrs: got"),
     ("step_attrs_odd", put("steps", 0, "attrs_bytes", 4), "need multiples of 8"),
@@ -288,7 +295,7 @@ def test_rows_may_come_from_any_buffer():
 
 def test_row_dtypes_have_the_sizes_of_plan_h():
     sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "steps": 64, "inputs": 24, "outputs": 24}
+    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "numerics": 24, "steps": 64, "inputs": 24, "outputs": 24}
 
 
 # ---- saving ----

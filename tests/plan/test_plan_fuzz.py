@@ -234,4 +234,4 @@ def test_random_bytes_are_refused(seed: int):
     rng = random.Random(seed)
     data = rng.randbytes(rng.randrange(2000))
     assert not try_plan(exact(data))
-    assert not try_plan(exact(b"HEXANE\x1a\n\x02\0\0\0\x0a\0\0\0" + data))
+    assert not try_plan(exact(b"HEXANE\x1a\n\x03\0\0\0\x0b\0\0\0" + data))

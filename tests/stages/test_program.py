@@ -202,8 +202,15 @@ def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
 
 
 def test_unknown_numerics_are_refused():
-    with pytest.raises(Error, match=r"copy: got fp32->fp32 \(engine:h13\), need one of"):
+    with pytest.raises(Error, match=r"family: got 'engine:h13', need one of ieee"):
         _core.Program(one_step("copy", numerics="engine:h13"))
+
+
+def test_a_program_may_mix_arithmetics():
+    plan = copy_plan()
+    plan.rows["steps"][1] = (plan.rows["steps"][1][0], plan.numerics("ieee", "other"), *plan.rows["steps"][1][2:])
+    assert len(plan.rows["numerics"]) == 2
+    assert np.array_equal(_core.Program(plan.sections()).run([ramp()])[0], ramp())
 
 
 def test_attributes_of_another_size_are_refused():

@@ -9,9 +9,11 @@ from hexane import _core
 from hexane.emit.attrs import Strings, pack
 from hexane.graph import Array
 from hexane.program import PortView, Program, View
+from hexane.targets import Numerics
 
 ABSENT = 0xFFFFFFFF
 _LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
+_FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
 
@@ -25,7 +27,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         steps.append(
             {
                 "kernel": writer.strings.add(step.kernel),
-                "numerics": writer.strings.add(program.target.numerics),
+                "numerics": writer.numerics(step.numerics),
                 "device": writer.strings.add(program.target.device),
                 "source": writer.strings.add(step.node.where),
                 "operands": len(operands),
@@ -44,6 +46,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "spaces": _rows("spaces", writer.spaces),
         "tensors": _rows("tensors", writer.tensors),
         "operands": np.array(operands, np.uint32),
+        "numerics": _rows("numerics", list(writer.numerics_rows.values())),
         "steps": _rows("steps", steps),
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
@@ -62,6 +65,7 @@ class _Writer:
         self.spaces: list[dict[str, Any]] = []
         self.tensors: list[dict[str, Any]] = []
         self.attr_rows: dict[bytes, int] = {}
+        self.numerics_rows: dict[str, dict[str, Any]] = {}
         self.rows: dict[View, int] = {}
         self.port_space: dict[int, int] = {}
         for kind in ("weights", "arena", "state"):
@@ -80,6 +84,18 @@ class _Writer:
             self.attr_rows[attrs] = len(self.attrs)
             self.attrs += attrs
         return self.attr_rows[attrs]
+
+    def numerics(self, numerics: Numerics) -> int:
+        """Row of the arithmetic in the section "numerics", each once by its name."""
+        if numerics.name not in self.numerics_rows:
+            block = pack(_FAMILIES[numerics.family], numerics.parameters, self.strings)
+            self.numerics_rows[numerics.name] = {
+                "name": self.strings.add(numerics.name),
+                "family": self.strings.add(numerics.family),
+                "offset": self.attr(block),
+                "bytes": len(block),
+            }
+        return list(self.numerics_rows).index(numerics.name)
 
     def tensor(self, view: View) -> int:
         """Row of the view in the section "tensors", each distinct view once."""

@@ -201,10 +201,10 @@ class _Placer:
 
     def _step(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[View]) -> None:
         views = tuple(None if v is None else self.views[v] for v in inputs)
-        self.steps.append(Step(_kernel(node), node, views, tuple(outputs), kernel_attrs(node)))
+        self.steps.append(Step(_kernel(node), node, views, tuple(outputs), kernel_attrs(node), self.target.numerics))
 
     def _copy(self, node: Node, source: View, target: View) -> None:
-        self.steps.append(Step("copy", node, (source,), (target,), {}))
+        self.steps.append(Step("copy", node, (source,), (target,), {}, self.target.numerics))
 
     def _copied(self, value: Value, window: View, reason: str, node: Node) -> View:
         target = self._new(value.type)

@@ -1,9 +1,12 @@
 """A target: what its kernels may do, as data in a TOML file beside this one."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from hexane import _core
 from hexane.errors import Error
 
 if sys.version_info >= (3, 11):
@@ -13,13 +16,22 @@ else:
 
 
 @dataclass(frozen=True, slots=True)
+class Numerics:
+    """An arithmetic: the family that kernels are looked up by, and the values of its parameter block by name."""
+
+    name: str
+    family: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
-    """numerics: the arithmetic kernels are looked up by. residual_epilogue: may a layer absorb the addition of a second
+    """numerics: the arithmetic that kernels compute in. residual_epilogue: may a layer absorb the addition of a second
     live tensor. channels_last: do spatial kernels read NHWC. alignment: of buffers, in bytes."""
 
     name: str
     device: str
-    numerics: str
+    numerics: Numerics
     residual_epilogue: bool
     channels_last: bool
     alignment: int
@@ -35,4 +47,8 @@ def load_target(name: str) -> Target:
     need = {f.name for f in fields(Target)} - {"name"}
     if difference := table.keys() ^ need:
         raise Error(f"[target {name}] got the keys {sorted(table)}, the difference is {sorted(difference)}")
-    return Target(name=name, **table)
+    families = _core.numerics_families()
+    family = table["numerics"].pop("family", None)
+    if family not in families:
+        raise Error(f"[target {name}] numerics: got the family {family!r}, need one of {', '.join(families)}")
+    return Target(**{**table, "name": name, "numerics": Numerics(name, family, table["numerics"])})
