@@ -100,7 +100,7 @@ HeldSections::HeldSections(const py::dict& sections) {
 }
 
 void register_plan(py::module_& m) {
-  PYBIND11_NUMPY_DTYPE(PlanSpace, name, kind, bytes);
+  PYBIND11_NUMPY_DTYPE(PlanSpace, name, kind, bytes, limit, alignment);
   PYBIND11_NUMPY_DTYPE(PlanTensor, name, dtype, layout, space, offset, rank, ring, shape, strides);
   PYBIND11_NUMPY_DTYPE(PlanNumerics, name, family, offset, bytes);
   PYBIND11_NUMPY_DTYPE(PlanStep, kernel, numerics, device, source, operands, num_inputs, num_outputs, attrs_bytes,

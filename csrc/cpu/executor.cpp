@@ -177,7 +177,8 @@ std::string Executor::place(const Step& step) const {
 void Executor::resolve(Step& step, Prepared prepared) const {
   const PlanStep& row = *step.row;
   try {
-    const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(plan_.numerics[row.numerics].family), step.call);
+    const Kernel& kernel =
+        find_kernel(plan_.string(row.kernel), plan_.string(plan_.numerics[row.numerics].family), step.call);
     step.kernel = &kernel;
     check_attributes(kernel.name, kernel, plan_.attrs.subspan(row.attrs, row.attrs_bytes), plan_.strings,
                      row.num_inputs);

@@ -8,7 +8,7 @@
  *
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
- *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", and a "port" for each port
+ *   spaces     PlanSpace      memories: at most one "weights" and one "state", any "arena", and a "port" for each port
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
@@ -17,8 +17,8 @@
  *                             core/numerics.h), 8-byte fields
  *   inputs     PlanPort       in the order of the model's signature
  *   outputs    PlanPort
- *   weights    bytes          the contents of the space "weights"
- *   state      bytes          the initial contents of the space "state"; zero where this ends
+ *   weights    bytes          the contents of the space of kind "weights"
+ *   state      bytes          the initial contents of the space of kind "state"; zero where this ends
  *
  * An output whose length is only known when it has been computed has its capacity as its shape; how much of it is valid
  * is the value of another output, an int64 scalar.
@@ -32,6 +32,7 @@
 #define PLAN_MAGIC "HEXANE\x1a\n" /* 8 bytes, no terminator stored */
 #define PLAN_VERSION 3u
 #define PLAN_ALIGNMENT 64u
+#define PLAN_MOST_ALIGNMENT 4096u
 #define PLAN_MAX_RANK 8u
 #define PLAN_ABSENT 0xffffffffu
 
@@ -51,9 +52,11 @@ typedef struct PlanSection {
 } PlanSection;
 
 typedef struct PlanSpace {
-  uint32_t name;  /* "weights", "arena", "state", or the name of the port */
-  uint32_t kind;  /* "weights" | "arena" | "state" | "port" */
-  uint64_t bytes; /* what has to be there at run time */
+  uint32_t name;      /* of the memory ("arena", "sram", ...), no other's, or of the port */
+  uint32_t kind;      /* "weights" | "arena" | "state" | "port" */
+  uint64_t bytes;     /* what has to be there at run time */
+  uint64_t limit;     /* most bytes that the memory has; 0: no limit */
+  uint64_t alignment; /* of where it begins: a power of two, at most PLAN_MOST_ALIGNMENT */
 } PlanSpace;
 
 typedef struct PlanTensor {
@@ -100,8 +103,9 @@ typedef struct PlanPort {
 } PlanPort;
 
 #ifdef __cplusplus
-static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 16 &&
-              sizeof(PlanTensor) == 160 && sizeof(PlanNumerics) == 24 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 24);
+static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&
+              sizeof(PlanTensor) == 160 && sizeof(PlanNumerics) == 24 && sizeof(PlanStep) == 64 &&
+              sizeof(PlanPort) == 24);
 #endif
 
 #endif /* HEXANE_PLAN_PLAN_H_ */

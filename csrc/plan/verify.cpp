@@ -1,6 +1,7 @@
 // Verifies the contents of a plan: strings, spaces, tensors, ports, then every step's operands and the bytes it reads
 // and writes. Shares no code with what makes plans.
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <vector>
 
@@ -47,7 +48,7 @@ void check_string(const Plan& plan, const char* section, size_t row, const char*
 }
 
 void check_spaces(const Plan& plan) {
-  std::set<std::string_view> seen;
+  std::set<std::string_view> names, kinds;
   uint64_t weights = 0, state = 0;
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     const PlanSpace& space = plan.spaces[i];
@@ -57,9 +58,16 @@ void check_spaces(const Plan& plan) {
     const std::string_view kind = plan.string(space.kind);
     if (kind != "weights" && kind != "arena" && kind != "state" && kind != "port")
       bad("spaces", i, "kind: got '", kind, "', need weights, arena, state or port");
-    if (kind != "port" && !seen.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
-    if (kind == "weights") weights = space.bytes;
-    if (kind == "state") state = space.bytes;
+    const std::string_view name = plan.string(space.name);
+    if (space.limit && space.bytes > space.limit)
+      bad("spaces", i, name, ": bytes: got ", space.bytes, ", need at most its limit, ", space.limit);
+    if (!std::has_single_bit(space.alignment) || space.alignment > PLAN_MOST_ALIGNMENT)
+      bad("spaces", i, name, ": alignment: got ", space.alignment, ", need a power of two up to ", PLAN_MOST_ALIGNMENT);
+    if (kind == "port") continue;
+    if (!names.insert(name).second) bad("spaces", i, "name: got a second '", name, "', need one");
+    if (kind == "arena") continue;
+    if (!kinds.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
+    (kind == "weights" ? weights : state) = space.bytes;
   }
   if (plan.weights.size() != weights)
     fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);

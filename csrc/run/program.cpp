@@ -7,14 +7,6 @@
 namespace hexane::run {
 namespace {
 
-constexpr uintptr_t kWeightAlignment = 16;  // what weights that are used in place need; no element is larger
-
-uint64_t space_bytes(const plan::Plan& plan, std::string_view kind) {
-  for (const PlanSpace& space : plan.spaces)
-    if (plan.string(space.kind) == kind) return space.bytes;
-  return 0;
-}
-
 // Calls visit(offset of an element in the space from the tensor's first byte) in row-major order. Rows that a ring
 // no longer holds are those that took their place.
 template <typename Visit>
@@ -52,22 +44,38 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
     : owner_(std::move(owner)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
-      arena_(space_bytes(plan, "arena"), "arena"),
-      state_(space_bytes(plan, "state"), "state"),
-      weights_(const_cast<std::byte*>(plan.weights.data())) {
-  if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
-    own_weights_ = Memory(plan.weights.size(), "weights");
-    if (!plan.weights.empty()) std::memcpy(own_weights_.data(), plan.weights.data(), plan.weights.size());
-    weights_ = own_weights_.data();
-  }
-  std::copy(plan_.state.begin(), plan_.state.end(), state_.data());  // the rest is zero, and untouched until it is used
-  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) bases_.push_back(base_of(space));
+      own_(plan.spaces.size()),
+      bases_(plan.spaces.size()) {
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) allocate(space);
   executor_ = std::make_unique<cpu::Executor>(plan_, bases_, threads_);
 }
 
-std::byte* Program::base_of(uint32_t space) const {
-  const std::string_view kind = plan_.string(plan_.spaces[space].kind);
-  return kind == "arena" ? arena_.data() : kind == "state" ? state_.data() : kind == "weights" ? weights_ : nullptr;
+void Program::allocate(uint32_t space) {
+  const PlanSpace& row = plan_.spaces[space];
+  const std::string_view kind = plan_.string(row.kind);
+  if (kind == "port") return;
+  if (kind == "weights") {
+    bases_[space] = const_cast<std::byte*>(plan_.weights.data());
+    if (reinterpret_cast<uintptr_t>(bases_[space]) % row.alignment) copy_weights();
+    return;
+  }
+  own_[space] = Memory(row.bytes, std::string(plan_.string(row.name)));
+  bases_[space] = own_[space].data();
+  if (kind == "state")  // the rest is zero, and untouched until it is used
+    std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
+}
+
+std::byte* Program::copy_weights() {
+  const uint32_t space = space_of("weights");
+  own_[space] = Memory(plan_.weights.size(), "weights");
+  std::copy(plan_.weights.begin(), plan_.weights.end(), own_[space].data());
+  return bases_[space] = own_[space].data();
+}
+
+uint32_t Program::space_of(std::string_view kind) const {
+  const auto found = std::find_if(plan_.spaces.begin(), plan_.spaces.end(),
+                                  [&](const PlanSpace& space) { return plan_.string(space.kind) == kind; });
+  return static_cast<uint32_t>(found - plan_.spaces.begin());
 }
 
 std::vector<cpu::Executor::StepInfo> Program::steps() {
@@ -141,29 +149,28 @@ void Program::read_state(const PlanTensor& tensor, std::byte* packed) {
 void Program::write_state(const PlanTensor& tensor, const std::byte* packed) {
   const std::lock_guard lock(running_);
   const size_t item = static_cast<size_t>(info(plan_.dtype(tensor)).bits + 7) / 8;
-  unpack(tensor, item, packed, state_.data() + tensor.offset);
+  unpack(tensor, item, packed, bases_[tensor.space] + tensor.offset);
 }
 
 void Program::reset_state() {
   const std::lock_guard lock(running_);
-  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), state_.data());
-  std::fill(rest, state_.data() + state_.size(), std::byte{});
+  const uint32_t space = space_of("state");
+  if (space == plan_.spaces.size()) return;
+  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
+  std::fill(rest, bases_[space] + plan_.spaces[space].bytes, std::byte{});
 }
 
 void Program::update(const PlanTensor& weight, const std::byte* packed) {
   const std::lock_guard lock(running_);
   const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
   if (bytes == 0) return;
-  if (own_weights_.size() == 0) {
-    own_weights_ = Memory(plan_.weights.size(), "weights");
-    std::memcpy(own_weights_.data(), weights_, plan_.weights.size());
-    weights_ = own_weights_.data();
-    bases_[weight.space] = weights_;
-    executor_->set_base(weight.space, weights_);
-    executor_->prepare(weights_, weights_ + own_weights_.size());
+  if (own_[weight.space].size() == 0) {
+    const std::byte* weights = copy_weights();
+    executor_->set_base(weight.space, bases_[weight.space]);
+    executor_->prepare(weights, weights + plan_.weights.size());
   }
   const size_t item = static_cast<size_t>(info(plan_.dtype(weight)).bits + 7) / 8;
-  std::byte* to = weights_ + weight.offset;
+  std::byte* to = bases_[weight.space] + weight.offset;
   const std::vector<std::byte> old(to, to + bytes);
   unpack(weight, item, packed, to);
   try {

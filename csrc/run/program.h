@@ -22,8 +22,6 @@ class Program {
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
   int64_t cost() const { return executor_->cost(); }  // nanoseconds on one core, estimated
-  uint64_t arena_bytes() const { return arena_.size(); }
-  uint64_t state_bytes() const { return state_.size(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
   std::vector<cpu::Executor::StepInfo> steps();
 
@@ -51,15 +49,14 @@ class Program {
 
  private:
   void resolve(const Ports& ports);
-  std::byte* base_of(uint32_t space) const;
+  void allocate(uint32_t space);
+  std::byte* copy_weights();
+  uint32_t space_of(std::string_view kind) const;  // the first of that kind, or the number of spaces
 
   const std::shared_ptr<const void> owner_;
   const plan::Plan plan_;
   const int threads_;
-  Memory arena_;
-  Memory state_;
-  Memory own_weights_;  // a copy, if the plan's are not aligned or have been updated
-  std::byte* weights_;
+  std::vector<Memory> own_;        // of each space; weights only if the plan's are not aligned or have been updated
   std::vector<std::byte*> bases_;  // of each space
   std::unique_ptr<cpu::Executor> executor_;
   std::mutex running_;

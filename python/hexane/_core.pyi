@@ -150,11 +150,8 @@ class Program:
     def cost(self) -> int:
         """Nanoseconds one run takes on one core, as the kernels estimate."""
     @property
-    def arena_bytes(self) -> int: ...
-    @property
-    def weights_bytes(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
+    def memory(self) -> dict[str, int]:
+        """Bytes of each memory (arenas, weights, state), by name."""
     @property
     def scratch_bytes(self) -> int: ...
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:

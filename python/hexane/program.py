@@ -1,12 +1,12 @@
 """A program: the steps of a graph in order, on buffers whose offsets are solved. What a flat plan is written from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
 from hexane.graph import Array, Graph, Node, TensorType
-from hexane.targets import Numerics, Target
+from hexane.targets import Memory, Numerics, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
 
@@ -24,13 +24,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to."""
+    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to; `memory`
+    names the target's memory it lies in, "" for a port, which is a memory of its own."""
 
     kind: BufferKind
     bytes: int
     name: str = ""
     type: TensorType | None = None
     data: Array | None = None
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,20 @@ class PortView:
     axis: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a program needs of a memory. bound: the largest sum of bytes that are live at once, which no allocation can be
+    below."""
+
+    memory: Memory
+    bytes: int
+    bound: int
+
+
 @dataclass(frozen=True)
 class Program:
-    """Steps, buffers and ports. `offsets` are solved by `allocate`: one for each buffer, within its memory space.
-
-    arena_bytes: what the arena needs. arena_bound: the largest sum of bytes that are live at once, which no allocation can
-    be below.
-    """
+    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `spaces`, the memories
+    by name."""
 
     graph: Graph
     target: Target
@@ -91,7 +100,4 @@ class Program:
     outputs: tuple[PortView, ...]
     decisions: tuple[Decision, ...] = ()
     offsets: tuple[int, ...] = ()
-    arena_bytes: int = 0
-    arena_bound: int = 0
-    weights_bytes: int = 0
-    state_bytes: int = 0
+    spaces: Mapping[str, Space] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def test_plan_write_refuses_an_unknown_section():
 
 
 def test_plan_write_refuses_half_a_row():
-    with pytest.raises(Error, match="spaces: got 17 bytes, need a multiple of 16"):
+    with pytest.raises(Error, match="spaces: got 17 bytes, need a multiple of 32"):
         _core.plan_write({"spaces": bytes(17)})
 
 
@@ -131,6 +131,11 @@ def kind_of_port(sections: Sections) -> None:
     sections["spaces"]["kind"][0] = sections["spaces"]["kind"][1]
 
 
+def name_of_arena(sections: Sections) -> None:
+    kind_of_port(sections)
+    sections["spaces"]["name"][0] = sections["spaces"]["name"][1]
+
+
 def missing_weights(sections: Sections) -> None:
     sections["weights"] = bytes(1)
 
@@ -159,7 +164,11 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("space_name", put("spaces", 0, "name", 9999), r"spaces\[0\]: name: got string 9999"),
     ("space_kind", put("spaces", 0, "kind", 1), r"spaces\[0\]: kind: got 'x', need"),
     ("space_huge", put("spaces", 1, "bytes", 2**40 + 1), "bytes: got 1099511627777, need at most"),
-    ("second_arena", kind_of_port, "got a second 'arena'"),
+    ("space_limit", put("spaces", 1, "limit", 63), r"spaces\[1\]: arena: bytes: got 64, need at most its limit, 63"),
+    ("space_alignment", put("spaces", 1, "alignment", 48), "alignment: got 48, need a power of two up to 4096"),
+    ("space_alignment_huge", put("spaces", 1, "alignment", 8192), "alignment: got 8192, need a power of two"),
+    ("second_arena_of_one_name", name_of_arena, "name: got a second 'arena'"),
+    ("arena_for_a_port", kind_of_port, "got a tensor in arena, need a port"),
     ("weights_without_space", missing_weights, "weights: got 1 bytes"),
     ("state_without_space", too_much_state, "state: got 1 bytes"),
     ("tensor_dtype", put("tensors", 1, "dtype", 1), r"unknown dtype 'x'"),
@@ -295,7 +304,15 @@ def test_rows_may_come_from_any_buffer():
 
 def test_row_dtypes_have_the_sizes_of_plan_h():
     sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "numerics": 24, "steps": 64, "inputs": 24, "outputs": 24}
+    assert sizes == {
+        "spaces": 32,
+        "tensors": 160,
+        "operands": 4,
+        "numerics": 24,
+        "steps": 64,
+        "inputs": 24,
+        "outputs": 24,
+    }
 
 
 # ---- saving ----
@@ -381,3 +398,12 @@ def test_rows_with_gaps_between_are_read_when_every_row_is_written(missing: int 
     else:
         with pytest.raises(Error, match="no earlier step has written"):
             _core.plan_read(plan.tobytes())
+
+
+@pytest.mark.parametrize("kind", ["weights", "state"])
+def test_a_second_memory_of_weights_or_state_is_refused(kind: str):
+    plan = copy_plan()
+    plan.space(kind, 0)
+    plan.space(kind, 0, "other")
+    with pytest.raises(Error, match=f"kind: got a second '{kind}', need one"):
+        _core.plan_read(plan.tobytes())

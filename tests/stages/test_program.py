@@ -164,7 +164,7 @@ def test_a_program_says_what_it_is():
     assert [(port["name"], port["shape"]) for port in program.outputs] == [("y", (3, 4)), ("z", (2, 3))]
     assert [step["kernel"] for step in program.steps] == ["copy"] * 5 + ["reverse"]
     assert program.steps[1]["source"] == "step 1"
-    assert (program.threads, program.arena_bytes, program.weights_bytes, program.state_bytes) == (2, 64, 64, 128)
+    assert (program.threads, program.memory) == (2, {"weights": 64, "state": 128, "arena": 64})
     assert program.cost > 0
     assert _core.isa()
 

@@ -27,8 +27,8 @@ class PlanBuilder:
         self.rows[section].append(fields)
         return len(self.rows[section]) - 1
 
-    def space(self, kind: str, size: int, name: str | None = None) -> int:
-        return self._add("spaces", self.strings.add(name or kind), self.strings.add(kind), size)
+    def space(self, kind: str, size: int, name: str | None = None, limit: int = 0, alignment: int = 1) -> int:
+        return self._add("spaces", self.strings.add(name or kind), self.strings.add(kind), size, limit, alignment)
 
     def tensor(
         self,

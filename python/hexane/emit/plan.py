@@ -12,6 +12,7 @@ from hexane.program import PortView, Program, View
 from hexane.targets import Numerics
 
 ABSENT = 0xFFFFFFFF
+_WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
 _LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
 _FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
@@ -51,8 +52,8 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
-        "weights": writer.contents("weights", program.weights_bytes),
-        "state": writer.contents("state", program.state_bytes),
+        "weights": writer.contents("weights"),
+        "state": writer.contents("state"),
         "strings": writer.strings.tobytes(),
     }
 
@@ -67,15 +68,19 @@ class _Writer:
         self.attr_rows: dict[bytes, int] = {}
         self.numerics_rows: dict[str, dict[str, Any]] = {}
         self.rows: dict[View, int] = {}
-        self.port_space: dict[int, int] = {}
-        for kind in ("weights", "arena", "state"):
-            self.space(kind, kind, getattr(program, f"{kind}_bytes"))
-        for i, buffer in enumerate(program.buffers):
-            if buffer.kind == "port":
-                self.port_space[i] = self.space(buffer.name, "port", buffer.bytes)
+        self.space_of: list[int] = []  # of each buffer
+        rows = {}
+        for name, space in program.spaces.items():
+            memory = space.memory
+            alignment = _WEIGHTS_ALIGNMENT if memory.kind == "weights" else memory.alignment
+            rows[name] = self.space(name, memory.kind, space.bytes, memory.limit, alignment)
+        for buffer in program.buffers:
+            port = buffer.kind == "port"
+            self.space_of.append(self.space(buffer.name, "port", buffer.bytes) if port else rows[buffer.memory])
 
-    def space(self, name: str, kind: str, size: int) -> int:
-        self.spaces.append({"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size})
+    def space(self, name: str, kind: str, size: int, limit: int = 0, alignment: int = 1) -> int:
+        row = {"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size}
+        self.spaces.append({**row, "limit": limit, "alignment": alignment})
         return len(self.spaces) - 1
 
     def attr(self, attrs: bytes) -> int:
@@ -102,7 +107,6 @@ class _Writer:
         if view not in self.rows:
             buffer = self.program.buffers[view.buffer]
             shape, rank = view.type.shape, view.type.rank
-            order = {"weights": 0, "arena": 1, "state": 2}
             whole = view.type == buffer.type and view.dense  # the name is that of the whole, not of windows into it
             self.rows[view] = len(self.tensors)
             self.tensors.append(
@@ -110,7 +114,7 @@ class _Writer:
                     "name": self.strings.add(buffer.name if whole else ""),
                     "dtype": self.strings.add(view.type.dtype.name),
                     "layout": 0,
-                    "space": order[buffer.kind] if buffer.kind in order else self.port_space[view.buffer],
+                    "space": self.space_of[view.buffer],
                     "offset": self.program.offsets[view.buffer] + view.offset,
                     "rank": rank,
                     "ring": 0,
@@ -130,8 +134,9 @@ class _Writer:
             rows.append({**row, "reserved": 0})
         return rows
 
-    def contents(self, kind: str, size: int) -> Array:
-        """What the space holds at first."""
+    def contents(self, kind: str) -> Array:
+        """What the space of that kind holds at first."""
+        size = sum(space.bytes for space in self.program.spaces.values() if space.memory.kind == kind)
         data = np.zeros(size, np.uint8)
         for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
             if buffer.kind == kind and buffer.data is not None and offset + buffer.bytes <= size:

@@ -192,8 +192,9 @@ class _Placer:
     # ---- steps and buffers ----
 
     def _buffer(self, kind: Any, size: int, name: str = "", node: Node | None = None) -> int:
-        leaf = () if node is None else (node.types[0], node.data)
-        self.buffers.append(Buffer(kind, size, name, *leaf))
+        kind_of, data = (None, None) if node is None else (node.types[0], node.data)
+        memory = "" if kind == "port" else self.target.memory(kind).name
+        self.buffers.append(Buffer(kind, size, name, kind_of, data, memory))
         return len(self.buffers) - 1
 
     def _new(self, kind: TensorType) -> View:

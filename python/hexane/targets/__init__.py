@@ -1,5 +1,5 @@
 """What programs are compiled for."""
 
-from hexane.targets.target import Numerics, Target, load_target
+from hexane.targets.target import Memory, Numerics, Target, load_target
 
-__all__ = ["Numerics", "Target", "load_target"]
+__all__ = ["Memory", "Numerics", "Target", "load_target"]

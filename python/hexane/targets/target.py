@@ -25,16 +25,31 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory: its kind ("arena", "weights" or "state"), the alignment of what lies in it, and the most bytes it has
+    (0: no limit)."""
+
+    name: str
+    kind: str
+    alignment: int
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """numerics: the arithmetic that kernels compute in. residual_epilogue: may a layer absorb the addition of a second
-    live tensor. channels_last: do spatial kernels read NHWC. alignment: of buffers, in bytes."""
+    live tensor. channels_last: do spatial kernels read NHWC. memories: where buffers lie, the preferred of a kind first."""
 
     name: str
     device: str
     numerics: Numerics
     residual_epilogue: bool
     channels_last: bool
-    alignment: int
+    memories: tuple[Memory, ...]
+
+    def memory(self, kind: str) -> Memory:
+        """The first memory of the kind."""
+        return next(memory for memory in self.memories if memory.kind == kind)
 
 
 def load_target(name: str) -> Target:
@@ -51,4 +66,11 @@ def load_target(name: str) -> Target:
     family = table["numerics"].pop("family", None)
     if family not in families:
         raise Error(f"[target {name}] numerics: got the family {family!r}, need one of {', '.join(families)}")
-    return Target(**{**table, "name": name, "numerics": Numerics(name, family, table["numerics"])})
+    memories = tuple(Memory(key, **row) for key, row in table["memories"].items())
+    for kind in ("arena", "weights", "state"):
+        count = sum(memory.kind == kind for memory in memories)
+        if count == 0 or (count > 1 and kind != "arena"):
+            raise Error(f"[target {name}] memories: got {count} of kind {kind}, need one")
+    return Target(
+        **{**table, "memories": memories, "name": name, "numerics": Numerics(name, family, table["numerics"])}
+    )
