@@ -68,11 +68,17 @@ def alloc_solve(
     alignment: int = 64,
     capacity: int | None = None,
     work_budget: int | None = None,
+    alignments: NDArray[np.int64] | None = None,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], int, int]:
     """Offsets (bytes) of buffers live at the steps lower <= step < upper, so that no two live ones overlap; height of the
     arena; and a bound below which no packing exists (at least `alloc_bound`; equal to the height: proven optimal). With a
     capacity, an error if no packing fits it or none is found within the work budget (a count of small steps, by default
-    worth about 0.1 s, or 10 s to meet a capacity)."""
+    worth about 0.1 s, or 10 s to meet a capacity).
+
+    alignments: of each buffer's offset, 0 for none of its own. places: the offset it has to have, -1 for any. gaps: rows
+    (buffer, lower, upper) of steps at which others may lie in a buffer, inside its live range and in order."""
 
 def alloc_check(
     lower: NDArray[np.int64],
@@ -82,13 +88,22 @@ def alloc_check(
     height: int,
     alignment: int = 64,
     capacity: int | None = None,
+    alignments: NDArray[np.int64] | None = None,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> None:
     """Raises the first broken rule of an allocation, with the buffers' indices, got and need."""
 
 def alloc_bound(
-    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], alignment: int = 64
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size: NDArray[np.int64],
+    alignment: int = 64,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> int:
-    """The largest sum of sizes (each rounded up to the alignment) that are live at one step."""
+    """The largest sum of sizes (each rounded up to the alignment) that are live at one step; at least the end of every
+    buffer that has its place."""
 
 # ---- plans ----
 
