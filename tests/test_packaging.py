@@ -30,7 +30,9 @@ def test_the_package_is_typed():
 
 
 def test_targets_are_in_the_package():
-    assert resources.files("hexane.targets").joinpath("host.toml").is_file()
+    folder = resources.files("hexane.targets")
+    for name in ("host.toml", "h13.toml", "bases/a13.toml", "shared/fields.toml"):
+        assert folder.joinpath(name).is_file()
 
 
 def test_the_command_is_declared(distribution):

@@ -1,5 +1,6 @@
 """Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any CPU."""
 
+from hexane import targets
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.errors import Error
@@ -27,4 +28,5 @@ __all__ = [
     "parse",
     "state",
     "stream",
+    "targets",
 ]

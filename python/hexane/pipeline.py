@@ -42,7 +42,7 @@ class Pass:
     """A pass under its one name, and whether this target and these options want it."""
 
     name: str
-    run: Callable[[Graph], Graph]
+    run: Callable[[Graph, Target], Graph]
     wanted: bool = True
 
 
@@ -86,7 +86,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
         Pass("fold", fold),
         # Late, so that a producer is already the op whose kernel runs.
-        Pass("fuse_epilogue", lambda graph: fuse_epilogue(graph, target)),
+        Pass("fuse_epilogue", fuse_epilogue),
         # When nothing moves any more: a reader may have come to need the update as well.
         Pass("save_states", save_states),
         # Last, so that what is fused is rounded once.
@@ -100,7 +100,7 @@ def lower(
     """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes."""
     for p in passes(target, dtype, trim):
         if p.wanted and p.name not in skip:
-            graph = p.run(graph)
+            graph = p.run(graph, target)
     return graph
 
 

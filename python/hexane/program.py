@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, Literal
 
 from hexane.graph import Array, Graph, Node, TensorType
-from hexane.targets import Memory, Numerics, Target
+from hexane.targets import Numerics, Space, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
 
@@ -24,7 +24,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to; `memory`
+    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to; `space`
     names the target's memory it lies in, "" for a port, which is a memory of its own."""
 
     kind: BufferKind
@@ -32,7 +32,7 @@ class Buffer:
     name: str = ""
     type: TensorType | None = None
     data: Array | None = None
-    memory: str = ""
+    space: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ class PortView:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class Extent:
     """What a program needs of a memory. bound: the largest sum of bytes that are live at once, which no allocation can be
     below."""
 
-    memory: Memory
+    space: Space
     bytes: int
     bound: int
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `spaces`, the memories
-    by name."""
+    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
+    memory."""
 
     graph: Graph
     target: Target
@@ -100,4 +100,4 @@ class Program:
     outputs: tuple[PortView, ...]
     decisions: tuple[Decision, ...] = ()
     offsets: tuple[int, ...] = ()
-    spaces: Mapping[str, Space] = field(default_factory=dict)
+    extents: Mapping[str, Extent] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def assert_same_meaning(before: Graph, after: Graph, loose: bool = False) -> Non
 def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
     run, make = FIRES[name]
     before = hx.graph(make())
-    after = run(before)
+    after = run(before, HOST)
     assert print_graph(before) != print_graph(after)
     assert_same_meaning(before, after, loose=run is to_fp16)
     golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
@@ -79,7 +79,7 @@ def test_what_passes_make_of_a_graph_runs(name: str) -> None:
 def test_a_pass_leaves_alone(name: str) -> None:
     run, make = LEAVES[name]
     before = hx.graph(make())
-    assert print_graph(run(before)) == print_graph(before)
+    assert print_graph(run(before, HOST)) == print_graph(before)
 
 
 def test_a_residual_goes_to_the_later_of_two_convolutions() -> None:
@@ -96,7 +96,7 @@ def test_folding_a_batch_norm_leaves_the_weights_to_their_other_readers() -> Non
     graph = hx.graph(
         [normed(hx.conv(x, weight, bias)), hx.relu(hx.conv(x, weight, bias)), hx.exp(weight), normed(bias, 0)]
     )
-    folded = fold_batch_norm(graph)
+    folded = fold_batch_norm(graph, HOST)
     want, got = run_reference(graph, feeds(graph)), run_reference(folded, feeds(graph))
     np.testing.assert_array_equal(got["relu"], want["relu"])
     assert_same_meaning(graph, folded)
@@ -105,7 +105,7 @@ def test_folding_a_batch_norm_leaves_the_weights_to_their_other_readers() -> Non
 def test_two_batch_norms_of_one_convolution_both_stay() -> None:
     y = conv(image(), 4)
     graph = hx.graph([normed(y), normed(y)])
-    assert print_graph(fold_batch_norm(graph)) == print_graph(graph)
+    assert print_graph(fold_batch_norm(graph, HOST)) == print_graph(graph)
 
 
 def test_a_chain_of_scales_is_rounded_once() -> None:
@@ -114,7 +114,9 @@ def test_a_chain_of_scales_is_rounded_once() -> None:
     y = x @ weight
     for scale in scales:
         y = y * scale
-    (weights,) = (n.data for n in fold_batch_norm(hx.graph(y)).nodes if n.op == "const" and n.types[0].shape == (3, 4))
+    (weights,) = (
+        n.data for n in fold_batch_norm(hx.graph(y), HOST).nodes if n.op == "const" and n.types[0].shape == (3, 4)
+    )
     wide = weight * np.prod(np.array(scales, np.float64), axis=0)
     np.testing.assert_array_equal(weights, wide.astype(np.float32))
 
@@ -137,7 +139,7 @@ def test_folding_a_batch_norm_keeps_small_integers_exact() -> None:
 def test_outputs_lose_their_transposes(golden: Callable[[str, str], None]) -> None:
     y = hx.transpose(hx.transpose(block(), perm=(2, 0, 1)), perm=(0, 2, 1))
     graph = hx.graph({"inner": hx.relu(block("int32", "i")), "outer": y, "used": hx.exp(y)})
-    trimmed = trim_output_transpose(graph)
+    trimmed = trim_output_transpose(graph, HOST)
     want, got = run_reference(graph, feeds(graph)), run_reference(trimmed, feeds(graph))
     np.testing.assert_array_equal(got["outer"].transpose(2, 1, 0), want["outer"])
     np.testing.assert_array_equal(got["used"], want["used"])
@@ -157,7 +159,7 @@ def test_trimmed_outputs_have_the_layout_they_were_computed_in() -> None:
 def test_a_bias_is_moved_but_its_constant_stays_for_others() -> None:
     bias = hx.const(normal(4, 1, 1))
     graph = hx.graph([conv(image(), 4) + bias, hx.exp(bias)])
-    fused = fuse_bias(graph)
+    fused = fuse_bias(graph, HOST)
     assert_same_meaning(graph, fused)
 
 

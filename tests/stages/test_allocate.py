@@ -14,7 +14,7 @@ from hexane.program import Program
 from hexane.runtime.model import Model
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
-from hexane.targets import Memory, load_target
+from hexane.targets import Space, load_target
 
 HOST = load_target("host")
 
@@ -29,14 +29,14 @@ def network() -> hx.Graph:
 
 def in_two_memories(limit: int = 1 << 20) -> Program:
     """Arena buffers in turn in a memory "sram" and in one called "slow"."""
-    memories = (Memory("sram", "arena", 256, limit), Memory("slow", "arena", 64), *HOST.memories[1:])
-    target = replace(HOST, memories=memories)
+    spaces = (Space("sram", "arena", 256, limit), Space("slow", "arena", 64), *HOST.spaces[1:])
+    target = replace(HOST, spaces=spaces)
     program = place(lower(network(), target), target)
     arena = [i for i, buffer in enumerate(program.buffers) if buffer.kind == "arena"]
     assert len(arena) == 2
     buffers = list(program.buffers)
-    assert buffers[arena[1]].memory == "sram"
-    buffers[arena[1]] = replace(buffers[arena[1]], memory="slow")
+    assert buffers[arena[1]].space == "sram"
+    buffers[arena[1]] = replace(buffers[arena[1]], space="slow")
     return replace(program, buffers=tuple(buffers))
 
 
@@ -44,7 +44,7 @@ def test_every_memory_is_solved_by_itself_and_named_from_target_to_model():
     program = allocate(in_two_memories())
     sections = emit_plan(program)
     net = Model(_core.Program(sections), sections, program)
-    sizes = {name: space.bytes for name, space in program.spaces.items()}
+    sizes = {name: extent.bytes for name, extent in program.extents.items()}
     assert list(net.memory) == ["sram", "slow", "weights", "state", "scratch"]
     assert sizes == {name: net.memory[name] for name in sizes}
     assert (sizes["sram"], sizes["slow"]) == (8 * 64 * 4, 8 * 128 * 4)

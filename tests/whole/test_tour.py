@@ -39,7 +39,7 @@ def print_program(program: Program) -> str:
         return f"{buffer.name or buffer.kind}+{at} {v.type}"  # type: ignore[attr-defined]
 
     lines = [f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps]
-    arena, weights = program.spaces["arena"], program.spaces["weights"]
+    arena, weights = program.extents["arena"], program.extents["weights"]
     sizes = f"arena {arena.bytes} (bound {arena.bound}), weights {weights.bytes}"
     return "\n".join([*lines, sizes])
 

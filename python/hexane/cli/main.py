@@ -9,6 +9,7 @@ from hexane.cli.compile import compile_model
 from hexane.cli.info import info
 from hexane.cli.ops import ops
 from hexane.cli.run import run
+from hexane.cli.targets import targets
 
 app = typer.Typer(
     name="hexane",
@@ -41,6 +42,7 @@ app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
 app.command("ops")(ops)
+app.command("targets")(targets)
 
 
 def main() -> None:

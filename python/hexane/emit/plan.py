@@ -70,13 +70,13 @@ class _Writer:
         self.rows: dict[View, int] = {}
         self.space_of: list[int] = []  # of each buffer
         rows = {}
-        for name, space in program.spaces.items():
-            memory = space.memory
-            alignment = _WEIGHTS_ALIGNMENT if memory.kind == "weights" else memory.alignment
-            rows[name] = self.space(name, memory.kind, space.bytes, memory.limit, alignment)
+        for name, extent in program.extents.items():
+            space = extent.space
+            alignment = _WEIGHTS_ALIGNMENT if space.kind == "weights" else space.alignment
+            rows[name] = self.space(name, space.kind, extent.bytes, space.limit, alignment)
         for buffer in program.buffers:
             port = buffer.kind == "port"
-            self.space_of.append(self.space(buffer.name, "port", buffer.bytes) if port else rows[buffer.memory])
+            self.space_of.append(self.space(buffer.name, "port", buffer.bytes) if port else rows[buffer.space])
 
     def space(self, name: str, kind: str, size: int, limit: int = 0, alignment: int = 1) -> int:
         row = {"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size}
@@ -136,7 +136,7 @@ class _Writer:
 
     def contents(self, kind: str) -> Array:
         """What the space of that kind holds at first."""
-        size = sum(space.bytes for space in self.program.spaces.values() if space.memory.kind == kind)
+        size = sum(extent.bytes for extent in self.program.extents.values() if extent.space.kind == kind)
         data = np.zeros(size, np.uint8)
         for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
             if buffer.kind == kind and buffer.data is not None and offset + buffer.bytes <= size:

@@ -14,7 +14,8 @@ from hexane.graph import Graph
 from hexane.pipeline import compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
-from hexane.targets import Target, load_target
+from hexane.targets import Chip, Target, load_target
+from hexane.targets.detect import parse_environment
 
 
 def compile(
@@ -30,8 +31,9 @@ def compile(
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
-    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes. dtype="fp16" stores
-    everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use, unless given.
+    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes; chips are refused so far.
+    dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
+    unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
     the result compiles itself for each call's. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
@@ -109,10 +111,14 @@ class _Options:
 
 def _target(name: str | None) -> Target:
     by_environment = os.environ.get("HEXANE_TARGET", "")
-    try:
-        return load_target(name or by_environment or "host")
-    except Error as error:
-        raise Error(str(error) if name else f"{error}: the variable HEXANE_TARGET names it") from None
+    target = load_target(name or (parse_environment(by_environment) if by_environment else "host"))
+    if isinstance(target, Chip):
+        where = "target" if name else "the variable HEXANE_TARGET"
+        raise Error(
+            f"[compile] {where}: got {target.name!r}, which cannot be compiled for yet, need 'host' "
+            f"(`hexane targets {target.name}` says what is known of it)"
+        )
+    return target
 
 
 def _threads(threads: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Solves the offset of every buffer within its memory."""
+"""Solves the offset of every buffer within its space."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
-from hexane.program import Program, Space
-from hexane.targets import Memory
+from hexane.program import Extent, Program
+from hexane.targets import Space
 
 _MOST = 1 << 46
 
@@ -21,18 +21,18 @@ def allocate(program: Program) -> Program:
     """
     live = _live_ranges(program)
     offsets = [0] * len(program.buffers)
-    spaces = {}
-    for memory in program.target.memories:
-        mine = [i for i, b in enumerate(program.buffers) if b.memory == memory.name]
-        if memory.kind == "arena":
-            spaces[memory.name] = _pack(program, memory, [i for i in mine if i in live], live, offsets)
+    extents = {}
+    for space in program.target.spaces:
+        mine = [i for i, b in enumerate(program.buffers) if b.space == space.name]
+        if space.kind == "arena":
+            extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
         else:
-            spaces[memory.name] = _append(
-                program, memory, [i for i in mine if i in live or memory.kind == "state"], offsets
+            extents[space.name] = _append(
+                program, space, [i for i in mine if i in live or space.kind == "state"], offsets
             )
-        if (size := spaces[memory.name].bytes) > (most := memory.limit or _MOST):
-            raise Error(f"[allocate] {memory.name}: got {size} bytes, need at most {most}")
-    return replace(program, offsets=tuple(offsets), spaces=spaces)
+        if (size := extents[space.name].bytes) > (most := space.limit or _MOST):
+            raise Error(f"[allocate] {space.name}: got {size} bytes, need at most {most}")
+    return replace(program, offsets=tuple(offsets), extents=extents)
 
 
 def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
@@ -46,32 +46,32 @@ def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
 
 
 def _pack(
-    program: Program, memory: Memory, buffers: list[int], live: dict[int, tuple[int, int]], offsets: list[int]
-) -> Space:
+    program: Program, space: Space, buffers: list[int], live: dict[int, tuple[int, int]], offsets: list[int]
+) -> Extent:
     if not buffers:
-        return Space(memory, 0, 0)
+        return Extent(space, 0, 0)
     lower = np.array([live[i][0] for i in buffers], np.int64)
     upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
-    sizes = np.array([_up(program.buffers[i].bytes, memory.alignment) for i in buffers], np.int64)
-    solved, height, _ = _core.alloc_solve(lower, upper, sizes, memory.alignment)
-    if memory.limit and height > memory.limit:  # a limit is worth more work than a low packing
+    sizes = np.array([_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
+    solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
+    if space.limit and height > space.limit:  # a limit is worth more work than a low packing
         try:
-            solved, height, _ = _core.alloc_solve(lower, upper, sizes, memory.alignment, memory.limit)
+            solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment, space.limit)
         except Error as error:
-            raise Error(f"[allocate] {memory.name}: {error}") from None
-    bound = _core.alloc_bound(lower, upper, sizes, memory.alignment)
-    _core.alloc_check(lower, upper, sizes, solved, height, memory.alignment)
+            raise Error(f"[allocate] {space.name}: {error}") from None
+    bound = _core.alloc_bound(lower, upper, sizes, space.alignment)
+    _core.alloc_check(lower, upper, sizes, solved, height, space.alignment)
     for i, offset in zip(buffers, solved.tolist(), strict=True):
         offsets[i] = offset
-    return Space(memory, height, bound)
+    return Extent(space, height, bound)
 
 
-def _append(program: Program, memory: Memory, buffers: list[int], offsets: list[int]) -> Space:
+def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
     total = 0
     for i in buffers:
         offsets[i] = total
-        total += _up(program.buffers[i].bytes, memory.alignment)
-    return Space(memory, total, total)
+        total += _up(program.buffers[i].bytes, space.alignment)
+    return Extent(space, total, total)
 
 
 def _up(size: int, alignment: int) -> int:

@@ -193,8 +193,8 @@ class _Placer:
 
     def _buffer(self, kind: Any, size: int, name: str = "", node: Node | None = None) -> int:
         kind_of, data = (None, None) if node is None else (node.types[0], node.data)
-        memory = "" if kind == "port" else self.target.memory(kind).name
-        self.buffers.append(Buffer(kind, size, name, kind_of, data, memory))
+        space = "" if kind == "port" else self.target.space(kind).name
+        self.buffers.append(Buffer(kind, size, name, kind_of, data, space))
         return len(self.buffers) - 1
 
     def _new(self, kind: TensorType) -> View:
@@ -202,10 +202,10 @@ class _Placer:
 
     def _step(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[View]) -> None:
         views = tuple(None if v is None else self.views[v] for v in inputs)
-        self.steps.append(Step(_kernel(node), node, views, tuple(outputs), kernel_attrs(node), self.target.numerics))
+        self.steps.append(Step(_kernel(node), node, views, tuple(outputs), kernel_attrs(node), self.target.arithmetic))
 
     def _copy(self, node: Node, source: View, target: View) -> None:
-        self.steps.append(Step("copy", node, (source,), (target,), {}, self.target.numerics))
+        self.steps.append(Step("copy", node, (source,), (target,), {}, self.target.arithmetic))
 
     def _copied(self, value: Value, window: View, reason: str, node: Node) -> View:
         target = self._new(value.type)

@@ -1,5 +1,34 @@
-"""What programs are compiled for."""
+"""What programs are compiled for: the host, and every generation of Apple's engine, as data with its sources."""
 
-from hexane.targets.target import Memory, Numerics, Target, load_target
+from hexane.targets.detect import detect
+from hexane.targets.fact import Claim, Fact
+from hexane.targets.family import Family, Tier, arch_for_family, arch_for_tier, family_of_hardware_version
+from hexane.targets.kernels import Kernels
+from hexane.targets.names import parse
+from hexane.targets.query import fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
+from hexane.targets.read import read_target
+from hexane.targets.target import Chip, Numerics, Space, Target
 
-__all__ = ["Memory", "Numerics", "Target", "load_target"]
+__all__ = [
+    "Chip",
+    "Claim",
+    "Fact",
+    "Family",
+    "Kernels",
+    "Numerics",
+    "Space",
+    "Target",
+    "Tier",
+    "arch_for_family",
+    "arch_for_tier",
+    "detect",
+    "fact",
+    "family_of_arch",
+    "family_of_hardware_version",
+    "limit",
+    "load_target",
+    "native_streams",
+    "parse",
+    "read_target",
+    "tier_of_arch",
+]

@@ -1,18 +1,17 @@
-"""A target: what its kernels may do, as data in a TOML file beside this one."""
+"""What a target is. A Target holds what any compiler pass asks for; a Chip adds what is known about one generation of the engine.
 
-import sys
+Plain values are fields; who says so stands under the same name in `facts`: `chip.extents.width`, `chip.facts["extents.width"]`.
+A field that may be None is unknown for some chip, or has no such limit there; its fact's status tells the two apart.
+`shared/fields.toml` says what each field means, in which unit, and where the engine's compiler keeps it.
+"""
+
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from hexane import _core
-from hexane.errors import Error
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from hexane.targets.fact import Fact
+from hexane.targets.family import Family, Tier
+from hexane.targets.kernels import Kernels, kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,9 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """A memory: its kind ("arena", "weights" or "state"), the alignment of what lies in it, and the most bytes it has
-    (0: no limit)."""
+class Space:
+    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of what lies in it, and the most
+    bytes it has (0: no limit)."""
 
     name: str
     kind: str
@@ -35,42 +34,207 @@ class Memory:
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the arithmetic that kernels compute in. residual_epilogue: may a layer absorb the addition of a second
-    live tensor. channels_last: do spatial kernels read NHWC. memories: where buffers lie, the preferred of a kind first."""
+    """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
+    second live tensor. channels_last: do spatial kernels read NHWC. alignment: of buffers, in bytes. spaces: the memories where
+    buffers lie, the preferred one of a kind first."""
 
     name: str
     device: str
-    numerics: Numerics
+    numerics: str
     residual_epilogue: bool
     channels_last: bool
-    memories: tuple[Memory, ...]
+    alignment: int
+    spaces: tuple[Space, ...]
+    facts: Mapping[str, Fact] = field(repr=False, compare=False)
 
-    def memory(self, kind: str) -> Memory:
+    @property
+    def kernels(self) -> Kernels:
+        """What its kernels take."""
+        return kernels(self.numerics)
+
+    @property
+    def arithmetic(self) -> Numerics:
+        """What its steps compute in."""
+        return Numerics(self.name, self.numerics, {})
+
+    def space(self, kind: str) -> Space:
         """The first memory of the kind."""
-        return next(memory for memory in self.memories if memory.kind == kind)
+        return next(space for space in self.spaces if space.kind == kind)
 
 
-def load_target(name: str) -> Target:
-    """The target of that name. Raises Error for one there is no file for, and for unknown or missing keys."""
-    folder = Path(__file__).parent
-    known = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in known:
-        raise Error(f"[target] got {name!r}, need one of {', '.join(known)}")
-    table = tomllib.loads((folder / f"{name}.toml").read_text())
-    need = {f.name for f in fields(Target)} - {"name"}
-    if difference := table.keys() ^ need:
-        raise Error(f"[target {name}] got the keys {sorted(table)}, the difference is {sorted(difference)}")
-    families = _core.numerics_families()
-    family = table["numerics"].pop("family", None)
-    if family not in families:
-        raise Error(f"[target {name}] numerics: got the family {family!r}, need one of {', '.join(families)}")
-    memories = tuple(Memory(key, **row) for key, row in table["memories"].items())
-    for kind in ("arena", "weights", "state"):
-        count = sum(memory.kind == kind for memory in memories)
-        if count == 0 or (count > 1 and kind != "arena"):
-            raise Error(f"[target {name}] memories: got {count} of kind {kind}, need one")
-    return Target(
-        **{**table, "memories": memories, "name": name, "numerics": Numerics(name, family, table["numerics"])}
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Megahertz; points of one list belong to those of the other."""
+
+    engine: tuple[int, ...] | None
+    effective: tuple[int, ...] | None
+    fabric: tuple[int, ...] | None
+    dram: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extents:
+    """The largest tensors, kernels and patches, in elements."""
+
+    width: int
+    height: int
+    depth: int
+    channels: int
+    batch: int
+    rank: int
+    transpose_width: int
+    transpose_height: int
+    transpose_elements: int | None
+    kernel_width: int
+    kernel_width_default: int
+    kernel_height: int
+    kernel_depth: int
+    small_kernel_width: int
+    small_kernel_width_default: int
+    small_kernel_height: int
+    small_kernel_depth: int
+    min_kernel_width: int
+    min_kernel_width_default: int
+    patch_width: int
+    patch_height: int
+    patch_depth: int
+    patch_floor: int | None
+    patch_cap: int | None
+    pool_window: int | None
+    reduction_route: int | None
+    arg_extent: int | None
+    group_decompose: int
+    stride_factors: tuple[int, ...]
+    stride_factors_per_axis: int
+    live_tensors: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Sizes and alignments, in bytes, and the banks."""
+
+    working_set: int
+    kernel: int
+    streamed_kernel: int | None
+    resident_output: int | None
+    activation_table: int
+    destination_stride: int | None
+    banks: int
+    bank_bytes: int
+    dma_granule: int
+    instruction_alignment: int
+    row_alignment: int
+    page: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """What the chip has, or what its compiler switches on for it."""
+
+    collective: bool
+    kernel_streaming: bool
+    resident_output: bool | None
+    square_after_reduction: bool
+    m_class: bool | None
+    pe_work_unit_shape: bool | None
+    dropout_random: bool
+    small_source_compression: bool | None
+    odd_work_units: bool | None
+    global_arg: bool
+    transpose_multicast: bool | None
+    secure_cache_hint: bool | None
+    blockwise_stream: bool | None
+    int8_stream: bool | None
+    palette_stream: bool | None
+    dma_fp32: bool | None
+    dma_e4m3: bool | None
+    dma_e5m2: bool | None
+    dma_two_byte_live: bool | None
+    cross_die: bool | None
+    double_int8: bool
+    fifo_dma: bool
+    multi_die_hazards: bool | None
+    multi_die_remote: bool | None
+    winograd: bool | None
+    detect_zeros: bool
+    depth_broadcast: bool | None
+    dynamic_goc: bool
+    softmax: bool
+    instance_norm: bool
+    min_max_norm: bool | None
+    local_response_norm: bool | None
+    texture_engine: bool
+    chaining: bool | None
+    kernel_caching: bool | None
+    sin_cos: bool
+    yuv420: bool
+    shared_kernel_data: bool
+    gather_check: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formats:
+    """ports: dtypes of a program's inputs. streams: weight encodings that stay compressed up to the engine."""
+
+    ports: tuple[str, ...]
+    streams: tuple[str, ...]
+    palette_bits: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hazards:
+    """Where the engine silently computes something else."""
+
+    width_slice_limit: int | None
+    width_slice_concat: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hal:
+    """Other numbers of the compiler's parameter block (its hardware abstraction layer)."""
+
+    num_nes: int | None
+    accumulators: int
+    accumulator_granule: int | None
+    accumulator_channels: tuple[int, ...] | None
+    output_group_bytes: tuple[int, ...] | None
+    small_source_bound: int | None
+    unicast_channels: int | None
+    extended_kernel_memory: int
+    kernel_layout: int | None
+    pool_patch_clamp: int | None
+    reflect_padding: int | None
+    tile_errata_height: int | None
+    prefetch_interval: int | None
+    cache_hint: int | None
+    interchange_formats: int
+    cost_policy: str
+    clock_multiplier: int | None
+    cycle_divisor: int | None
+    struct_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip(Target):
+    """One generation and size of the engine."""
+
+    silicon: str
+    products: tuple[str, ...]
+    dies: tuple[str, ...]
+    runtime_arch: str | None
+    family: Family
+    tier: Tier
+    hardware_version: int | None
+    cpu_subtype: int | None
+    descriptor: int | None
+    relocation_stride: int | None
+    cores: int
+    clocks: Clocks
+    extents: Extents
+    memory: Memory
+    gates: Gates
+    formats: Formats
+    hazards: Hazards
+    hal: Hal

@@ -8,10 +8,10 @@ import numpy as np
 import hexane as hx
 from hexane.graph import Graph
 from hexane.passes.quantize.fold_qdq import fold_qdq
-from hexane.targets import load_target
+from hexane.targets import Target, load_target
 
 HOST = load_target("host")
-Pass = Callable[[Graph], Graph]
+Pass = Callable[[Graph, Target], Graph]
 Case = tuple[Pass, Callable[[], hx.Tensor | list[hx.Tensor]]]
 _rng = np.random.default_rng(3)
 
@@ -108,4 +108,4 @@ def columns(rows: int = 4, wide: int = 5, axis: int = 1) -> hx.Tensor:
 
 
 def fold_qdq_of(outputs: hx.Tensor | list[hx.Tensor]) -> list[hx.Tensor]:
-    return [hx.Tensor(port.value) for port in fold_qdq(hx.graph(outputs)).outputs]
+    return [hx.Tensor(port.value) for port in fold_qdq(hx.graph(outputs), HOST).outputs]

@@ -3,7 +3,6 @@
 import numpy as np
 
 import hexane as hx
-from hexane.graph import Graph
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse.fuse_transpose import fuse_transpose
@@ -24,10 +23,6 @@ from pass_cases.graphs import (
     steps,
     widened,
 )
-
-
-def epilogue(graph: Graph) -> Graph:
-    return fuse_epilogue(graph, HOST)
 
 
 def residual() -> hx.Tensor:
@@ -53,7 +48,7 @@ def between_convolutions() -> hx.Tensor:
 
 
 def cancelled(outputs: list[hx.Tensor]) -> list[hx.Tensor]:
-    return [hx.Tensor(port.value) for port in simplify(hx.graph(outputs)).outputs]
+    return [hx.Tensor(port.value) for port in simplify(hx.graph(outputs), HOST).outputs]
 
 
 FIRES: dict[str, Case] = {
@@ -72,8 +67,8 @@ FIRES: dict[str, Case] = {
         lambda: (lambda x: [twice(x), conv(twice(hx.exp(x)), 4), twice(conv(x, 4))])(image()),
     ),
     "channels_last_transpose": (channels_last, lambda: hx.transpose(conv(image(), 4), perm=(0, 2, 3, 1))),
-    "fuse_epilogue_residual": (epilogue, residual),
-    "fuse_epilogue_elementwise": (epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
+    "fuse_epilogue_residual": (fuse_epilogue, residual),
+    "fuse_epilogue_elementwise": (fuse_epilogue, lambda: hx.relu(hx.input("a", (3,)) + hx.input("b", (3,)))),
     "channels_last_of_a_transposed_product": (channels_last, lambda: cancelled(fold_qdq_of(between_convolutions()))),
     "channels_last_after_a_transpose": (
         channels_last,
@@ -97,10 +92,10 @@ LEAVES: dict[str, Case] = {
     ),
     "channels_last_of_a_graph_without_spatial_ops": (channels_last, attention),
     "channels_last_of_an_image_that_is": (channels_last, lambda: twice(hx.input("x", (1, 6, 5, 3)), layout="nhwc")),
-    "an_activation_whose_operand_is_shared": (epilogue, lambda: shared(hx.relu)),
-    "a_residual_that_broadcasts": (epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
+    "an_activation_whose_operand_is_shared": (fuse_epilogue, lambda: shared(hx.relu)),
+    "a_residual_that_broadcasts": (fuse_epilogue, lambda: conv(image(), 4) + hx.input("y", (4, 1, 1))),
     "an_activation_of_integers": (
-        epilogue,
+        fuse_epilogue,
         lambda: hx.relu(hx.input("a", (3,), "int32") + hx.input("b", (3,), "int32")),
     ),
 }

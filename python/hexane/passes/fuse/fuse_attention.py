@@ -10,6 +10,7 @@ from hexane.graph import Graph, Node, Value, constant
 from hexane.match import made_by, scalar, use_counts
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.targets import Target
 
 _HIDES = -1e30  # in fp32 nothing is left of a score that so much or more is taken from
 
@@ -28,7 +29,7 @@ class _Weights:
     zeroed: Node | None  # reads the softmax
 
 
-def fuse_attention(graph: Graph) -> Graph:
+def fuse_attention(graph: Graph, target: Target) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
     The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed

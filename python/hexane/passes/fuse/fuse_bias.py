@@ -3,11 +3,12 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _FUSABLE = ("matmul", "conv", "conv_transpose", "quantized_matmul", "quantized_conv")
 
 
-def fuse_bias(graph: Graph) -> Graph:
+def fuse_bias(graph: Graph, target: Target) -> Graph:
     """matmul(%x, %w) + %b  ->  matmul(%x, %w, %b)
 
     Where %b has one element for each output column (matmul) or channel (convolutions), nothing else

@@ -4,11 +4,12 @@ import math
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _NAMED = {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}
 
 
-def fuse_clip(graph: Graph) -> Graph:
+def fuse_clip(graph: Graph, target: Target) -> Graph:
     """clip(x) {alpha=0.0, beta=6.0}  ->  relu6(x)
 
     And relu where there is no upper limit. Floats only.

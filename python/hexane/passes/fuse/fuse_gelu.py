@@ -6,9 +6,10 @@ from collections.abc import Callable
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, operands_with_scalar, scalar
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 
-def fuse_gelu(graph: Graph) -> Graph:
+def fuse_gelu(graph: Graph, target: Target) -> Graph:
     """0.5 * (x * (1 + erf(x / sqrt 2)))  ->  gelu(x)
 
     In any order of the factors. The constants have to be those of GELU to 6 digits.

@@ -5,6 +5,7 @@ import math
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, scalar
 from hexane.passes.fuse.fuse_gelu import fuse_gated
+from hexane.targets import Target
 
 Polynomial = tuple[float, ...]  # coefficients by power, from 0
 
@@ -13,7 +14,7 @@ _DEPTH = 8  # of the expression: a file may nest any number
 _GELU = (0.0, math.sqrt(2 / math.pi), 0.0, math.sqrt(2 / math.pi) * 0.044715)
 
 
-def fuse_gelu_tanh(graph: Graph) -> Graph:
+def fuse_gelu_tanh(graph: Graph, target: Target) -> Graph:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))  ->  gelu_tanh(x)
 
     In any order of the factors. The argument of tanh may be any way to write that polynomial; its coefficients have to agree

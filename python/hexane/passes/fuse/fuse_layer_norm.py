@@ -3,9 +3,10 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, scalar, use_counts
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 
-def fuse_layer_norm(graph: Graph) -> Graph:
+def fuse_layer_norm(graph: Graph, target: Target) -> Graph:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * %gamma + %beta  ->  layer_norm(x, %gamma, %beta)
 
     Over the last axes, in the usual spellings of the square and of the division. %gamma and %beta join if they have one

@@ -4,9 +4,10 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_layer_norm import absorb, over_root, squared
+from hexane.targets import Target
 
 
-def fuse_rms_norm(graph: Graph) -> Graph:
+def fuse_rms_norm(graph: Graph, target: Target) -> Graph:
     """x * rsqrt(mean(x^2) + epsilon) * %gamma  ->  rms_norm(x, %gamma)
 
     Over the last axes, in the usual spellings of the square and of the division. %gamma joins if it has one element for each

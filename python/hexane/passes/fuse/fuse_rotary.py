@@ -7,6 +7,7 @@ import numpy as np
 from hexane.graph import Graph, Node, Value, constant
 from hexane.match import made_by, use_counts
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _DEPTH = 8  # of what computes a table: a file may nest any number
 
@@ -32,7 +33,7 @@ class _Turn:
     stacked: bool = False  # the tables have another axis of extent 1, that of the pairs
 
 
-def fuse_rotary(graph: Graph) -> Graph:
+def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """%x * %cos + concat(-%x[.., 2:], %x[.., :2]) * %sin  ->  rotary_embedding(%x, %cos[.., :2], %sin[.., :2])
 
     Where the tables' second half is seen to repeat the first. Also joined from both results of each pair, %a * %cos - %b * %sin and

@@ -3,9 +3,10 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 
-def fuse_silu(graph: Graph) -> Graph:
+def fuse_silu(graph: Graph, target: Target) -> Graph:
     """x * sigmoid(x)  ->  silu(x)"""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

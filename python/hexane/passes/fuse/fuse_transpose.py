@@ -4,9 +4,10 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.passes.simplify.fold import fold_node
+from hexane.targets import Target
 
 
-def fuse_transpose(graph: Graph) -> Graph:
+def fuse_transpose(graph: Graph, target: Target) -> Graph:
     """matmul(%x, transpose(%y) {perm=(0, 2, 3, 1)})  ->  matmul(%x, transpose(%y) {perm=(0, 2, 1, 3)}) {transpose_y=True}
 
     Where that leaves the innermost axis innermost, so that rows stay dense in memory.

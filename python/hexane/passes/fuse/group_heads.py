@@ -3,11 +3,12 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _MOST_AXES = 7  # one more is added
 
 
-def group_heads(graph: Graph) -> Graph:
+def group_heads(graph: Graph, target: Target) -> Graph:
     """scaled_dot_product_attention(%q : (N, 8, L, E), reshape(broadcast_to(%k)), reshape(broadcast_to(%v)))  ->  scaled_dot_product_attention(%q : (N, 2, 4, L, E), %k : (N, 2, 1, S, E), %v : (N, 2, 1, S, V)), reshaped
 
     Where the broadcasts repeat an axis behind the heads. The mask may have one head or all of them.

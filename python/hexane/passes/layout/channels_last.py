@@ -6,9 +6,10 @@ from typing import Any
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.targets import Target
 
 
-def channels_last(graph: Graph) -> Graph:
+def channels_last(graph: Graph, target: Target) -> Graph:
     """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
     Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the

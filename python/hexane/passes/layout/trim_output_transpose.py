@@ -2,9 +2,10 @@
 
 from hexane.graph import Graph, Port
 from hexane.match import made_by
+from hexane.targets import Target
 
 
-def trim_output_transpose(graph: Graph) -> Graph:
+def trim_output_transpose(graph: Graph, target: Target) -> Graph:
     """return y=transpose(%0)  ->  return y=%0
 
     Off unless it is asked for: outputs change their shape. The model's own transposes at its outputs go, and those that

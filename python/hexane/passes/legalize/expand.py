@@ -7,6 +7,7 @@ from typing import Any
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import OPS, Op, apply
 from hexane.ops.compose import lift
+from hexane.targets import Target
 
 
 def has_kernel(node: Node) -> bool:
@@ -34,7 +35,7 @@ class Emit:
         return op.expand(self, *values[0].node.inputs, **values[0].node.attrs)
 
 
-def expand(graph: Graph) -> Graph:
+def expand(graph: Graph, target: Target) -> Graph:
     """%1 = linear(%x, %w, %b)  ->  %1 = matmul(%x, %w, %b) {transpose_y=True}
 
     Every op whose record has `expand` and no kernel, until none is left. Keeps the graph's meaning.

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
 
-from hexane import _core
 from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
 from hexane.passes.legalize.expand import expanded
+from hexane.targets import Kernels, Target
 
 # Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
 WIDER: Mapping[str, tuple[str, ...]] = {
@@ -28,7 +28,7 @@ COMBINED = ("fp32", "int32", "int64")  # what scatters combine updates in; in fp
 Dtypes = tuple[str | None, ...]
 
 
-def legalize_dtypes(graph: Graph) -> Graph:
+def legalize_dtypes(graph: Graph, target: Target) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
     Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
@@ -41,11 +41,15 @@ def legalize_dtypes(graph: Graph) -> Graph:
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
         combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
-        found = _wider(op.kernel, *_dtypes(node), combines)
+        found = _wider(kernels, op.kernel, *_dtypes(node), combines)
         if found is not None:
             return _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
-        return expanded(op, node, inputs, _runs) if op.expand is not None and not _runs(node) else None
+        return expanded(op, node, inputs, runs) if op.expand is not None and not runs(node) else None
 
+    def runs(node: Node) -> bool:
+        return kernels.has(OPS[node.op].kernel, *_dtypes(node))
+
+    kernels = target.kernels
     return graph.rewrite(change)
 
 
@@ -53,17 +57,12 @@ def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
     return tuple(v and v.dtype.name for v in node.inputs), tuple(t.dtype.name for t in node.types)
 
 
-def _runs(node: Node) -> bool:
-    """Whether a kernel takes the node as it is."""
-    return _core.has_kernel(OPS[node.op].kernel, *_dtypes(node))
-
-
 @lru_cache(maxsize=4096)
-def _wider(kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool) -> tuple[str, str] | None:
+def _wider(kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool) -> tuple[str, str] | None:
     """A dtype among these and the wider one to put in its place, where that brings a kernel."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
-        return _core.has_kernel(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
+        return kernels.has(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
 
     if runs(inputs, outputs):
         return None

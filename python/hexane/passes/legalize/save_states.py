@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.stages.schedule import Overwrites, overwrites
+from hexane.targets import Target
 
 
-def save_states(graph: Graph) -> Graph:
+def save_states(graph: Graph, target: Target) -> Graph:
     """write_state(%s, slice(%s), 0)  ->  write_state(%s, concat(slice(%s)), 0)
 
     States are updated in place, so readers of the old contents run first. Those that cannot (they need the update too, or

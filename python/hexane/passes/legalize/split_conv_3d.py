@@ -6,9 +6,10 @@ from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
 from hexane.ops.records.conv import pairs
 from hexane.passes.legalize.expand import Emit
+from hexane.targets import Target
 
 
-def split_conv_3d(graph: Graph) -> Graph:
+def split_conv_3d(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
 
     Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels first only.

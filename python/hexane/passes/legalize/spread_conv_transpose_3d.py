@@ -5,9 +5,10 @@ from typing import Any
 from hexane.graph import Graph, Node, Value
 from hexane.ops.records.conv import pairs
 from hexane.passes.legalize.expand import Emit
+from hexane.targets import Target
 
 
-def spread_conv_transpose_3d(graph: Graph) -> Graph:
+def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
     With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels first only.

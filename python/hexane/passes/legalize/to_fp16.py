@@ -5,12 +5,13 @@ import numpy as np
 from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _LIMITS = ("clip", "threshold")  # their attributes are values they may return
 _WIDE = ("non_max_suppression", "one_hot", "random")  # their kernels only know fp32
 
 
-def to_fp16(graph: Graph) -> Graph:
+def to_fp16(graph: Graph, target: Target) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all fp32 values between become fp16, each

@@ -13,13 +13,14 @@ from hexane.ops.records.quant import BYTES
 from hexane.passes.fuse.fuse_epilogue import MAX_SLOTS, Slot, activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
 from hexane.passes.quantize.subpixel import MOVES, convolution, interleaved
+from hexane.targets import Target
 
 PRODUCTS = ("quantized_conv", "quantized_matmul")
 _INT32_LIMIT = 2**31 - 1
 _SAME_SCALE = 2.0**-22  # two scales that differ by rounding only
 
 
-def fold_qdq(graph: Graph) -> Graph:
+def fold_qdq(graph: Graph, target: Target) -> Graph:
     """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
 
     Convolutions, matrix products and sums. Activations are 8-bit integers of one scale, weights also of one for each output

@@ -6,11 +6,12 @@ from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import LEAVES, OPS, apply, evaluate
 from hexane.ops.records.quant import BYTES
 from hexane.passes.quantize.quantized import known
+from hexane.targets import Target
 
 MAX_NODES = 32
 
 
-def fuse_lookup(graph: Graph) -> Graph:
+def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
 
     Whatever elementwise ops make of 8-bit integers, and of constants of one element, until they are quantised again. x itself

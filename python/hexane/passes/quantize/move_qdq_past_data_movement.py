@@ -6,6 +6,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
 from hexane.passes.quantize.quantized import dequantized, grid
+from hexane.targets import Target
 
 # Ops that choose among the elements of their first operand, whatever those mean.
 _DOWN = ("reshape", "transpose", "slice_by_index", "reverse", "gather", "resize_nearest_neighbor", "max_pool")
@@ -13,7 +14,7 @@ _UP = ("reshape", "transpose", "reverse", "resize_nearest_neighbor", "max_pool",
 _MAX_CHAIN = 16
 
 
-def move_qdq_past_data_movement(graph: Graph) -> Graph:
+def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     """max_pool(dequantize(%x, %s))  ->  dequantize(max_pool(%x), %s)
 
     Likewise other ops that only move elements, and concatenations of tensors of one scale; in the other direction

@@ -3,11 +3,12 @@
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node
+from hexane.targets import Target
 
 __all__ = ["fold", "fold_node"]
 
 
-def fold(graph: Graph) -> Graph:
+def fold(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
     Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them.

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.match import made_by, only_along, use_counts
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 _FOLDABLE = ("conv", "conv_transpose", "matmul")
 _FP32_EPSILON = 2.0**-23
@@ -19,7 +20,7 @@ class _Affine(NamedTuple):
     shift: Array
 
 
-def fold_batch_norm(graph: Graph) -> Graph:
+def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     """batch_norm(conv(%x, %w, %b), %mean, %var, %gamma, %beta)  ->  conv(%x, %w * s, (%b - %mean) * s + %beta)
 
     Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant for

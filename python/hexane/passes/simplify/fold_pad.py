@@ -7,9 +7,10 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.targets import Target
 
 
-def fold_pad(graph: Graph) -> Graph:
+def fold_pad(graph: Graph, target: Target) -> Graph:
     """conv(pad(%x) {begin=(0, 0, 1, 1), end=(0, 0, 2, 2)}, %w) {pad=(0, 0, 0, 0)}  ->  conv(%x, %w) {pad=(1, 2, 1, 2)}
 
     Where constants are added to spatial axes only, and they are what the op itself pads with: 0 for conv and avg_pool, -inf

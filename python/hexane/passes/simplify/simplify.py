@@ -11,11 +11,12 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, use_counts
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.targets import Target
 
 Rule = Callable[[Node, Value], Value | None]
 
 
-def simplify(graph: Graph) -> Graph:
+def simplify(graph: Graph, target: Target) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
     Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another become

@@ -1,0 +1,192 @@
+"""`hexane targets`: all targets, one of them with every number and its source, or the generations of task descriptors."""
+
+from collections.abc import Iterator
+from enum import Enum
+from textwrap import fill
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Debug, Json
+from hexane.cli.output import print_json, print_table
+from hexane.targets import Chip, Fact, Target, load_target
+from hexane.targets.descriptors import Descriptor, descriptors
+from hexane.targets.query import field_table, offsets
+from hexane.targets.tables import target_names
+
+HEAD = (
+    "target",
+    "sold as",
+    "family",
+    "tier",
+    "cores",
+    "counted",
+    "MHz",
+    "width",
+    "working set",
+    "streams",
+    "descriptor",
+)
+LONG = 8  # items of a list that are printed
+
+
+@command
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this target in full: its name, a die, or what it is sold as.")
+    ] = None,
+    show_descriptors: Annotated[
+        bool, typer.Option("--descriptors", help="List the generations of task descriptors instead.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the targets, or show one with every number, its source and status."""
+    if show_descriptors:
+        if name is not None:
+            raise typer.BadParameter("--descriptors lists all generations, need no NAME")
+        _show_descriptors(json)
+    elif name is None:
+        known = [load_target(target) for target in target_names()]
+        if json:
+            print_json({"targets": [_summary(target) for target in known]})
+        else:
+            print_table(
+                HEAD, [summary_row(target) for target in known], right=("cores", "counted", "width", "descriptor")
+            )
+    elif json:
+        print_json(_record(load_target(name)))
+    else:
+        _print_target(load_target(name))
+
+
+def summary_row(target: Target) -> tuple[str, ...]:
+    """One row under HEAD. cores: of the silicon; counted: those the engine's compiler counts with."""
+    if not isinstance(target, Chip):
+        return (target.name, "this CPU", *("" for _ in HEAD[2:]))
+    clock = "" if target.clocks.engine is None else f"{target.clocks.engine[0]}-{target.clocks.engine[-1]}"
+    counted, descriptor = ("" if n is None else str(n) for n in (target.hal.num_nes, target.descriptor))
+    return (
+        target.name,
+        ", ".join(target.products),
+        str(target.family),
+        str(target.tier),
+        str(target.cores),
+        counted,
+        clock,
+        str(target.extents.width),
+        str(target.memory.working_set),
+        ", ".join(target.formats.streams),
+        descriptor,
+    )
+
+
+def _summary(target: Target) -> dict[str, Any]:
+    if not isinstance(target, Chip):
+        return {"name": target.name, "device": target.device}
+    return {
+        "name": target.name,
+        "device": target.device,
+        "silicon": target.silicon,
+        "products": list(target.products),
+        "dies": list(target.dies),
+        "family": target.family.name,
+        "tier": target.tier.name,
+        "cores": target.cores,
+        "descriptor": target.descriptor,
+        "streams": list(target.formats.streams),
+    }
+
+
+def _record(target: Target) -> dict[str, Any]:
+    return {"name": target.name, "facts": {path: _fact(path, fact) for path, fact in target.facts.items()}}
+
+
+def _fact(path: str, fact: Fact) -> dict[str, Any]:
+    record = {"value": plain(fact.value), "source": fact.source, "status": fact.status}
+    if offsets(path):
+        record["offsets"] = offsets(path)
+    if fact.claims:
+        record["claims"] = [{"value": plain(c.value), "source": c.source, "status": c.status} for c in fact.claims]
+    return record
+
+
+def plain(value: Any) -> Any:
+    """A fact's value as JSON has it."""
+    return value.name if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+
+
+def value_text(fact: Any) -> str:
+    """The value of a fact or claim, for people."""
+    value = plain(fact.value)
+    if value is None:
+        return "?" if fact.status == "unknown" else "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and len(value) > LONG:
+        return f"{value[0]} to {value[-1]}, {len(value)} in all"
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _print_target(target: Target) -> None:
+    about = f": {target.silicon}" if isinstance(target, Chip) else ""
+    print(f"{target.name}{about}\n")
+    print_table(("what", "value", "offset", "status", "source"), list(_rows(target)))
+
+
+def _rows(target: Target) -> Iterator[tuple[str, ...]]:
+    order = list(field_table())
+    for path, fact in sorted(target.facts.items(), key=lambda item: order.index(field_of(item[0]))):
+        yield path, value_text(fact), " ".join(offsets(path)), fact.status, fact.source
+        for claim in fact.claims:
+            yield "  claim", value_text(claim), "", claim.status, claim.source
+
+
+def field_of(path: str) -> str:
+    """The field a fact belongs to: each name of a target is a fact of its own."""
+    head = path.partition(".")[0]
+    return head if head in field_table() else path
+
+
+def _show_descriptors(json: bool) -> None:
+    if json:
+        print_json({"descriptors": [_descriptor(d) for d in descriptors()]})
+        return
+    print_table(
+        ("generation", "patch width", "families", "targets", "source"), [descriptor_row(d) for d in descriptors()]
+    )
+    for d in descriptors():
+        if d.defect:
+            print(f"\n{fill(f'Generation {d.generation}: {d.defect}', 120, break_on_hyphens=False)}")
+    for d in descriptors():
+        if d.blocks:
+            print(f"\nregisters of generation {d.generation} ({d.blocks[0].status}, {d.blocks[0].source})\n")
+            rows = [
+                (b.block, hexadecimal(b.address), str(b.bytes), hexadecimal(b.header), hexadecimal(b.offset))
+                for b in d.blocks
+            ]
+            print_table(("block", "address", "bytes", "header", "offset"), rows, right=("bytes",))
+
+
+def descriptor_row(d: Descriptor) -> tuple[str, ...]:
+    """generation, offset of the patch width, families, targets, source."""
+    families = ", ".join(str(f) for f in d.families)
+    return str(d.generation), hexadecimal(d.patch_width), families, ", ".join(d.targets), f"{d.status}, {d.source}"
+
+
+def _descriptor(d: Descriptor) -> dict[str, Any]:
+    return {
+        "generation": d.generation,
+        "patch_width_offset": d.patch_width,
+        "families": [f.name for f in d.families],
+        "targets": list(d.targets),
+        "defect": d.defect or None,
+        "source": d.source,
+        "status": d.status,
+        "blocks": [{name: getattr(b, name) for name in b.__slots__} for b in d.blocks],
+    }
+
+
+def hexadecimal(number: int | None) -> str:
+    return "" if number is None else f"{number:#x}"

@@ -1,0 +1,121 @@
+"""What is known of the chips as the page docs/targets.md: `python -m hexane.cli.targets_page > docs/targets.md`."""
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
+from hexane.targets import Chip, Fact
+from hexane.targets.descriptors import descriptors
+from hexane.targets.fact import STATUSES
+from hexane.targets.family import hardware_versions
+from hexane.targets.query import field_table, load_chip, offsets
+from hexane.targets.tables import base_names, table, target_names, target_table
+
+INTRO = """\
+# Targets
+
+Everything that is known of the engine's generations and sizes, each number with its source. `hexane targets NAME` shows one chip in
+full, `hx.targets` gives the same to programs. Nobody outside of Apple has documentation: the numbers come from people who measured
+chips and read the compiler, and where they disagree every claim is kept.
+
+This page is derived from `python/hexane/targets/*.toml`, by `python -m hexane.cli.targets_page > docs/targets.md`.
+"""
+
+FAMILIES = """\
+A family decides which ops the engine's compiler takes; it finds it by the chip's hardware version. Two families have two versions
+each: the chips of M4 have the ops of M3, and the generation after M5 those of M5. A tier is a group of chips with the same
+capabilities. Tiers share names with families and mean something else: h16 is of family A15 and tier A16.
+"""
+
+FIELDS = """\
+One chip of each generation. "?" is what no source gives, "none" what the source says there is no limit or use of; the status of each
+number is in `hexane targets NAME`. Offsets are those of the compiler's parameter block.
+"""
+
+DISPUTES = """\
+The first column of values is the one taken: what silicon showed, where it showed anything.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    chips = [load_chip(name) for name in target_names() if "base" in target_table(name)]
+    shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations()]
+    return "\n".join(
+        [
+            INTRO,
+            "## The chips\n",
+            "Cores are those of the silicon, counted those the engine's compiler counts with.\n",
+            _table(HEAD, (summary_row(chip) for chip in chips)),
+            "## Families and tiers\n",
+            FAMILIES,
+            _table(("hardware version", "family", "targets"), _versions(chips)),
+            "## Numbers\n",
+            FIELDS,
+            _table(("field", *(chip.name for chip in shown), "what it is"), _fields(shown)),
+            "## Single chips\n",
+            "What is known of a chip and differs from the one of its generation in the table above.\n",
+            _table(("target", "field", "value", "status", "source"), _single(chips, shown)),
+            "## Where sources disagree\n",
+            DISPUTES,
+            _table(("fact", "targets", "value", "claims"), _disputes(chips)),
+            "## Task descriptors\n",
+            "The offset of the patch width in each generation, the families that a published table gives it, and the chips.\n",
+            _table(("generation", "patch width", "families", "targets", "source"), map(descriptor_row, descriptors())),
+            *(f"Generation {d.generation}: {d.defect}\n" for d in descriptors() if d.defect),
+            "## Status and sources\n",
+            _table(("status", "meaning"), STATUSES.items()),
+            _table(("source", "what it is"), table("sources").items()),
+        ]
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def _generations() -> list[str]:
+    """The bases that chips name, oldest first."""
+    used = {target_table(name).get("base") for name in target_names()}
+    return sorted((base for base in base_names() if base in used), key=lambda base: (base.startswith("a"), base))
+
+
+def _versions(chips: list[Chip]) -> Iterable[tuple[str, str, str]]:
+    for version, family in hardware_versions().items():
+        yield str(version), str(family), ", ".join(c.name for c in chips if c.hardware_version == version)
+    yield "?", "inferred", ", ".join(f"{c.name} ({c.family})" for c in chips if c.hardware_version is None)
+
+
+def _fields(shown: list[Chip]) -> Iterable[tuple[str, ...]]:
+    for path, row in field_table().items():
+        if "." in path:
+            unit = f", {row['unit']}" if "unit" in row else ""
+            at = f" ({', '.join(offsets(path))})" if offsets(path) else ""
+            yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), f"{row['text'].rstrip('.')}{unit}{at}"
+
+
+def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:
+    for chip in chips:
+        like = next(c for c in shown if target_table(c.name)["base"] == target_table(chip.name)["base"])
+        for path, fact in chip.facts.items():
+            known = path in field_table() and fact.status != "unknown"
+            if "." in path and known and fact.value != like.facts[path].value:
+                yield chip.name, f"`{path}`", value_text(fact), fact.status, fact.source
+
+
+def _disputes(chips: list[Chip]) -> Iterable[tuple[str, str, str, str]]:
+    """Equal disputes of several chips share a row."""
+    rows: dict[tuple[str, Fact], list[str]] = {}
+    for path in sorted({path for chip in chips for path in chip.facts}):
+        for chip in chips:
+            fact = chip.facts.get(path)
+            if fact and fact.claims:
+                rows.setdefault((path, fact), []).append(chip.name)
+    for (path, fact), names in rows.items():
+        claims = "; ".join(f"{value_text(claim)} ({claim.status}, {claim.source})" for claim in fact.claims)
+        yield f"`{path}`", "all" if len(names) == len(chips) else ", ".join(names), value_text(fact), claims
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

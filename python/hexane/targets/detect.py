@@ -1,0 +1,57 @@
+"""Which target this machine is."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+from hexane.errors import Error
+from hexane.targets.family import Tier, arch_for_tier
+from hexane.targets.names import find, parse
+
+
+def read_brand() -> str:
+    """The brand string of the CPU on macOS, such as "Apple M1 Pro"; elsewhere, and where it cannot be read, "".
+
+    The model identifier would mislead: MacBookPro17,1 is an M1, Mac17,8 an M5.
+    """
+    if sys.platform != "darwin":
+        return ""
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ran.stdout.strip()
+
+
+def detect(brand: Callable[[], str] = read_brand) -> str:
+    """The name of this machine's target: what HEXANE_TARGET says, else the chip that `brand` names, else "host".
+
+    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled for
+    it runs on every later one. Raises Error if HEXANE_TARGET is set to no target.
+    """
+    if by_environment := os.environ.get("HEXANE_TARGET", ""):
+        return parse_environment(by_environment)
+    name = brand()
+    if not name.startswith("Apple"):
+        return "host"
+    return find(name) or _unknown(name)
+
+
+def parse_environment(spelling: str) -> str:
+    """`parse` for the variable HEXANE_TARGET, which its error names."""
+    try:
+        return parse(spelling)
+    except Error as error:
+        raise Error(f"{error}: the variable HEXANE_TARGET names it") from None
+
+
+@cache
+def _unknown(brand: str) -> str:
+    floor = arch_for_tier(Tier.A13)
+    warnings.warn(
+        f"[target] got the chip {brand!r}, which no target knows: taking {floor}, which every later chip can run; "
+        "HEXANE_TARGET names another",
+        stacklevel=3,
+    )
+    return floor

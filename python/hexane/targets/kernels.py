@@ -1,0 +1,43 @@
+"""What the kernels of a target take: the one place that asks the C++ library."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hexane import _core
+from hexane.errors import Error
+
+DtypeNames = Sequence[str | None]
+
+
+class Kernels:
+    """The kernels of this library for one kind of arithmetic."""
+
+    def __init__(self, numerics: str) -> None:
+        self.numerics = numerics
+        self._rows = {row["name"]: row for row in _core.kernels() if row["numerics"] == numerics}
+
+    def accepts(self, kernel: str) -> str:
+        """The strides its operands may have: "strided" any, "rows" the innermost axis dense, "dense" no gaps."""
+        return str(self._row(kernel)["accepts"])
+
+    def layout(self, kernel: str) -> str:
+        """The layout string of its attribute struct."""
+        return str(self._row(kernel)["attrs"])
+
+    def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
+        """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
+        return kernel in self._rows and _core.has_kernel(kernel, inputs, outputs)
+
+    def __contains__(self, kernel: str) -> bool:
+        return kernel in self._rows
+
+    def _row(self, kernel: str) -> "_core.KernelRow":
+        if kernel not in self._rows:
+            raise Error(f"[kernel] got {kernel!r} for the numerics {self.numerics!r}, need a kernel that there is")
+        return self._rows[kernel]
+
+
+@lru_cache(maxsize=8)
+def kernels(numerics: str) -> Kernels:
+    """The kernels for this arithmetic ("ieee")."""
+    return Kernels(numerics)

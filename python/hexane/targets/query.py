@@ -1,0 +1,101 @@
+"""Questions about a target, by its name in any spelling."""
+
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from hexane.errors import Error
+from hexane.targets.fact import Fact
+from hexane.targets.family import Family, Tier
+from hexane.targets.names import parse
+from hexane.targets.read import load, schema
+from hexane.targets.tables import table
+from hexane.targets.target import Chip, Target
+
+
+def load_target(name: str) -> Target:
+    """The target a spelling means; the same object for every call. Raises Error for an unknown spelling or a broken file."""
+    return load(parse(name))
+
+
+def load_chip(name: str) -> Chip:
+    """The same for what needs a chip. Raises Error for the host."""
+    target = load_target(name)
+    if not isinstance(target, Chip):
+        raise Error(f"[targets] got {name!r}, which is no chip, need one that `hexane targets` lists")
+    return target
+
+
+def fact(target: str | Target, name: str | int) -> Fact:
+    """What is known under a name ("extents.width", or "width" where that is clear) or an offset of the parameter block
+    (0x138, "0x138"), with source and status. Raises Error for a name or offset that a target does not have.
+    """
+    known = load_target(target) if isinstance(target, str) else target
+    path = str(name) if name in known.facts else _path(name)
+    if path not in known.facts:
+        raise Error(f"[targets] {path}: got {known.name!r}, which has no such fact, need a chip")
+    return known.facts[path]
+
+
+def limit(target: str | Target, name: str | int) -> Any:
+    """The plain value of that fact: None where nobody knows it, or there is no such limit."""
+    return fact(target, name).value
+
+
+def native_streams(target: str | Target) -> tuple[str, ...]:
+    """The encodings of weights that stay compressed up to the engine; what the others save, they save on disk only."""
+    streams: tuple[str, ...] = limit(target, "formats.streams")
+    return streams
+
+
+def family_of_arch(arch: str) -> Family:
+    """The family that decides which ops are legal on a target."""
+    return load_chip(arch).family
+
+
+def tier_of_arch(arch: str) -> Tier:
+    """The tier whose capabilities a target has."""
+    return load_chip(arch).tier
+
+
+def _path(name: str | int) -> str:
+    paths = _paths()
+    try:
+        offset = name if isinstance(name, int) else int(name, 0) if name.startswith("0x") else None
+    except ValueError:
+        offset = None
+    key = str(name) if offset is None else f"{offset:#x}"
+    if key not in paths:
+        near = get_close_matches(key, paths, 3)
+        raise Error(f"[targets] got the fact {name!r}, need {'one like ' + ', '.join(near) if near else 'a known one'}")
+    if len(paths[key]) > 1:
+        raise Error(f"[targets] got the fact {name!r}, need one of {', '.join(paths[key])}")
+    return paths[key][0]
+
+
+@cache
+def _paths() -> dict[str, tuple[str, ...]]:
+    """Paths by every way to name them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in schema(Chip):
+        for key in {path, path.rpartition(".")[2], *offsets(path)}:
+            found[key] = (*found.get(key, ()), path)
+    return {key: (key,) if key in paths else paths for key, paths in found.items()}
+
+
+def offsets(path: str) -> list[str]:
+    """Where the compiler's parameter block keeps a field, in hexadecimal."""
+    given = field_table().get(path, {}).get("offset", [])
+    return [f"{offset:#x}" for offset in (given if isinstance(given, list) else [given])]
+
+
+@cache
+def field_table() -> dict[str, dict[str, Any]]:
+    """shared/fields.toml by path: what each field means (text), its unit, its offset or offsets."""
+    rows: dict[str, dict[str, Any]] = {}
+    for key, value in table("fields").items():
+        if "text" in value:
+            rows[key] = value
+        else:
+            rows |= {f"{key}.{inner}": row for inner, row in value.items()}
+    return rows

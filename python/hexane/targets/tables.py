@@ -1,0 +1,53 @@
+"""The TOML files of this folder, read as they are."""
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent
+
+
+def parse_toml(text: str, file: str) -> dict[str, Any]:
+    """Raises Error for what is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Error(f"[{file}] got no TOML: {error}") from None
+
+
+@cache
+def target_names() -> tuple[str, ...]:
+    """The names of all targets: each has a file."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+@cache
+def target_table(name: str) -> dict[str, Any]:
+    """What a target's own file says, without its bases."""
+    return parse_toml((FOLDER / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
+
+
+@cache
+def base_names() -> tuple[str, ...]:
+    """The names of all bases."""
+    return tuple(sorted(path.stem for path in (FOLDER / "bases").glob("*.toml")))
+
+
+@cache
+def base_table(name: str) -> dict[str, Any]:
+    """What a base's own file says."""
+    return parse_toml((FOLDER / "bases" / f"{name}.toml").read_text(encoding="utf-8"), f"bases/{name}.toml")
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """A table that belongs to no target: families, fields, descriptors, sources."""
+    return parse_toml((FOLDER / "shared" / f"{name}.toml").read_text(encoding="utf-8"), f"shared/{name}.toml")

@@ -1,0 +1,170 @@
+"""Asking about targets: families and tiers, limits by name and offset, spellings, and which chip this machine has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hexane import targets
+from hexane.errors import Error
+from hexane.targets import Family, Tier
+from hexane.targets.names import spellings
+
+
+def test_families_and_tiers_never_compare() -> None:
+    assert Family.A13 != Tier.A13
+    assert Family.A16.value == Tier.A16.value
+    assert Family.A16 != Tier.A16
+    assert Family.A16 != 5
+    assert Family.A14 < Family.A15 <= Family.A15
+    assert Tier.A16 > Tier.A15 >= Tier.A15
+    for left, right in ((Family.A13, Tier.A14), (Tier.A13, Family.A14), (Family.A13, 3), (3, Tier.A13)):
+        with pytest.raises(TypeError):
+            _ = left < right  # type: ignore[operator]
+        with pytest.raises(TypeError):
+            _ = left >= right  # type: ignore[operator]
+
+
+def test_families_and_tiers_never_convert() -> None:
+    for kind, other in ((Family, Tier.A13), (Tier, Family.A13)):
+        with pytest.raises(ValueError, match="is not a valid"):
+            kind(other)
+    with pytest.raises(TypeError):
+        int(Family.A13)  # type: ignore[call-overload]
+    with pytest.raises(Error, match="need a Family"):
+        targets.arch_for_family(Tier.A13)  # type: ignore[arg-type]
+    with pytest.raises(Error, match="need a Tier"):
+        targets.arch_for_tier(Family.A13)  # type: ignore[arg-type]
+
+
+def test_the_families_are_the_compilers() -> None:
+    names = ("A11Legacy", "A12", "A13", "A14", "A15", "A16", "A17", "A18")
+    assert [(f.name, f.value) for f in Family] == [(name, i) for i, name in enumerate(names)]
+    assert [t.name for t in Tier] == ["OLDER", "A13", "A14", "A15", "A16"]
+
+
+def test_hardware_versions_collide_where_the_compilers_do() -> None:
+    expected = {1: "A11Legacy", 3: "A12", 4: "A13", 5: "A14", 6: "A15", 8: "A15", 7: "A16", 9: "A17", 10: "A17"}
+    assert {v: targets.family_of_hardware_version(v).name for v in expected} == expected
+    for version in (0, 2, 11):
+        with pytest.raises(Error, match="hardware version: got"):
+            targets.family_of_hardware_version(version)
+
+
+def test_a_representative_is_of_its_family_or_tier() -> None:
+    for family in Family:
+        if family is Family.A18:
+            with pytest.raises(Error, match="A18, which no target has"):
+                targets.arch_for_family(family)
+        else:
+            assert targets.family_of_arch(targets.arch_for_family(family)) is family
+    for tier in Tier:
+        assert targets.tier_of_arch(targets.arch_for_tier(tier)) is tier
+    assert [targets.arch_for_tier(tier) for tier in Tier] == ["h11", "h13", "h14", "h15", "h16s"]
+
+
+def test_facts_are_found_by_path_name_and_offset() -> None:
+    assert targets.limit("h13", "extents.width") == targets.limit("M1", "width") == 16384
+    assert targets.limit("h16", 0x138) == targets.limit("h16", "0x138") == 65536
+    assert targets.limit("h13", 0x81D) is False
+    assert targets.limit("h14", 0x528) is targets.limit("h14", 0x537) is True
+    assert targets.fact("h14", "texture_engine").value is True
+    assert targets.limit(targets.load_target("h17d"), "num_nes") == 64
+    with pytest.raises(Error, match=r"'widht', need one like width"):
+        targets.limit("h13", "widht")
+    with pytest.raises(Error, match=r"'resident_output', need one of memory.resident_output, gates.resident_output"):
+        targets.limit("h13", "resident_output")
+    with pytest.raises(Error, match="'host', which has no such fact"):
+        targets.limit("host", "width")
+    with pytest.raises(Error, match="the fact 313, need one like 0x"):
+        targets.limit("h13", 0x139)
+
+
+def test_native_streams_grow_with_the_tiers() -> None:
+    streams = [set(targets.native_streams(targets.arch_for_tier(tier))) for tier in Tier]
+    assert streams == [
+        set(),
+        {"int4", "sparse"},
+        {"int4", "sparse", "int8"},
+        {"int4", "sparse", "int8", "blockwise"},
+        {"int4", "sparse", "int8", "blockwise"},
+    ]
+
+
+# ---- spellings and detection ----
+
+
+@pytest.mark.parametrize("spelling", sorted(set(spellings().values())))
+def test_every_spelling_parses_whatever_its_case_and_spaces(spelling: str) -> None:
+    name = targets.parse(spelling)
+    assert targets.parse(name) == name
+    for other in (spelling.upper(), f" {spelling.lower()} ", spelling.replace(" ", ""), spelling.replace(" ", "-")):
+        assert targets.parse(other) == name
+    assert targets.load_target(spelling) is targets.load_target(name)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "near"),
+    [
+        ("m1 por", "M1 Pro"),
+        ("h17x", "h17"),
+        ("t8104", "t81"),
+        ("h19", "h1"),
+        ("", "h11"),
+        ("zzz", "h11"),
+        ("t603", "t60"),
+    ],
+)
+def test_an_unknown_spelling_is_told_what_is_near(spelling: str, near: str) -> None:
+    with pytest.raises(Error, match=rf"\[target\] got '{spelling}', need one .*{near}"):
+        targets.parse(spelling)
+
+
+@pytest.mark.parametrize(
+    ("brand", "name"),
+    [
+        ("Apple M1", "h13"), ("Apple M1 Ultra", "h13g"), ("Apple M2 Max", "h14g"), ("Apple M3 Ultra", "h15g"),
+        ("Apple M4 Pro", "h16g"), ("Apple M5", "h17s"), ("Apple M5 Pro", "h17s"), ("Apple M6", "h18g"),
+        ("Apple A18 Pro", "h17"), ("", "host"), ("Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz", "host"),
+    ],
+)  # fmt: skip
+def test_the_brand_of_the_cpu_says_which_chip_it_is(brand: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEXANE_TARGET", raising=False)
+    assert targets.detect(lambda: brand) == name
+
+
+def test_a_chip_of_the_future_is_taken_for_the_oldest_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEXANE_TARGET", raising=False)
+    with pytest.warns(UserWarning, match="'Apple M99 Max', which no target knows: taking h13"):
+        assert targets.detect(lambda: "Apple M99 Max") == "h13"
+    assert targets.detect(lambda: "Apple M99 Max") == "h13"  # a second warning would be an error
+
+
+def test_the_environment_goes_before_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEXANE_TARGET", "M3 Max")
+    assert targets.detect(lambda: "Apple M1") == "h15g"
+    monkeypatch.setenv("HEXANE_TARGET", "m0")
+    with pytest.raises(Error, match=r"'m0'.*: the variable HEXANE_TARGET names it"):
+        targets.detect(lambda: "Apple M1")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has a brand string")
+def test_a_machine_without_the_engine_is_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEXANE_TARGET", raising=False)
+    assert targets.detect() == "host"
+
+
+def test_compiling_for_the_host_reads_the_hosts_file_only() -> None:
+    script = """
+import pathlib
+read = pathlib.Path.read_text
+def noting(path, *args, **options):
+    print(path.name)
+    return read(path, *args, **options)
+pathlib.Path.read_text = noting
+import hexane as hx
+hx.compile(hx.relu(hx.input("x", (2,))))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert [line for line in ran.stdout.splitlines() if line.endswith(".toml")] == ["host.toml"]
