@@ -10,10 +10,10 @@ from hexane.emit.attrs import Strings, pack
 from hexane.graph import Array
 from hexane.program import PortView, Program, View
 from hexane.targets import Numerics
+from hexane.targets.kernels import kernels
 
 ABSENT = 0xFFFFFFFF
 _WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
-_LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
 _FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
@@ -24,7 +24,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
     operands: list[int] = []
     steps = []
     for step in program.steps:
-        attrs = pack(_LAYOUTS[step.kernel], step.attrs, writer.strings)
+        attrs = pack(kernels(step.numerics.family).layout(step.kernel), step.attrs, writer.strings)
         steps.append(
             {
                 "kernel": writer.strings.add(step.kernel),
