@@ -78,31 +78,38 @@ struct Cuts {
   void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
 };
 
-// One row of a kernel table. Attribute structs have only 8-byte fields, described by a layout string that Python packs
-// by: "stride:2i alpha:f mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes;
-// Epilogue epilogue.
+// One row of a kernel table: written with designated initialisers, without the fields that it has nothing to say of.
+// Attribute structs have only 8-byte fields, described by a layout string that Python packs by: "stride:2i alpha:f
+// mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes; Epilogue epilogue.
 struct Kernel {
   const char* name;
-  const char*
-      dtypes;  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..."
-               // repeats the dtype before it for every further operand on its side; an absent input matches any token
-  const char* numerics;  // "ieee"
-  const char* attrs;     // layout string, "" if the kernel has no attributes
-  int64_t attrs_bytes;   // sizeof the attribute struct, 0 if none
-  const char*
-      accepts;  // what strides its operands may have: "strided" any, "rows" innermost axis dense, "dense" no gaps
 
-  // May be null where said. All are pure but run() and begin(), which write only their outputs and scratch.
-  Prepared (*prepare)(const Call&);  // null: nothing to prepare. Reads constant inputs only; throws Error
-                                     // (where = kernel name) if shapes, strides or attributes do not fit
-  void (*cuts)(const Call&, Cuts&);  // best axis for threads first; null: in one piece
-  Range (*needs)(const Call&, int input, int axis,
-                 Range out);               // range of the same axis of the input (or all of it where
-                                           // the axis does not carry over); null: all of every input
-  int64_t (*cost)(const Call&);            // about how many nanoseconds one core takes
-  int64_t (*scratch)(const Call&);         // bytes each thread needs beside the output; null: none
-  int64_t (*shared_scratch)(const Call&);  // bytes one call needs, filled by begin() before the first run(); null: none
-  void (*begin)(const Call&, std::byte* shared);  // e.g. packs a weight that is not constant; null: nothing
+  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..." repeats the dtype
+  // before it for every further operand on its side; an absent input matches any token.
+  const char* dtypes;
+
+  const char* numerics = "ieee";
+  const char* attrs = "";   // layout string
+  int64_t attrs_bytes = 0;  // sizeof the attribute struct
+  const char* accepts;      // strides of operands: "strided" any, "rows" innermost axis dense, "dense" no gaps
+
+  // All are pure but run() and begin(), which write only their outputs and scratch.
+
+  // Null: nothing to prepare. Reads constant inputs only; throws Error (where = kernel name) if shapes, strides or
+  // attributes do not fit.
+  Prepared (*prepare)(const Call&) = nullptr;
+  // Best axis for threads first; null: in one piece.
+  void (*cuts)(const Call&, Cuts&) = nullptr;
+  // Range of the same axis of the input, or all of it where the axis does not carry over; null: all of every input.
+  Range (*needs)(const Call&, int input, int axis, Range out) = nullptr;
+  // About how many nanoseconds one core takes; null: as long as moving the operands' bytes.
+  int64_t (*cost)(const Call&) = nullptr;
+  // Bytes each thread needs beside the output; null: none.
+  int64_t (*scratch)(const Call&) = nullptr;
+  // Bytes one call needs, filled by begin() before the first run(); null: none.
+  int64_t (*shared_scratch)(const Call&) = nullptr;
+  // E.g. packs a weight that is not constant; null: nothing.
+  void (*begin)(const Call&, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 };
 

@@ -153,8 +153,19 @@ void run(const Call& call, int cut, Range range, std::byte* scratch, const std::
 
 template <class T>
 constexpr Kernel rotary(const char* dtypes) {
-  return {kName, dtypes, "ieee", "interleaved:i", 8,       "rows",  prepare,
-          cuts,  needs,  cost,   scratch,         nullptr, nullptr, run<T>};
+  return {
+      .name = kName,
+      .dtypes = dtypes,
+      .attrs = "interleaved:i",
+      .attrs_bytes = 8,
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .run = run<T>,
+  };
 }
 
 const Kernel kTable[] = {rotary<float>("fp32,fp32,fp32->fp32"), rotary<float16_t>("fp16,fp16,fp16->fp16")};

@@ -40,13 +40,20 @@ void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::
     walk(make_loop(call, 1, axis, range), call, lookup_row, table);
 }
 
-#define HEXANE_LOOKUP(dtypes)                                                                                        \
-  {                                                                                                                  \
-    "lookup", dtypes, "ieee", "", 0, "strided", prepare_lookup, cut_every_axis, lookup_needs, elementwise_cost<700>, \
-        nullptr, nullptr, nullptr, run_lookup                                                                        \
-  }
+constexpr Kernel lookup(const char* dtypes) {
+  return {
+      .name = "lookup",
+      .dtypes = dtypes,
+      .accepts = "strided",
+      .prepare = prepare_lookup,
+      .cuts = cut_every_axis,
+      .needs = lookup_needs,
+      .cost = elementwise_cost<700>,
+      .run = run_lookup,
+  };
+}
 
-constexpr Kernel kTable[] = {HEXANE_LOOKUP("8b,int8->int8"), HEXANE_LOOKUP("8b,uint8->uint8")};
+constexpr Kernel kTable[] = {lookup("8b,int8->int8"), lookup("8b,uint8->uint8")};
 
 }  // namespace
 

@@ -63,8 +63,16 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 
 int64_t cost(const Call& call) { return 20 + 4 * call.outputs[0].size(); }
 
-constexpr Kernel kTable[] = {
-    {"random", "int64->fp32", "ieee", "", 0, "dense", prepare, cuts, needs, cost, nullptr, nullptr, nullptr, run}};
+constexpr Kernel kTable[] = {{
+    .name = "random",
+    .dtypes = "int64->fp32",
+    .accepts = "dense",
+    .prepare = prepare,
+    .cuts = cuts,
+    .needs = needs,
+    .cost = cost,
+    .run = run,
+}};
 
 }  // namespace
 

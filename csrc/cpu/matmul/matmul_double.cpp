@@ -64,8 +64,18 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 }
 
 constexpr Kernel kTable[] = {
-    {"matmul", "fp64,fp64,fp64...->fp64", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
-     prepare, cuts, needs, cost, nullptr, nullptr, nullptr, run},
+    {
+        .name = "matmul",
+        .dtypes = "fp64,fp64,fp64...->fp64",
+        .attrs = "transpose_x:i transpose_y:i epilogue:E",
+        .attrs_bytes = sizeof(MatmulAttrs),
+        .accepts = "rows",
+        .prepare = prepare,
+        .cuts = cuts,
+        .needs = needs,
+        .cost = cost,
+        .run = run,
+    },
 };
 
 }  // namespace

@@ -416,20 +416,36 @@ Range needs_reversed(const Call& call, int, int axis, Range out) {
 
 int64_t copy_cost(const Call& call) { return 20 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 24; }
 
-#define HEXANE_COPY(dtypes)                                                                                     \
-  {                                                                                                             \
-    "copy", dtypes, "ieee", "", 0, "strided", prepare_copy, cut_lines, needs_same, copy_cost, nullptr, nullptr, \
-        nullptr, run_copy_kernel                                                                                \
-  }
-#define HEXANE_REVERSE(dtypes)                                                                             \
-  {                                                                                                        \
-    "reverse", dtypes, "ieee", "axes:L", sizeof(ReverseAttributes), "strided", prepare_reverse, cut_lines, \
-        needs_reversed, copy_cost, nullptr, nullptr, nullptr, run_copy_kernel                              \
-  }
+constexpr Kernel copy_row(const char* dtypes) {
+  return {
+      .name = "copy",
+      .dtypes = dtypes,
+      .accepts = "strided",
+      .prepare = prepare_copy,
+      .cuts = cut_lines,
+      .needs = needs_same,
+      .cost = copy_cost,
+      .run = run_copy_kernel,
+  };
+}
+constexpr Kernel reverse_row(const char* dtypes) {
+  return {
+      .name = "reverse",
+      .dtypes = dtypes,
+      .attrs = "axes:L",
+      .attrs_bytes = sizeof(ReverseAttributes),
+      .accepts = "strided",
+      .prepare = prepare_reverse,
+      .cuts = cut_lines,
+      .needs = needs_reversed,
+      .cost = copy_cost,
+      .run = run_copy_kernel,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_COPY("8b->8b"),    HEXANE_COPY("16b->16b"),    HEXANE_COPY("32b->32b"),    HEXANE_COPY("64b->64b"),
-    HEXANE_REVERSE("8b->8b"), HEXANE_REVERSE("16b->16b"), HEXANE_REVERSE("32b->32b"), HEXANE_REVERSE("64b->64b"),
+    copy_row("8b->8b"),    copy_row("16b->16b"),    copy_row("32b->32b"),    copy_row("64b->64b"),
+    reverse_row("8b->8b"), reverse_row("16b->16b"), reverse_row("32b->32b"), reverse_row("64b->64b"),
 };
 
 std::span<const Kernel> table() { return kTable; }

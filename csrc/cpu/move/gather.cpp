@@ -234,38 +234,58 @@ int64_t one_hot_cost(const Call& call) {
 }
 
 // "rows" asks for what is read in pieces, often more than once, to be laid out for that; gather_nd could do without.
-#define HEXANE_GATHER(name, dtypes, layout, Attributes, accepts, prepare)                                              \
-  {                                                                                                                    \
-    name, dtypes, "ieee", layout, sizeof(Attributes), accepts, prepare, cut_lines, gather_needs, gather_cost, nullptr, \
-        nullptr, nullptr, run_gather                                                                                   \
-  }
-#define HEXANE_GATHERS(name, layout, Attributes, accepts, prepare)                 \
-  HEXANE_GATHER(name, "8b,int32->8b", layout, Attributes, accepts, prepare),       \
-      HEXANE_GATHER(name, "8b,int64->8b", layout, Attributes, accepts, prepare),   \
-      HEXANE_GATHER(name, "16b,int32->16b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "16b,int64->16b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "32b,int32->32b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "32b,int64->32b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "64b,int32->64b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "64b,int64->64b", layout, Attributes, accepts, prepare)
-#define HEXANE_ONE_HOT(dtypes)                                                                                    \
-  {                                                                                                               \
-    "one_hot", dtypes, "ieee", "axis:i depth:i on:f off:f", sizeof(OneHotAttributes), "strided", prepare_one_hot, \
-        cut_lines, one_hot_needs, one_hot_cost, nullptr, nullptr, nullptr, run_one_hot                            \
-  }
+template <class Attributes>
+constexpr Kernel gather_row(const char* name, const char* dtypes, const char* layout, const char* accepts,
+                            Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = layout,
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = accepts,
+      .prepare = prepare,
+      .cuts = cut_lines,
+      .needs = gather_needs,
+      .cost = gather_cost,
+      .run = run_gather,
+  };
+}
+#define HEXANE_GATHERS(name, layout, Attributes, accepts, prepare)              \
+  gather_row<Attributes>(name, "8b,int32->8b", layout, accepts, prepare),       \
+      gather_row<Attributes>(name, "8b,int64->8b", layout, accepts, prepare),   \
+      gather_row<Attributes>(name, "16b,int32->16b", layout, accepts, prepare), \
+      gather_row<Attributes>(name, "16b,int64->16b", layout, accepts, prepare), \
+      gather_row<Attributes>(name, "32b,int32->32b", layout, accepts, prepare), \
+      gather_row<Attributes>(name, "32b,int64->32b", layout, accepts, prepare), \
+      gather_row<Attributes>(name, "64b,int32->64b", layout, accepts, prepare), \
+      gather_row<Attributes>(name, "64b,int64->64b", layout, accepts, prepare)
+constexpr Kernel one_hot(const char* dtypes) {
+  return {
+      .name = "one_hot",
+      .dtypes = dtypes,
+      .attrs = "axis:i depth:i on:f off:f",
+      .attrs_bytes = sizeof(OneHotAttributes),
+      .accepts = "strided",
+      .prepare = prepare_one_hot,
+      .cuts = cut_lines,
+      .needs = one_hot_needs,
+      .cost = one_hot_cost,
+      .run = run_one_hot,
+  };
+}
 
 constexpr Kernel kTable[] = {
     HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", prepare_gather),
     HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", prepare_gather_along_axis),
     HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", prepare_gather_nd),
-    HEXANE_ONE_HOT("int32->fp32"),
-    HEXANE_ONE_HOT("int64->fp32"),
-    HEXANE_ONE_HOT("int32->int32"),
-    HEXANE_ONE_HOT("int64->int32"),
-    HEXANE_ONE_HOT("int32->int64"),
-    HEXANE_ONE_HOT("int64->int64"),
-    HEXANE_ONE_HOT("int32->bool"),
-    HEXANE_ONE_HOT("int64->bool"),
+    one_hot("int32->fp32"),
+    one_hot("int64->fp32"),
+    one_hot("int32->int32"),
+    one_hot("int64->int32"),
+    one_hot("int32->int64"),
+    one_hot("int64->int64"),
+    one_hot("int32->bool"),
+    one_hot("int64->bool"),
 };
 
 }  // namespace

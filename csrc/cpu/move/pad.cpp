@@ -165,14 +165,22 @@ Range pad_needs(const Call& call, int, int axis, Range out) {
 
 int64_t pad_cost(const Call& call) { return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 8; }
 
-#define HEXANE_PAD(dtypes)                                                                                          \
-  {                                                                                                                 \
-    "pad", dtypes, "ieee", "begin:L end:L mode:s value:f", sizeof(PadAttributes), "strided", prepare_pad, pad_cuts, \
-        pad_needs, pad_cost, nullptr, nullptr, nullptr, run_pad                                                     \
-  }
+constexpr Kernel pad(const char* dtypes) {
+  return {
+      .name = "pad",
+      .dtypes = dtypes,
+      .attrs = "begin:L end:L mode:s value:f",
+      .attrs_bytes = sizeof(PadAttributes),
+      .accepts = "strided",
+      .prepare = prepare_pad,
+      .cuts = pad_cuts,
+      .needs = pad_needs,
+      .cost = pad_cost,
+      .run = run_pad,
+  };
+}
 
-constexpr Kernel kTable[] = {HEXANE_PAD("8b->8b"), HEXANE_PAD("16b->16b"), HEXANE_PAD("32b->32b"),
-                             HEXANE_PAD("64b->64b")};
+constexpr Kernel kTable[] = {pad("8b->8b"), pad("16b->16b"), pad("32b->32b"), pad("64b->64b")};
 
 }  // namespace
 

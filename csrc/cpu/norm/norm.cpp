@@ -94,38 +94,34 @@ void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byt
 
 template <class T>
 constexpr Kernel layer_norm() {
-  return {"layer_norm",
-          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
-          "ieee",
-          "axes:L epsilon:f",
-          sizeof(RowAttributes),
-          "dense",
-          prepare_rows<true>,
-          row_cuts,
-          row_needs,
-          norm_cost<140, 20>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_rows<true, T>};
+  return {
+      .name = "layer_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+      .attrs = "axes:L epsilon:f",
+      .attrs_bytes = sizeof(RowAttributes),
+      .accepts = "dense",
+      .prepare = prepare_rows<true>,
+      .cuts = row_cuts,
+      .needs = row_needs,
+      .cost = norm_cost<140, 20>,
+      .run = run_rows<true, T>,
+  };
 }
 
 template <class T>
 constexpr Kernel rms_norm() {
-  return {"rms_norm",
-          sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
-          "ieee",
-          "axes:L epsilon:f",
-          sizeof(RowAttributes),
-          "dense",
-          prepare_rows<false>,
-          row_cuts,
-          row_needs,
-          norm_cost<140, 20>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_rows<false, T>};
+  return {
+      .name = "rms_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+      .attrs = "axes:L epsilon:f",
+      .attrs_bytes = sizeof(RowAttributes),
+      .accepts = "dense",
+      .prepare = prepare_rows<false>,
+      .cuts = row_cuts,
+      .needs = row_needs,
+      .cost = norm_cost<140, 20>,
+      .run = run_rows<false, T>,
+  };
 }
 
 const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), rms_norm<float>(), rms_norm<float16_t>()};

@@ -244,56 +244,50 @@ void run_response(const Call& call, int cut, Range range, std::byte*, const std:
 
 template <class T>
 constexpr Kernel batch_norm() {
-  return {"batch_norm",
-          sizeof(T) == 4 ? "fp32,fp32...->fp32" : "fp16,fp16...->fp16",
-          "ieee",
-          "epsilon:f axis:i",
-          sizeof(BatchAttributes),
-          "dense",
-          prepare_batch,
-          batch_cuts,
-          batch_needs,
-          norm_cost<90, 0>,
-          batch_scratch,
-          nullptr,
-          nullptr,
-          run_batch<T>};
+  return {
+      .name = "batch_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32...->fp32" : "fp16,fp16...->fp16",
+      .attrs = "epsilon:f axis:i",
+      .attrs_bytes = sizeof(BatchAttributes),
+      .accepts = "dense",
+      .prepare = prepare_batch,
+      .cuts = batch_cuts,
+      .needs = batch_needs,
+      .cost = norm_cost<90, 0>,
+      .scratch = batch_scratch,
+      .run = run_batch<T>,
+  };
 }
 
 template <class T>
 constexpr Kernel instance_norm() {
-  return {"instance_norm",
-          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
-          "ieee",
-          "epsilon:f layout:s",
-          sizeof(InstanceAttributes),
-          "dense",
-          prepare_instance,
-          instance_cuts,
-          instance_needs,
-          norm_cost<200, 0>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_instance<T>};
+  return {
+      .name = "instance_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+      .attrs = "epsilon:f layout:s",
+      .attrs_bytes = sizeof(InstanceAttributes),
+      .accepts = "dense",
+      .prepare = prepare_instance,
+      .cuts = instance_cuts,
+      .needs = instance_needs,
+      .cost = norm_cost<200, 0>,
+      .run = run_instance<T>,
+  };
 }
 
 template <class T>
 constexpr Kernel local_response_norm() {
-  return {"local_response_norm",
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "alpha:f beta:f k:f size:i axis:i",
-          sizeof(ResponseAttributes),
-          "dense",
-          prepare_response,
-          response_cuts,
-          nullptr,
-          norm_cost<1430, 0>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_response<T>};
+  return {
+      .name = "local_response_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "alpha:f beta:f k:f size:i axis:i",
+      .attrs_bytes = sizeof(ResponseAttributes),
+      .accepts = "dense",
+      .prepare = prepare_response,
+      .cuts = response_cuts,
+      .cost = norm_cost<1430, 0>,
+      .run = run_response<T>,
+  };
 }
 
 const Kernel kTable[] = {

@@ -158,20 +158,19 @@ void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, con
 
 template <bool kLog, class T>
 constexpr Kernel softmax_kernel() {
-  return {kLog ? "log_softmax" : "softmax",
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "axis:i",
-          8,
-          "rows",
-          prepare_softmax<kLog>,
-          softmax_cuts,
-          softmax_needs,
-          softmax_cost,
-          kLog ? nullptr : softmax_scratch,
-          nullptr,
-          nullptr,
-          run_softmax<kLog, T>};
+  return {
+      .name = kLog ? "log_softmax" : "softmax",
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "axis:i",
+      .attrs_bytes = 8,
+      .accepts = "rows",
+      .prepare = prepare_softmax<kLog>,
+      .cuts = softmax_cuts,
+      .needs = softmax_needs,
+      .cost = softmax_cost,
+      .scratch = kLog ? nullptr : softmax_scratch,
+      .run = run_softmax<kLog, T>,
+  };
 }
 
 const Kernel kTable[] = {softmax_kernel<false, float>(), softmax_kernel<false, float16_t>(),

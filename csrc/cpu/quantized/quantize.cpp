@@ -186,24 +186,33 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
     walk(make_loop(all, 3, axis, range), all, state.row, &state);
 }
 
-#define HEXANE_QUANTIZE(name, dtypes, prepare)                                                        \
-  {                                                                                                   \
-    name, dtypes, "ieee", "axis:i", sizeof(QuantizeAttrs), "strided", prepare, cut_every_axis, needs, \
-        elementwise_cost<150>, nullptr, nullptr, nullptr, run                                         \
-  }
-#define HEXANE_BOTH_WAYS(integer, T)                                                                       \
-  HEXANE_QUANTIZE("quantize", "fp32,fp32," integer "...->" integer, (prepare_quantize<float, T>)),         \
-      HEXANE_QUANTIZE("quantize", "fp16,fp32," integer "...->" integer, (prepare_quantize<float16_t, T>)), \
-      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp32", (prepare_dequantize<T, float>)), \
-      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp16", (prepare_dequantize<T, float16_t>))
+constexpr Kernel row(const char* name, const char* dtypes, Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = "axis:i",
+      .attrs_bytes = sizeof(QuantizeAttrs),
+      .accepts = "strided",
+      .prepare = prepare,
+      .cuts = cut_every_axis,
+      .needs = needs,
+      .cost = elementwise_cost<150>,
+      .run = run,
+  };
+}
+#define HEXANE_BOTH_WAYS(integer, T)                                                         \
+  row("quantize", "fp32,fp32," integer "...->" integer, prepare_quantize<float, T>),         \
+      row("quantize", "fp16,fp32," integer "...->" integer, prepare_quantize<float16_t, T>), \
+      row("dequantize", integer ",fp32," integer "...->fp32", prepare_dequantize<T, float>), \
+      row("dequantize", integer ",fp32," integer "...->fp16", prepare_dequantize<T, float16_t>)
 
 const Kernel kTable[] = {
     HEXANE_BOTH_WAYS("int8", int8_t),
     HEXANE_BOTH_WAYS("uint8", uint8_t),
     HEXANE_BOTH_WAYS("int16", int16_t),
     HEXANE_BOTH_WAYS("uint16", uint16_t),
-    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp32", (prepare_dequantize<int32_t, float>)),
-    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp16", (prepare_dequantize<int32_t, float16_t>)),
+    row("dequantize", "int32,fp32,int32...->fp32", prepare_dequantize<int32_t, float>),
+    row("dequantize", "int32,fp32,int32...->fp16", prepare_dequantize<int32_t, float16_t>),
 };
 
 std::span<const Kernel> quantize_kernels() { return kTable; }

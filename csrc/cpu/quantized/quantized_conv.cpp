@@ -349,17 +349,29 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
 }
 
-#define HEXANE_QUANTIZED_CONV(dtypes)                                                                       \
-  {                                                                                                         \
-    kName, dtypes, "ieee", "strides:L dilations:L pads:L groups:i output_scale:f output_zero:i epilogue:E", \
-        sizeof(QuantizedConvAttrs), "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run \
-  }
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = kName,
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L groups:i output_scale:f output_zero:i epilogue:E",
+      .attrs_bytes = sizeof(QuantizedConvAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->int8"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->uint8"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->int32"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->fp32"),
+    row("8b,8b,*...->int8"),
+    row("8b,8b,*...->uint8"),
+    row("8b,8b,*...->int32"),
+    row("8b,8b,*...->fp32"),
 };
 
 }  // namespace

@@ -294,17 +294,18 @@ Prepared prepare_reduce(const Call& call) {
 
 template <class Op, class T>
 constexpr Kernel reduce_kernel() {
-  return {Op::kName,
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "axes:L keep_dims:i",
-          sizeof(ReduceAttributes),
-          "strided",
-          prepare_reduce<Op>,
-          cut_every_axis,
-          reduce_needs,
-          reduce_cost < std::is_base_of_v<LogSumExp, Op> ? 320 : 65 >
-          , nullptr, nullptr, nullptr, run_reduce<Op, T>};
+  return {
+      .name = Op::kName,
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "axes:L keep_dims:i",
+      .attrs_bytes = sizeof(ReduceAttributes),
+      .accepts = "strided",
+      .prepare = prepare_reduce<Op>,
+      .cuts = cut_every_axis,
+      .needs = reduce_needs,
+      .cost = reduce_cost < std::is_base_of_v<LogSumExp, Op> ? 320 : 65 >,
+      .run = run_reduce<Op, T>,
+  };
 }
 
 #define HEXANE_REDUCE(op) reduce_kernel<op##_op, float>(), reduce_kernel<op##_op, float16_t>()

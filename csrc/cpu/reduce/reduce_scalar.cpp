@@ -126,20 +126,18 @@ void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::
 
 template <class Op, class T>
 constexpr Kernel reduce_kernel(const char* dtypes) {
-  return {Op::kName,
-          dtypes,
-          "ieee",
-          "axes:L keep_dims:i",
-          sizeof(ReduceAttributes),
-          "strided",
-          prepare_reduce<Op>,
-          cut_every_axis,
-          reduce_needs,
-          reduce_cost<100>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_reduce<Op, T>};
+  return {
+      .name = Op::kName,
+      .dtypes = dtypes,
+      .attrs = "axes:L keep_dims:i",
+      .attrs_bytes = sizeof(ReduceAttributes),
+      .accepts = "strided",
+      .prepare = prepare_reduce<Op>,
+      .cuts = cut_every_axis,
+      .needs = reduce_needs,
+      .cost = reduce_cost<100>,
+      .run = run_reduce<Op, T>,
+  };
 }
 
 // ---- argmax, argmin: the first of equals; the first NaN, if there is one ----
@@ -287,9 +285,18 @@ void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byt
 
 template <class Op, class T, class Index>
 constexpr Kernel arg_kernel(const char* dtypes) {
-  return {Op::kName, dtypes,          "ieee",         "axis:i keep_dims:i", sizeof(ArgAttributes),
-          "strided", prepare_arg<Op>, cut_every_axis, reduce_needs,         reduce_cost<900>,
-          nullptr,   nullptr,         nullptr,        run_arg<Op, T, Index>};
+  return {
+      .name = Op::kName,
+      .dtypes = dtypes,
+      .attrs = "axis:i keep_dims:i",
+      .attrs_bytes = sizeof(ArgAttributes),
+      .accepts = "strided",
+      .prepare = prepare_arg<Op>,
+      .cuts = cut_every_axis,
+      .needs = reduce_needs,
+      .cost = reduce_cost<900>,
+      .run = run_arg<Op, T, Index>,
+  };
 }
 
 // ---- cumsum: floats carried in fp32, integers wrap ----
@@ -397,20 +404,18 @@ void run_cumsum(const Call& call, int axis, Range range, std::byte*, const std::
 
 template <class T>
 constexpr Kernel cumsum_kernel(const char* dtypes) {
-  return {"cumsum",
-          dtypes,
-          "ieee",
-          "axis:i exclusive:i reverse:i",
-          sizeof(CumsumAttributes),
-          "strided",
-          prepare_cumsum,
-          cut_other_axes,
-          cumsum_needs,
-          reduce_cost<500>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_cumsum<T>};
+  return {
+      .name = "cumsum",
+      .dtypes = dtypes,
+      .attrs = "axis:i exclusive:i reverse:i",
+      .attrs_bytes = sizeof(CumsumAttributes),
+      .accepts = "strided",
+      .prepare = prepare_cumsum,
+      .cuts = cut_other_axes,
+      .needs = cumsum_needs,
+      .cost = reduce_cost<500>,
+      .run = run_cumsum<T>,
+  };
 }
 
 #define HEXANE_REDUCE(op)                                                                               \

@@ -240,20 +240,19 @@ int64_t col2im_scratch(const Call& call) {
 
 template <typename T>
 constexpr Kernel col2im_kernel(const char* dtypes) {
-  return {"col2im",
-          dtypes,
-          "ieee",
-          "kernel_sizes:L strides:L dilations:L pad:L",
-          sizeof(Col2imAttributes),
-          "strided",
-          prepare_col2im,
-          col2im_cuts,
-          col2im_needs,
-          col2im_cost,
-          col2im_scratch,
-          nullptr,
-          nullptr,
-          run_col2im<T>};
+  return {
+      .name = "col2im",
+      .dtypes = dtypes,
+      .attrs = "kernel_sizes:L strides:L dilations:L pad:L",
+      .attrs_bytes = sizeof(Col2imAttributes),
+      .accepts = "strided",
+      .prepare = prepare_col2im,
+      .cuts = col2im_cuts,
+      .needs = col2im_needs,
+      .cost = col2im_cost,
+      .scratch = col2im_scratch,
+      .run = run_col2im<T>,
+  };
 }
 
 constexpr Kernel kTable[] = {

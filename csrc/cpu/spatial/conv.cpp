@@ -267,12 +267,25 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
 }
 
-const Kernel kTable[] = {
-    {"conv", "fp32,fp32,fp32...->fp32", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
-     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"conv", "fp16,fp16,fp16...->fp16", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
-     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-};
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = "conv",
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L groups:i epilogue:E",
+      .attrs_bytes = sizeof(ConvAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16")};
 
 }  // namespace
 

@@ -337,14 +337,25 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
 }
 
-const Kernel kTable[] = {
-    {"conv_transpose", "fp32,fp32,fp32...->fp32", "ieee",
-     "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E", sizeof(ConvTransposeAttrs), "rows", prepare,
-     cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"conv_transpose", "fp16,fp16,fp16...->fp16", "ieee",
-     "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E", sizeof(ConvTransposeAttrs), "rows", prepare,
-     cuts, needs, cost, scratch, shared_scratch, begin, run},
-};
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = "conv_transpose",
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E",
+      .attrs_bytes = sizeof(ConvTransposeAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16")};
 
 }  // namespace
 

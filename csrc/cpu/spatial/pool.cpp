@@ -329,22 +329,39 @@ int64_t pool_scratch(const Call& call) {
   return rows * static_cast<int64_t>(sizeof(std::byte*));
 }
 
-#define HEXANE_POOL(name, dtypes, layout, Attributes, prepare, ...)                                                    \
-  {                                                                                                                    \
-    name, dtypes, "ieee", layout, sizeof(Attributes), "rows", prepare, pool_cuts, pool_needs, pool_cost, pool_scratch, \
-        nullptr, nullptr, run_pool<__VA_ARGS__>                                                                        \
-  }
-#define HEXANE_MAX_POOL(dtypes, ...)                                                                            \
-  HEXANE_POOL("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i", MaxPoolAttributes, \
-              prepare_max_pool, __VA_ARGS__)
-#define HEXANE_AVG_POOL(dtypes, ...)                                                                           \
-  HEXANE_POOL("avg_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i", \
-              AvgPoolAttributes, prepare_avg_pool, __VA_ARGS__)
+template <class Op, class Attributes>
+constexpr Kernel pool(const char* name, const char* dtypes, const char* layout, Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = layout,
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = pool_cuts,
+      .needs = pool_needs,
+      .cost = pool_cost,
+      .scratch = pool_scratch,
+      .run = run_pool<Op>,
+  };
+}
+template <class Op>
+constexpr Kernel max_pool(const char* dtypes) {
+  return pool<Op, MaxPoolAttributes>("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i",
+                                     prepare_max_pool);
+}
+
+template <class Op>
+constexpr Kernel avg_pool(const char* dtypes) {
+  return pool<Op, AvgPoolAttributes>("avg_pool", dtypes,
+                                     "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i",
+                                     prepare_avg_pool);
+}
 
 const Kernel kTable[] = {
-    HEXANE_MAX_POOL("fp32->fp32", Max<float, float>),   HEXANE_MAX_POOL("fp16->fp16", Max<hwy::float16_t, float>),
-    HEXANE_MAX_POOL("int8->int8", Max<int8_t, int8_t>), HEXANE_MAX_POOL("uint8->uint8", Max<uint8_t, uint8_t>),
-    HEXANE_AVG_POOL("fp32->fp32", Mean<float>),         HEXANE_AVG_POOL("fp16->fp16", Mean<hwy::float16_t>),
+    max_pool<Max<float, float>>("fp32->fp32"),   max_pool<Max<hwy::float16_t, float>>("fp16->fp16"),
+    max_pool<Max<int8_t, int8_t>>("int8->int8"), max_pool<Max<uint8_t, uint8_t>>("uint8->uint8"),
+    avg_pool<Mean<float>>("fp32->fp32"),         avg_pool<Mean<hwy::float16_t>>("fp16->fp16"),
 };
 
 std::span<const Kernel> table() { return kTable; }

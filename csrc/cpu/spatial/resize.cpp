@@ -318,21 +318,39 @@ int64_t resize_cost(const Call& call) {
   return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 20 : 32);
 }
 
-#define HEXANE_NEAREST(dtypes)                                                                                       \
-  {                                                                                                                  \
-    "resize_nearest", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f mode:s", sizeof(NearestAttributes), \
-        "rows", prepare_nearest, resize_cuts, resize_needs<false>, resize_cost<false>, nullptr, nullptr, nullptr,    \
-        run_nearest                                                                                                  \
-  }
-#define HEXANE_LINEAR(dtypes, T)                                                                                     \
-  {                                                                                                                  \
-    "resize_linear", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f", sizeof(LinearAttributes), "rows",  \
-        prepare_linear, resize_cuts, resize_needs<true>, resize_cost<true>, nullptr, nullptr, nullptr, run_linear<T> \
-  }
+constexpr Kernel nearest(const char* dtypes) {
+  return {
+      .name = "resize_nearest",
+      .dtypes = dtypes,
+      .attrs = "scale_h:f scale_w:f offset_h:f offset_w:f mode:s",
+      .attrs_bytes = sizeof(NearestAttributes),
+      .accepts = "rows",
+      .prepare = prepare_nearest,
+      .cuts = resize_cuts,
+      .needs = resize_needs<false>,
+      .cost = resize_cost<false>,
+      .run = run_nearest,
+  };
+}
+template <class T>
+constexpr Kernel linear(const char* dtypes) {
+  return {
+      .name = "resize_linear",
+      .dtypes = dtypes,
+      .attrs = "scale_h:f scale_w:f offset_h:f offset_w:f",
+      .attrs_bytes = sizeof(LinearAttributes),
+      .accepts = "rows",
+      .prepare = prepare_linear,
+      .cuts = resize_cuts,
+      .needs = resize_needs<true>,
+      .cost = resize_cost<true>,
+      .run = run_linear<T>,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_NEAREST("8b->8b"),   HEXANE_NEAREST("16b->16b"),         HEXANE_NEAREST("32b->32b"),
-    HEXANE_NEAREST("64b->64b"), HEXANE_LINEAR("fp32->fp32", float), HEXANE_LINEAR("fp16->fp16", hwy::float16_t),
+    nearest("8b->8b"),   nearest("16b->16b"),         nearest("32b->32b"),
+    nearest("64b->64b"), linear<float>("fp32->fp32"), linear<hwy::float16_t>("fp16->fp16"),
 };
 
 std::span<const Kernel> table() { return kTable; }
