@@ -42,6 +42,13 @@ std::vector<cpu::Tensor> tensors(std::vector<MaybeArray>& arrays, const std::vec
   return result;
 }
 
+// The bytes where a struct of 8-byte fields may lie.
+std::vector<int64_t> whole_words(const std::string& bytes) {
+  std::vector<int64_t> words((bytes.size() + 7) / 8);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
+  return words;
+}
+
 // Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that nothing can hang on their order.
 void run_pieces(const cpu::Kernel& kernel, const cpu::Call& call, int64_t pieces, int which, std::byte* scratch,
                 std::byte* shared) {
@@ -66,12 +73,11 @@ void run_pieces(const cpu::Kernel& kernel, const cpu::Call& call, int64_t pieces
 std::vector<double> run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::vector<MaybeArray> outputs,
                                const std::string& attrs, const std::string& strings,
                                const std::vector<size_t>& constants, int64_t pieces, int which,
-                               const std::string& numerics, int64_t repeats) {
+                               const std::string& family, const std::string& numerics, int64_t repeats) {
   const std::vector<cpu::Tensor> in = tensors(inputs, constants), out = tensors(outputs, {});
-  std::vector<int64_t> aligned((attrs.size() + 7) / 8);
-  std::copy(attrs.begin(), attrs.end(), reinterpret_cast<char*>(aligned.data()));
-  cpu::Call call{in, out, aligned.data(), strings.c_str(), nullptr};
-  const cpu::Kernel& kernel = cpu::find_kernel(name, numerics, call);
+  const std::vector<int64_t> aligned = whole_words(attrs), parameters = whole_words(numerics);
+  cpu::Call call{in, out, aligned.data(), strings.c_str(), nullptr, numerics.empty() ? nullptr : parameters.data()};
+  const cpu::Kernel& kernel = cpu::find_kernel(name, family, call);
   if (static_cast<int64_t>(attrs.size()) != kernel.attrs_bytes)
     fail(name, "attributes: got ", attrs.size(), " bytes, need ", kernel.attrs_bytes);
   cpu::Prepared prepared;
@@ -94,7 +100,8 @@ std::vector<double> run_kernel(const std::string& name, std::vector<MaybeArray> 
   return seconds;
 }
 
-bool has_kernel(const std::string& name, const std::vector<std::optional<std::string>>& inputs,
+bool has_kernel(const std::string& name, const std::string& family,
+                const std::vector<std::optional<std::string>>& inputs,
                 const std::vector<std::optional<std::string>>& outputs) {
   const auto operands = [](const std::vector<std::optional<std::string>>& dtypes) {
     std::vector<cpu::Tensor> result;
@@ -103,7 +110,7 @@ bool has_kernel(const std::string& name, const std::vector<std::optional<std::st
           {nullptr, dtype ? dtype_from_name(*dtype) : DType::kBool, dtype ? 0 : -1, false, 0, nullptr, nullptr});
     return result;
   };
-  return cpu::has_kernel(name, "ieee", operands(inputs), operands(outputs));
+  return cpu::has_kernel(name, family, operands(inputs), operands(outputs));
 }
 
 }  // namespace
@@ -113,12 +120,12 @@ void register_kernels(py::module_& m) {
     py::list rows;
     for (const auto table : cpu::kernel_tables())
       for (const cpu::Kernel& k : table)
-        rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("numerics") = k.numerics,
+        rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("family") = k.family,
                              py::arg("attrs") = k.attrs, py::arg("attrs_bytes") = k.attrs_bytes,
                              py::arg("accepts") = k.accepts));
     return rows;
   });
-  m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"));
+  m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"));
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;
@@ -127,7 +134,7 @@ void register_kernels(py::module_& m) {
   m.def("run_kernel", &run_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs") = py::bytes(), py::arg("strings") = py::bytes("\0", 1),
         py::arg("constants") = std::vector<size_t>{}, py::arg("pieces") = 1, py::arg("which") = 99,
-        py::arg("numerics") = "ieee", py::arg("repeats") = 1);
+        py::arg("family") = "ieee", py::arg("numerics") = py::bytes(), py::arg("repeats") = 1);
 }
 
 }  // namespace hexane

@@ -131,6 +131,7 @@ void Executor::resolve_all() {
                       {operands + row.num_inputs, row.num_outputs},
                       plan_.attrs.data() + row.attrs,
                       plan_.string(0).data(),
+                      nullptr,
                       nullptr};
     operands += size_t{row.num_inputs} + row.num_outputs;
   }

@@ -1,4 +1,4 @@
-// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and numerics.
+// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and family.
 //
 // A kernel says along which axes its (first) output can be cut, in what granularity, and which range of an input a
 // range of the output needs. Threads, tiles and row streaming all go through that one interface: whoever calls run() on
@@ -47,6 +47,7 @@ struct Call {
   const void* attrs;     // the kernel's attribute struct
   const char* strings;   // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;  // what prepare() returned, or null
+  const void* numerics;  // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
 
   template <typename T>
   const T& attributes() const {
@@ -88,7 +89,10 @@ struct Kernel {
   // before it for every further operand on its side; an absent input matches any token.
   const char* dtypes;
 
-  const char* numerics = "ieee";
+  // The arithmetic: "ieee", "engine", "q31"; or "any", of a kernel that computes nothing from the elements' values, and
+  // so serves steps of every family.
+  const char* family = "ieee";
+
   const char* attrs = "";   // layout string
   int64_t attrs_bytes = 0;  // sizeof the attribute struct
   const char* accepts;      // strides of operands: "strided" any, "rows" innermost axis dense, "dense" no gaps
@@ -116,11 +120,11 @@ struct Kernel {
 // Every table of the library, for the best instruction set of this machine.
 std::span<const std::span<const Kernel>> kernel_tables();
 
-// The row for these operands; throws Error naming what there is if there is none.
-const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call);
+// The row for these operands in that family, or in "any"; throws Error naming what there is if there is none.
+const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call);
 
 // Whether there is one, for operands of these dtypes; an absent one is not looked at.
-bool has_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+bool has_kernel(std::string_view name, std::string_view family, std::span<const Tensor> inputs,
                 std::span<const Tensor> outputs);
 
 // Kernels whose output can be cut along every axis, one row at a time, best the outermost axis that is not 1.

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 class KernelRow(TypedDict):
     name: str
     dtypes: str
-    numerics: str
+    family: str
     attrs: str
     attrs_bytes: int
     accepts: str
@@ -21,8 +21,8 @@ class KernelRow(TypedDict):
 def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
 
-def has_kernel(name: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
-    """Whether a kernel of this name takes and gives these dtypes; None: an operand that is absent."""
+def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
+    """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
 
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
@@ -39,11 +39,12 @@ def run_kernel(
     constants: Sequence[int] = (),
     pieces: int = 1,
     which: int = 99,
-    numerics: str = "ieee",
+    family: str = "ieee",
+    numerics: bytes = b"",
     repeats: int = 1,
 ) -> list[float]:
     """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Seconds of each repeat, without what
-    is done once when a plan is loaded."""
+    is done once when a plan is loaded. `numerics` is the parameter block of the family's arithmetic, b"": none."""
 
 # ---- bytes ----
 

@@ -202,8 +202,8 @@ def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
 
 
 def test_unknown_numerics_are_refused():
-    with pytest.raises(Error, match=r"copy: got fp32->fp32 \(engine:h13\), need one of"):
-        _core.Program(one_step("copy", numerics="engine:h13"))
+    with pytest.raises(Error, match=r"relu: got fp32->fp32 \(engine:h13\), need one of .*fp32->fp32 \(ieee\)"):
+        _core.Program(one_step("relu", numerics="engine:h13"))
 
 
 def test_attributes_of_another_size_are_refused():

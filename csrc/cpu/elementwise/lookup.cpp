@@ -44,6 +44,7 @@ constexpr Kernel lookup(const char* dtypes) {
   return {
       .name = "lookup",
       .dtypes = dtypes,
+      .family = "any",
       .accepts = "strided",
       .prepare = prepare_lookup,
       .cuts = cut_every_axis,

@@ -420,6 +420,7 @@ constexpr Kernel copy_row(const char* dtypes) {
   return {
       .name = "copy",
       .dtypes = dtypes,
+      .family = "any",
       .accepts = "strided",
       .prepare = prepare_copy,
       .cuts = cut_lines,
@@ -432,6 +433,7 @@ constexpr Kernel reverse_row(const char* dtypes) {
   return {
       .name = "reverse",
       .dtypes = dtypes,
+      .family = "any",
       .attrs = "axes:L",
       .attrs_bytes = sizeof(ReverseAttributes),
       .accepts = "strided",

@@ -240,6 +240,7 @@ constexpr Kernel gather_row(const char* name, const char* dtypes, const char* la
   return {
       .name = name,
       .dtypes = dtypes,
+      .family = "any",
       .attrs = layout,
       .attrs_bytes = sizeof(Attributes),
       .accepts = accepts,
@@ -263,6 +264,7 @@ constexpr Kernel one_hot(const char* dtypes) {
   return {
       .name = "one_hot",
       .dtypes = dtypes,
+      .family = "any",
       .attrs = "axis:i depth:i on:f off:f",
       .attrs_bytes = sizeof(OneHotAttributes),
       .accepts = "strided",

@@ -169,6 +169,7 @@ constexpr Kernel pad(const char* dtypes) {
   return {
       .name = "pad",
       .dtypes = dtypes,
+      .family = "any",
       .attrs = "begin:L end:L mode:s value:f",
       .attrs_bytes = sizeof(PadAttributes),
       .accepts = "strided",

@@ -320,6 +320,7 @@ constexpr Kernel write_slice(const char* dtypes) {
   return {
       .name = "write_slice",
       .dtypes = dtypes,
+      .family = "any",
       .attrs = "axis:i",
       .attrs_bytes = sizeof(WriteSliceAttributes),
       .accepts = "strided",

@@ -135,7 +135,7 @@ struct Spread {
       inputs[i].strides = strides[i - 1];
     }
   }
-  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr}; }
+  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr, whole.numerics}; }
 };
 
 void check_spread(const char* name, const char* operand, const Call& call, const Tensor& t) {

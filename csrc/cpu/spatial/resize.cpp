@@ -322,6 +322,7 @@ constexpr Kernel nearest(const char* dtypes) {
   return {
       .name = "resize_nearest",
       .dtypes = dtypes,
+      .family = "any",
       .attrs = "scale_h:f scale_w:f offset_h:f offset_w:f mode:s",
       .attrs_bytes = sizeof(NearestAttributes),
       .accepts = "rows",

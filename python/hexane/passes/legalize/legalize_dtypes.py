@@ -23,6 +23,7 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
+FAMILY = "ieee"  # the arithmetic that a graph of frontend ops means
 COMBINED = ("fp32", "int32", "int64")  # what scatters combine updates in; in fp16 they would round after each one
 
 Dtypes = tuple[str | None, ...]
@@ -55,7 +56,7 @@ def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
 
 def _runs(node: Node) -> bool:
     """Whether a kernel takes the node as it is."""
-    return _core.has_kernel(OPS[node.op].kernel, *_dtypes(node))
+    return _core.has_kernel(OPS[node.op].kernel, FAMILY, *_dtypes(node))
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +64,7 @@ def _wider(kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool) -> tupl
     """A dtype among these and the wider one to put in its place, where that brings a kernel."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
-        return _core.has_kernel(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
+        return _core.has_kernel(kernel, FAMILY, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
 
     if runs(inputs, outputs):
         return None
