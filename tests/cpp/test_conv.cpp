@@ -48,7 +48,7 @@ void ring_gives_the_bits_of_the_whole_image(int64_t groups, int64_t pad) {
       inputs[0].ring = kRing;
     }
     const std::array outputs{out.tensor(false)};
-    cpu::Call call{inputs, outputs, &attrs, "", nullptr};
+    cpu::Call call{inputs, outputs, &attrs, "", nullptr, nullptr};
     const cpu::Kernel& kernel = cpu::find_kernel("conv", "ieee", call);
     const cpu::Prepared prepared = kernel.prepare(call);
     call.prepared = prepared.get();

@@ -49,7 +49,7 @@ void pools_from_a_ring_to_a_ring(int64_t channels) {
   const Tensor output{bytes(whole), DType::kFp32, 4, false, 0, out_shape, out_strides};
   std::vector<int64_t> scratch(16);
   const auto run = [&](const Tensor& from, const Tensor& to, auto before_row) {
-    Call call{{&from, 1}, {&to, 1}, &attributes, "", nullptr};
+    Call call{{&from, 1}, {&to, 1}, &attributes, "", nullptr, nullptr};
     const Kernel& kernel = find_kernel("max_pool", "ieee", call);
     const Prepared prepared = kernel.prepare(call);
     call.prepared = prepared.get();
