@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/kernel.h"
 #include "cpu/move/strided_copy.h"
+#include "cpu/region.h"
+#include "cpu/rings.h"
 
 using namespace hexane;
 using namespace hexane::cpu;
@@ -55,8 +56,9 @@ void pools_from_a_ring_to_a_ring(int64_t channels) {
     call.prepared = prepared.get();
     CHECK(kernel.scratch(call) <= static_cast<int64_t>(scratch.size() * sizeof(int64_t)));
     for (int64_t r = 0; r < 5; ++r) {
-      before_row(kernel.needs(call, 0, 1, {r, r + 1}));
-      kernel.run(call, 1, {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()), nullptr);
+      before_row(needed_box(kernel, call, 0, {4, {{0, 1}, {r, r + 1}, {0, 6}, {0, channels}}})[1]);
+      check_rings(kernel, call, {r, r + 1});
+      run_rows(kernel, call, {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()), nullptr);
     }
   };
   run(input, output, [](Range) {});

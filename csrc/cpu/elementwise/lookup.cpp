@@ -3,6 +3,7 @@
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -28,8 +29,8 @@ Prepared prepare_lookup(const Call& call) {
   return std::make_shared<Loop>(make_loop(call, 1, -1, {}));
 }
 
-Range lookup_needs(const Call& call, int input, int axis, Range out) {
-  return input == 0 ? broadcast_needs(call, input, axis, out) : Range{0, 256};
+Box lookup_needs(const Call& call, int input, const Box& out) {
+  return input == 0 ? broadcast_needs(call, input, out) : whole(call.inputs[1]);
 }
 
 void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::byte*) {

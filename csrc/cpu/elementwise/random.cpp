@@ -45,8 +45,6 @@ void cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1) return cuts.add(axis, out.shape[axis]);
 }
 
-Range needs(const Call&, int, int, Range) { return {0, 2}; }
-
 void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const Tensor& out = call.outputs[0];
   const int64_t row = axis < 0 || out.size() == 0 ? 1 : out.size() / out.shape[axis];
@@ -69,7 +67,6 @@ constexpr Kernel kTable[] = {{
     .accepts = "dense",
     .prepare = prepare,
     .cuts = cuts,
-    .needs = needs,
     .cost = cost,
     .run = run,
 }};

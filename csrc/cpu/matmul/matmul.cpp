@@ -85,9 +85,9 @@ void cuts(const Call& call, Cuts& cuts) {
   matmul_cuts(call, s, s.batch_bytes, cuts);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
+Box needs(const Call& call, int input, const Box& out) {
   const auto& attrs = call.attributes<MatmulAttrs>();
-  return matmul_needs(call, input, axis, out, attrs.transpose_x, attrs.transpose_y);
+  return matmul_needs(call, input, 3, out, attrs.transpose_x, attrs.transpose_y);
 }
 
 int64_t cost(const Call& call) {

@@ -6,6 +6,7 @@
 
 #include "cpu/move/strided_copy.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -402,16 +403,15 @@ void run_copy_kernel(const Call& call, int axis, Range range, std::byte*, const 
             from + range.begin * axes[axis].in);
 }
 
-Range needs_same(const Call&, int, int, Range out) { return out; }
-
-Range needs_reversed(const Call& call, int, int axis, Range out) {
+Box needs_reversed(const Call& call, int, const Box& out) {
   const IntList& axes = call.attributes<ReverseAttributes>().axes;
-  const Tensor& tensor = call.outputs[0];
-  if (axis < 0) return out;
-  const int64_t extent = tensor.shape[axis];
-  for (int64_t i = 0; i < axes.count; ++i)
-    if (axes.values[i] == axis || axes.values[i] + tensor.rank == axis) return {extent - out.end, extent - out.begin};
-  return out;
+  Box box = out;
+  for (int64_t i = 0; i < axes.count; ++i) {
+    const int axis = static_cast<int>(axes.values[i] < 0 ? axes.values[i] + out.rank : axes.values[i]);
+    const int64_t extent = call.outputs[0].shape[axis];
+    box[axis] = {extent - out[axis].end, extent - out[axis].begin};
+  }
+  return box;
 }
 
 int64_t copy_cost(const Call& call) { return 20 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 24; }
@@ -424,7 +424,7 @@ constexpr Kernel copy_row(const char* dtypes) {
       .accepts = "strided",
       .prepare = prepare_copy,
       .cuts = cut_lines,
-      .needs = needs_same,
+      .needs = same_box,
       .cost = copy_cost,
       .run = run_copy_kernel,
   };

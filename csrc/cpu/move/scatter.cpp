@@ -4,6 +4,7 @@
 
 #include "core/fp16.h"
 #include "cpu/move/indexing.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -243,10 +244,18 @@ void run_scatter(const Call& call, int axis, Range range, std::byte*, const std:
   });
 }
 
-Range scatter_needs(const Call& call, int input, int axis, Range out) {
+Box scatter_needs(const Call& call, int input, const Box& out) {
   if (input == 0) return out;
+  const auto& state = call.state<ScatterState>();
   const Tensor& operand = call.inputs[input];
-  return axis < 0 || axis >= operand.rank ? out : Range{0, operand.shape[axis]};
+  Box box = whole(operand);
+  for (int i = 0; i < out.rank; ++i) {
+    const bool tail = state.roles[i] == ScatterState::Role::kTail;
+    if (state.roles[i] == ScatterState::Role::kCoordinate || (tail && input == 1)) continue;
+    const int own = state.places[i] + (tail ? state.indexing.num_walk : 0);
+    box[own] = {std::min(out[i].begin, operand.shape[own]), std::min(out[i].end, operand.shape[own])};
+  }
+  return box;
 }
 
 int64_t scatter_cost(const Call& call) {

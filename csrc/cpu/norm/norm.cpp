@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "cpu/norm/norm.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -47,8 +48,11 @@ Prepared prepare_rows(const Call& call) {
 
 void row_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, num_outer_axes(call)); }
 
-Range row_needs(const Call& call, int input, int axis, Range out) {
-  return input == 0 ? out : Range{0, axis < call.inputs[input].rank ? call.inputs[input].shape[axis] : 1};
+Box row_needs(const Call& call, int input, const Box& out) {
+  if (input > 0) return aligned(call.inputs[input], out);
+  Box box = out;
+  for (int axis = num_outer_axes(call); axis < out.rank; ++axis) box = all_along(call.inputs[0], axis, box);
+  return box;
 }
 
 template <class T>

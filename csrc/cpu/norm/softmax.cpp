@@ -12,6 +12,7 @@
 
 #include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -113,9 +114,7 @@ void softmax_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1 && axis != softmax_axis(call)) cuts.add(axis, out.shape[axis]);
 }
 
-Range softmax_needs(const Call& call, int, int axis, Range out) {
-  return axis == softmax_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
-}
+Box softmax_needs(const Call& call, int, const Box& out) { return all_along(call.inputs[0], softmax_axis(call), out); }
 
 int64_t softmax_cost(const Call& call) {
   const int64_t size = call.outputs[0].size(), row = call.outputs[0].shape[softmax_axis(call)];

@@ -16,6 +16,7 @@
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -170,10 +171,12 @@ Prepared prepare_dequantize(const Call& call) {
   return prepare("dequantize", call, dequantize_row<Q, T>);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  const Tensor& t = call.inputs[input];
+Box needs(const Call& call, int input, const Box& out) {
   if (input == 0) return out;
-  return axis < t.rank ? Range{0, t.shape[axis]} : Range{0, 0};
+  Box box = whole(call.inputs[input]);
+  const int64_t axis = call.attributes<QuantizeAttrs>().axis;
+  if (box.rank == 1) box[0] = out[static_cast<int>(axis < 0 ? axis + out.rank : axis)];
+  return box;
 }
 
 void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {

@@ -94,10 +94,9 @@ void cuts(const Call& call, Cuts& cuts) {
   matmul_cuts(call, s, s.batch_bytes, cuts);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  if (input >= 2 && input < 6)
-    return axis < call.inputs[input].rank ? Range{0, call.inputs[input].shape[axis]} : Range{0, 0};
-  return matmul_needs(call, input, axis, out, false, call.attributes<QuantizedMatmulAttrs>().transpose_y);
+Box needs(const Call& call, int input, const Box& out) {
+  return matmul_needs(call, input, kNumQuantizedInputs, out, false,
+                      call.attributes<QuantizedMatmulAttrs>().transpose_y);
 }
 
 int64_t cost(const Call& call) {

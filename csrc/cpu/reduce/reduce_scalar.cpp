@@ -8,6 +8,7 @@
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -283,6 +284,11 @@ void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byt
   });
 }
 
+Box arg_needs(const Call& call, int, const Box& out) {
+  const auto& attributes = call.attributes<ArgAttributes>();
+  return kept_box(call.inputs[0], attributes.axes(), attributes.keep_dims, out);
+}
+
 template <class Op, class T, class Index>
 constexpr Kernel arg_kernel(const char* dtypes) {
   return {
@@ -293,7 +299,7 @@ constexpr Kernel arg_kernel(const char* dtypes) {
       .accepts = "strided",
       .prepare = prepare_arg<Op>,
       .cuts = cut_every_axis,
-      .needs = reduce_needs,
+      .needs = arg_needs,
       .cost = reduce_cost<900>,
       .run = run_arg<Op, T, Index>,
   };
@@ -328,8 +334,11 @@ void cut_other_axes(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1 && axis != cumsum_axis(call)) cuts.add(axis, out.shape[axis]);
 }
 
-Range cumsum_needs(const Call& call, int, int axis, Range out) {
-  return axis == cumsum_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
+Box cumsum_needs(const Call& call, int, const Box& out) {
+  const int axis = cumsum_axis(call);
+  Box box = all_along(call.inputs[0], axis, out);
+  (call.attributes<CumsumAttributes>().reverse ? box[axis].begin = out[axis].begin : box[axis].end = out[axis].end);
+  return box;
 }
 
 // One step: the sum so far, and what the output shows of it.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/select/sort_key.h"
 #include "cpu/tables.h"
 
@@ -205,8 +206,8 @@ void sort_cuts(const Call& call, Cuts& cuts) {
     if (i != call.state<SortState>().axis && out.shape[i] > 1) cuts.add(i, out.shape[i]);
 }
 
-Range sort_needs(const Call& call, int, int axis, Range out) {
-  return axis == call.state<SortState>().axis ? Range{0, call.inputs[0].shape[axis]} : out;
+Box sort_needs(const Call& call, int, const Box& out) {
+  return all_along(call.inputs[0], call.state<SortState>().axis, out);
 }
 
 int64_t sort_cost(const Call& call) {
