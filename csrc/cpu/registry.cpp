@@ -9,6 +9,7 @@ namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
+      arg_reduce_table(),
       attention_table(),
       binary_table(),
       cast_table(),
@@ -17,6 +18,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       conv_table(),
       conv_transpose_table(),
       copy_table(),
+      cumsum_table(),
       double_table(),
       gather_table(),
       integer_table(),
@@ -34,7 +36,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       quantized_matmul_table(),
       random_table(),
       reduce_double_table(),
-      reduce_scalar_table(),
+      reduce_integer_table(),
       reduce_table(),
       resize_table(),
       rotary_table(),
