@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpu/attributes.h"
+#include "cpu/rings.h"
 
 namespace hexane::cpu {
 namespace {
@@ -187,7 +188,6 @@ void Executor::resolve(Step& step, Prepared prepared) const {
       if (!tensor.present()) continue;
       if (!accepted(tensor, kernel.accepts))
         fail(kernel.name, "operand ", i, ": got strides that are not ", kernel.accepts);
-      if (tensor.ring) fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need all of them");
     }
     step.prepared = prepared || !kernel.prepare ? std::move(prepared) : kernel.prepare(step.call);
     step.call.prepared = step.prepared.get();
@@ -209,6 +209,9 @@ void Executor::plan_work(Step& step) const {
   Cuts cuts;
   if (kernel.cuts) kernel.cuts(call, cuts);
   step.axis = -1;
+  step.rings = has_rings(call);
+  if (step.rings && step.row->cut_axis != 1)
+    fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need 1 for rings");
   if (cuts.count == 0) {
     if (step.row->cut_axis >= 0) fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need none");
     return;
@@ -230,6 +233,7 @@ void Executor::plan_work(Step& step) const {
     step.range = {0, chosen->extent};
   }
   step.axis = chosen->axis;
+  if (step.rings) check_rings(kernel, call, step.range);
   const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
   if (threads_ == 1 || pieces < 2 || step.cost < kParallelCost) return;
   const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, step.cost / kChunkCost)});
@@ -257,17 +261,20 @@ void Executor::run_step(const Step& step, const ThreadPool::Lease& lease) const 
   std::byte* shared = scratch_.data();
   std::byte* scratch = shared + step.shared_bytes;
   if (kernel.begin) kernel.begin(step.call, shared);
-  if (!step.chunk || !lease) {
-    kernel.run(step.call, step.axis, step.range, scratch, shared);
-    return;
-  }
+  const auto run = [&](Range range, std::byte* own) {
+    if (step.rings)
+      run_rows(kernel, step.call, range, own, shared);
+    else
+      kernel.run(step.call, step.axis, range, own, shared);
+  };
+  if (!step.chunk || !lease) return run(step.range, scratch);
   std::atomic<int64_t> next{step.range.begin};
   lease.run([&](int worker) {
     for (;;) {
       const int64_t begin = next.fetch_add(step.chunk, std::memory_order_relaxed);
       if (begin >= step.range.end) return;
-      const Range range{begin, std::min(begin + step.chunk, step.range.end)};
-      kernel.run(step.call, step.axis, range, scratch + static_cast<uint64_t>(worker) * step.scratch_bytes, shared);
+      run({begin, std::min(begin + step.chunk, step.range.end)},
+          scratch + static_cast<uint64_t>(worker) * step.scratch_bytes);
     }
   });
 }

@@ -13,16 +13,49 @@ Array = NDArray[Any]
 class KernelRow(TypedDict):
     name: str
     dtypes: str
-    numerics: str
+    family: str
     attrs: str
     attrs_bytes: int
     accepts: str
+    reads_ring: bool
 
 def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
 
-def has_kernel(name: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
-    """Whether a kernel of this name takes and gives these dtypes; None: an operand that is absent."""
+def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
+    """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
+
+Operand = Array | tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]] | None
+"""Of a call that only asks: an array, or its dtype, shape and (if not dense) strides in bytes; None where it is absent."""
+
+Ranges = Sequence[tuple[int, int]]
+"""A box: a range of each axis."""
+
+def kernel_cuts(
+    name: str,
+    family: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attrs: bytes,
+    strings: bytes,
+    numerics: bytes = b"",
+) -> list[tuple[int, int, int]]:
+    """The axes of the first output along which it can be cut, best for threads first: (axis, extent, grain); pieces begin
+    and end at multiples of the grain, or at the end. Raises Error if the kernel does not take the call."""
+
+def kernel_needs(
+    name: str,
+    family: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attrs: bytes,
+    strings: bytes,
+    input: int,
+    box: Ranges,
+    numerics: bytes = b"",
+) -> list[tuple[int, int]]:
+    """The box of an input that this box of the first output needs, and the same box of each other output where there are
+    several. Nothing outside of it matters. No axes for an absent input; empty ranges for an empty box."""
 
 def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""
@@ -42,11 +75,38 @@ def run_kernel(
     constants: Sequence[int] = (),
     pieces: int = 1,
     which: int = 99,
-    numerics: str = "ieee",
+    family: str = "ieee",
+    numerics: bytes = b"",
     repeats: int = 1,
 ) -> list[float]:
     """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Seconds of each repeat, without what
-    is done once when a plan is loaded."""
+    is done once when a plan is loaded. `numerics` is the parameter block of the family's arithmetic, b"": none."""
+
+def run_part(
+    name: str,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    attrs: bytes,
+    strings: bytes,
+    axis: int,
+    begin: int,
+    end: int,
+    rings: Mapping[int, int] = {},
+    family: str = "ieee",
+) -> None:
+    """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: operands, counted over inputs and
+    outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1."""
+
+def run_blocks(
+    name: str,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    attrs: bytes,
+    strings: bytes,
+    order: Sequence[int],
+) -> int:
+    """Fills the outputs from partial results, made in this order of blocks. How many blocks there are, 0: the kernel has no
+    partial results for such a call. An empty order only asks."""
 
 # ---- bytes ----
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
+from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import PortView, Program, View
 from hexane.targets import Numerics
@@ -93,6 +94,8 @@ class _Writer:
     def numerics(self, numerics: Numerics) -> int:
         """Row of the arithmetic in the section "numerics", each once by its name."""
         if numerics.name not in self.numerics_rows:
+            if numerics.family not in _FAMILIES:
+                raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")
             block = pack(_FAMILIES[numerics.family], numerics.parameters, self.strings)
             self.numerics_rows[numerics.name] = {
                 "name": self.strings.add(numerics.name),
