@@ -1,4 +1,5 @@
-// The lower bound of every packing: the largest sum of sizes that are live at one time.
+// The lower bound of every packing: the largest sum of sizes that are live at one time, and the end of every buffer
+// that has its place.
 //
 //      step     0  1  2  3
 //      a (5)    ####

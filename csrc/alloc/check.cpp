@@ -20,7 +20,16 @@ void check_one(size_t id, const Buffer& buffer, int64_t offset, int64_t alignmen
   if (buffer.upper <= buffer.lower) refuse(id, "upper", buffer.upper, ">", buffer.lower);
   if (buffer.size < 0) refuse(id, "size", buffer.size, ">=", 0);
   if (offset < 0) refuse(id, "offset", offset, ">=", 0);
-  if (offset % alignment != 0) refuse(id, "offset", offset, "a multiple of", alignment);
+  for (const int64_t step : {alignment, buffer.alignment})
+    if (step > 0 && offset % step != 0) refuse(id, "offset", offset, "a multiple of", step);
+  if (buffer.at && offset != *buffer.at) refuse(id, "offset", offset, "its place,", *buffer.at);
+  int64_t last = buffer.lower;
+  for (const Gap& gap : buffer.gaps) {
+    if (gap.lower < last) refuse(id, "gap lower", gap.lower, ">=", last);
+    if (gap.upper < gap.lower) refuse(id, "gap upper", gap.upper, ">=", gap.lower);
+    last = gap.upper;
+  }
+  if (last > buffer.upper) refuse(id, "gap upper", last, "<=", buffer.upper);
   if (offset > height || buffer.size > height - offset) {
     fail("alloc_check", "buffer ", id, " end: got offset ", offset, " + size ", buffer.size, ", need <= height ",
          height);
@@ -51,8 +60,17 @@ void check(const Problem& problem, const std::vector<int64_t>& offsets, int64_t 
   std::vector<std::tuple<int64_t, bool, size_t>> events;  // (step, comes alive, id): deaths sort before births
   for (size_t id = 0; id < buffers.size(); id++) {
     if (buffers[id].size == 0) continue;
-    events.emplace_back(buffers[id].lower, true, id);
-    events.emplace_back(buffers[id].upper, false, id);
+    int64_t from = buffers[id].lower;
+    const auto live_until = [&](int64_t step) {
+      if (step == from) return;
+      events.emplace_back(from, true, id);
+      events.emplace_back(step, false, id);
+    };
+    for (const Gap& gap : buffers[id].gaps) {
+      live_until(gap.lower);
+      from = gap.upper;
+    }
+    live_until(buffers[id].upper);
   }
   std::sort(events.begin(), events.end());
 

@@ -1,15 +1,40 @@
 // Refuses what no packing can be made of, before any number of it is added up.
 #include "alloc/problem.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.h"
 
 namespace hexane::alloc {
 
+namespace {
+
+bool is_power_of_two(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+void validate_gaps(size_t id, const Buffer& buffer) {
+  int64_t last = buffer.lower;
+  for (const Gap& gap : buffer.gaps) {
+    if (gap.lower <= last) fail("alloc", "buffer ", id, " gap: got lower ", gap.lower, ", need more than ", last);
+    if (gap.upper <= gap.lower || gap.upper >= buffer.upper) {
+      fail("alloc", "buffer ", id, " gap: got upper ", gap.upper, ", need more than ", gap.lower, " and less than ",
+           buffer.upper);
+    }
+    last = gap.upper;
+  }
+}
+
+}  // namespace
+
+bool is_plain(const Problem& problem) {
+  return std::all_of(problem.buffers.begin(), problem.buffers.end(), [&](const Buffer& buffer) {
+    return buffer.gaps.empty() && !buffer.at && buffer.alignment <= problem.alignment;
+  });
+}
+
 void validate(const Problem& problem) {
   const int64_t alignment = problem.alignment;
-  if (alignment <= 0 || (alignment & (alignment - 1)) != 0) {
+  if (!is_power_of_two(alignment)) {
     fail("alloc", "alignment: got ", alignment, ", need a power of two");
   }
   if (problem.capacity && *problem.capacity < 0) fail("alloc", "capacity: got ", *problem.capacity, ", need >= 0");
@@ -27,6 +52,21 @@ void validate(const Problem& problem) {
       fail("alloc", "buffer ", id, " upper: got ", buffer.upper, ", need more than its lower ", buffer.lower);
     }
     if (buffer.size < 0) fail("alloc", "buffer ", id, " size: got ", buffer.size, ", need >= 0");
+    validate_gaps(id, buffer);
+    const int64_t own = std::max(buffer.alignment, alignment);
+    if (buffer.alignment != 0 && !is_power_of_two(buffer.alignment)) {
+      fail("alloc", "buffer ", id, " alignment: got ", buffer.alignment, ", need a power of two");
+    }
+    // Before a buffer of another alignment there may be waste, and nothing lies higher than on all of these.
+    const int64_t waste = own > alignment ? own : 0;
+    if (waste > room) fail("alloc", "buffer ", id, " alignment: got ", own, ", need at most ", room);
+    room -= waste;
+    if (buffer.at) {
+      if (*buffer.at < 0 || *buffer.at % own != 0)
+        fail("alloc", "buffer ", id, " place: got ", *buffer.at, ", need a multiple of ", own);
+      if (*buffer.at > room) fail("alloc", "buffer ", id, " place: got ", *buffer.at, ", need at most ", room);
+      room -= *buffer.at;
+    }
     // The largest multiple of the alignment within `room` is what the rounded size may be at most.
     if (buffer.size > (room & -alignment)) {
       fail("alloc", "buffer ", id, " size: got ", buffer.size, ", need at most ", room & -alignment,

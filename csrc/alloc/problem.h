@@ -18,11 +18,21 @@
 
 namespace hexane::alloc {
 
+// Steps of a live buffer, lower <= step < upper, at which it holds nothing: other buffers may lie there.
+struct Gap {
+  int64_t lower = 0;
+  int64_t upper = 0;
+  bool operator==(const Gap&) const = default;
+};
+
 // Live at the steps lower <= step < upper. A buffer of size 0 takes no space.
 struct Buffer {
   int64_t lower = 0;
   int64_t upper = 0;
-  int64_t size = 0;  // bytes
+  int64_t size = 0;             // bytes
+  int64_t alignment = 0;        // of its offset, a power of two; below the problem's it does not count
+  std::optional<int64_t> at{};  // where it has to lie
+  std::vector<Gap> gaps{};      // inside the live range, in order, at least a step apart
   bool operator==(const Buffer&) const = default;
 };
 
@@ -41,8 +51,11 @@ struct Solution {
 // The size that a buffer takes in the arena.
 inline int64_t round_up(int64_t size, int64_t alignment) { return (size + alignment - 1) & -alignment; }
 
-// Throws unless every live range is a non-empty range of steps >= 0, no size is negative and all sizes together fit an
-// int64.
+// Whether no buffer has a gap, a place or an alignment of its own.
+bool is_plain(const Problem& problem);
+
+// Throws unless every live range is a non-empty range of steps >= 0 with its gaps inside, no size is negative,
+// alignments are powers of two and places multiples of them, and all sizes and places together fit an int64.
 void validate(const Problem& problem);
 
 }  // namespace hexane::alloc

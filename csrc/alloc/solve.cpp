@@ -1,8 +1,10 @@
-// solve() = skyline packings, then search at lower and lower heights between the bound and the best packing.
+// solve() = greedy packings, then search at lower and lower heights between the bound and the best packing.
 #include "alloc/solve.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "alloc/first_fit.h"
 #include "alloc/rank.h"
 #include "alloc/search.h"
 #include "alloc/skyline.h"
@@ -12,11 +14,34 @@
 namespace hexane::alloc {
 namespace {
 
-// The lowest of one skyline packing per order, or the first within `goal`.
-Packing pack_greedily(const Timeline& timeline, int64_t goal) {
+// The two ways to pack: over skylines where the problem is plain, item by item where it is not.
+class Packer {
+ public:
+  Packer(const Problem& problem, const Timeline& timeline) : timeline_(timeline) {
+    if (!is_plain(problem)) first_fit_.emplace(problem, timeline);
+  }
+
+  const Timeline& timeline() const { return timeline_; }
+
+  Packing pack(const std::vector<int32_t>& rank) {
+    return first_fit_ ? first_fit_->pack(rank) : pack_skyline(timeline_, rank);
+  }
+
+  Verdict search(int64_t capacity, const Options& options, int64_t& work_left, std::vector<int64_t>& offsets) {
+    return first_fit_ ? first_fit_->search(capacity, options, work_left, offsets)
+                      : alloc::search(timeline_, capacity, options, work_left, offsets);
+  }
+
+ private:
+  const Timeline& timeline_;
+  std::optional<FirstFit> first_fit_;
+};
+
+// The lowest of one greedy packing per order, or the first within `goal`.
+Packing pack_greedily(Packer& packer, int64_t goal) {
   Packing best;
   for (const Order order : kOrders) {
-    Packing packing = pack_skyline(timeline, rank_items(timeline, order));
+    Packing packing = packer.pack(rank_items(packer.timeline(), order));
     if (best.offsets.empty() || packing.height < best.height) best = std::move(packing);
     if (best.height <= goal) break;
   }
@@ -33,7 +58,8 @@ Packing make_packing(const Timeline& timeline, std::vector<int64_t> offsets) {
 
 // Narrows the gap between `bound` (proven) and the best height: the bound itself first, with half of the budget, then
 // by bisection.
-void lower(const Timeline& timeline, const Options& options, int64_t& bound, Packing& best) {
+void lower(Packer& packer, const Options& options, int64_t& bound, Packing& best) {
+  const Timeline& timeline = packer.timeline();
   int64_t budget = options.work_budget.value_or(kLowerBudget);
   int64_t low = bound;  // heights below are impossible or too hard
   int64_t target = low;
@@ -41,7 +67,7 @@ void lower(const Timeline& timeline, const Options& options, int64_t& bound, Pac
     int64_t work = budget / 2;
     budget -= work;
     std::vector<int64_t> offsets;
-    const Verdict verdict = search(timeline, target, options, work, offsets);
+    const Verdict verdict = packer.search(target, options, work, offsets);
     budget += work;
     if (verdict == Verdict::kFits) {
       best = make_packing(timeline, std::move(offsets));
@@ -53,11 +79,11 @@ void lower(const Timeline& timeline, const Options& options, int64_t& bound, Pac
   }
 }
 
-void fit(const Timeline& timeline, const Options& options, int64_t capacity, int64_t bound, Packing& best) {
+void fit(Packer& packer, const Options& options, int64_t capacity, int64_t bound, Packing& best) {
   const int64_t budget = options.work_budget.value_or(kFitBudget);
   int64_t work = budget;
   std::vector<int64_t> offsets;
-  const Verdict verdict = search(timeline, capacity, options, work, offsets);
+  const Verdict verdict = packer.search(capacity, options, work, offsets);
   if (verdict == Verdict::kImpossible) {
     fail("alloc", "capacity: got ", capacity, ", need more: it holds the bound ", bound, ", yet no packing fits it");
   }
@@ -66,7 +92,7 @@ void fit(const Timeline& timeline, const Options& options, int64_t capacity, int
          " for the best packing found within the work budget ", budget, " (bound ", bound,
          "); raise the budget or the capacity");
   }
-  best = make_packing(timeline, std::move(offsets));
+  best = make_packing(packer.timeline(), std::move(offsets));
 }
 
 }  // namespace
@@ -75,21 +101,25 @@ Solution solve(const Problem& problem, const Options& options) {
   validate(problem);
   const Timeline timeline = make_timeline(problem);
   Solution solution;
+  Packer packer(problem, timeline);
   for (const int64_t load : timeline.load) solution.bound = std::max(solution.bound, load);
+  for (const Buffer& buffer : problem.buffers)
+    if (buffer.size && buffer.at)
+      solution.bound = std::max(solution.bound, *buffer.at + round_up(buffer.size, problem.alignment));
   if (problem.capacity && *problem.capacity < solution.bound) {
     fail("alloc", "capacity: got ", *problem.capacity, ", need at least ", solution.bound,
-         ", the bytes live at one time");
+         ", the bytes live at one time or the end of a buffer in its place");
   }
 
-  Packing best = pack_greedily(timeline, problem.capacity.value_or(solution.bound));
+  Packing best = pack_greedily(packer, problem.capacity.value_or(solution.bound));
   if (!problem.capacity) {
-    lower(timeline, options, solution.bound, best);
+    lower(packer, options, solution.bound, best);
   } else if (best.height > *problem.capacity) {
-    fit(timeline, options, *problem.capacity, solution.bound, best);
+    fit(packer, options, *problem.capacity, solution.bound, best);
   }
 
   solution.height = best.height;
-  solution.offsets.assign(problem.buffers.size(), 0);
+  for (const Buffer& buffer : problem.buffers) solution.offsets.push_back(buffer.at.value_or(0));
   for (size_t i = 0; i < best.offsets.size(); i++) solution.offsets[timeline.buffer[i]] = best.offsets[i];
   return solution;
 }

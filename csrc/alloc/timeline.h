@@ -16,7 +16,7 @@
 
 namespace hexane::alloc {
 
-// A buffer that takes space, live in the sections first..last, both included.
+// A buffer that takes space, live in the sections first..last, both included, but for its gaps.
 struct Item {
   int32_t first = 0;
   int32_t last = 0;
@@ -24,11 +24,20 @@ struct Item {
   int32_t length() const { return last - first + 1; }
 };
 
+// A run of sections in which an item is live. Items without gaps have one.
+struct Segment {
+  int32_t item = 0;
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
 struct Timeline {
   std::vector<Item> items;
-  std::vector<size_t> buffer;  // item -> index in Problem::buffers
-  std::vector<int64_t> load;   // section -> bytes live in it
-  int64_t unit = 1;            // divides every size, so every height of a packing that cannot sink is a multiple of it
+  std::vector<size_t> buffer;     // item -> index in Problem::buffers
+  std::vector<Segment> segments;  // by first section
+  std::vector<int64_t> load;      // section -> bytes live in it
+  // Divides every size, place and alignment, so every height of a packing that cannot sink is a multiple of it.
+  int64_t unit = 1;
   int32_t num_sections() const { return static_cast<int32_t>(load.size()); }
   int32_t num_items() const { return static_cast<int32_t>(items.size()); }
 };

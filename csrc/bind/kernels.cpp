@@ -1,5 +1,4 @@
 // The kernel tables for Python, and one kernel run by itself on arrays: how the kernels are tested.
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
@@ -7,94 +6,153 @@
 #include <string>
 #include <vector>
 
+#include "bind/arrays.h"
+#include "bind/kernel_call.h"
 #include "bind/register.h"
+#include "core/numerics.h"
 #include "cpu/kernel.h"
+#include "cpu/region.h"
+#include "cpu/rings.h"
 
 namespace py = pybind11;
 
 namespace hexane {
 namespace {
 
-std::string dtype_name(const py::dtype& dtype) {
-  const auto name = dtype.attr("name").cast<std::string>();
-  if (name == "float16") return "fp16";
-  if (name == "float32") return "fp32";
-  if (name == "float64") return "fp64";
-  if (name == "bfloat16") return "bf16";
-  return name;
-}
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
 
-using MaybeArray = std::optional<py::array>;
-
-std::vector<cpu::Tensor> tensors(std::vector<MaybeArray>& arrays, const std::vector<size_t>& constants) {
-  std::vector<cpu::Tensor> result;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    if (!arrays[i]) {
-      result.push_back({nullptr, DType::kBool, -1, false, 0, nullptr, nullptr});
-      continue;
-    }
-    py::array& a = *arrays[i];
-    const bool constant = std::find(constants.begin(), constants.end(), i) != constants.end();
-    result.push_back({static_cast<std::byte*>(const_cast<void*>(a.data())), dtype_from_name(dtype_name(a.dtype())),
-                      static_cast<int>(a.ndim()), constant, 0, reinterpret_cast<const int64_t*>(a.shape()),
-                      reinterpret_cast<const int64_t*>(a.strides())});
+// What a run needs beside its operands.
+struct Scratch {
+  explicit Scratch(const KernelCall& c)
+      : own(c.kernel().scratch ? c.kernel().scratch(c.call()) / 64 + 1 : 0),
+        shared(c.kernel().shared_scratch ? c.kernel().shared_scratch(c.call()) / 64 + 1 : 0) {}
+  void begin(const KernelCall& c) {
+    if (c.kernel().begin) c.kernel().begin(c.call(), shared_bytes());
   }
-  return result;
+  std::byte* own_bytes() { return reinterpret_cast<std::byte*>(own.data()); }
+  std::byte* shared_bytes() { return reinterpret_cast<std::byte*>(shared.data()); }
+
+  std::vector<Line> own, shared;
+};
+
+cpu::Cuts cuts_of(const KernelCall& c) {
+  cpu::Cuts cuts;
+  if (c.kernel().cuts) c.kernel().cuts(c.call(), cuts);
+  return cuts;
 }
 
 // Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that nothing can hang on their order.
-void run_pieces(const cpu::Kernel& kernel, const cpu::Call& call, int64_t pieces, int which, std::byte* scratch,
-                std::byte* shared) {
-  if (kernel.begin) kernel.begin(call, shared);
-  cpu::Cuts cuts;
-  if (kernel.cuts) kernel.cuts(call, cuts);
-  if (which >= cuts.count) {
-    const bool whole = cuts.count > 0;
-    kernel.run(call, whole ? cuts.items[0].axis : -1, {0, whole ? cuts.items[0].extent : 0}, scratch, shared);
-    return;
-  }
+void run_pieces(const KernelCall& c, int64_t pieces, int which, Scratch& scratch) {
+  const cpu::Cuts cuts = cuts_of(c);
+  scratch.begin(c);
+  const auto run = [&](int axis, cpu::Range range) {
+    c.kernel().run(c.call(), axis, range, scratch.own_bytes(), scratch.shared_bytes());
+  };
+  if (which >= cuts.count) return cuts.count > 0 ? run(cuts.items[0].axis, {0, cuts.items[0].extent}) : run(-1, {0, 0});
   const cpu::Cut cut = cuts.items[which];
   const int64_t grains = (cut.extent + cut.grain - 1) / cut.grain;
   for (int64_t piece = pieces - 1; piece >= 0; --piece) {
     const int64_t begin = std::min(grains * piece / pieces * cut.grain, cut.extent);
     const int64_t end = std::min(grains * (piece + 1) / pieces * cut.grain, cut.extent);
-    if (begin < end) kernel.run(call, cut.axis, {begin, end}, scratch, shared);
+    if (begin < end) run(cut.axis, {begin, end});
   }
 }
 
 // Prepares the kernel once, runs it `repeats` times, and gives the seconds of each.
-std::vector<double> run_kernel(const std::string& name, std::vector<MaybeArray> inputs, std::vector<MaybeArray> outputs,
-                               const std::string& attrs, const std::string& strings,
-                               const std::vector<size_t>& constants, int64_t pieces, int which,
-                               const std::string& numerics, int64_t repeats) {
-  const std::vector<cpu::Tensor> in = tensors(inputs, constants), out = tensors(outputs, {});
-  std::vector<int64_t> aligned((attrs.size() + 7) / 8);
-  std::copy(attrs.begin(), attrs.end(), reinterpret_cast<char*>(aligned.data()));
-  cpu::Call call{in, out, aligned.data(), strings.c_str(), nullptr};
-  const cpu::Kernel& kernel = cpu::find_kernel(name, numerics, call);
-  if (static_cast<int64_t>(attrs.size()) != kernel.attrs_bytes)
-    fail(name, "attributes: got ", attrs.size(), " bytes, need ", kernel.attrs_bytes);
-  cpu::Prepared prepared;
-  if (kernel.prepare) prepared = kernel.prepare(call);
-  call.prepared = prepared.get();
-
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<Line> shared(kernel.shared_scratch ? kernel.shared_scratch(call) / 64 + 1 : 0);
-  std::vector<Line> scratch(kernel.scratch ? kernel.scratch(call) / 64 + 1 : 0);
-  auto* shared_bytes = reinterpret_cast<std::byte*>(shared.data());
-  auto* scratch_bytes = reinterpret_cast<std::byte*>(scratch.data());
+std::vector<double> run_kernel(const std::string& name, const std::vector<py::object>& inputs,
+                               const std::vector<py::object>& outputs, const std::string& attrs,
+                               const std::string& strings, const std::vector<size_t>& constants, int64_t pieces,
+                               int which, const std::string& family, const std::string& numerics, int64_t repeats) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics, constants);
+  Scratch scratch(c);
   std::vector<double> seconds;
   for (int64_t i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    run_pieces(kernel, call, pieces, which, scratch_bytes, shared_bytes);
+    run_pieces(c, pieces, which, scratch);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return seconds;
 }
 
-bool has_kernel(const std::string& name, const std::vector<std::optional<std::string>>& inputs,
+// [begin, end) of an axis along which the output can be cut; axis 1 also where operands are rings.
+void run_part(const std::string& name, const std::vector<py::object>& inputs, const std::vector<py::object>& outputs,
+              const std::string& attrs, const std::string& strings, int axis, cpu::Range range,
+              const std::map<size_t, int64_t>& rings, const std::string& family) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, {}, {}, rings);
+  const cpu::Cuts cuts = cuts_of(c);
+  const cpu::Cut* end = cuts.items + cuts.count;
+  const cpu::Cut* cut = std::find_if(cuts.items, end, [&](const cpu::Cut& one) { return one.axis == axis; });
+  if (cut == end) fail(name, "cut: got axis ", axis, ", need one along which it can be cut");
+  if (range.begin < 0 || range.begin >= range.end || range.end > cut->extent || range.begin % cut->grain ||
+      (range.end % cut->grain && range.end != cut->extent))
+    fail(name, "cut: got [", range.begin, ", ", range.end, "), need multiples of ", cut->grain, " up to ", cut->extent);
+  Scratch scratch(c);
+  scratch.begin(c);
+  if (!cpu::has_rings(c.call()))
+    return c.kernel().run(c.call(), axis, range, scratch.own_bytes(), scratch.shared_bytes());
+  if (axis != 1) fail(name, "cut: got axis ", axis, ", need 1 for rings");
+  cpu::check_rings(c.kernel(), c.call(), range);
+  cpu::run_rows(c.kernel(), c.call(), range, scratch.own_bytes(), scratch.shared_bytes());
+}
+
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
+std::vector<std::tuple<int, int64_t, int64_t>> kernel_cuts(const std::string& name, const std::string& family,
+                                                           const std::vector<py::object>& inputs,
+                                                           const std::vector<py::object>& outputs,
+                                                           const std::string& attrs, const std::string& strings,
+                                                           const std::string& numerics) {
+  const cpu::Cuts cuts = cuts_of(KernelCall({name, family}, inputs, outputs, attrs, strings, numerics));
+  std::vector<std::tuple<int, int64_t, int64_t>> found;
+  for (int i = 0; i < cuts.count; ++i)
+    found.emplace_back(cuts.items[i].axis, cuts.items[i].extent, cuts.items[i].grain);
+  return found;
+}
+
+Ranges kernel_needs(const std::string& name, const std::string& family, const std::vector<py::object>& inputs,
+                    const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
+                    size_t input, const Ranges& box, const std::string& numerics) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics);
+  if (input >= inputs.size()) fail(name, "input: got ", input, ", need less than ", inputs.size());
+  const cpu::Tensor& out = c.call().outputs[0];
+  if (static_cast<int>(box.size()) != out.rank) fail(name, "box: got ", box.size(), " axes, need ", out.rank);
+  cpu::Box wanted{out.rank, {}};
+  for (int i = 0; i < out.rank; ++i) {
+    const auto [begin, end] = box[static_cast<size_t>(i)];
+    if (begin < 0 || begin > end || end > out.shape[i])
+      fail(name, "box: got [", begin, ", ", end, ") of axis ", i, ", need a part of [0, ", out.shape[i], ")");
+    wanted[i] = {begin, end};
+  }
+  const cpu::Box found = cpu::needed_box(c.kernel(), c.call(), static_cast<int>(input), wanted);
+  Ranges ranges;
+  for (int i = 0; i < found.rank; ++i) ranges.emplace_back(found[i].begin, found[i].end);
+  return ranges;
+}
+
+// The result from partial results, made in the given order of blocks; how many blocks there are, 0 if none.
+int64_t run_blocks(const std::string& name, const std::vector<py::object>& inputs,
+                   const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
+                   const std::vector<int64_t>& order) {
+  const KernelCall c({name, "ieee"}, inputs, outputs, attrs, strings);
+  cpu::Blocks blocks;
+  if (!c.kernel().blocks || !c.kernel().blocks(c.call(), blocks)) return 0;
+  const int64_t lines = blocks.bytes / 64 + 1;
+  std::vector<Line> partials(static_cast<size_t>(blocks.count() * lines));
+  const auto partial = [&](int64_t i) { return partials[static_cast<size_t>(i * lines)].bytes; };
+  for (const int64_t i : order) {
+    if (i < 0 || i >= blocks.count()) fail(name, "block: got ", i, ", need less than ", blocks.count());
+    c.kernel().run_block(c.call(), blocks, i, partial(i));
+  }
+  if (order.empty()) return blocks.count();
+  for (int64_t i = 1; i < blocks.count(); ++i) c.kernel().fold(c.call(), blocks, partial(0), partial(i));
+  c.kernel().finish(c.call(), blocks, partial(0));
+  return blocks.count();
+}
+
+bool has_kernel(const std::string& name, const std::string& family,
+                const std::vector<std::optional<std::string>>& inputs,
                 const std::vector<std::optional<std::string>>& outputs) {
   const auto operands = [](const std::vector<std::optional<std::string>>& dtypes) {
     std::vector<cpu::Tensor> result;
@@ -103,7 +161,7 @@ bool has_kernel(const std::string& name, const std::vector<std::optional<std::st
           {nullptr, dtype ? dtype_from_name(*dtype) : DType::kBool, dtype ? 0 : -1, false, 0, nullptr, nullptr});
     return result;
   };
-  return cpu::has_kernel(name, "ieee", operands(inputs), operands(outputs));
+  return cpu::has_kernel(name, family, operands(inputs), operands(outputs));
 }
 
 }  // namespace
@@ -113,12 +171,21 @@ void register_kernels(py::module_& m) {
     py::list rows;
     for (const auto table : cpu::kernel_tables())
       for (const cpu::Kernel& k : table)
-        rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("numerics") = k.numerics,
+        rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("family") = k.family,
                              py::arg("attrs") = k.attrs, py::arg("attrs_bytes") = k.attrs_bytes,
-                             py::arg("accepts") = k.accepts));
+                             py::arg("accepts") = k.accepts, py::arg("reads_ring") = k.reads_ring));
     return rows;
   });
-  m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"));
+  m.def("numerics_families", [] {
+    py::dict layouts;
+    for (const NumericsFamily& family : kNumericsFamilies) layouts[text(family.name)] = text(family.layout);
+    return layouts;
+  });
+  m.def("has_kernel", &has_kernel, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"));
+  m.def("kernel_cuts", &kernel_cuts, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs"), py::arg("strings"), py::arg("numerics") = py::bytes());
+  m.def("kernel_needs", &kernel_needs, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("box"), py::arg("numerics") = py::bytes());
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;
@@ -127,7 +194,18 @@ void register_kernels(py::module_& m) {
   m.def("run_kernel", &run_kernel, py::arg("name"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs") = py::bytes(), py::arg("strings") = py::bytes("\0", 1),
         py::arg("constants") = std::vector<size_t>{}, py::arg("pieces") = 1, py::arg("which") = 99,
-        py::arg("numerics") = "ieee", py::arg("repeats") = 1);
+        py::arg("family") = "ieee", py::arg("numerics") = py::bytes(), py::arg("repeats") = 1);
+  m.def(
+      "run_part",
+      [](const std::string& name, const std::vector<py::object>& inputs, const std::vector<py::object>& outputs,
+         const std::string& attrs, const std::string& strings, int axis, int64_t begin, int64_t end,
+         const std::map<size_t, int64_t>& rings, const std::string& family) {
+        run_part(name, inputs, outputs, attrs, strings, axis, {begin, end}, rings, family);
+      },
+      py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("axis"),
+      py::arg("begin"), py::arg("end"), py::arg("rings") = std::map<size_t, int64_t>{}, py::arg("family") = "ieee");
+  m.def("run_blocks", &run_blocks, py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
+        py::arg("strings"), py::arg("order"));
 }
 
 }  // namespace hexane

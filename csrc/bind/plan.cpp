@@ -22,6 +22,8 @@ py::object row_dtype(plan::Section section) {
       return py::dtype::of<PlanTensor>();
     case plan::kOperands:
       return py::dtype::of<uint32_t>();
+    case plan::kNumerics:
+      return py::dtype::of<PlanNumerics>();
     case plan::kSteps:
       return py::dtype::of<PlanStep>();
     case plan::kInputs:
@@ -98,8 +100,9 @@ HeldSections::HeldSections(const py::dict& sections) {
 }
 
 void register_plan(py::module_& m) {
-  PYBIND11_NUMPY_DTYPE(PlanSpace, name, kind, bytes);
+  PYBIND11_NUMPY_DTYPE(PlanSpace, name, kind, bytes, limit, alignment);
   PYBIND11_NUMPY_DTYPE(PlanTensor, name, dtype, layout, space, offset, rank, ring, shape, strides);
+  PYBIND11_NUMPY_DTYPE(PlanNumerics, name, family, offset, bytes);
   PYBIND11_NUMPY_DTYPE(PlanStep, kernel, numerics, device, source, operands, num_inputs, num_outputs, attrs_bytes,
                        attrs, cut_axis, begin, end);
   PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, length, axis, reserved);

@@ -194,6 +194,15 @@ py::list step_infos(ProgramObject& self) {
   return result;
 }
 
+// Bytes of each memory, by name.
+py::dict memory(const ProgramObject& self) {
+  const plan::Plan& plan = self.program->plan();
+  py::dict result;
+  for (const PlanSpace& space : plan.spaces)
+    if (plan.string(space.kind) != "port") result[text(plan.string(space.name))] = space.bytes;
+  return result;
+}
+
 py::array read_state(ProgramObject& self, const std::string& name) {
   const PlanTensor& tensor = self.program->find("state", name);
   py::array array = port_of(self.program->plan(), tensor, name).allocate();
@@ -264,9 +273,7 @@ void register_program(py::module_& m) {
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
       .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })
-      .def_property_readonly("arena_bytes", [](const Self& self) { return self.program->arena_bytes(); })
-      .def_property_readonly("weights_bytes", [](const Self& self) { return self.program->plan().weights.size(); })
-      .def_property_readonly("state_bytes", [](const Self& self) { return self.program->state_bytes(); })
+      .def_property_readonly("memory", &memory)
       .def_property_readonly("scratch_bytes", [](const Self& self) { return self.program->scratch_bytes(); })
       .def_property_readonly("unshared_bytes", [](const Self& self) { return self.program->unshared_bytes(); })
       .def("run", &run_once, py::arg("inputs"))

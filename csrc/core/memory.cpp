@@ -52,7 +52,7 @@ Memory::Memory(uint64_t bytes, const std::string& what) : size_(bytes) {
   if (bytes == 0) return;
   if (bytes <= kMostOnHeap) {
     void* block = nullptr;
-    if (::posix_memalign(&block, 64, bytes) != 0) fail("memory", what, ": cannot get ", bytes, " bytes");
+    if (::posix_memalign(&block, 4096, bytes) != 0) fail("memory", what, ": cannot get ", bytes, " bytes");
     data_ = static_cast<std::byte*>(std::memset(block, 0, bytes));
     return;
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpu/attributes.h"
+#include "cpu/rings.h"
 
 namespace hexane::cpu {
 namespace {
@@ -131,12 +132,14 @@ void Executor::resolve_all(MemoryPool* pool) {
   Tensor* operands = operands_.data();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& row = plan_.steps[i];
+    const PlanNumerics& numerics = plan_.numerics[row.numerics];
     steps_[i].row = &row;
     steps_[i].call = {{operands, row.num_inputs},
                       {operands + row.num_inputs, row.num_outputs},
                       plan_.attrs.data() + row.attrs,
                       plan_.string(0).data(),
                       nullptr,
+                      numerics.bytes ? plan_.attrs.data() + numerics.offset : nullptr,
                       pool};
     operands += size_t{row.num_inputs} + row.num_outputs;
   }
@@ -181,7 +184,8 @@ std::string Executor::place(const Step& step) const {
 void Executor::resolve(Step& step, Prepared prepared) const {
   const PlanStep& row = *step.row;
   try {
-    const Kernel& kernel = find_kernel(plan_.string(row.kernel), plan_.string(row.numerics), step.call);
+    const Kernel& kernel =
+        find_kernel(plan_.string(row.kernel), plan_.string(plan_.numerics[row.numerics].family), step.call);
     step.kernel = &kernel;
     check_attributes(kernel.name, kernel, plan_.attrs.subspan(row.attrs, row.attrs_bytes), plan_.strings,
                      row.num_inputs);
@@ -190,7 +194,6 @@ void Executor::resolve(Step& step, Prepared prepared) const {
       if (!tensor.present()) continue;
       if (!accepted(tensor, kernel.accepts))
         fail(kernel.name, "operand ", i, ": got strides that are not ", kernel.accepts);
-      if (tensor.ring) fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need all of them");
     }
     step.prepared = prepared || !kernel.prepare ? std::move(prepared) : kernel.prepare(step.call);
     step.call.prepared = step.prepared.get();
@@ -212,6 +215,9 @@ void Executor::plan_work(Step& step) const {
   Cuts cuts;
   if (kernel.cuts) kernel.cuts(call, cuts);
   step.axis = -1;
+  step.rings = has_rings(call);
+  if (step.rings && step.row->cut_axis != 1)
+    fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need 1 for rings");
   if (cuts.count == 0) {
     if (step.row->cut_axis >= 0) fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need none");
     return;
@@ -233,6 +239,7 @@ void Executor::plan_work(Step& step) const {
     step.range = {0, chosen->extent};
   }
   step.axis = chosen->axis;
+  if (step.rings) check_rings(kernel, call, step.range);
   const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
   if (threads_ == 1 || pieces < 2 || step.cost < kParallelCost) return;
   const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, step.cost / kChunkCost)});
@@ -270,17 +277,20 @@ void Executor::run_step(const Step& step, const ThreadPool::Lease& lease) const 
   std::byte* shared = scratch_.data();
   std::byte* scratch = shared + step.shared_bytes;
   if (kernel.begin) kernel.begin(step.call, shared);
-  if (!step.chunk || !lease) {
-    kernel.run(step.call, step.axis, step.range, scratch, shared);
-    return;
-  }
+  const auto run = [&](Range range, std::byte* own) {
+    if (step.rings)
+      run_rows(kernel, step.call, range, own, shared);
+    else
+      kernel.run(step.call, step.axis, range, own, shared);
+  };
+  if (!step.chunk || !lease) return run(step.range, scratch);
   std::atomic<int64_t> next{step.range.begin};
   lease.run([&](int worker) {
     for (;;) {
       const int64_t begin = next.fetch_add(step.chunk, std::memory_order_relaxed);
       if (begin >= step.range.end) return;
-      const Range range{begin, std::min(begin + step.chunk, step.range.end)};
-      kernel.run(step.call, step.axis, range, scratch + static_cast<uint64_t>(worker) * step.scratch_bytes, shared);
+      run({begin, std::min(begin + step.chunk, step.range.end)},
+          scratch + static_cast<uint64_t>(worker) * step.scratch_bytes);
     }
   });
 }

@@ -60,7 +60,8 @@ class Executor {
     bool empty = false;  // no output has an element: nothing runs
     int axis = -1;
     Range range = {};
-    int64_t chunk = 0;  // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
+    bool rings = false;  // an operand keeps only some of its rows
+    int64_t chunk = 0;   // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
     int64_t cost = 0;

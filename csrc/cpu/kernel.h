@@ -1,8 +1,8 @@
-// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and numerics.
+// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and family.
 //
-// A kernel says along which axes its (first) output can be cut, in what granularity, and which range of an input a
-// range of the output needs. Threads, tiles and row streaming all go through that one interface: whoever calls run() on
-// ranges that cover the output gets the same bits as one run() on all of it.
+// A kernel says along which axes its (first) output can be cut, in what granularity, and which box of an input a box of
+// the output needs. Threads, tiles and row streaming all go through that one interface: whoever calls run() on ranges
+// that cover the output gets the same bits as one run() on all of it.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,8 @@ struct Tensor {
     return reinterpret_cast<T*>(data);
   }
   bool present() const { return rank >= 0; }
+  // Where row i of axis 1 lies among the rows that are kept.
+  int64_t kept_row(int64_t i) const { return ring ? i % ring : i; }
   int64_t size() const {
     int64_t n = 1;
     for (int i = 0; i < rank; ++i) n *= shape[i];
@@ -49,6 +51,7 @@ struct Call {
   const void* attrs;           // the kernel's attribute struct
   const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;        // what prepare() returned, or null
+  const void* numerics;        // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
   MemoryPool* pool = nullptr;  // of what programs share, or null
 
   // Packed weights, for prepare(): the memory itself, or the same bytes of another program.
@@ -73,6 +76,14 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// A part of a tensor: a range of each of its axes.
+struct Box {
+  int rank = 0;
+  Range axes[8] = {};
+  Range& operator[](int axis) { return axes[axis]; }
+  const Range& operator[](int axis) const { return axes[axis]; }
+};
+
 // An axis of the first output along which it may be computed piece by piece: [i * grain, j * grain) or up to extent.
 struct Cut {
   int axis;
@@ -86,42 +97,82 @@ struct Cuts {
   void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
 };
 
-// One row of a kernel table. Attribute structs have only 8-byte fields, described by a layout string that Python packs
-// by: "stride:2i alpha:f mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes;
-// Epilogue epilogue.
+// Where partial results combine: an axis of input 0 that is reduced, cut into blocks of so many indices from 0 on; the
+// last one may be shorter. Shapes alone decide it.
+struct Blocks {
+  int axis;
+  int64_t extent;
+  int64_t block;
+  int64_t bytes;  // of one partial result
+  int64_t count() const { return (extent + block - 1) / block; }
+  Range range(int64_t index) const {
+    const int64_t begin = index * block;
+    return {begin, begin + block < extent ? begin + block : extent};
+  }
+};
+
+// One row of a kernel table: written with designated initialisers, without the fields that it has nothing to say of.
+// Attribute structs have only 8-byte fields, described by a layout string that Python packs by: "stride:2i alpha:f
+// mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes; Epilogue epilogue.
 struct Kernel {
   const char* name;
-  const char*
-      dtypes;  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..."
-               // repeats the dtype before it for every further operand on its side; an absent input matches any token
-  const char* numerics;  // "ieee"
-  const char* attrs;     // layout string, "" if the kernel has no attributes
-  int64_t attrs_bytes;   // sizeof the attribute struct, 0 if none
-  const char*
-      accepts;  // what strides its operands may have: "strided" any, "rows" innermost axis dense, "dense" no gaps
 
-  // May be null where said. All are pure but run() and begin(), which write only their outputs and scratch.
-  Prepared (*prepare)(const Call&);  // null: nothing to prepare. Reads constant inputs only; throws Error
-                                     // (where = kernel name) if shapes, strides or attributes do not fit
-  void (*cuts)(const Call&, Cuts&);  // best axis for threads first; null: in one piece
-  Range (*needs)(const Call&, int input, int axis,
-                 Range out);               // range of the same axis of the input (or all of it where
-                                           // the axis does not carry over); null: all of every input
-  int64_t (*cost)(const Call&);            // about how many nanoseconds one core takes
-  int64_t (*scratch)(const Call&);         // bytes each thread needs beside the output; null: none
-  int64_t (*shared_scratch)(const Call&);  // bytes one call needs, filled by begin() before the first run(); null: none
-  void (*begin)(const Call&, std::byte* shared);  // e.g. packs a weight that is not constant; null: nothing
+  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..." repeats the dtype
+  // before it for every further operand on its side; an absent input matches any token.
+  const char* dtypes;
+
+  // The arithmetic: "ieee", "engine", "q31"; or "any", of a kernel that computes nothing from the elements' values, and
+  // so serves steps of every family.
+  const char* family = "ieee";
+
+  const char* attrs = "";   // layout string
+  int64_t attrs_bytes = 0;  // sizeof the attribute struct
+  const char* accepts;      // strides of operands: "strided" any, "rows" innermost axis dense, "dense" no gaps
+
+  // All are pure but those that compute, which write only their outputs and scratch.
+
+  // Null: nothing to prepare. Reads constant inputs only; throws Error (where = kernel name) if shapes, strides or
+  // attributes do not fit.
+  Prepared (*prepare)(const Call&) = nullptr;
+  // Best axis for threads first; null: in one piece.
+  void (*cuts)(const Call&, Cuts&) = nullptr;
+  // The box of a present input that a box of the first output needs, and the same box of each other output: these have
+  // the shape of the first. The result depends on nothing outside, whatever bytes are there; it lies in the tensor, but
+  // an axis of it may be empty. Null: all of every input. Call it through needed_box().
+  Box (*needs)(const Call&, int input, const Box& out) = nullptr;
+  // About how many nanoseconds one core takes; null: as long as moving the operands' bytes.
+  int64_t (*cost)(const Call&) = nullptr;
+  // Bytes each thread needs beside the output; null: none.
+  int64_t (*scratch)(const Call&) = nullptr;
+  // Bytes one call needs, filled by begin() before the first run(); null: none.
+  int64_t (*shared_scratch)(const Call&) = nullptr;
+  // E.g. packs a weight that is not constant: of the operands that may have rows, it reads inputs 1 and 2 alone. Null:
+  // nothing.
+  void (*begin)(const Call&, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
+
+  // Whether run() finds the rows of input 0 in a ring (Tensor::kept_row), windows that span its end included. All other
+  // rings are made to look whole by run_rows() in rings.h.
+  bool reads_ring = false;
+
+  // Partial results over blocks of a reduced axis: run_block() makes one, from its block alone, and together they are
+  // the result: fold() adds `next` to `total`, first the partial of block 1 to that of block 0, then one block after
+  // the other, and finish() writes the outputs from the total. So the bits do not depend on who makes which partial;
+  // they may differ from those of run(), which has an order of its own. Null, or false: there are none.
+  bool (*blocks)(const Call&, Blocks&) = nullptr;
+  void (*run_block)(const Call&, const Blocks&, int64_t index, std::byte* partial) = nullptr;
+  void (*fold)(const Call&, const Blocks&, std::byte* total, const std::byte* next) = nullptr;
+  void (*finish)(const Call&, const Blocks&, std::byte* total) = nullptr;
 };
 
 // Every table of the library, for the best instruction set of this machine.
 std::span<const std::span<const Kernel>> kernel_tables();
 
-// The row for these operands; throws Error naming what there is if there is none.
-const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call);
+// The row for these operands in that family, or in "any"; throws Error naming what there is if there is none.
+const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call);
 
 // Whether there is one, for operands of these dtypes; an absent one is not looked at.
-bool has_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+bool has_kernel(std::string_view name, std::string_view family, std::span<const Tensor> inputs,
                 std::span<const Tensor> outputs);
 
 // Kernels whose output can be cut along every axis, one row at a time, best the outermost axis that is not 1.

@@ -5,6 +5,7 @@
 
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 
 namespace hexane::cpu {
 
@@ -88,10 +89,8 @@ void walk(const Loop& loop, const Call& call, Row row, const void* state) {
   }
 }
 
-Range broadcast_needs(const Call& call, int input, int axis, Range out) {
-  const Tensor& in = call.inputs[input];
-  const int own = axis - (call.outputs[0].rank - in.rank);
-  return own < 0 || in.shape[own] == 1 ? Range{0, own < 0 ? 1 : in.shape[own]} : out;
+Box broadcast_needs(const Call& call, int input, const Box& out) {
+  return aligned(call.inputs[static_cast<size_t>(input)], out);
 }
 
 }  // namespace hexane::cpu

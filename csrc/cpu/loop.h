@@ -27,7 +27,7 @@ using Row = void (*)(std::byte* const* pointers, const int64_t* strides, int64_t
 
 void walk(const Loop& loop, const Call& call, Row row, const void* state);
 
-// The range of the same axis, counted from the innermost, of an input of a broadcasting kernel.
-Range broadcast_needs(const Call& call, int input, int axis, Range out);
+// The box of an input of a broadcasting kernel.
+Box broadcast_needs(const Call& call, int input, const Box& out);
 
 }  // namespace hexane::cpu

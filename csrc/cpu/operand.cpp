@@ -20,7 +20,8 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
   if (!tensor.present()) fail(kernel, operand, ": got none, need an operand");
   if (tensor.rank > 8) fail(kernel, operand, " rank: got ", tensor.rank, ", need at most 8");
   if (info(tensor.dtype).bits % 8) fail(kernel, operand, " dtype: got ", info(tensor.dtype).name, ", need whole bytes");
-  if (tensor.ring) fail(kernel, operand, ": got a ring of ", tensor.ring, " rows, need all rows");
+  if (tensor.ring < 0 || (tensor.ring && tensor.rank < 2))
+    fail(kernel, operand, ": got a ring of ", tensor.ring, " rows for rank ", tensor.rank, ", need rows of axis 1");
   int64_t bytes = item_bytes(tensor);
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] < 0 || tensor.strides[i] < 0)
@@ -44,11 +45,14 @@ void check_dense(const char* kernel, const char* operand, const Tensor& tensor) 
 
 void check_written(const char* kernel, const char* operand, const Tensor& tensor) {
   check_operand(kernel, operand, tensor);
+  const auto kept = [&](int i) {
+    return i == 1 && tensor.ring ? std::min(tensor.ring, tensor.shape[1]) : tensor.shape[i];
+  };
   int axes[8];  // from the smallest stride to the largest
   int count = 0;
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] == 0) return;
-    if (tensor.shape[i] == 1) continue;
+    if (kept(i) == 1) continue;
     int at = count++;
     for (; at > 0 && tensor.strides[axes[at - 1]] > tensor.strides[i]; --at) axes[at] = axes[at - 1];
     axes[at] = i;
@@ -59,8 +63,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
     int64_t span;
     if (stride < extent)
       fail(kernel, operand, " axis ", axes[i], ": got stride ", stride, ", need ", extent, " or more");
-    if (__builtin_mul_overflow(tensor.shape[axes[i]] - 1, stride, &span) ||
-        __builtin_add_overflow(span, extent, &extent))
+    if (__builtin_mul_overflow(kept(axes[i]) - 1, stride, &span) || __builtin_add_overflow(span, extent, &extent))
       fail(kernel, operand, ": got shape ", shape_text(tensor), ", need less than 2^63 bytes");
   }
 }

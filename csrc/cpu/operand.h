@@ -10,7 +10,7 @@ namespace hexane::cpu {
 // "(2, 3)"
 std::string shape_text(const Tensor& tensor);
 
-// Throws Error unless the operand has whole-byte elements, all of its rows (no ring), and no negative extent or stride.
+// Throws Error unless the operand has whole-byte elements, no negative extent or stride, and rows to be a ring of.
 void check_operand(const char* kernel, const char* operand, const Tensor& tensor);
 
 // Also that the elements follow each other without gaps, in order.

@@ -9,6 +9,7 @@ namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
   static const std::array tables = {
+      arg_reduce_table(),
       attention_table(),
       binary_table(),
       cast_table(),
@@ -17,6 +18,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       conv_table(),
       conv_transpose_table(),
       copy_table(),
+      cumsum_table(),
       double_table(),
       gather_table(),
       integer_table(),
@@ -34,7 +36,7 @@ std::span<const std::span<const Kernel>> kernel_tables() {
       quantized_matmul_table(),
       random_table(),
       reduce_double_table(),
-      reduce_scalar_table(),
+      reduce_integer_table(),
       reduce_table(),
       resize_table(),
       rotary_table(),
@@ -86,11 +88,15 @@ std::string signature(const Call& call) {
   return text;
 }
 
-const Kernel* matching_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+bool serves(const Kernel& kernel, std::string_view family) {
+  return kernel.family == family || kernel.family == std::string_view("any");
+}
+
+const Kernel* matching_kernel(std::string_view name, std::string_view family, std::span<const Tensor> inputs,
                               std::span<const Tensor> outputs) {
   for (const auto table : kernel_tables())
     for (const Kernel& kernel : table) {
-      if (kernel.name != name || kernel.numerics != numerics) continue;
+      if (kernel.name != name || !serves(kernel, family)) continue;
       const std::string_view dtypes = kernel.dtypes;
       const size_t arrow = dtypes.find("->");
       if (side_matches(dtypes.substr(0, arrow), inputs) && side_matches(dtypes.substr(arrow + 2), outputs))
@@ -101,22 +107,22 @@ const Kernel* matching_kernel(std::string_view name, std::string_view numerics, 
 
 }  // namespace
 
-bool has_kernel(std::string_view name, std::string_view numerics, std::span<const Tensor> inputs,
+bool has_kernel(std::string_view name, std::string_view family, std::span<const Tensor> inputs,
                 std::span<const Tensor> outputs) {
-  return matching_kernel(name, numerics, inputs, outputs) != nullptr;
+  return matching_kernel(name, family, inputs, outputs) != nullptr;
 }
 
-const Kernel& find_kernel(std::string_view name, std::string_view numerics, const Call& call) {
-  if (const Kernel* found = matching_kernel(name, numerics, call.inputs, call.outputs)) return *found;
+const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call) {
+  if (const Kernel* found = matching_kernel(name, family, call.inputs, call.outputs)) return *found;
   std::string candidates;
   for (const auto table : kernel_tables())
     for (const Kernel& kernel : table) {
       if (kernel.name != name) continue;
       candidates += std::string(candidates.empty() ? "" : "; ") + kernel.dtypes;
-      if (kernel.numerics != numerics) candidates += std::string(" (") + kernel.numerics + ")";
+      if (!serves(kernel, family)) candidates += std::string(" (") + kernel.family + ")";
     }
   if (candidates.empty()) fail("kernel", "no kernel is named '", name, "'");
-  fail("kernel", name, ": got ", signature(call), " (", numerics, "), need one of ", candidates, "; cast first");
+  fail("kernel", name, ": got ", signature(call), " (", family, "), need one of ", candidates, "; cast first");
 }
 
 void cut_every_axis(const Call& call, Cuts& cuts) {

@@ -5,6 +5,7 @@
 
 namespace hexane::cpu {
 
+std::span<const Kernel> arg_reduce_table();
 std::span<const Kernel> attention_table();
 std::span<const Kernel> binary_table();
 std::span<const Kernel> cast_table();
@@ -13,6 +14,7 @@ std::span<const Kernel> col2im_table();
 std::span<const Kernel> conv_table();
 std::span<const Kernel> conv_transpose_table();
 std::span<const Kernel> copy_table();
+std::span<const Kernel> cumsum_table();
 std::span<const Kernel> double_table();
 std::span<const Kernel> gather_table();
 std::span<const Kernel> integer_table();
@@ -30,7 +32,7 @@ std::span<const Kernel> quantized_add_table();
 std::span<const Kernel> quantized_conv_table();
 std::span<const Kernel> quantized_matmul_table();
 std::span<const Kernel> reduce_double_table();
-std::span<const Kernel> reduce_scalar_table();
+std::span<const Kernel> reduce_integer_table();
 std::span<const Kernel> reduce_table();
 std::span<const Kernel> resize_table();
 std::span<const Kernel> rotary_table();

@@ -8,15 +8,17 @@
  *
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
- *   spaces     PlanSpace      memories: one "weights", one "arena", one "state", and a "port" for each port
+ *   spaces     PlanSpace      memories: at most one "weights" and one "state", any "arena", and a "port" for each port
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
+ *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
  *   steps      PlanStep       what runs, in order
- *   attrs      bytes          attribute structs of the kernels, 8-byte fields (see cpu/kernel.h)
+ *   attrs      bytes          attribute structs of the kernels (see cpu/kernel.h) and parameter blocks of numerics (see
+ *                             core/numerics.h), 8-byte fields
  *   inputs     PlanPort       in the order of the model's signature
  *   outputs    PlanPort
- *   weights    bytes          the contents of the space "weights"
- *   state      bytes          the initial contents of the space "state"; zero where this ends
+ *   weights    bytes          the contents of the space of kind "weights"
+ *   state      bytes          the initial contents of the space of kind "state"; zero where this ends
  *
  * An output whose length is only known when it has been computed has its capacity as its shape; how much of it is valid
  * is the value of another output, an int64 scalar.
@@ -28,8 +30,9 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC "HEXANE\x1a\n" /* 8 bytes, no terminator stored */
-#define PLAN_VERSION 2u
+#define PLAN_VERSION 3u
 #define PLAN_ALIGNMENT 64u
+#define PLAN_MOST_ALIGNMENT 4096u
 #define PLAN_MAX_RANK 8u
 #define PLAN_ABSENT 0xffffffffu
 
@@ -49,9 +52,11 @@ typedef struct PlanSection {
 } PlanSection;
 
 typedef struct PlanSpace {
-  uint32_t name;  /* "weights", "arena", "state", or the name of the port */
-  uint32_t kind;  /* "weights" | "arena" | "state" | "port" */
-  uint64_t bytes; /* what has to be there at run time */
+  uint32_t name;      /* of the memory ("arena", "sram", ...), no other's, or of the port */
+  uint32_t kind;      /* "weights" | "arena" | "state" | "port" */
+  uint64_t bytes;     /* what has to be there at run time */
+  uint64_t limit;     /* most bytes that the memory has; 0: no limit */
+  uint64_t alignment; /* of where it begins: a power of two, at most PLAN_MOST_ALIGNMENT */
 } PlanSpace;
 
 typedef struct PlanTensor {
@@ -66,9 +71,16 @@ typedef struct PlanTensor {
   int64_t strides[PLAN_MAX_RANK]; /* bytes, never negative; 0 for an axis that is broadcast */
 } PlanTensor;
 
+typedef struct PlanNumerics {
+  uint32_t name;   /* "host", "h13", ...: for messages */
+  uint32_t family; /* "ieee" */
+  uint64_t offset; /* of the parameter block in attrs, a multiple of 8 */
+  uint64_t bytes;  /* what the family needs */
+} PlanNumerics;
+
 typedef struct PlanStep {
-  uint32_t kernel;   /* looked up once, by name, operand dtypes and numerics, when the plan is loaded */
-  uint32_t numerics; /* "ieee" */
+  uint32_t kernel;   /* looked up once, by name, operand dtypes and family, when the plan is loaded */
+  uint32_t numerics; /* row of numerics */
   uint32_t device;   /* "cpu" */
   uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
   uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
@@ -91,8 +103,9 @@ typedef struct PlanPort {
 } PlanPort;
 
 #ifdef __cplusplus
-static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 16 &&
-              sizeof(PlanTensor) == 160 && sizeof(PlanStep) == 64 && sizeof(PlanPort) == 24);
+static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&
+              sizeof(PlanTensor) == 160 && sizeof(PlanNumerics) == 24 && sizeof(PlanStep) == 64 &&
+              sizeof(PlanPort) == 24);
 #endif
 
 #endif /* HEXANE_PLAN_PLAN_H_ */

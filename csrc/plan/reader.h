@@ -15,7 +15,20 @@ namespace hexane::plan {
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // of a space, a tensor; more is taken for an error
 
 // The sections in the order of the file, which all have to be there.
-enum Section { kStrings, kSpaces, kTensors, kOperands, kSteps, kAttrs, kInputs, kOutputs, kWeights, kState, kSections };
+enum Section {
+  kStrings,
+  kSpaces,
+  kTensors,
+  kOperands,
+  kNumerics,
+  kSteps,
+  kAttrs,
+  kInputs,
+  kOutputs,
+  kWeights,
+  kState,
+  kSections
+};
 
 struct SectionInfo {
   std::string_view name;
@@ -25,6 +38,7 @@ inline constexpr std::array<SectionInfo, kSections> kSectionInfo = {{{"strings",
                                                                      {"spaces", sizeof(PlanSpace)},
                                                                      {"tensors", sizeof(PlanTensor)},
                                                                      {"operands", sizeof(uint32_t)},
+                                                                     {"numerics", sizeof(PlanNumerics)},
                                                                      {"steps", sizeof(PlanStep)},
                                                                      {"attrs", 1},
                                                                      {"inputs", sizeof(PlanPort)},
@@ -39,6 +53,7 @@ struct Plan {
   std::span<const PlanSpace> spaces;
   std::span<const PlanTensor> tensors;
   std::span<const uint32_t> operands;
+  std::span<const PlanNumerics> numerics;
   std::span<const PlanStep> steps;
   Bytes attrs;
   std::span<const PlanPort> inputs;

@@ -1,9 +1,11 @@
 // Verifies the contents of a plan: strings, spaces, tensors, ports, then every step's operands and the bytes it reads
 // and writes. Shares no code with what makes plans.
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <vector>
 
+#include "core/numerics.h"
 #include "plan/lifetimes.h"
 #include "plan/reader.h"
 
@@ -46,7 +48,7 @@ void check_string(const Plan& plan, const char* section, size_t row, const char*
 }
 
 void check_spaces(const Plan& plan) {
-  std::set<std::string_view> seen;
+  std::set<std::string_view> names, kinds;
   uint64_t weights = 0, state = 0;
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     const PlanSpace& space = plan.spaces[i];
@@ -56,9 +58,16 @@ void check_spaces(const Plan& plan) {
     const std::string_view kind = plan.string(space.kind);
     if (kind != "weights" && kind != "arena" && kind != "state" && kind != "port")
       bad("spaces", i, "kind: got '", kind, "', need weights, arena, state or port");
-    if (kind != "port" && !seen.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
-    if (kind == "weights") weights = space.bytes;
-    if (kind == "state") state = space.bytes;
+    const std::string_view name = plan.string(space.name);
+    if (space.limit && space.bytes > space.limit)
+      bad("spaces", i, name, ": bytes: got ", space.bytes, ", need at most its limit, ", space.limit);
+    if (!std::has_single_bit(space.alignment) || space.alignment > PLAN_MOST_ALIGNMENT)
+      bad("spaces", i, name, ": alignment: got ", space.alignment, ", need a power of two up to ", PLAN_MOST_ALIGNMENT);
+    if (kind == "port") continue;
+    if (!names.insert(name).second) bad("spaces", i, "name: got a second '", name, "', need one");
+    if (kind == "arena") continue;
+    if (!kinds.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
+    (kind == "weights" ? weights : state) = space.bytes;
   }
   if (plan.weights.size() != weights)
     fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);
@@ -185,13 +194,35 @@ std::vector<bool> check_ports(const Plan& plan) {
   return is_input;
 }
 
+void check_numerics(const Plan& plan) {
+  for (size_t row = 0; row < plan.numerics.size(); ++row) {
+    const PlanNumerics& numerics = plan.numerics[row];
+    check_string(plan, "numerics", row, "name", numerics.name);
+    check_string(plan, "numerics", row, "family", numerics.family);
+    const std::string_view name = plan.string(numerics.name), family = plan.string(numerics.family);
+    const auto known = std::find_if(kNumericsFamilies.begin(), kNumericsFamilies.end(),
+                                    [&](const NumericsFamily& known) { return known.name == family; });
+    if (known == kNumericsFamilies.end()) {
+      std::string names;
+      for (const NumericsFamily& one : kNumericsFamilies) names += (names.empty() ? "" : ", ") + std::string(one.name);
+      bad("numerics", row, name, ": family: got '", family, "', need one of ", names);
+    }
+    if (numerics.bytes != known->bytes)
+      bad("numerics", row, name, ": bytes: got ", numerics.bytes, ", need ", known->bytes, " for the family ", family);
+    if (numerics.offset % 8) bad("numerics", row, name, ": offset: got ", numerics.offset, ", need a multiple of 8");
+    check_range("plan: numerics[" + std::to_string(row) + "]: " + std::string(name), "parameters", numerics.offset,
+                numerics.bytes, plan.attrs.size());
+  }
+}
+
 void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
   const PlanStep& step = plan.steps[row];
   check_string(plan, "steps", row, "kernel", step.kernel);
-  check_string(plan, "steps", row, "numerics", step.numerics);
   check_string(plan, "steps", row, "device", step.device);
   check_string(plan, "steps", row, "source", step.source);
   const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
+  if (step.numerics >= plan.numerics.size())
+    fail(where, "numerics: got ", step.numerics, ", need less than ", plan.numerics.size());
   if (plan.string(step.device) != "cpu") fail(where, "device: got '", plan.string(step.device), "', need cpu");
   const uint64_t count = uint64_t{step.num_inputs} + step.num_outputs;
   check_range(where, "operands", step.operands, count, plan.operands.size());
@@ -290,6 +321,7 @@ Plan read_sections(const Sections& sections) {
                   rows<PlanSpace>("plan: spaces", section(kSpaces)),
                   rows<PlanTensor>("plan: tensors", section(kTensors)),
                   rows<uint32_t>("plan: operands", section(kOperands)),
+                  rows<PlanNumerics>("plan: numerics", section(kNumerics)),
                   rows<PlanStep>("plan: steps", section(kSteps)),
                   section(kAttrs),
                   rows<PlanPort>("plan: inputs", section(kInputs)),
@@ -300,6 +332,7 @@ Plan read_sections(const Sections& sections) {
     fail("plan", "attrs: got address ", plan.attrs.data(), ", need it aligned to 8 bytes");
   check_strings(plan.strings);
   check_spaces(plan);
+  check_numerics(plan);
   const uint64_t most = most_elements(plan);
   for (size_t row = 0; row < plan.tensors.size(); ++row) check_tensor(plan, row, most);
   check_steps(plan, check_ports(plan));

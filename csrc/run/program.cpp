@@ -16,12 +16,6 @@ uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 constexpr uintptr_t kWeightAlignment = 16;  // what weights that are used in place need; no element is larger
 
-uint64_t space_bytes(const plan::Plan& plan, std::string_view kind) {
-  for (const PlanSpace& space : plan.spaces)
-    if (plan.string(space.kind) == kind) return space.bytes;
-  return 0;
-}
-
 // Calls visit(offset of an element in the space from the tensor's first byte) in row-major order. Rows that a ring
 // no longer holds are those that took their place.
 template <typename Visit>
@@ -78,17 +72,16 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
       pool_(std::move(pool)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
-      arena_(space_bytes(plan, "arena"), "arena"),
-      state_(space_bytes(plan, "state"), "state"),
-      weights_(const_cast<std::byte*>(plan.weights.data())) {
+      own_(plan.spaces.size()),
+      weights_(const_cast<std::byte*>(plan.weights.data())),
+      bases_(plan.spaces.size()) {
   if (pool_) {
     share_weights();
   } else if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
     own_weights_ = copy_of_weights();
     weights_ = own_weights_->data();
   }
-  std::copy(plan_.state.begin(), plan_.state.end(), state_.data());  // the rest is zero, and untouched until it is used
-  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) bases_.push_back(base_of(space));
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) allocate(space);
   std::vector<cpu::Executor::Piece> pieces;
   for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
   executor_ = std::make_unique<cpu::Executor>(plan_, bases_, pieces, pool_.get(), threads_);
@@ -125,7 +118,8 @@ std::shared_ptr<Memory> Program::copy_of_weights() const {
 
 uint64_t Program::unshared_bytes() {
   constexpr uint64_t kRows = 4;  // steps and operands beside the rows they are made from, and what Python keeps
-  uint64_t total = arena_bytes() + state_bytes() + scratch_bytes();
+  uint64_t total = scratch_bytes();
+  for (const Memory& memory : own_) total += memory.size();
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * plan_.weights.size();
   const std::lock_guard lock(running_);
@@ -138,9 +132,24 @@ uint64_t Program::unshared_bytes() {
   return total;
 }
 
-std::byte* Program::base_of(uint32_t space) const {
-  const std::string_view kind = plan_.string(plan_.spaces[space].kind);
-  return kind == "arena" ? arena_.data() : kind == "state" ? state_.data() : kind == "weights" ? weights_ : nullptr;
+void Program::allocate(uint32_t space) {
+  const PlanSpace& row = plan_.spaces[space];
+  const std::string_view kind = plan_.string(row.kind);
+  if (kind == "port") return;
+  if (kind == "weights") {
+    bases_[space] = weights_;
+    return;
+  }
+  own_[space] = Memory(row.bytes, std::string(plan_.string(row.name)));
+  bases_[space] = own_[space].data();
+  if (kind == "state")  // the rest is zero, and untouched until it is used
+    std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
+}
+
+uint32_t Program::space_of(std::string_view kind) const {
+  const auto found = std::find_if(plan_.spaces.begin(), plan_.spaces.end(),
+                                  [&](const PlanSpace& space) { return plan_.string(space.kind) == kind; });
+  return static_cast<uint32_t>(found - plan_.spaces.begin());
 }
 
 std::vector<cpu::Executor::StepInfo> Program::steps() {
@@ -217,13 +226,15 @@ void Program::read_state(const PlanTensor& tensor, std::byte* packed) {
 void Program::write_state(const PlanTensor& tensor, const std::byte* packed) {
   const std::lock_guard lock(running_);
   const size_t item = static_cast<size_t>(info(plan_.dtype(tensor)).bits + 7) / 8;
-  unpack(tensor, item, packed, state_.data() + tensor.offset);
+  unpack(tensor, item, packed, bases_[tensor.space] + tensor.offset);
 }
 
 void Program::reset_state() {
   const std::lock_guard lock(running_);
-  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), state_.data());
-  std::fill(rest, state_.data() + state_.size(), std::byte{});
+  const uint32_t space = space_of("state");
+  if (space == plan_.spaces.size()) return;
+  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
+  std::fill(rest, bases_[space] + plan_.spaces[space].bytes, std::byte{});
 }
 
 // Makes the weights a copy of their own, which no save is reading.
@@ -241,7 +252,7 @@ void Program::update(const PlanTensor& weight, const std::byte* packed) {
   if (bytes == 0) return;
   own_weights(weight.space);
   const size_t item = static_cast<size_t>(info(plan_.dtype(weight)).bits + 7) / 8;
-  std::byte* to = weights_ + weight.offset;
+  std::byte* to = bases_[weight.space] + weight.offset;
   const std::vector<std::byte> old(to, to + bytes);
   unpack(weight, item, packed, to);
   try {

@@ -24,8 +24,6 @@ class Program {
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
   int64_t cost() const { return executor_->cost(); }  // nanoseconds on one core, estimated
-  uint64_t arena_bytes() const { return arena_.size(); }
-  uint64_t state_bytes() const { return state_.size(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
   uint64_t unshared_bytes();  // about what would be free if this program were gone and others of its pool not
   std::vector<cpu::Executor::StepInfo> steps();
@@ -65,14 +63,14 @@ class Program {
   void own_weights(uint32_t space);
   std::shared_ptr<Memory> copy_of_weights() const;
   void resolve(const Ports& ports);
-  std::byte* base_of(uint32_t space) const;
+  void allocate(uint32_t space);
+  uint32_t space_of(std::string_view kind) const;  // the first of that kind, or the number of spaces
 
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<MemoryPool> pool_;
   const plan::Plan plan_;
   const int threads_;
-  Memory arena_;
-  Memory state_;
+  std::vector<Memory> own_;              // of each space but weights and ports
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
   std::byte* weights_;                   // null while they are in pieces
   std::vector<SharedPiece> pieces_;      // what is shared, and one block of what is too small for that

@@ -13,16 +13,52 @@ Array = NDArray[Any]
 class KernelRow(TypedDict):
     name: str
     dtypes: str
-    numerics: str
+    family: str
     attrs: str
     attrs_bytes: int
     accepts: str
+    reads_ring: bool
 
 def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
 
-def has_kernel(name: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
-    """Whether a kernel of this name takes and gives these dtypes; None: an operand that is absent."""
+def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
+    """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
+
+Operand = Array | tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]] | None
+"""Of a call that only asks: an array, or its dtype, shape and (if not dense) strides in bytes; None where it is absent."""
+
+Ranges = Sequence[tuple[int, int]]
+"""A box: a range of each axis."""
+
+def kernel_cuts(
+    name: str,
+    family: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attrs: bytes,
+    strings: bytes,
+    numerics: bytes = b"",
+) -> list[tuple[int, int, int]]:
+    """The axes of the first output along which it can be cut, best for threads first: (axis, extent, grain); pieces begin
+    and end at multiples of the grain, or at the end. Raises Error if the kernel does not take the call."""
+
+def kernel_needs(
+    name: str,
+    family: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attrs: bytes,
+    strings: bytes,
+    input: int,
+    box: Ranges,
+    numerics: bytes = b"",
+) -> list[tuple[int, int]]:
+    """The box of an input that this box of the first output needs, and the same box of each other output where there are
+    several. Nothing outside of it matters. No axes for an absent input; empty ranges for an empty box."""
+
+def numerics_families() -> dict[str, str]:
+    """The layout string of the parameter block of every family of arithmetic, by name."""
 
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
@@ -39,11 +75,38 @@ def run_kernel(
     constants: Sequence[int] = (),
     pieces: int = 1,
     which: int = 99,
-    numerics: str = "ieee",
+    family: str = "ieee",
+    numerics: bytes = b"",
     repeats: int = 1,
 ) -> list[float]:
     """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Seconds of each repeat, without what
-    is done once when a plan is loaded."""
+    is done once when a plan is loaded. `numerics` is the parameter block of the family's arithmetic, b"": none."""
+
+def run_part(
+    name: str,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    attrs: bytes,
+    strings: bytes,
+    axis: int,
+    begin: int,
+    end: int,
+    rings: Mapping[int, int] = {},
+    family: str = "ieee",
+) -> None:
+    """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: operands, counted over inputs and
+    outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1."""
+
+def run_blocks(
+    name: str,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array | None],
+    attrs: bytes,
+    strings: bytes,
+    order: Sequence[int],
+) -> int:
+    """Fills the outputs from partial results, made in this order of blocks. How many blocks there are, 0: the kernel has no
+    partial results for such a call. An empty order only asks."""
 
 # ---- bytes ----
 
@@ -66,11 +129,17 @@ def alloc_solve(
     alignment: int = 64,
     capacity: int | None = None,
     work_budget: int | None = None,
+    alignments: NDArray[np.int64] | None = None,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], int, int]:
     """Offsets (bytes) of buffers live at the steps lower <= step < upper, so that no two live ones overlap; height of the
     arena; and a bound below which no packing exists (at least `alloc_bound`; equal to the height: proven optimal). With a
     capacity, an error if no packing fits it or none is found within the work budget (a count of small steps, by default
-    worth about 0.1 s, or 10 s to meet a capacity)."""
+    worth about 0.1 s, or 10 s to meet a capacity).
+
+    alignments: of each buffer's offset, 0 for none of its own. places: the offset it has to have, -1 for any. gaps: rows
+    (buffer, lower, upper) of steps at which others may lie in a buffer, inside its live range and in order."""
 
 def alloc_check(
     lower: NDArray[np.int64],
@@ -80,13 +149,22 @@ def alloc_check(
     height: int,
     alignment: int = 64,
     capacity: int | None = None,
+    alignments: NDArray[np.int64] | None = None,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> None:
     """Raises the first broken rule of an allocation, with the buffers' indices, got and need."""
 
 def alloc_bound(
-    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], alignment: int = 64
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size: NDArray[np.int64],
+    alignment: int = 64,
+    places: NDArray[np.int64] | None = None,
+    gaps: NDArray[np.int64] | None = None,
 ) -> int:
-    """The largest sum of sizes (each rounded up to the alignment) that are live at one step."""
+    """The largest sum of sizes (each rounded up to the alignment) that are live at one step; at least the end of every
+    buffer that has its place."""
 
 # ---- plans ----
 
@@ -95,7 +173,7 @@ Sections = dict[str, Any]
 attrs, weights and state. An absent section is empty; "strings" is at least b"\\0"."""
 
 def plan_dtypes() -> dict[str, np.dtype[Any]]:
-    """The row dtypes "spaces", "tensors", "operands", "steps", "inputs", "outputs", with the field names of plan.h."""
+    """The row dtypes "spaces", "tensors", "operands", "numerics", "steps", "inputs", "outputs", with the field names of plan.h."""
 
 def plan_write(sections: Sections) -> bytes:
     """The bytes of a plan file, checksum included. Nothing is verified but section names and row sizes."""
@@ -153,11 +231,8 @@ class Program:
     def cost(self) -> int:
         """Nanoseconds one run takes on one core, as the kernels estimate."""
     @property
-    def arena_bytes(self) -> int: ...
-    @property
-    def weights_bytes(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
+    def memory(self) -> dict[str, int]:
+        """Bytes of each memory (arenas, weights, state), by name."""
     @property
     def scratch_bytes(self) -> int: ...
     @property

@@ -1,12 +1,12 @@
 """A program: the steps of a graph in order, on buffers whose offsets are solved. What a flat plan is written from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
 from hexane.graph import Array, Graph, Node, TensorType
-from hexane.targets import Target
+from hexane.targets import Numerics, Space, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
 
@@ -24,13 +24,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to."""
+    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to; `space`
+    names the target's memory it lies in, "" for a port, which is a memory of its own."""
 
     kind: BufferKind
     bytes: int
     name: str = ""
     type: TensorType | None = None
     data: Array | None = None
+    space: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,14 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call; `node` is what it computes, for messages and attributes."""
+    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes."""
 
     kernel: str
     node: Node
     inputs: tuple[View | None, ...]
     outputs: tuple[View, ...]
     attrs: Mapping[str, Any]
+    numerics: Numerics
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +77,20 @@ class PortView:
     axis: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a program needs of a memory. bound: the largest sum of bytes that are live at once, which no allocation can be
+    below."""
+
+    space: Space
+    bytes: int
+    bound: int
+
+
 @dataclass(frozen=True)
 class Program:
-    """Steps, buffers and ports. `offsets` are solved by `allocate`: one for each buffer, within its memory space.
-
-    arena_bytes: what the arena needs. arena_bound: the largest sum of bytes that are live at once, which no allocation can
-    be below.
-    """
+    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
+    memory."""
 
     graph: Graph
     target: Target
@@ -90,7 +100,4 @@ class Program:
     outputs: tuple[PortView, ...]
     decisions: tuple[Decision, ...] = ()
     offsets: tuple[int, ...] = ()
-    arena_bytes: int = 0
-    arena_bound: int = 0
-    weights_bytes: int = 0
-    state_bytes: int = 0
+    extents: Mapping[str, Extent] = field(default_factory=dict)

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/kernel.h"
+#include "cpu/region.h"
 
 using namespace hexane;
 using cpu::Tensor;
@@ -48,7 +48,7 @@ void ring_gives_the_bits_of_the_whole_image(int64_t groups, int64_t pad) {
       inputs[0].ring = kRing;
     }
     const std::array outputs{out.tensor(false)};
-    cpu::Call call{inputs, outputs, &attrs, "", nullptr};
+    cpu::Call call{inputs, outputs, &attrs, "", nullptr, nullptr};
     const cpu::Kernel& kernel = cpu::find_kernel("conv", "ieee", call);
     const cpu::Prepared prepared = kernel.prepare(call);
     call.prepared = prepared.get();
@@ -56,7 +56,7 @@ void ring_gives_the_bits_of_the_whole_image(int64_t groups, int64_t pad) {
     auto* bytes = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     int64_t arrived = 0;
     for (int64_t row = 0; row < rows; ++row) {
-      const cpu::Range needed = kernel.needs(call, 0, 1, {row, row + 1});
+      const cpu::Range needed = cpu::needed_box(kernel, call, 0, {4, {{0, 1}, {row, row + 1}, {0, rows}, {0, 1}}})[1];
       for (; in_ring && arrived < needed.end; ++arrived)
         std::memcpy(&ring.values[static_cast<size_t>(arrived % kRing * kSize * kChannels)],
                     &x.values[static_cast<size_t>(arrived * kSize * kChannels)], kSize * kChannels * sizeof(float));

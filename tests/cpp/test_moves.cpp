@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/kernel.h"
 #include "cpu/move/strided_copy.h"
+#include "cpu/region.h"
+#include "cpu/rings.h"
 
 using namespace hexane;
 using namespace hexane::cpu;
@@ -49,14 +50,15 @@ void pools_from_a_ring_to_a_ring(int64_t channels) {
   const Tensor output{bytes(whole), DType::kFp32, 4, false, 0, out_shape, out_strides};
   std::vector<int64_t> scratch(16);
   const auto run = [&](const Tensor& from, const Tensor& to, auto before_row) {
-    Call call{{&from, 1}, {&to, 1}, &attributes, "", nullptr};
+    Call call{{&from, 1}, {&to, 1}, &attributes, "", nullptr, nullptr};
     const Kernel& kernel = find_kernel("max_pool", "ieee", call);
     const Prepared prepared = kernel.prepare(call);
     call.prepared = prepared.get();
     CHECK(kernel.scratch(call) <= static_cast<int64_t>(scratch.size() * sizeof(int64_t)));
     for (int64_t r = 0; r < 5; ++r) {
-      before_row(kernel.needs(call, 0, 1, {r, r + 1}));
-      kernel.run(call, 1, {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()), nullptr);
+      before_row(needed_box(kernel, call, 0, {4, {{0, 1}, {r, r + 1}, {0, 6}, {0, channels}}})[1]);
+      check_rings(kernel, call, {r, r + 1});
+      run_rows(kernel, call, {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()), nullptr);
     }
   };
   run(input, output, [](Range) {});

@@ -18,8 +18,9 @@ from hexane.emit.attrs import fields
 from hexane.ops import USER_OPS, Op
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.reference import run_reference
-from hexane.stages.place import kernel_attrs
+from hexane.stages.steps import kernel_attrs
 from hexane.targets import load_target
+from hexane.targets.kernels import kernels
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +103,7 @@ def test_kernel_attributes_are_the_fields_of_the_struct(op: Op, i: int) -> None:
     graph = select_kernels(graph_of(op, op.cases[i], arrays(op, op.cases[i])), load_target("host"))
     (node,) = (n for n in graph.nodes if n.op in (op.name, f"cpu.{op.name}"))
     for row in rows:
-        assert list(kernel_attrs(node)) == [name for name, _, _ in fields(row["attrs"])]
+        assert list(kernel_attrs(node, kernels("ieee"))) == [name for name, _, _ in fields(row["attrs"])]
 
 
 SIZES = {"i": 8, "f": 8, "s": 8, "L": 72, "E": 136}
@@ -112,7 +113,19 @@ SIZES = {"i": 8, "f": 8, "s": 8, "L": 72, "E": 136}
 def test_a_kernel_row_is_consistent(row: dict[str, Any]) -> None:
     assert row["attrs_bytes"] == sum(SIZES[kind] * count for _, kind, count in fields(row["attrs"]))
     assert row["accepts"] in ("strided", "rows", "dense")
-    assert row["numerics"] == "ieee"
+    assert row["family"] in ("ieee", "any")
+
+
+MOVES = {"copy", "gather", "gather_along_axis", "gather_nd", "lookup", "one_hot", "pad", "resize_nearest", "reverse", "select", "write_slice"}  # fmt: skip
+
+
+def test_kernels_that_only_move_elements_serve_every_family() -> None:
+    assert {row["name"] for row in _core.kernels() if row["family"] == "any"} == MOVES
+    assert _core.has_kernel("copy", "engine", ["fp16"], ["fp16"])
+    assert not _core.has_kernel("add", "engine", ["fp16", "fp16"], ["fp16"])
+    x, y = np.arange(3, dtype="f"), np.zeros(3, "f")
+    _core.run_kernel("copy", [x], [y], family="engine", numerics=b"parameters of it")
+    assert (x == y).all()
 
 
 def test_every_kernel_serves_an_op() -> None:

@@ -16,6 +16,7 @@ from hexane.errors import Error
 from plans import DTYPES, PlanBuilder, copy_plan, counting_plan, many_sided_plan
 
 Sections = dict[str, Any]
+SECTIONS = 11
 
 
 def resealed(data: bytes | bytearray) -> bytes:
@@ -29,7 +30,7 @@ def test_sections_round_trip():
     sections = many_sided_plan().sections()
     read = _core.plan_read(_core.plan_write(sections))
     assert list(read) == [
-        "strings", "spaces", "tensors", "operands", "steps", "attrs", "inputs", "outputs", "weights", "state",
+        "strings", "spaces", "tensors", "operands", "numerics", "steps", "attrs", "inputs", "outputs", "weights", "state",
     ]  # fmt: skip
     for name, rows in read.items():
         assert rows.tobytes() == bytes(sections[name]), name
@@ -39,10 +40,10 @@ def test_sections_round_trip():
 def test_the_file_is_what_plan_h_says():
     data = copy_plan().tobytes()
     assert data[:8] == b"HEXANE\x1a\n"
-    assert int.from_bytes(data[8:12], "little") == 2
+    assert int.from_bytes(data[8:12], "little") == 3
     assert int.from_bytes(data[16:24], "little") == len(data)
     assert int.from_bytes(data[24:32], "little") == _core.xxh64(data[32:])
-    for row in range(10):
+    for row in range(SECTIONS):
         section = data[32 + 40 * row :]
         assert int.from_bytes(section[16:24], "little") % 64 == 0
 
@@ -69,20 +70,20 @@ def test_plan_write_refuses_an_unknown_section():
 
 
 def test_plan_write_refuses_half_a_row():
-    with pytest.raises(Error, match="spaces: got 17 bytes, need a multiple of 16"):
+    with pytest.raises(Error, match="spaces: got 17 bytes, need a multiple of 32"):
         _core.plan_write({"spaces": bytes(17)})
 
 
 HEADER = [
     ("magic", 0, b"X", "need those of a plan"),
-    ("version", 8, b"\x01", "version: got 1, need 2"),
-    ("num_sections", 12, b"\x09", "sections: got 9, need 10"),
+    ("version", 8, b"\x01", "version: got 1, need 3"),
+    ("num_sections", 12, b"\x09", f"sections: got 9, need {SECTIONS}"),
     ("file_bytes", 16, b"\x01", "file of"),
     ("section_name", 32, b"X", "need 'strings'"),
     ("section_offset", 32 + 16, b"\x01", "offset: got"),
     ("section_bytes", 32 + 24 + 7, b"\xff", "need it inside"),
     ("section_row_bytes", 32 + 32, b"\x02", "row_bytes: got 2, need 1"),
-    ("gap", 32 + 400, b"\x01", "gap"),
+    ("gap", 32 + 40 * SECTIONS, b"\x01", "gap"),
 ]
 
 
@@ -130,6 +131,11 @@ def kind_of_port(sections: Sections) -> None:
     sections["spaces"]["kind"][0] = sections["spaces"]["kind"][1]
 
 
+def name_of_arena(sections: Sections) -> None:
+    kind_of_port(sections)
+    sections["spaces"]["name"][0] = sections["spaces"]["name"][1]
+
+
 def missing_weights(sections: Sections) -> None:
     sections["weights"] = bytes(1)
 
@@ -158,7 +164,11 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("space_name", put("spaces", 0, "name", 9999), r"spaces\[0\]: name: got string 9999"),
     ("space_kind", put("spaces", 0, "kind", 1), r"spaces\[0\]: kind: got 'x', need"),
     ("space_huge", put("spaces", 1, "bytes", 2**40 + 1), "bytes: got 1099511627777, need at most"),
-    ("second_arena", kind_of_port, "got a second 'arena'"),
+    ("space_limit", put("spaces", 1, "limit", 63), r"spaces\[1\]: arena: bytes: got 64, need at most its limit, 63"),
+    ("space_alignment", put("spaces", 1, "alignment", 48), "alignment: got 48, need a power of two up to 4096"),
+    ("space_alignment_huge", put("spaces", 1, "alignment", 8192), "alignment: got 8192, need a power of two"),
+    ("second_arena_of_one_name", name_of_arena, "name: got a second 'arena'"),
+    ("arena_for_a_port", kind_of_port, "got a tensor in arena, need a port"),
     ("weights_without_space", missing_weights, "weights: got 1 bytes"),
     ("state_without_space", too_much_state, "state: got 1 bytes"),
     ("tensor_dtype", put("tensors", 1, "dtype", 1), r"unknown dtype 'x'"),
@@ -186,6 +196,12 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("operands_of_no_step", an_operand_more, "operands: got 5, need 4"),
     ("step_inputs", put("steps", 0, "num_inputs", 2**32 - 1), "operands: got"),
     ("step_outputs", put("steps", 0, "num_outputs", 0), "outputs: got 0"),
+    ("step_numerics", put("steps", 0, "numerics", 1), "numerics: got 1, need less than 1"),
+    ("numerics_name", put("numerics", 0, "name", 9999), r"numerics\[0\]: name: got string 9999"),
+    ("numerics_family", put("numerics", 0, "family", 1), r"numerics\[0\]: ieee: family: got 'x', need one of ieee"),
+    ("numerics_bytes", put("numerics", 0, "bytes", 8), "bytes: got 8, need 0 for the family ieee"),
+    ("numerics_offset", put("numerics", 0, "offset", 4), "offset: got 4, need a multiple of 8"),
+    ("numerics_outside", put("numerics", 0, "offset", 8), r"parameters: got \[8, \+0\)"),
     ("step_device", put("steps", 0, "device", 1), "device: got 'x', need cpu"),
     ("step_attrs", put("steps", 0, "attrs", 8), "attrs: got"),
     ("step_attrs_odd", put("steps", 0, "attrs_bytes", 4), "need multiples of 8"),
@@ -288,7 +304,15 @@ def test_rows_may_come_from_any_buffer():
 
 def test_row_dtypes_have_the_sizes_of_plan_h():
     sizes = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    assert sizes == {"spaces": 16, "tensors": 160, "operands": 4, "steps": 64, "inputs": 24, "outputs": 24}
+    assert sizes == {
+        "spaces": 32,
+        "tensors": 160,
+        "operands": 4,
+        "numerics": 24,
+        "steps": 64,
+        "inputs": 24,
+        "outputs": 24,
+    }
 
 
 # ---- saving ----
@@ -374,3 +398,12 @@ def test_rows_with_gaps_between_are_read_when_every_row_is_written(missing: int 
     else:
         with pytest.raises(Error, match="no earlier step has written"):
             _core.plan_read(plan.tobytes())
+
+
+@pytest.mark.parametrize("kind", ["weights", "state"])
+def test_a_second_memory_of_weights_or_state_is_refused(kind: str):
+    plan = copy_plan()
+    plan.space(kind, 0)
+    plan.space(kind, 0, "other")
+    with pytest.raises(Error, match=f"kind: got a second '{kind}', need one"):
+        _core.plan_read(plan.tobytes())

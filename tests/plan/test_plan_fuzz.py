@@ -115,7 +115,7 @@ def try_plan(source: Any) -> bool:
     try:
         program = _core.Program(source, threads=2)
         ports = program.inputs + program.outputs
-        size = program.arena_bytes + program.weights_bytes + program.state_bytes
+        size = sum(program.memory.values())
         size += sum(int(np.prod([float(extent) for extent in port["shape"]])) * 8 for port in ports)
         if size <= MOST_BYTES:
             program.run([np.ones(port["shape"], NUMPY[port["dtype"]]) for port in program.inputs])
@@ -234,4 +234,4 @@ def test_random_bytes_are_refused(seed: int):
     rng = random.Random(seed)
     data = rng.randbytes(rng.randrange(2000))
     assert not try_plan(exact(data))
-    assert not try_plan(exact(b"HEXANE\x1a\n\x02\0\0\0\x0a\0\0\0" + data))
+    assert not try_plan(exact(b"HEXANE\x1a\n\x03\0\0\0\x0b\0\0\0" + data))

@@ -164,7 +164,7 @@ def test_a_program_says_what_it_is():
     assert [(port["name"], port["shape"]) for port in program.outputs] == [("y", (3, 4)), ("z", (2, 3))]
     assert [step["kernel"] for step in program.steps] == ["copy"] * 5 + ["reverse"]
     assert program.steps[1]["source"] == "step 1"
-    assert (program.threads, program.arena_bytes, program.weights_bytes, program.state_bytes) == (2, 64, 64, 128)
+    assert (program.threads, program.memory) == (2, {"weights": 64, "state": 128, "arena": 64})
     assert program.cost > 0
     assert _core.isa()
 
@@ -202,8 +202,15 @@ def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
 
 
 def test_unknown_numerics_are_refused():
-    with pytest.raises(Error, match=r"copy: got fp32->fp32 \(engine:h13\), need one of"):
-        _core.Program(one_step("copy", numerics="engine:h13"))
+    with pytest.raises(Error, match=r"family: got 'engine:h13', need one of ieee"):
+        _core.Program(one_step("relu", numerics="engine:h13"))
+
+
+def test_a_program_may_mix_arithmetics():
+    plan = copy_plan()
+    plan.rows["steps"][1] = (plan.rows["steps"][1][0], plan.numerics("ieee", "other"), *plan.rows["steps"][1][2:])
+    assert len(plan.rows["numerics"]) == 2
+    assert np.array_equal(_core.Program(plan.sections()).run([ramp()])[0], ramp())
 
 
 def test_attributes_of_another_size_are_refused():
@@ -220,15 +227,37 @@ def test_a_list_attribute_that_is_too_long_is_refused():
         _core.Program(sections)
 
 
-def test_a_ring_is_refused_by_kernels_without_rings():
+def rows_of_a_ring(kernel: str, cuts: list[tuple[int, int, int]], **attrs: Any) -> dict[str, Any]:
+    """Steps on a state of four rows, of which two are kept, into an output of four."""
     plan = PlanBuilder()
-    state = plan.space("state", 48)
-    y = plan.port("outputs", "y", (3, 4))
-    plan.step("copy", [plan.tensor(state, (3, 4))], [y])
+    ring = plan.tensor(plan.space("state", 2 * 3 * 4), (1, 4, 3), strides=(24, 12, 4), name="ring")
+    y = plan.port("outputs", "y", (1, 4, 3))
+    for cut in cuts:
+        plan.step(kernel, [ring], [y], cut=cut, **attrs)
     sections = plan.sections()
-    sections["tensors"]["ring"][1] = 4
-    with pytest.raises(Error, match="operand 0: got a ring of 4 rows"):
-        _core.Program(sections)
+    sections["tensors"]["ring"][ring] = 2
+    return sections
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cuts", "attrs", "message"),
+    [
+        ("relu", [(-1, 0, 0)], {}, "cut: got axis -1, need 1 for rings"),
+        ("relu", [(2, 0, 3)], {}, "cut: got axis 2, need 1 for rings"),
+        ("relu", [(1, 0, 3), (1, 3, 4)], {}, "operand 0: got a ring of 2 rows, need 3"),
+        ("reverse", [(1, 0, 2), (1, 2, 4)], {"axes": [1]}, "operand 0: got a ring of 2 rows, need all rows"),
+    ],
+)
+def test_a_ring_that_a_step_cannot_read_is_refused(kernel, cuts, attrs, message):
+    with pytest.raises(Error, match=message):
+        _core.Program(rows_of_a_ring(kernel, cuts, **attrs))
+
+
+def test_steps_read_rows_of_a_ring_around_its_end():
+    program = _core.Program(rows_of_a_ring("relu", [(1, 0, 1), (1, 1, 3), (1, 3, 4)]))
+    program.write_state("ring", np.arange(12, dtype=np.float32).reshape(1, 4, 3))  # rows 2 and 3 are kept
+    (y,) = program.run([])
+    assert y[0, :, 0].tolist() == [6, 9, 6, 9]
 
 
 def test_state_in_a_ring_is_read_and_written_inside_its_rows():

@@ -28,8 +28,8 @@ class PlanBuilder:
         self.rows[section].append(fields)
         return len(self.rows[section]) - 1
 
-    def space(self, kind: str, size: int, name: str | None = None) -> int:
-        return self._add("spaces", self.strings.add(name or kind), self.strings.add(kind), size)
+    def space(self, kind: str, size: int, name: str | None = None, limit: int = 0, alignment: int = 1) -> int:
+        return self._add("spaces", self.strings.add(name or kind), self.strings.add(kind), size, limit, alignment)
 
     def tensor(
         self,
@@ -59,10 +59,17 @@ class PlanBuilder:
         packed = pack(layout, with_slots(attrs), self.strings)
         first = len(self.rows["operands"])
         self.rows["operands"] += [(ABSENT if i is None else i,) for i in (*inputs, *outputs)]
-        ids = [self.strings.add(text) for text in (kernel, numerics, "cpu", f"step {len(self.rows['steps'])}")]
+        texts = [self.strings.add(text) for text in (kernel, "cpu", f"step {len(self.rows['steps'])}")]
+        ids = [texts[0], self.numerics(numerics), *texts[1:]]
         counts = (len(inputs), len(outputs), len(packed))
         self.attrs += packed
         return self._add("steps", *ids, first, *counts, len(self.attrs) - len(packed), *cut)
+
+    def numerics(self, family: str, name: str = "") -> int:
+        """The row of the arithmetic, each once."""
+        row = (self.strings.add(name or family), self.strings.add(family), 0, 0)
+        rows = self.rows["numerics"]
+        return rows.index(row) if row in rows else self._add("numerics", *row)
 
     def port(
         self, side: str, name: str, shape: Sequence[int], dtype: str = "fp32", length: int = 0, axis: int = 0

@@ -179,3 +179,29 @@ def test_targets_are_equal_by_their_values_and_go_into_sets() -> None:
     again = targets.read_target((FOLDER / "h13.toml").read_text(), name="h13")
     assert again == targets.load_target("h13") != targets.load_target("h13g")
     assert len({again, targets.load_target("h13"), targets.load_target("host")}) == 2
+
+
+HOST_TEXT = (FOLDER / "host.toml").read_text()
+
+
+def test_a_target_declares_its_memories() -> None:
+    rows = ('sram = { kind = "arena", limit = 131072 }', 'slow = { kind = "arena", alignment = 4096 }')
+    text = "\n".join([HOST_TEXT, "[spaces]", *rows, 'flash = { kind = "weights" }', 'state = { kind = "state" }'])
+    spaces = targets.read_target(text, "small").spaces
+    assert spaces[:2] == (targets.Space("sram", "arena", 64, 131072), targets.Space("slow", "arena", 4096))
+    assert [space.name for space in spaces] == ["sram", "slow", "flash", "state"]
+    assert [space.name for space in targets.read_target(HOST_TEXT, "plain").spaces] == ["arena", "weights", "state"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('a = { kind = "arena" }', "spaces: got 0 of the kind weights, need one"),
+        ('w = { kind = "weights" }\nv = { kind = "weights" }\na = { kind = "arena" }', "got 2 of the kind weights"),
+        ('a = { kind = "arena", size = 1 }', "spaces.a: got .* need a table of kind, alignment and limit"),
+        ("a = 1", "spaces.a: got 1, need a table"),
+    ],
+)
+def test_wrong_memories_are_refused(row: str, message: str) -> None:
+    with pytest.raises(Error, match=message):
+        targets.read_target(f"{HOST_TEXT}\n[spaces]\n{row}", "small")

@@ -43,7 +43,7 @@ def test_the_arena_is_no_larger_than_what_is_live_at_once(name: str, model_file:
     net = hx.compile(model_file(name), threads=1)
     assert isinstance(net, hx.Model)
     assert net.program is not None
-    assert net.memory["arena"] == net.program.arena_bound
+    assert net.memory["arena"] == net.program.extents["arena"].bound
 
 
 @pytest.mark.parametrize("name", ["resnet8", "transformer", "mobilenet_v2_035_96"])

@@ -39,7 +39,8 @@ def print_program(program: Program) -> str:
         return f"{buffer.name or buffer.kind}+{at} {v.type}"  # type: ignore[attr-defined]
 
     lines = [f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps]
-    sizes = f"arena {program.arena_bytes} (bound {program.arena_bound}), weights {program.weights_bytes}"
+    arena, weights = program.extents["arena"], program.extents["weights"]
+    sizes = f"arena {arena.bytes} (bound {arena.bound}), weights {weights.bytes}"
     return "\n".join([*lines, sizes])
 
 

@@ -154,20 +154,21 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
 
 template <class T>
 constexpr Kernel attention(const char* dtypes) {
-  return {"scaled_dot_product_attention",
-          dtypes,
-          "ieee",
-          "scale:f causal:i zero_hidden:i",
-          sizeof(AttentionAttributes),
-          "strided",
-          prepare_attention,
-          attention_cuts,
-          attention_needs,
-          attention_cost,
-          attention_scratch,
-          attention_shared_scratch,
-          attention_begin,
-          run<T>};
+  return {
+      .name = "scaled_dot_product_attention",
+      .dtypes = dtypes,
+      .attrs = "scale:f causal:i zero_hidden:i",
+      .attrs_bytes = sizeof(AttentionAttributes),
+      .accepts = "strided",
+      .prepare = prepare_attention,
+      .cuts = attention_cuts,
+      .needs = attention_needs,
+      .cost = attention_cost,
+      .scratch = attention_scratch,
+      .shared_scratch = attention_shared_scratch,
+      .begin = attention_begin,
+      .run = run<T>,
+  };
 }
 
 const Kernel kTable[] = {

@@ -40,7 +40,7 @@ struct AttentionState {
 
 Prepared prepare_attention(const Call& call);
 void attention_cuts(const Call& call, Cuts& cuts);
-Range attention_needs(const Call& call, int input, int axis, Range out);
+Box attention_needs(const Call& call, int input, const Box& out);
 int64_t attention_cost(const Call& call);
 int64_t attention_scratch(const Call& call);
 int64_t attention_shared_scratch(const Call& call);

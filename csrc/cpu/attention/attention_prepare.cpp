@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cpu/attention/attention.h"
+#include "cpu/region.h"
 
 namespace hexane::cpu {
 namespace {
@@ -132,12 +133,16 @@ void attention_cuts(const Call& call, Cuts& cuts) {
   if (queries > grain) cuts.add(s.num_axes - 1, queries, grain);
 }
 
-Range attention_needs(const Call& call, int input, int axis, Range out) {
-  const Tensor &t = call.inputs[input], &result = call.outputs[0];
-  if (axis >= t.rank) return {0, 0};
-  const Range all{0, t.shape[axis]};
-  if (t.rank != result.rank || t.shape[axis] != result.shape[axis] || axis == t.rank - 1) return all;
-  return axis == t.rank - 2 && (input == 1 || input == 2) ? all : out;
+// query (.., L, E), key (.., S, E), value (.., S, V), mask (.., L, S) -> (.., L, V)
+Box attention_needs(const Call& call, int input, const Box& out) {
+  const Tensor& t = call.inputs[input];
+  Box box = aligned(t, out);
+  const auto all = [&](int axis) {
+    if (axis >= 0) box[axis] = {0, t.shape[axis]};
+  };
+  if (input != 2) all(t.rank - 1);
+  if (input == 1 || input == 2) all(t.rank - 2);
+  return box;
 }
 
 int64_t attention_cost(const Call& call) {

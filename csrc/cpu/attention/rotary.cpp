@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/simd/vector-inl.h"
 #include "cpu/tables.h"
 
@@ -53,11 +54,10 @@ void cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis]);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  const Tensor &t = call.inputs[input], &result = call.outputs[0];
-  if (axis >= t.rank) return {0, 0};
-  const bool same = t.rank == result.rank && axis + 1 < t.rank && t.shape[axis] == result.shape[axis];
-  return same ? out : Range{0, t.shape[axis]};
+Box needs(const Call& call, int input, const Box& out) {
+  const Tensor& t = call.inputs[input];
+  const Box box = aligned(t, out);
+  return t.rank > 0 ? all_along(t, t.rank - 1, box) : box;
 }
 
 int64_t cost(const Call& call) { return call.outputs[0].size() / 8 + 50; }
@@ -153,8 +153,19 @@ void run(const Call& call, int cut, Range range, std::byte* scratch, const std::
 
 template <class T>
 constexpr Kernel rotary(const char* dtypes) {
-  return {kName, dtypes, "ieee", "interleaved:i", 8,       "rows",  prepare,
-          cuts,  needs,  cost,   scratch,         nullptr, nullptr, run<T>};
+  return {
+      .name = kName,
+      .dtypes = dtypes,
+      .attrs = "interleaved:i",
+      .attrs_bytes = 8,
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .run = run<T>,
+  };
 }
 
 const Kernel kTable[] = {rotary<float>("fp32,fp32,fp32->fp32"), rotary<float16_t>("fp16,fp16,fp16->fp16")};

@@ -182,8 +182,16 @@ void run_cast(const Call& call, int axis, Range range, std::byte*, const std::by
     walk(make_loop(call, 1, axis, range), call, state.row, nullptr);
 }
 
-constexpr Kernel kTable[] = {{"cast", "*->*", "ieee", "", 0, "strided", prepare_cast, cut_every_axis, broadcast_needs,
-                              elementwise_cost<150>, nullptr, nullptr, nullptr, run_cast}};
+constexpr Kernel kTable[] = {{
+    .name = "cast",
+    .dtypes = "*->*",
+    .accepts = "strided",
+    .prepare = prepare_cast,
+    .cuts = cut_every_axis,
+    .needs = broadcast_needs,
+    .cost = elementwise_cost<150>,
+    .run = run_cast,
+}};
 
 }  // namespace
 

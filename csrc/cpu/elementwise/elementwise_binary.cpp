@@ -158,20 +158,18 @@ void run_binary(const Call& call, int axis, Range range, std::byte*, const std::
 
 template <class Op, class T, int kPicoseconds, bool kEpilogue>
 constexpr Kernel binary_kernel() {
-  return {Op::kName,
-          sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
-          "ieee",
-          kEpilogue ? "epilogue:E" : "",
-          kEpilogue ? sizeof(Epilogue) : 0,
-          "strided",
-          prepare_binary<Op, T, kEpilogue>,
-          cut_every_axis,
-          broadcast_needs,
-          elementwise_cost<kPicoseconds>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_binary<T>};
+  return {
+      .name = Op::kName,
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+      .attrs = kEpilogue ? "epilogue:E" : "",
+      .attrs_bytes = kEpilogue ? sizeof(Epilogue) : 0,
+      .accepts = "strided",
+      .prepare = prepare_binary<Op, T, kEpilogue>,
+      .cuts = cut_every_axis,
+      .needs = broadcast_needs,
+      .cost = elementwise_cost<kPicoseconds>,
+      .run = run_binary<T>,
+  };
 }
 
 #define HEXANE_BINARY(op, picoseconds, epilogue) \

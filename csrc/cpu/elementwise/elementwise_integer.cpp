@@ -186,6 +186,13 @@ struct select_op {
   static constexpr int kPicoseconds = 0;
 };
 
+template <class T>
+constexpr Kernel select(const char* dtypes) {
+  Kernel kernel = loop_kernel<select_op, 3, select_row<T>>(dtypes);
+  kernel.family = "any";
+  return kernel;
+}
+
 template <class Op, class T>
 constexpr Kernel comparison(const char* dtypes) {
   return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
@@ -243,10 +250,10 @@ constexpr Kernel kTable[] = {
     HEXANE_UNARY(relu),
     HEXANE_UNARY(square),
     HEXANE_UNARY(clip),
-    loop_kernel<select_op, 3, select_row<uint8_t>>("bool,8b,8b->8b"),
-    loop_kernel<select_op, 3, select_row<uint16_t>>("bool,16b,16b->16b"),
-    loop_kernel<select_op, 3, select_row<uint32_t>>("bool,32b,32b->32b"),
-    loop_kernel<select_op, 3, select_row<uint64_t>>("bool,64b,64b->64b"),
+    select<uint8_t>("bool,8b,8b->8b"),
+    select<uint16_t>("bool,16b,16b->16b"),
+    select<uint32_t>("bool,32b,32b->32b"),
+    select<uint64_t>("bool,64b,64b->64b"),
 };
 #undef HEXANE_ARITHMETIC
 #undef HEXANE_COMPARISON

@@ -121,8 +121,16 @@ int64_t scalar_cost(const Call& call) {
 
 template <class Op, size_t kNumInputs, Row row>
 constexpr Kernel loop_kernel(const char* dtypes) {
-  return {Op::kName,      dtypes,          "ieee",          "",      0,       "strided", prepare_loop<Op, kNumInputs>,
-          cut_every_axis, broadcast_needs, scalar_cost<Op>, nullptr, nullptr, nullptr,   run_loop<row, kNumInputs>};
+  return {
+      .name = Op::kName,
+      .dtypes = dtypes,
+      .accepts = "strided",
+      .prepare = prepare_loop<Op, kNumInputs>,
+      .cuts = cut_every_axis,
+      .needs = broadcast_needs,
+      .cost = scalar_cost<Op>,
+      .run = run_loop<row, kNumInputs>,
+  };
 }
 
 template <class Op, class T>
@@ -138,22 +146,20 @@ constexpr Kernel arithmetic(const char* dtypes) {
 
 template <class Op, class T>
 constexpr Kernel unary(const char* dtypes) {
-  return {Op::kName,
-          dtypes,
-          "ieee",
-          Op::kNumAttributes == 2   ? "alpha:f beta:f"
-          : Op::kNumAttributes == 1 ? "alpha:f"
-                                    : "",
-          8 * Op::kNumAttributes,
-          "strided",
-          prepare_unary<Op, T>,
-          cut_every_axis,
-          broadcast_needs,
-          scalar_cost<Op>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_unary<Op, T>};
+  return {
+      .name = Op::kName,
+      .dtypes = dtypes,
+      .attrs = Op::kNumAttributes == 2   ? "alpha:f beta:f"
+               : Op::kNumAttributes == 1 ? "alpha:f"
+                                         : "",
+      .attrs_bytes = 8 * Op::kNumAttributes,
+      .accepts = "strided",
+      .prepare = prepare_unary<Op, T>,
+      .cuts = cut_every_axis,
+      .needs = broadcast_needs,
+      .cost = scalar_cost<Op>,
+      .run = run_unary<Op, T>,
+  };
 }
 
 }  // namespace hexane::cpu

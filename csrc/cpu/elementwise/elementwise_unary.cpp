@@ -145,20 +145,18 @@ constexpr const char* kLayouts[] = {"", "alpha:f", "alpha:f beta:f"};
 
 template <class Op, class T>
 constexpr Kernel unary_kernel() {
-  return {Op::kName,
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          kLayouts[Op::kNumAttributes],
-          8 * Op::kNumAttributes,
-          "strided",
-          prepare_unary<Op>,
-          cut_every_axis,
-          broadcast_needs,
-          elementwise_cost<Op::kPicoseconds>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_unary<T>};
+  return {
+      .name = Op::kName,
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = kLayouts[Op::kNumAttributes],
+      .attrs_bytes = 8 * Op::kNumAttributes,
+      .accepts = "strided",
+      .prepare = prepare_unary<Op>,
+      .cuts = cut_every_axis,
+      .needs = broadcast_needs,
+      .cost = elementwise_cost<Op::kPicoseconds>,
+      .run = run_unary<T>,
+  };
 }
 
 #define HEXANE_UNARY_ROWS(op, ...) unary_kernel<op##_op, float>(), unary_kernel<op##_op, float16_t>(),

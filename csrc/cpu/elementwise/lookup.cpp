@@ -3,6 +3,7 @@
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -28,8 +29,8 @@ Prepared prepare_lookup(const Call& call) {
   return std::make_shared<Loop>(make_loop(call, 1, -1, {}));
 }
 
-Range lookup_needs(const Call& call, int input, int axis, Range out) {
-  return input == 0 ? broadcast_needs(call, input, axis, out) : Range{0, 256};
+Box lookup_needs(const Call& call, int input, const Box& out) {
+  return input == 0 ? broadcast_needs(call, input, out) : whole(call.inputs[1]);
 }
 
 void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
@@ -40,13 +41,21 @@ void run_lookup(const Call& call, int axis, Range range, std::byte*, const std::
     walk(make_loop(call, 1, axis, range), call, lookup_row, table);
 }
 
-#define HEXANE_LOOKUP(dtypes)                                                                                        \
-  {                                                                                                                  \
-    "lookup", dtypes, "ieee", "", 0, "strided", prepare_lookup, cut_every_axis, lookup_needs, elementwise_cost<700>, \
-        nullptr, nullptr, nullptr, run_lookup                                                                        \
-  }
+constexpr Kernel lookup(const char* dtypes) {
+  return {
+      .name = "lookup",
+      .dtypes = dtypes,
+      .family = "any",
+      .accepts = "strided",
+      .prepare = prepare_lookup,
+      .cuts = cut_every_axis,
+      .needs = lookup_needs,
+      .cost = elementwise_cost<700>,
+      .run = run_lookup,
+  };
+}
 
-constexpr Kernel kTable[] = {HEXANE_LOOKUP("8b,int8->int8"), HEXANE_LOOKUP("8b,uint8->uint8")};
+constexpr Kernel kTable[] = {lookup("8b,int8->int8"), lookup("8b,uint8->uint8")};
 
 }  // namespace
 

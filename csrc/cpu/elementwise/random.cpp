@@ -45,8 +45,6 @@ void cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1) return cuts.add(axis, out.shape[axis]);
 }
 
-Range needs(const Call&, int, int, Range) { return {0, 2}; }
-
 void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const Tensor& out = call.outputs[0];
   const int64_t row = axis < 0 || out.size() == 0 ? 1 : out.size() / out.shape[axis];
@@ -63,8 +61,15 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 
 int64_t cost(const Call& call) { return 20 + 4 * call.outputs[0].size(); }
 
-constexpr Kernel kTable[] = {
-    {"random", "int64->fp32", "ieee", "", 0, "dense", prepare, cuts, needs, cost, nullptr, nullptr, nullptr, run}};
+constexpr Kernel kTable[] = {{
+    .name = "random",
+    .dtypes = "int64->fp32",
+    .accepts = "dense",
+    .prepare = prepare,
+    .cuts = cuts,
+    .cost = cost,
+    .run = run,
+}};
 
 }  // namespace
 

@@ -86,9 +86,9 @@ void cuts(const Call& call, Cuts& cuts) {
   matmul_cuts(call, s, s.batch_bytes, cuts);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
+Box needs(const Call& call, int input, const Box& out) {
   const auto& attrs = call.attributes<MatmulAttrs>();
-  return matmul_needs(call, input, axis, out, attrs.transpose_x, attrs.transpose_y);
+  return matmul_needs(call, input, 3, out, attrs.transpose_x, attrs.transpose_y);
 }
 
 int64_t cost(const Call& call) {
@@ -193,14 +193,26 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   }
 }
 
-const Kernel kTable[] = {
-    {"matmul", "fp32,fp32,fp32...->fp32", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
-     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"matmul", "fp16,fp16,fp16...->fp16", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
-     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"matmul", "fp32,fp16,fp32...->fp32", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
-     prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-};
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = "matmul",
+      .dtypes = dtypes,
+      .attrs = "transpose_x:i transpose_y:i epilogue:E",
+      .attrs_bytes = sizeof(MatmulAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
+                         row("fp32,fp16,fp32...->fp32")};
 
 }  // namespace
 

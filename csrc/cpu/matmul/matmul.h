@@ -40,7 +40,8 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
 
 // batch_bytes: of one packed matrix of y.
 void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts);
-Range matmul_needs(const Call& call, int input, int axis, Range out, bool transpose_x, bool transpose_y);
+// `first_extra`: the first input that the epilogue adds; those between y and it belong to columns.
+Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y);
 
 // How many different matrices lie along a batch axis of y.
 inline int64_t packed_extent(const Tensor& y, int axis) {

@@ -30,9 +30,9 @@ void cuts(const Call& call, Cuts& cuts) {
   matmul_cuts(call, s, s.k * s.n * 8, cuts);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
+Box needs(const Call& call, int input, const Box& out) {
   const auto& attrs = call.attributes<MatmulAttrs>();
-  return matmul_needs(call, input, axis, out, attrs.transpose_x, attrs.transpose_y);
+  return matmul_needs(call, input, 3, out, attrs.transpose_x, attrs.transpose_y);
 }
 
 int64_t cost(const Call& call) { return call.outputs[0].size() * call.state<MatmulShape>().k / 2 + 100; }
@@ -64,8 +64,18 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 }
 
 constexpr Kernel kTable[] = {
-    {"matmul", "fp64,fp64,fp64...->fp64", "ieee", "transpose_x:i transpose_y:i epilogue:E", sizeof(MatmulAttrs), "rows",
-     prepare, cuts, needs, cost, nullptr, nullptr, nullptr, run},
+    {
+        .name = "matmul",
+        .dtypes = "fp64,fp64,fp64...->fp64",
+        .attrs = "transpose_x:i transpose_y:i epilogue:E",
+        .attrs_bytes = sizeof(MatmulAttrs),
+        .accepts = "rows",
+        .prepare = prepare,
+        .cuts = cuts,
+        .needs = needs,
+        .cost = cost,
+        .run = run,
+    },
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The axes of a matrix product, and how it may be cut.
 #include "cpu/matmul/matmul.h"
 
+#include "cpu/region.h"
+
 namespace hexane::cpu {
 namespace {
 
@@ -98,15 +100,16 @@ void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cu
   if (!columns_first && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
 }
 
-Range matmul_needs(const Call& call, int input, int axis, Range out, bool transpose_x, bool transpose_y) {
-  const Tensor &t = call.inputs[input], &result = call.outputs[0];
-  if (axis >= t.rank) return {0, 0};
-  const Range all{0, t.shape[axis]};
-  if (t.rank != result.rank || t.shape[axis] != result.shape[axis]) return all;
-  const bool is_m = axis == t.rank - 2, is_n = axis == t.rank - 1;
-  if (input == 0 && (is_n || (is_m && transpose_x))) return all;
-  if (input == 1 && (is_m || (is_n && transpose_y))) return all;
-  return out;
+Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y) {
+  const Tensor& t = call.inputs[input];
+  if (input >= first_extra) return out;
+  if (input > 1) return per_column(t, out);
+  Box box = aligned(t, out);
+  const bool swapped = input == 0 ? transpose_x : transpose_y;
+  const int k = t.rank - ((input == 0) != swapped ? 1 : 2), other = 2 * t.rank - 3 - k;
+  box[k] = {0, t.shape[k]};
+  box[other] = out[out.rank - (input == 0 ? 2 : 1)];
+  return box;
 }
 
 }  // namespace hexane::cpu

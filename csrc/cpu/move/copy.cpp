@@ -1,344 +1,13 @@
-// Strided copies and the kernels that are nothing else: copy (transpose, slice, broadcast, a piece of a concat) and
-// reverse. A transpose moves square tiles of 128-bit blocks through registers and writes whole vectors; tiles at the
-// end of an axis overlap their neighbours instead of having a tail.
+// copy (transpose, slice, broadcast, a piece of a concat) and reverse.
 #include <algorithm>
-#include <cstring>
 
 #include "cpu/move/strided_copy.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/move/copy.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu {
-namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-// ---- bodies: what happens to rows x cols units ----
-
-void copy_nothing_else(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  std::memcpy(out, in, static_cast<size_t>(copy.unit));
-}
-
-// Runs that are too long for a register and too short for memcpy to pay.
-void copy_vectors(std::byte* out, const std::byte* in, int64_t bytes) {
-  const hn::ScalableTag<uint8_t> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto* from = reinterpret_cast<const uint8_t*>(in);
-  auto* to = reinterpret_cast<uint8_t*>(out);
-  int64_t i = 0;
-  for (; i + lanes <= bytes; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
-  if (i < bytes) hn::StoreU(hn::LoadU(d, from + bytes - lanes), d, to + bytes - lanes);
-}
-
-void copy_runs(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  const int64_t bytes = copy.unit;
-  for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
-    std::byte* to = out;
-    const std::byte* from = in;
-    for (int64_t c = 0; c < copy.cols.extent; ++c, to += copy.cols.out, from += copy.cols.in)
-      if (bytes > 64 && bytes <= 2048)
-        copy_vectors(to, from, bytes);
-      else
-        copy_run(to, from, bytes);
-  }
-}
-
-template <int kBytes>
-struct Unit {
-  unsigned char bytes[kBytes];
-};
-
-// memcpy of a fixed size: one move, and no claim about alignment.
-template <int kBytes>
-HWY_INLINE void copy_unit(std::byte* out, const std::byte* in) {
-  std::memcpy(out, in, kBytes);
-}
-
-template <int kBytes>
-void copy_units(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
-    std::byte* to = out;
-    const std::byte* from = in;
-    for (int64_t c = 0; c < copy.cols.extent; ++c, to += copy.cols.out, from += copy.cols.in)
-      copy_unit<kBytes>(to, from);
-  }
-}
-
-// One unit repeated along each row.
-template <int kBytes>
-void fill_units(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
-    Unit<kBytes> unit;
-    std::memcpy(&unit, in, kBytes);
-    for (int64_t c = 0; c < copy.cols.extent; ++c) std::memcpy(out + c * kBytes, &unit, kBytes);
-  }
-}
-
-template <typename T>
-void fill(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), cols = copy.cols.extent;
-  if (cols < lanes) return fill_units<sizeof(T)>(out, in, copy);
-  for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
-    T unit;
-    std::memcpy(&unit, in, sizeof(T));
-    T* to = reinterpret_cast<T*>(out);
-    const auto v = hn::Set(d, unit);
-    for (int64_t c = 0; c + lanes <= cols; c += lanes) hn::StoreU(v, d, to + c);
-    hn::StoreU(v, d, to + cols - lanes);
-  }
-}
-
-constexpr int64_t kBlocks = HWY_MAX_BYTES / 16;
-
-// Block b of the vector: 16 bytes from input row (b * lanes of a block).
-template <class D, class T = hn::TFromD<D> >
-HWY_INLINE hn::Vec<D> load_blocks(D d, const std::byte* in, int64_t block_stride) {
-  if constexpr (sizeof(T) * hn::MaxLanes(D()) == 16) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(in));
-  } else {
-    const hn::Half<D> half;
-    constexpr int64_t kHalf = hn::MaxLanes(D()) * sizeof(T) / 32;
-    return hn::Combine(d, load_blocks(half, in + kHalf * block_stride, block_stride),
-                       load_blocks(half, in, block_stride));
-  }
-}
-
-// Transposes a tile: (blocks * n) input rows of n units each become n output rows of (blocks * n) units, n = 16 / unit.
-//
-//   load     v[i] = row i | row n + i | ...                         (a 16-byte block of each)
-//   shuffle  log2(n) times: v[2i], v[2i + 1] = interleave(v[i], v[i + n / 2])
-//   store    v[j] = unit j of every row
-template <class D>
-HWY_INLINE void transpose_tile(D d, std::byte* out, int64_t out_stride, const std::byte* in, int64_t in_stride) {
-  using T = hn::TFromD<D>;
-  constexpr int kSide = 16 / sizeof(T);
-  hn::Vec<D> v[kSide], w[kSide];
-  for (int i = 0; i < kSide; ++i) v[i] = load_blocks(d, in + i * in_stride, kSide * in_stride);
-  for (int step = 1; step < kSide; step *= 2) {
-    for (int i = 0; i < kSide / 2; ++i) {
-      w[2 * i] = hn::InterleaveLower(d, v[i], v[i + kSide / 2]);
-      w[2 * i + 1] = hn::InterleaveUpper(d, v[i], v[i + kSide / 2]);
-    }
-    for (int i = 0; i < kSide; ++i) v[i] = w[i];
-  }
-  for (int j = 0; j < kSide; ++j) hn::StoreU(v[j], d, reinterpret_cast<T*>(out + j * out_stride));
-}
-
-// rows: units that are contiguous in the input; cols: units that are contiguous in the output. Both at least a tile.
-template <class D>
-void transpose_tiles(D d, std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  using T = hn::TFromD<D>;
-  constexpr int64_t kRows = 16 / sizeof(T), kCols = hn::MaxLanes(D()), kBytes = sizeof(T);
-  constexpr int64_t kPanel = 256 / kBytes;  // read four cache lines of each input row before the next
-  for (int64_t panel = 0; panel < copy.rows.extent; panel += kPanel) {
-    const int64_t end = std::min(panel + kPanel, copy.rows.extent);
-    for (int64_t c = 0; c < copy.cols.extent; c += kCols) {
-      const int64_t col = std::min(c, copy.cols.extent - kCols);
-      for (int64_t r = panel; r < end; r += kRows) {
-        const int64_t row = std::min(r, copy.rows.extent - kRows);
-        transpose_tile(d, out + row * copy.rows.out + col * kBytes, copy.rows.out,
-                       in + row * kBytes + col * copy.cols.in, copy.cols.in);
-      }
-    }
-  }
-}
-
-// Two to four planes become pixels: cols.extent planes, rows.extent pixels.
-template <typename T>
-void planes_to_pixels(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), planes = copy.cols.extent;
-  const auto plane = [&](int64_t p, int64_t i) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(in + p * copy.cols.in) + i);
-  };
-  for (int64_t pixel = 0; pixel < copy.rows.extent; pixel += lanes) {
-    const int64_t i = std::min(pixel, copy.rows.extent - lanes);
-    T* to = reinterpret_cast<T*>(out) + i * planes;
-    if (planes == 2)
-      hn::StoreInterleaved2(plane(0, i), plane(1, i), d, to);
-    else if (planes == 3)
-      hn::StoreInterleaved3(plane(0, i), plane(1, i), plane(2, i), d, to);
-    else
-      hn::StoreInterleaved4(plane(0, i), plane(1, i), plane(2, i), plane(3, i), d, to);
-  }
-}
-
-// Pixels of two to four units become planes: rows.extent planes, cols.extent pixels.
-template <typename T>
-void pixels_to_planes(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), planes = copy.rows.extent;
-  const auto store = [&](hn::Vec<decltype(d)> v, int64_t p, int64_t i) {
-    hn::StoreU(v, d, reinterpret_cast<T*>(out + p * copy.rows.out) + i);
-  };
-  for (int64_t pixel = 0; pixel < copy.cols.extent; pixel += lanes) {
-    const int64_t i = std::min(pixel, copy.cols.extent - lanes);
-    const T* from = reinterpret_cast<const T*>(in) + i * planes;
-    hn::Vec<decltype(d)> v0, v1, v2, v3;
-    if (planes == 2) {
-      hn::LoadInterleaved2(d, from, v0, v1);
-    } else if (planes == 3) {
-      hn::LoadInterleaved3(d, from, v0, v1, v2);
-      store(v2, 2, i);
-    } else {
-      hn::LoadInterleaved4(d, from, v0, v1, v2, v3);
-      store(v2, 2, i);
-      store(v3, 3, i);
-    }
-    store(v0, 0, i);
-    store(v1, 1, i);
-  }
-}
-
-template <typename T>
-void transpose(std::byte* out, const std::byte* in, const StridedCopy& copy) {
-  constexpr int64_t kBytes = sizeof(T), kSide = 16 / kBytes;
-  const int64_t rows = copy.rows.extent, cols = copy.cols.extent;
-  if (cols >= kSide * kBlocks && rows >= kSide)
-    transpose_tiles(hn::CappedTag<T, kSide * kBlocks>(), out, in, copy);
-  else if (cols >= kSide && rows >= kSide)
-    transpose_tiles(hn::FixedTag<T, kSide>(), out, in, copy);
-  else if (cols <= 4 && copy.rows.out == cols * kBytes && rows >= kSide * kBlocks)
-    planes_to_pixels<T>(out, in, copy);
-  else if (rows <= 4 && copy.cols.in == rows * kBytes && cols >= kSide * kBlocks)
-    pixels_to_planes<T>(out, in, copy);
-  else
-    copy_units<sizeof(T)>(out, in, copy);
-}
-
-// ---- choosing a body ----
-
-StridedCopy::Body body_of_units(int64_t bytes) {
-  switch (bytes) {
-    case 1:
-      return copy_units<1>;
-    case 2:
-      return copy_units<2>;
-    case 4:
-      return copy_units<4>;
-    case 8:
-      return copy_units<8>;
-    case 16:
-      return copy_units<16>;
-    default:
-      return copy_runs;
-  }
-}
-
-StridedCopy::Body body_of_fill(int64_t bytes) {
-  switch (bytes) {
-    case 1:
-      return fill<uint8_t>;
-    case 2:
-      return fill<uint16_t>;
-    case 4:
-      return fill<uint32_t>;
-    case 8:
-      return fill<uint64_t>;
-    case 16:
-      return fill_units<16>;
-    default:
-      return copy_runs;
-  }
-}
-
-StridedCopy::Body body_of_transpose(int64_t bytes) {
-  switch (bytes) {
-    case 1:
-      return transpose<uint8_t>;
-    case 2:
-      return transpose<uint16_t>;
-    case 4:
-      return transpose<uint32_t>;
-    case 8:
-      return transpose<uint64_t>;
-    default:
-      return nullptr;
-  }
-}
-
-// Sorts the axes by output stride, drops those of extent 1 and joins neighbours that are one axis on both sides.
-int coalesce(const CopyAxis* axes, int num_axes, CopyAxis* result) {
-  int count = 0;
-  for (int i = 0; i < num_axes; ++i) {
-    if (axes[i].extent == 1) continue;
-    int at = count++;
-    for (; at > 0 && result[at - 1].out < axes[i].out; --at) result[at] = result[at - 1];
-    result[at] = axes[i];
-  }
-  int last = 0;
-  for (int i = 1; i < count; ++i) {
-    CopyAxis& outer = result[last];
-    if (outer.in == result[i].in * result[i].extent && outer.out == result[i].out * result[i].extent)
-      outer = {outer.extent * result[i].extent, result[i].in, result[i].out};
-    else
-      result[++last] = result[i];
-  }
-  return count ? last + 1 : 0;
-}
-
-StridedCopy plan(const CopyAxis* axes, int num_axes, int64_t item_bytes) {
-  StridedCopy copy{nullptr, item_bytes, {1, 0, 0}, {1, 0, 0}, 0, {}};
-  for (int i = 0; i < num_axes; ++i)
-    if (axes[i].extent <= 0) return copy;
-  CopyAxis* left = copy.outer;
-  int count = coalesce(axes, num_axes, left);
-  if (count && left[count - 1].in == item_bytes && left[count - 1].out == item_bytes) copy.unit *= left[--count].extent;
-  if (count == 0) {
-    copy.body = copy_nothing_else;
-    return copy;
-  }
-  copy.cols = left[--count];
-  copy.body = body_of_units(copy.unit);
-  const bool dense = copy.cols.out == copy.unit;
-  int rows = count - 1;
-  if (dense && copy.cols.in == 0) {
-    copy.body = body_of_fill(copy.unit);
-  } else if (dense && body_of_transpose(copy.unit)) {
-    for (int i = 0; i < count; ++i)
-      if (left[i].in == copy.unit) {
-        rows = i;
-        copy.body = body_of_transpose(copy.unit);
-      }
-  }
-  if (rows >= 0) {
-    copy.rows = left[rows];
-    std::move(left + rows + 1, left + count, left + rows);
-    --count;
-  }
-  copy.num_outer = count;
-  return copy;
-}
-
-void run_outer(const StridedCopy& copy, std::byte* out, const std::byte* in) {
-  if (!copy.body) return;
-  if (copy.num_outer == 0) return copy.body(out, in, copy);
-  int64_t index[8] = {};
-  for (;;) {
-    copy.body(out, in, copy);
-    int axis = copy.num_outer - 1;
-    for (; axis >= 0; --axis) {
-      const CopyAxis& a = copy.outer[axis];
-      out += a.out;
-      in += a.in;
-      if (++index[axis] < a.extent) break;
-      out -= a.extent * a.out;
-      in -= a.extent * a.in;
-      index[axis] = 0;
-    }
-    if (axis < 0) return;
-  }
-}
-
-// ---- kernels ----
 
 struct NoAttributes {};
 
@@ -366,7 +35,7 @@ CopyState copy_state(const char* name, const Call& call) {
 }
 
 Prepared finish(CopyState state, const Tensor& out) {
-  state.whole = plan(state.axes, out.rank, item_bytes(out));
+  state.whole = plan_copy(state.axes, out.rank, item_bytes(out));
   return std::make_shared<CopyState>(state);
 }
 
@@ -394,67 +63,63 @@ void run_copy_kernel(const Call& call, int axis, Range range, std::byte*, const 
   const auto& state = call.state<CopyState>();
   const std::byte* from = in.data + state.first;
   if (!state.whole.body) return;
-  if (axis < 0 || range == Range{0, out.shape[axis]}) return run_outer(state.whole, out.data, from);
+  if (axis < 0 || range == Range{0, out.shape[axis]}) return run_copy(state.whole, out.data, from);
   CopyAxis axes[8];
   std::copy(state.axes, state.axes + out.rank, axes);
   axes[axis].extent = range.end - range.begin;
-  run_outer(plan(axes, out.rank, item_bytes(out)), out.data + range.begin * axes[axis].out,
-            from + range.begin * axes[axis].in);
+  run_copy(plan_copy(axes, out.rank, item_bytes(out)), out.data + range.begin * axes[axis].out,
+           from + range.begin * axes[axis].in);
 }
 
-Range needs_same(const Call&, int, int, Range out) { return out; }
-
-Range needs_reversed(const Call& call, int, int axis, Range out) {
+Box needs_reversed(const Call& call, int, const Box& out) {
   const IntList& axes = call.attributes<ReverseAttributes>().axes;
-  const Tensor& tensor = call.outputs[0];
-  if (axis < 0) return out;
-  const int64_t extent = tensor.shape[axis];
-  for (int64_t i = 0; i < axes.count; ++i)
-    if (axes.values[i] == axis || axes.values[i] + tensor.rank == axis) return {extent - out.end, extent - out.begin};
-  return out;
+  Box box = out;
+  for (int64_t i = 0; i < axes.count; ++i) {
+    const int axis = static_cast<int>(axes.values[i] < 0 ? axes.values[i] + out.rank : axes.values[i]);
+    const int64_t extent = call.outputs[0].shape[axis];
+    box[axis] = {extent - out[axis].end, extent - out[axis].begin};
+  }
+  return box;
 }
 
 int64_t copy_cost(const Call& call) { return 20 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 24; }
 
-#define HEXANE_COPY(dtypes)                                                                                     \
-  {                                                                                                             \
-    "copy", dtypes, "ieee", "", 0, "strided", prepare_copy, cut_lines, needs_same, copy_cost, nullptr, nullptr, \
-        nullptr, run_copy_kernel                                                                                \
-  }
-#define HEXANE_REVERSE(dtypes)                                                                             \
-  {                                                                                                        \
-    "reverse", dtypes, "ieee", "axes:L", sizeof(ReverseAttributes), "strided", prepare_reverse, cut_lines, \
-        needs_reversed, copy_cost, nullptr, nullptr, nullptr, run_copy_kernel                              \
-  }
+constexpr Kernel copy_row(const char* dtypes) {
+  return {
+      .name = "copy",
+      .dtypes = dtypes,
+      .family = "any",
+      .accepts = "strided",
+      .prepare = prepare_copy,
+      .cuts = cut_lines,
+      .needs = same_box,
+      .cost = copy_cost,
+      .run = run_copy_kernel,
+  };
+}
+constexpr Kernel reverse_row(const char* dtypes) {
+  return {
+      .name = "reverse",
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = "axes:L",
+      .attrs_bytes = sizeof(ReverseAttributes),
+      .accepts = "strided",
+      .prepare = prepare_reverse,
+      .cuts = cut_lines,
+      .needs = needs_reversed,
+      .cost = copy_cost,
+      .run = run_copy_kernel,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_COPY("8b->8b"),    HEXANE_COPY("16b->16b"),    HEXANE_COPY("32b->32b"),    HEXANE_COPY("64b->64b"),
-    HEXANE_REVERSE("8b->8b"), HEXANE_REVERSE("16b->16b"), HEXANE_REVERSE("32b->32b"), HEXANE_REVERSE("64b->64b"),
+    copy_row("8b->8b"),    copy_row("16b->16b"),    copy_row("32b->32b"),    copy_row("64b->64b"),
+    reverse_row("8b->8b"), reverse_row("16b->16b"), reverse_row("32b->32b"), reverse_row("64b->64b"),
 };
 
-std::span<const Kernel> table() { return kTable; }
-
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace hexane::cpu
-HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace hexane::cpu {
-
-HWY_EXPORT(table);
-HWY_EXPORT(plan);
-HWY_EXPORT(run_outer);
-
-std::span<const Kernel> copy_table() { return HWY_DYNAMIC_DISPATCH(table)(); }
-
-StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes) {
-  return HWY_DYNAMIC_DISPATCH(plan)(axes, num_axes, item_bytes);
-}
-
-void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in) {
-  HWY_DYNAMIC_DISPATCH(run_outer)(copy, out, in);
-}
+std::span<const Kernel> copy_table() { return kTable; }
 
 }  // namespace hexane::cpu
-#endif

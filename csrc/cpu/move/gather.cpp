@@ -1,5 +1,6 @@
 // Elements and slices of a tensor looked up at indices (embedding tables, take_along_axis), and one_hot.
 #include "cpu/move/indexing.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -24,15 +25,13 @@ struct GatherState {
   const char* name;
   Indexing indexing;
   StridedCopy tail;
-  int num_data_axes;   // leading axes of the output that are those of the data
-  int num_index_axes;  // that are those of the indices
 };
 
-Prepared finish(const char* name, const Call& call, Indexing indexing, int num_data_axes, int num_index_axes) {
+Prepared finish(const char* name, const Call& call, Indexing indexing) {
   const Tensor& out = call.outputs[0];
   indexing.wide = call.inputs[1].dtype == DType::kInt64;
   const StridedCopy tail = plan_copy(indexing.tail, indexing.num_tail, item_bytes(out));
-  return std::make_shared<GatherState>(GatherState{name, indexing, tail, num_data_axes, num_index_axes});
+  return std::make_shared<GatherState>(GatherState{name, indexing, tail});
 }
 
 void check_gather(const char* name, const Call& call, int rank) {
@@ -70,7 +69,7 @@ Prepared prepare_gather(const Call& call) {
     indexing.tail[indexing.num_tail++] = {out.shape[o], data.strides[i], out.strides[o]};
   }
   indexing.coordinates[indexing.num_coordinates++] = {data.shape[axis], data.strides[axis], {0, data.shape[axis]}};
-  return finish("gather", call, indexing, axis, axis ? 0 : indices.rank);
+  return finish("gather", call, indexing);
 }
 
 // out[..., i, ...] = data[..., indices[..., i, ...], ...]
@@ -88,7 +87,7 @@ Prepared prepare_gather_along_axis(const Call& call) {
         {0, out.shape[i]}, out.strides[i], indices.strides[i], i == axis ? 0 : data.strides[i]};
   }
   indexing.coordinates[indexing.num_coordinates++] = {data.shape[axis], data.strides[axis], {0, data.shape[axis]}};
-  return finish(name, call, indexing, axis, data.rank);
+  return finish(name, call, indexing);
 }
 
 // data[batch, coordinates, after], indices[batch, i, number of coordinates] -> out[batch, i, after]
@@ -120,7 +119,7 @@ Prepared prepare_gather_nd(const Call& call) {
     check_extent("gather_nd", out, o, data.shape[i]);
     indexing.tail[indexing.num_tail++] = {out.shape[o], data.strides[i], out.strides[o]};
   }
-  return finish("gather_nd", call, indexing, static_cast<int>(batch), walked);
+  return finish("gather_nd", call, indexing);
 }
 
 void run_gather(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
@@ -151,13 +150,35 @@ void run_gather(const Call& call, int axis, Range range, std::byte*, const std::
                [&](int64_t near, int64_t far) { run_copy(tail, out.data + near, data.data + far); });
 }
 
-// The axes before the first index carry over to the data; those of the indices to them if they come first.
-Range gather_needs(const Call& call, int input, int axis, Range out) {
-  const auto& state = call.state<GatherState>();
-  const Tensor& operand = call.inputs[input];
-  if (axis < 0 || axis >= operand.rank) return out;
-  const int carried = input == 0 ? state.num_data_axes : state.num_index_axes;
-  return axis < carried ? out : Range{0, operand.shape[axis]};
+// data[before, axis, after], indices[i] -> out[before, i, after]
+Box gather_needs(const Call& call, int input, const Box& out) {
+  const int count = call.inputs[1].rank, rank = call.inputs[0].rank;
+  const int64_t given = call.attributes<AxisAttributes>().axis;
+  const int axis = static_cast<int>(given < 0 ? given + rank : given);
+  Box box = whole(call.inputs[input]);
+  for (int i = 0; i < box.rank; ++i) {
+    if (input == 1)
+      box[i] = out[axis + i];
+    else if (i != axis)
+      box[i] = out[i < axis ? i : i + count - 1];
+  }
+  return box;
+}
+
+Box gather_along_axis_needs(const Call& call, int input, const Box& out) {
+  const int64_t axis = call.attributes<AxisAttributes>().axis;
+  return input == 1 ? out : all_along(call.inputs[0], static_cast<int>(axis < 0 ? axis + out.rank : axis), out);
+}
+
+// data[batch, coordinates, after], indices[batch, i, number of coordinates] -> out[batch, i, after]
+Box gather_nd_needs(const Call& call, int input, const Box& out) {
+  const Indexing& indexing = call.state<GatherState>().indexing;
+  const int walked = indexing.num_walk, batch = static_cast<int>(call.attributes<GatherNdAttributes>().batch_dims);
+  Box box = whole(call.inputs[input]);
+  for (int i = 0; i < (input == 1 ? walked : batch); ++i) box[i] = out[i];
+  const int used = batch + indexing.num_coordinates;
+  for (int i = used; input == 0 && i < box.rank; ++i) box[i] = out[walked + i - used];
+  return box;
 }
 
 int64_t gather_cost(const Call& call) {
@@ -223,10 +244,11 @@ void run_one_hot(const Call& call, int axis, Range range, std::byte*, const std:
   });
 }
 
-Range one_hot_needs(const Call& call, int, int axis, Range out) {
+Box one_hot_needs(const Call& call, int, const Box& out) {
   const int hot = call.state<OneHotState>().axis;
-  if (axis < hot) return out;
-  return {0, axis < call.inputs[0].rank ? call.inputs[0].shape[axis] : 0};
+  Box box{out.rank - 1, {}};
+  for (int i = 0; i < box.rank; ++i) box[i] = out[i + (i >= hot)];
+  return box;
 }
 
 int64_t one_hot_cost(const Call& call) {
@@ -234,38 +256,61 @@ int64_t one_hot_cost(const Call& call) {
 }
 
 // "rows" asks for what is read in pieces, often more than once, to be laid out for that; gather_nd could do without.
-#define HEXANE_GATHER(name, dtypes, layout, Attributes, accepts, prepare)                                              \
-  {                                                                                                                    \
-    name, dtypes, "ieee", layout, sizeof(Attributes), accepts, prepare, cut_lines, gather_needs, gather_cost, nullptr, \
-        nullptr, nullptr, run_gather                                                                                   \
-  }
-#define HEXANE_GATHERS(name, layout, Attributes, accepts, prepare)                 \
-  HEXANE_GATHER(name, "8b,int32->8b", layout, Attributes, accepts, prepare),       \
-      HEXANE_GATHER(name, "8b,int64->8b", layout, Attributes, accepts, prepare),   \
-      HEXANE_GATHER(name, "16b,int32->16b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "16b,int64->16b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "32b,int32->32b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "32b,int64->32b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "64b,int32->64b", layout, Attributes, accepts, prepare), \
-      HEXANE_GATHER(name, "64b,int64->64b", layout, Attributes, accepts, prepare)
-#define HEXANE_ONE_HOT(dtypes)                                                                                    \
-  {                                                                                                               \
-    "one_hot", dtypes, "ieee", "axis:i depth:i on:f off:f", sizeof(OneHotAttributes), "strided", prepare_one_hot, \
-        cut_lines, one_hot_needs, one_hot_cost, nullptr, nullptr, nullptr, run_one_hot                            \
-  }
+template <class Attributes>
+constexpr Kernel gather_row(const char* name, const char* dtypes, const char* layout, const char* accepts,
+                            Box (*needs)(const Call&, int, const Box&), Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = layout,
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = accepts,
+      .prepare = prepare,
+      .cuts = cut_lines,
+      .needs = needs,
+      .cost = gather_cost,
+      .run = run_gather,
+  };
+}
+#define HEXANE_GATHERS(name, layout, Attributes, accepts, needs, prepare)              \
+  gather_row<Attributes>(name, "8b,int32->8b", layout, accepts, needs, prepare),       \
+      gather_row<Attributes>(name, "8b,int64->8b", layout, accepts, needs, prepare),   \
+      gather_row<Attributes>(name, "16b,int32->16b", layout, accepts, needs, prepare), \
+      gather_row<Attributes>(name, "16b,int64->16b", layout, accepts, needs, prepare), \
+      gather_row<Attributes>(name, "32b,int32->32b", layout, accepts, needs, prepare), \
+      gather_row<Attributes>(name, "32b,int64->32b", layout, accepts, needs, prepare), \
+      gather_row<Attributes>(name, "64b,int32->64b", layout, accepts, needs, prepare), \
+      gather_row<Attributes>(name, "64b,int64->64b", layout, accepts, needs, prepare)
+constexpr Kernel one_hot(const char* dtypes) {
+  return {
+      .name = "one_hot",
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = "axis:i depth:i on:f off:f",
+      .attrs_bytes = sizeof(OneHotAttributes),
+      .accepts = "strided",
+      .prepare = prepare_one_hot,
+      .cuts = cut_lines,
+      .needs = one_hot_needs,
+      .cost = one_hot_cost,
+      .run = run_one_hot,
+  };
+}
 
 constexpr Kernel kTable[] = {
-    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", prepare_gather),
-    HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", prepare_gather_along_axis),
-    HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", prepare_gather_nd),
-    HEXANE_ONE_HOT("int32->fp32"),
-    HEXANE_ONE_HOT("int64->fp32"),
-    HEXANE_ONE_HOT("int32->int32"),
-    HEXANE_ONE_HOT("int64->int32"),
-    HEXANE_ONE_HOT("int32->int64"),
-    HEXANE_ONE_HOT("int64->int64"),
-    HEXANE_ONE_HOT("int32->bool"),
-    HEXANE_ONE_HOT("int64->bool"),
+    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", gather_needs, prepare_gather),
+    HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", gather_along_axis_needs,
+                   prepare_gather_along_axis),
+    HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", gather_nd_needs, prepare_gather_nd),
+    one_hot("int32->fp32"),
+    one_hot("int64->fp32"),
+    one_hot("int32->int32"),
+    one_hot("int64->int32"),
+    one_hot("int32->int64"),
+    one_hot("int64->int64"),
+    one_hot("int32->bool"),
+    one_hot("int64->bool"),
 };
 
 }  // namespace

@@ -151,28 +151,46 @@ void pad_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[i] > 1) cuts.add(i, out.shape[i], i == walked - 1 ? 64 / item_bytes(out) : 1);
 }
 
-Range pad_needs(const Call& call, int, int axis, Range out) {
-  if (axis < 0) return out;
+Box pad_needs(const Call& call, int, const Box& out) {
   const auto& a = call.attributes<PadAttributes>();
-  const int64_t extent = call.inputs[0].shape[axis], begin = a.begin.values[axis];
-  const std::string_view mode = call.string(a.mode);
-  if (mode == "reflect" || mode == "wrap") return {0, extent};
-  const Range inside{std::clamp(out.begin - begin, int64_t{0}, extent),
-                     std::clamp(out.end - begin, int64_t{0}, extent)};
-  if (mode == "constant" || inside.begin < inside.end) return inside;
-  return inside.end == 0 ? Range{0, std::min<int64_t>(1, extent)} : Range{extent - 1, extent};
+  const PadMode mode = call.state<PadState>().mode;
+  Box box = out;
+  for (int axis = 0; axis < out.rank; ++axis) {
+    const int64_t extent = call.inputs[0].shape[axis], begin = a.begin.values[axis];
+    Range range{extent, 0};
+    const auto show = [&](int64_t from, int64_t to) {
+      if (from < to) range = {std::min(range.begin, from), std::max(range.end, to)};
+    };
+    const int64_t first = out[axis].begin - begin, last = out[axis].end - begin;
+    show(std::max<int64_t>(first, 0), std::min(last, extent));
+    for (int64_t i = first; mode != PadMode::kConstant && i < last; ++i) {
+      if (i >= 0 && i < extent) i = std::min(last, extent);  // those in between show themselves
+      if (i < last) show(source(mode, i, extent), source(mode, i, extent) + 1);
+    }
+    box[axis] = range.begin < range.end ? range : Range{0, 0};
+  }
+  return box;
 }
 
 int64_t pad_cost(const Call& call) { return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 8; }
 
-#define HEXANE_PAD(dtypes)                                                                                          \
-  {                                                                                                                 \
-    "pad", dtypes, "ieee", "begin:L end:L mode:s value:f", sizeof(PadAttributes), "strided", prepare_pad, pad_cuts, \
-        pad_needs, pad_cost, nullptr, nullptr, nullptr, run_pad                                                     \
-  }
+constexpr Kernel pad(const char* dtypes) {
+  return {
+      .name = "pad",
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = "begin:L end:L mode:s value:f",
+      .attrs_bytes = sizeof(PadAttributes),
+      .accepts = "strided",
+      .prepare = prepare_pad,
+      .cuts = pad_cuts,
+      .needs = pad_needs,
+      .cost = pad_cost,
+      .run = run_pad,
+  };
+}
 
-constexpr Kernel kTable[] = {HEXANE_PAD("8b->8b"), HEXANE_PAD("16b->16b"), HEXANE_PAD("32b->32b"),
-                             HEXANE_PAD("64b->64b")};
+constexpr Kernel kTable[] = {pad("8b->8b"), pad("16b->16b"), pad("32b->32b"), pad("64b->64b")};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "core/fp16.h"
 #include "cpu/move/indexing.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -243,10 +244,18 @@ void run_scatter(const Call& call, int axis, Range range, std::byte*, const std:
   });
 }
 
-Range scatter_needs(const Call& call, int input, int axis, Range out) {
+Box scatter_needs(const Call& call, int input, const Box& out) {
   if (input == 0) return out;
+  const auto& state = call.state<ScatterState>();
   const Tensor& operand = call.inputs[input];
-  return axis < 0 || axis >= operand.rank ? out : Range{0, operand.shape[axis]};
+  Box box = whole(operand);
+  for (int i = 0; i < out.rank; ++i) {
+    const bool tail = state.roles[i] == ScatterState::Role::kTail;
+    if (state.roles[i] == ScatterState::Role::kCoordinate || (tail && input == 1)) continue;
+    const int own = state.places[i] + (tail ? state.indexing.num_walk : 0);
+    box[own] = {std::min(out[i].begin, operand.shape[own]), std::min(out[i].end, operand.shape[own])};
+  }
+  return box;
 }
 
 int64_t scatter_cost(const Call& call) {
@@ -291,37 +300,56 @@ void run_write_slice(const Call& call, int, Range, std::byte*, const std::byte*)
 
 int64_t write_slice_cost(const Call& call) { return 20 + call.inputs[1].size() * item_bytes(call.inputs[1]) / 8; }
 
-#define HEXANE_SCATTER(name, dtypes, layout, Attributes, prepare)                                                 \
-  {                                                                                                               \
-    name, dtypes, "ieee", layout, sizeof(Attributes), "strided", prepare, cut_lines, scatter_needs, scatter_cost, \
-        nullptr, nullptr, nullptr, run_scatter                                                                    \
-  }
-#define HEXANE_SCATTERS(name, layout, Attributes, prepare)                     \
-  HEXANE_SCATTER(name, "8b,int32,8b->8b", layout, Attributes, prepare),        \
-      HEXANE_SCATTER(name, "8b,int64,8b->8b", layout, Attributes, prepare),    \
-      HEXANE_SCATTER(name, "16b,int32,16b->16b", layout, Attributes, prepare), \
-      HEXANE_SCATTER(name, "16b,int64,16b->16b", layout, Attributes, prepare), \
-      HEXANE_SCATTER(name, "32b,int32,32b->32b", layout, Attributes, prepare), \
-      HEXANE_SCATTER(name, "32b,int64,32b->32b", layout, Attributes, prepare), \
-      HEXANE_SCATTER(name, "64b,int32,64b->64b", layout, Attributes, prepare), \
-      HEXANE_SCATTER(name, "64b,int64,64b->64b", layout, Attributes, prepare)
-#define HEXANE_WRITE_SLICE(dtypes)                                                                                  \
-  {                                                                                                                 \
-    "write_slice", dtypes, "ieee", "axis:i", sizeof(WriteSliceAttributes), "strided", prepare_write_slice, nullptr, \
-        nullptr, write_slice_cost, nullptr, nullptr, nullptr, run_write_slice                                       \
-  }
+template <class Attributes>
+constexpr Kernel scatter_row(const char* name, const char* dtypes, const char* layout,
+                             Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = layout,
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = "strided",
+      .prepare = prepare,
+      .cuts = cut_lines,
+      .needs = scatter_needs,
+      .cost = scatter_cost,
+      .run = run_scatter,
+  };
+}
+#define HEXANE_SCATTERS(name, layout, Attributes, prepare)                  \
+  scatter_row<Attributes>(name, "8b,int32,8b->8b", layout, prepare),        \
+      scatter_row<Attributes>(name, "8b,int64,8b->8b", layout, prepare),    \
+      scatter_row<Attributes>(name, "16b,int32,16b->16b", layout, prepare), \
+      scatter_row<Attributes>(name, "16b,int64,16b->16b", layout, prepare), \
+      scatter_row<Attributes>(name, "32b,int32,32b->32b", layout, prepare), \
+      scatter_row<Attributes>(name, "32b,int64,32b->32b", layout, prepare), \
+      scatter_row<Attributes>(name, "64b,int32,64b->64b", layout, prepare), \
+      scatter_row<Attributes>(name, "64b,int64,64b->64b", layout, prepare)
+constexpr Kernel write_slice(const char* dtypes) {
+  return {
+      .name = "write_slice",
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = "axis:i",
+      .attrs_bytes = sizeof(WriteSliceAttributes),
+      .accepts = "strided",
+      .prepare = prepare_write_slice,
+      .cost = write_slice_cost,
+      .run = run_write_slice,
+  };
+}
 
 constexpr Kernel kTable[] = {
     HEXANE_SCATTERS("scatter_nd", "mode:s", ScatterNdAttributes, prepare_scatter_nd),
     HEXANE_SCATTERS("scatter_along_axis", "axis:i mode:s", ScatterAlongAxisAttributes, prepare_scatter_along_axis),
-    HEXANE_WRITE_SLICE("8b,8b,int32->8b"),
-    HEXANE_WRITE_SLICE("8b,8b,int64->8b"),
-    HEXANE_WRITE_SLICE("16b,16b,int32->16b"),
-    HEXANE_WRITE_SLICE("16b,16b,int64->16b"),
-    HEXANE_WRITE_SLICE("32b,32b,int32->32b"),
-    HEXANE_WRITE_SLICE("32b,32b,int64->32b"),
-    HEXANE_WRITE_SLICE("64b,64b,int32->64b"),
-    HEXANE_WRITE_SLICE("64b,64b,int64->64b"),
+    write_slice("8b,8b,int32->8b"),
+    write_slice("8b,8b,int64->8b"),
+    write_slice("16b,16b,int32->16b"),
+    write_slice("16b,16b,int64->16b"),
+    write_slice("32b,32b,int32->32b"),
+    write_slice("32b,32b,int64->32b"),
+    write_slice("64b,64b,int32->64b"),
+    write_slice("64b,64b,int64->64b"),
 };
 
 }  // namespace

@@ -30,6 +30,12 @@ StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes);
 
 void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in);
 
+// Bodies for units of so many bytes: any rows and columns; columns that repeat one unit, dense in the output; columns
+// dense in the output and rows in the input, null if there is none.
+StridedCopy::Body units_body(int64_t bytes);
+StridedCopy::Body fill_body(int64_t bytes);
+StridedCopy::Body transpose_body(int64_t bytes);
+
 // One contiguous run: memcpy without its call for the few bytes that a row of a tensor often is.
 inline void copy_run(std::byte* out, const std::byte* in, int64_t bytes) {
   auto move = [&](auto word) {  // two words that may overlap

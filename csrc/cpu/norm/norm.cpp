@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "cpu/norm/norm.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -47,8 +48,11 @@ Prepared prepare_rows(const Call& call) {
 
 void row_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, num_outer_axes(call)); }
 
-Range row_needs(const Call& call, int input, int axis, Range out) {
-  return input == 0 ? out : Range{0, axis < call.inputs[input].rank ? call.inputs[input].shape[axis] : 1};
+Box row_needs(const Call& call, int input, const Box& out) {
+  if (input > 0) return aligned(call.inputs[input], out);
+  Box box = out;
+  for (int axis = num_outer_axes(call); axis < out.rank; ++axis) box = all_along(call.inputs[0], axis, box);
+  return box;
 }
 
 template <class T>
@@ -96,38 +100,34 @@ void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byt
 
 template <class T>
 constexpr Kernel layer_norm() {
-  return {"layer_norm",
-          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
-          "ieee",
-          "axes:L epsilon:f",
-          sizeof(RowAttributes),
-          "dense",
-          prepare_rows<true>,
-          row_cuts,
-          row_needs,
-          norm_cost<140, 20>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_rows<true, T>};
+  return {
+      .name = "layer_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+      .attrs = "axes:L epsilon:f",
+      .attrs_bytes = sizeof(RowAttributes),
+      .accepts = "dense",
+      .prepare = prepare_rows<true>,
+      .cuts = row_cuts,
+      .needs = row_needs,
+      .cost = norm_cost<140, 20>,
+      .run = run_rows<true, T>,
+  };
 }
 
 template <class T>
 constexpr Kernel rms_norm() {
-  return {"rms_norm",
-          sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
-          "ieee",
-          "axes:L epsilon:f",
-          sizeof(RowAttributes),
-          "dense",
-          prepare_rows<false>,
-          row_cuts,
-          row_needs,
-          norm_cost<140, 20>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_rows<false, T>};
+  return {
+      .name = "rms_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+      .attrs = "axes:L epsilon:f",
+      .attrs_bytes = sizeof(RowAttributes),
+      .accepts = "dense",
+      .prepare = prepare_rows<false>,
+      .cuts = row_cuts,
+      .needs = row_needs,
+      .cost = norm_cost<140, 20>,
+      .run = run_rows<false, T>,
+  };
 }
 
 const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), rms_norm<float>(), rms_norm<float16_t>()};

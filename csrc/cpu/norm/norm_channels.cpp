@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "cpu/norm/norm.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,9 +41,8 @@ Prepared prepare_batch(const Call& call) {
 
 void batch_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, batch_axis(call) + 1); }
 
-Range batch_needs(const Call& call, int input, int axis, Range out) {
-  if (input == 0) return out;
-  return axis == 0 && batch_axis(call) == 0 ? out : Range{0, axis == 0 ? call.inputs[input].shape[0] : 1};
+Box batch_needs(const Call& call, int input, const Box& out) {
+  return input == 0 ? out : Box{1, {out[batch_axis(call)]}};
 }
 
 int64_t batch_scratch(const Call& call) {
@@ -118,9 +118,12 @@ void instance_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1) cuts.add(axis, out.shape[axis]);
 }
 
-Range instance_needs(const Call& call, int input, int axis, Range out) {
-  if (input == 0) return out;
-  return {0, axis == 0 ? call.inputs[input].shape[0] : 1};
+Box instance_needs(const Call& call, int input, const Box& out) {
+  const int channel = channels_last(call) ? out.rank - 1 : 1;
+  if (input > 0) return {1, {out[channel]}};
+  Box box = whole(call.inputs[0]);
+  for (const int axis : {0, channel}) box[axis] = out[axis];
+  return box;
 }
 
 // Up to kLanes channels of one item, (rows, channels) with one channel beside the other.
@@ -216,6 +219,15 @@ Prepared prepare_response(const Call& call) {
 
 void response_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, response_axis(call)); }
 
+Box response_needs(const Call& call, int, const Box& out) {
+  const int axis = response_axis(call);
+  const int64_t size = call.attributes<ResponseAttributes>().size, channels = call.inputs[0].shape[axis];
+  const int64_t before = std::min((size - 1) / 2, channels), after = std::min(size / 2, channels);
+  Box box = out;
+  box[axis] = reached(out[axis], 1, before, before + after + 1, channels);
+  return box;
+}
+
 // Values of channel c at [i, i + count) of the inner axis, or, with channels innermost, of channels [c, c + count).
 template <class T>
 void run_response(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
@@ -254,56 +266,51 @@ void run_response(const Call& call, int cut, Range range, std::byte*, const std:
 
 template <class T>
 constexpr Kernel batch_norm() {
-  return {"batch_norm",
-          sizeof(T) == 4 ? "fp32,fp32...->fp32" : "fp16,fp16...->fp16",
-          "ieee",
-          "epsilon:f axis:i",
-          sizeof(BatchAttributes),
-          "dense",
-          prepare_batch,
-          batch_cuts,
-          batch_needs,
-          norm_cost<90, 0>,
-          batch_scratch,
-          nullptr,
-          nullptr,
-          run_batch<T>};
+  return {
+      .name = "batch_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32...->fp32" : "fp16,fp16...->fp16",
+      .attrs = "epsilon:f axis:i",
+      .attrs_bytes = sizeof(BatchAttributes),
+      .accepts = "dense",
+      .prepare = prepare_batch,
+      .cuts = batch_cuts,
+      .needs = batch_needs,
+      .cost = norm_cost<90, 0>,
+      .scratch = batch_scratch,
+      .run = run_batch<T>,
+  };
 }
 
 template <class T>
 constexpr Kernel instance_norm() {
-  return {"instance_norm",
-          sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
-          "ieee",
-          "epsilon:f layout:s",
-          sizeof(InstanceAttributes),
-          "dense",
-          prepare_instance,
-          instance_cuts,
-          instance_needs,
-          norm_cost<200, 0>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_instance<T>};
+  return {
+      .name = "instance_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+      .attrs = "epsilon:f layout:s",
+      .attrs_bytes = sizeof(InstanceAttributes),
+      .accepts = "dense",
+      .prepare = prepare_instance,
+      .cuts = instance_cuts,
+      .needs = instance_needs,
+      .cost = norm_cost<200, 0>,
+      .run = run_instance<T>,
+  };
 }
 
 template <class T>
 constexpr Kernel local_response_norm() {
-  return {"local_response_norm",
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "alpha:f beta:f k:f size:i axis:i",
-          sizeof(ResponseAttributes),
-          "dense",
-          prepare_response,
-          response_cuts,
-          nullptr,
-          norm_cost<1430, 0>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run_response<T>};
+  return {
+      .name = "local_response_norm",
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "alpha:f beta:f k:f size:i axis:i",
+      .attrs_bytes = sizeof(ResponseAttributes),
+      .accepts = "dense",
+      .prepare = prepare_response,
+      .cuts = response_cuts,
+      .needs = response_needs,
+      .cost = norm_cost<1430, 0>,
+      .run = run_response<T>,
+  };
 }
 
 const Kernel kTable[] = {

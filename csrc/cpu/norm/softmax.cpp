@@ -12,6 +12,7 @@
 
 #include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -128,9 +129,7 @@ void softmax_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[axis] > 1 && axis != softmax_axis(call)) cuts.add(axis, out.shape[axis]);
 }
 
-Range softmax_needs(const Call& call, int, int axis, Range out) {
-  return axis == softmax_axis(call) ? Range{0, call.inputs[0].shape[axis]} : out;
-}
+Box softmax_needs(const Call& call, int, const Box& out) { return all_along(call.inputs[0], softmax_axis(call), out); }
 
 int64_t softmax_cost(const Call& call) {
   const int64_t size = call.outputs[0].size(), row = call.outputs[0].shape[softmax_axis(call)];
@@ -173,20 +172,19 @@ void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, con
 
 template <bool kLog, class T>
 constexpr Kernel softmax_kernel() {
-  return {kLog ? "log_softmax" : "softmax",
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "axis:i",
-          8,
-          "rows",
-          prepare_softmax<kLog>,
-          softmax_cuts,
-          softmax_needs,
-          softmax_cost,
-          kLog ? nullptr : softmax_scratch,
-          nullptr,
-          nullptr,
-          run_softmax<kLog, T>};
+  return {
+      .name = kLog ? "log_softmax" : "softmax",
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "axis:i",
+      .attrs_bytes = 8,
+      .accepts = "rows",
+      .prepare = prepare_softmax<kLog>,
+      .cuts = softmax_cuts,
+      .needs = softmax_needs,
+      .cost = softmax_cost,
+      .scratch = kLog ? nullptr : softmax_scratch,
+      .run = run_softmax<kLog, T>,
+  };
 }
 
 const Kernel kTable[] = {softmax_kernel<false, float>(), softmax_kernel<false, float16_t>(),

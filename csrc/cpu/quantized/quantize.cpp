@@ -16,6 +16,7 @@
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -135,7 +136,7 @@ struct Spread {
       inputs[i].strides = strides[i - 1];
     }
   }
-  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr}; }
+  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr, whole.numerics}; }
 };
 
 void check_spread(const char* name, const char* operand, const Call& call, const Tensor& t) {
@@ -170,10 +171,12 @@ Prepared prepare_dequantize(const Call& call) {
   return prepare("dequantize", call, dequantize_row<Q, T>);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  const Tensor& t = call.inputs[input];
+Box needs(const Call& call, int input, const Box& out) {
   if (input == 0) return out;
-  return axis < t.rank ? Range{0, t.shape[axis]} : Range{0, 0};
+  Box box = whole(call.inputs[input]);
+  const int64_t axis = call.attributes<QuantizeAttrs>().axis;
+  if (box.rank == 1) box[0] = out[static_cast<int>(axis < 0 ? axis + out.rank : axis)];
+  return box;
 }
 
 void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
@@ -186,24 +189,33 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
     walk(make_loop(all, 3, axis, range), all, state.row, &state);
 }
 
-#define HEXANE_QUANTIZE(name, dtypes, prepare)                                                        \
-  {                                                                                                   \
-    name, dtypes, "ieee", "axis:i", sizeof(QuantizeAttrs), "strided", prepare, cut_every_axis, needs, \
-        elementwise_cost<150>, nullptr, nullptr, nullptr, run                                         \
-  }
-#define HEXANE_BOTH_WAYS(integer, T)                                                                       \
-  HEXANE_QUANTIZE("quantize", "fp32,fp32," integer "...->" integer, (prepare_quantize<float, T>)),         \
-      HEXANE_QUANTIZE("quantize", "fp16,fp32," integer "...->" integer, (prepare_quantize<float16_t, T>)), \
-      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp32", (prepare_dequantize<T, float>)), \
-      HEXANE_QUANTIZE("dequantize", integer ",fp32," integer "...->fp16", (prepare_dequantize<T, float16_t>))
+constexpr Kernel row(const char* name, const char* dtypes, Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = "axis:i",
+      .attrs_bytes = sizeof(QuantizeAttrs),
+      .accepts = "strided",
+      .prepare = prepare,
+      .cuts = cut_every_axis,
+      .needs = needs,
+      .cost = elementwise_cost<150>,
+      .run = run,
+  };
+}
+#define HEXANE_BOTH_WAYS(integer, T)                                                         \
+  row("quantize", "fp32,fp32," integer "...->" integer, prepare_quantize<float, T>),         \
+      row("quantize", "fp16,fp32," integer "...->" integer, prepare_quantize<float16_t, T>), \
+      row("dequantize", integer ",fp32," integer "...->fp32", prepare_dequantize<T, float>), \
+      row("dequantize", integer ",fp32," integer "...->fp16", prepare_dequantize<T, float16_t>)
 
 const Kernel kTable[] = {
     HEXANE_BOTH_WAYS("int8", int8_t),
     HEXANE_BOTH_WAYS("uint8", uint8_t),
     HEXANE_BOTH_WAYS("int16", int16_t),
     HEXANE_BOTH_WAYS("uint16", uint16_t),
-    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp32", (prepare_dequantize<int32_t, float>)),
-    HEXANE_QUANTIZE("dequantize", "int32,fp32,int32...->fp16", (prepare_dequantize<int32_t, float16_t>)),
+    row("dequantize", "int32,fp32,int32...->fp32", prepare_dequantize<int32_t, float>),
+    row("dequantize", "int32,fp32,int32...->fp16", prepare_dequantize<int32_t, float16_t>),
 };
 
 std::span<const Kernel> quantize_kernels() { return kTable; }

@@ -9,7 +9,8 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kSlack = 8;  // bytes behind copied rows, for DotTile::has_slack
+inline constexpr int kNumQuantizedInputs = 6;  // before what the epilogue adds
+inline constexpr int64_t kSlack = 8;           // bytes behind copied rows, for DotTile::has_slack
 
 struct QuantizedAttrs {
   double output_scale;

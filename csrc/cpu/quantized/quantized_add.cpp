@@ -159,9 +159,18 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 int64_t cost(const Call& call) { return call.outputs[0].size() / 8 + 50; }
 
 const Kernel kTable[] = {
-    {kName, "8b,8b->8b", "ieee", "x_scale:f x_zero:i y_scale:f y_zero:i output_scale:f output_zero:i epilogue:E",
-     sizeof(QuantizedAddAttrs), "strided", prepare, cut_every_axis, broadcast_needs, cost, nullptr, nullptr, nullptr,
-     run},
+    {
+        .name = kName,
+        .dtypes = "8b,8b->8b",
+        .attrs = "x_scale:f x_zero:i y_scale:f y_zero:i output_scale:f output_zero:i epilogue:E",
+        .attrs_bytes = sizeof(QuantizedAddAttrs),
+        .accepts = "strided",
+        .prepare = prepare,
+        .cuts = cut_every_axis,
+        .needs = broadcast_needs,
+        .cost = cost,
+        .run = run,
+    },
 };
 
 std::span<const Kernel> quantized_add_kernels() { return kTable; }

@@ -131,8 +131,7 @@ Prepared prepare(const Call& call) {
   const auto& attrs = call.attributes<QuantizedConvAttrs>();
   set_quantized(kName, s.q, call, attrs.quantized);
   set_geometry(kName, s, call, attrs.window);
-  const Tensor &x = call.inputs[0], &w = call.inputs[1];
-  if (x.ring) fail(kName, "x: got a ring of ", x.ring, " rows, need all rows");
+  const Tensor& w = call.inputs[1];
   s.extra.set(call, s.q.output.epilogue);
   const int64_t width = s.depthwise ? s.out_c : s.group_out, num_panels = ceil_div(width, kPanelLanes);
   set_columns(kName, s.q, call, s.out_c, width);
@@ -168,15 +167,8 @@ Prepared prepare(const Call& call) {
 
 void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<QuantizedConvState>(), call, cuts); }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  const auto& s = call.state<QuantizedConvState>();
-  const Tensor& t = call.inputs[input];
-  if (axis >= t.rank) return {0, 0};
-  const Range all{0, t.shape[axis]};
-  if (out.begin >= out.end) return {0, 0};
-  if (input >= 1 && input < 6) return all;
-  if (input >= 6 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
-  return axis == 1 ? needed_rows(s, out) : all;
+Box needs(const Call& call, int input, const Box& out) {
+  return conv_needs(call.state<QuantizedConvState>(), call, input, kNumQuantizedInputs, out);
 }
 
 int64_t cost(const Call& call) {
@@ -228,7 +220,7 @@ void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64
     for (int64_t tap = 0; tap < s.kernel_h; ++tap) {
       const int64_t i = y * s.stride_h + tap * s.dilation_h, row = top + i;
       if (table[i]) continue;
-      const auto* from = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + row * s.x_h);
+      const auto* from = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + x.kept_row(row) * s.x_h);
       if (s.in_place) {
         table[i] = from;
         continue;
@@ -267,7 +259,9 @@ void multiply_depthwise(const QuantizedConvState& s, const Tensor& x, int64_t n,
         for (int64_t kh = 0; kh < s.window.quads * 4; ++kh) {
           const int64_t row = top + kh * s.dilation_h;
           const bool inside = kh < s.kernel_h && row >= 0 && row < s.in_h && column >= 0 && column < s.in_w;
-          *to++ = inside ? reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + row * s.x_h + column * s.x_w) : zeros;
+          *to++ = inside
+                      ? reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + x.kept_row(row) * s.x_h + column * s.x_w)
+                      : zeros;
         }
       place(tile, oy, ox);
       s.q.ops->depthwise(s.window, tile);
@@ -350,17 +344,30 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
 }
 
-#define HEXANE_QUANTIZED_CONV(dtypes)                                                                       \
-  {                                                                                                         \
-    kName, dtypes, "ieee", "strides:L dilations:L pads:L groups:i output_scale:f output_zero:i epilogue:E", \
-        sizeof(QuantizedConvAttrs), "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run \
-  }
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = kName,
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L groups:i output_scale:f output_zero:i epilogue:E",
+      .attrs_bytes = sizeof(QuantizedConvAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+      .reads_ring = true,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->int8"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->uint8"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->int32"),
-    HEXANE_QUANTIZED_CONV("8b,8b,*...->fp32"),
+    row("8b,8b,*...->int8"),
+    row("8b,8b,*...->uint8"),
+    row("8b,8b,*...->int32"),
+    row("8b,8b,*...->fp32"),
 };
 
 }  // namespace

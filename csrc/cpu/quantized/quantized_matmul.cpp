@@ -95,10 +95,9 @@ void cuts(const Call& call, Cuts& cuts) {
   matmul_cuts(call, s, s.batch_bytes, cuts);
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  if (input >= 2 && input < 6)
-    return axis < call.inputs[input].rank ? Range{0, call.inputs[input].shape[axis]} : Range{0, 0};
-  return matmul_needs(call, input, axis, out, false, call.attributes<QuantizedMatmulAttrs>().transpose_y);
+Box needs(const Call& call, int input, const Box& out) {
+  return matmul_needs(call, input, kNumQuantizedInputs, out, false,
+                      call.attributes<QuantizedMatmulAttrs>().transpose_y);
 }
 
 int64_t cost(const Call& call) {
@@ -181,17 +180,29 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   }
 }
 
-#define HEXANE_QUANTIZED_MATMUL(dtypes)                                                                           \
-  {                                                                                                               \
-    kName, dtypes, "ieee", "transpose_y:i output_scale:f output_zero:i epilogue:E", sizeof(QuantizedMatmulAttrs), \
-        "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run                                   \
-  }
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = kName,
+      .dtypes = dtypes,
+      .attrs = "transpose_y:i output_scale:f output_zero:i epilogue:E",
+      .attrs_bytes = sizeof(QuantizedMatmulAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_QUANTIZED_MATMUL("8b,8b,*...->int8"),
-    HEXANE_QUANTIZED_MATMUL("8b,8b,*...->uint8"),
-    HEXANE_QUANTIZED_MATMUL("8b,8b,*...->int32"),
-    HEXANE_QUANTIZED_MATMUL("8b,8b,*...->fp32"),
+    row("8b,8b,*...->int8"),
+    row("8b,8b,*...->uint8"),
+    row("8b,8b,*...->int32"),
+    row("8b,8b,*...->fp32"),
 };
 
 }  // namespace

@@ -208,6 +208,8 @@ enum class Finish { kNone, kMean, kRoot, kLog };
 
 template <class R, Finish kFinish>
 struct Plain {
+  using Reduce = R;
+  using Unfinished = Plain<R, Finish::kNone>;
   template <class T>
   static float value(const ReduceLoop& loop, const std::byte* in) {
     return finish(reduce_values<T>(R(), loop, in), loop.count);
@@ -247,7 +249,8 @@ struct LogSumExp {
   }
 };
 
-template <class Op, class T>
+// Results are stored as Out.
+template <class Op, class T, class Out = T>
 void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
@@ -256,7 +259,7 @@ void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::
   if (!loop.inner_kept)
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
       const float result = Op::template value<T>(loop, in + from);
-      scatter<T>(&result, out + to, sizeof(T), 1);
+      scatter<Out>(&result, out + to, sizeof(Out), 1);
     });
   const auto& inner = loop.kept[loop.num_kept - 1];
   for_each(loop.kept, loop.num_kept - 1, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
@@ -264,8 +267,52 @@ void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::
       const int64_t columns = std::min(kBlock, inner.extent - c);
       alignas(64) float results[kBlock];
       Op::template columns<T>(loop, in + from + c * inner.in, inner.in, columns, results);
-      scatter<T>(results, out + to + c * inner.out, inner.out, columns);
+      scatter<Out>(results, out + to + c * inner.out, inner.out, columns);
     }
+  });
+}
+
+// ---- partial results: of a block of the input, before they are finished ----
+
+template <class Op, class T>
+void run_block(const Call& call, const Blocks& blocks, int64_t index, std::byte* partial) {
+  Tensor in = call.inputs[0], out = call.outputs[0];
+  int64_t shape[8], strides[8], stride = sizeof(float);
+  const Range range = blocks.range(index);
+  std::copy(in.shape, in.shape + in.rank, shape);
+  shape[blocks.axis] = range.end - range.begin;
+  in.shape = shape;
+  in.data += range.begin * in.strides[blocks.axis];
+  for (int i = out.rank - 1; i >= 0; stride *= out.shape[i--]) strides[i] = stride;
+  out.strides = strides;
+  out.data = partial;
+  Call part = call;
+  part.inputs = {&in, 1};
+  part.outputs = {&out, 1};
+  run_reduce<typename Op::Unfinished, T, float>(part, -1, {}, nullptr, nullptr);
+}
+
+template <class Op>
+void fold(const Call&, const Blocks& blocks, std::byte* total, const std::byte* next) {
+  auto* to = reinterpret_cast<float*>(total);
+  const auto* from = reinterpret_cast<const float*>(next);
+  map(to, from, to, blocks.bytes / static_cast<int64_t>(sizeof(float)),
+      [](V a, V b) HWY_ATTR { return typename Op::Reduce().merge(a, b); });
+}
+
+template <class Op, class T>
+void finish(const Call& call, const Blocks& blocks, std::byte* total) {
+  const Tensor &in = call.inputs[0], &out = call.outputs[0];
+  auto* results = reinterpret_cast<float*>(total);
+  const int64_t size = blocks.bytes / static_cast<int64_t>(sizeof(float));
+  if (size == 0) return;
+  for (int64_t i = 0; i < size; ++i) results[i] = Op::finish(results[i], in.size() / size);
+  ReduceLoop::Axis axes[8];
+  for (int i = 0; i < out.rank; ++i) axes[i] = {out.shape[i], 0, out.strides[i]};
+  const ReduceLoop::Axis row = out.rank ? axes[out.rank - 1] : ReduceLoop::Axis{1, 0, sizeof(T)};
+  for_each(axes, std::max(out.rank - 1, 0), 0, 0, [&](int64_t, int64_t to) HWY_ATTR {
+    scatter<T>(results, out.data + to, row.out, row.extent);
+    results += row.extent;
   });
 }
 
@@ -286,6 +333,9 @@ HEXANE_REDUCE_OP(reduce_log_sum_exp, LogSumExp)
 #undef HEXANE_REDUCE_OP
 
 template <class Op>
+constexpr bool kIsPlain = !std::is_base_of_v<LogSumExp, Op>;
+
+template <class Op>
 Prepared prepare_reduce(const Call& call) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   check_reduce(Op::kName, call, attributes.axes, attributes.keep_dims);
@@ -294,17 +344,25 @@ Prepared prepare_reduce(const Call& call) {
 
 template <class Op, class T>
 constexpr Kernel reduce_kernel() {
-  return {Op::kName,
-          sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-          "ieee",
-          "axes:L keep_dims:i",
-          sizeof(ReduceAttributes),
-          "strided",
-          prepare_reduce<Op>,
-          cut_every_axis,
-          reduce_needs,
-          reduce_cost < std::is_base_of_v<LogSumExp, Op> ? 320 : 65 >
-          , nullptr, nullptr, nullptr, run_reduce<Op, T>};
+  Kernel kernel{
+      .name = Op::kName,
+      .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .attrs = "axes:L keep_dims:i",
+      .attrs_bytes = sizeof(ReduceAttributes),
+      .accepts = "strided",
+      .prepare = prepare_reduce<Op>,
+      .cuts = cut_every_axis,
+      .needs = reduce_needs,
+      .cost = reduce_cost < kIsPlain<Op> ? 65 : 320 >,
+      .run = run_reduce<Op, T>,
+  };
+  if constexpr (kIsPlain<Op>) {
+    kernel.blocks = reduce_blocks;
+    kernel.run_block = run_block<Op, T>;
+    kernel.fold = fold<Op>;
+    kernel.finish = finish<Op, T>;
+  }
+  return kernel;
 }
 
 #define HEXANE_REDUCE(op) reduce_kernel<op##_op, float>(), reduce_kernel<op##_op, float16_t>()

@@ -38,7 +38,12 @@ void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t ou
     for_each(axes + 1, num_axes - 1, in + i * axes->in, out + i * axes->out, f);
 }
 
-Range reduce_needs(const Call& call, int input, int axis, Range out);
+Box reduce_needs(const Call& call, int input, const Box& out);
+Box kept_box(const Tensor& in, const IntList& axes, bool keep_dims, const Box& out);
+
+// The outermost reduced axis, in blocks large enough to be worth a partial result: fp32, dense, as many as there are
+// results. False if there is one block only.
+bool reduce_blocks(const Call& call, Blocks& blocks);
 
 template <int kPicoseconds>  // for each element of the input
 int64_t reduce_cost(const Call& call) {

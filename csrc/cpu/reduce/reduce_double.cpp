@@ -70,20 +70,18 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
 
 template <class Op, int kPicoseconds>
 constexpr Kernel kernel() {
-  return {Op::kName,
-          "fp64->fp64",
-          "ieee",
-          "axes:L keep_dims:i",
-          sizeof(ReduceAttributes),
-          "strided",
-          prepare<Op>,
-          cut_every_axis,
-          reduce_needs,
-          reduce_cost<kPicoseconds>,
-          nullptr,
-          nullptr,
-          nullptr,
-          run<Op>};
+  return {
+      .name = Op::kName,
+      .dtypes = "fp64->fp64",
+      .attrs = "axes:L keep_dims:i",
+      .attrs_bytes = sizeof(ReduceAttributes),
+      .accepts = "strided",
+      .prepare = prepare<Op>,
+      .cuts = cut_every_axis,
+      .needs = reduce_needs,
+      .cost = reduce_cost<kPicoseconds>,
+      .run = run<Op>,
+  };
 }
 
 constexpr Kernel kTable[] = {

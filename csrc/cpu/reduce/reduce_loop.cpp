@@ -3,6 +3,7 @@
 
 #include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
+#include "cpu/region.h"
 
 namespace hexane::cpu {
 namespace {
@@ -13,6 +14,8 @@ unsigned reduced_axes(const IntList& axes, int rank) {
   for (int64_t i = 0; i < axes.count; ++i) bits |= 1u << (axes.values[i] < 0 ? axes.values[i] + rank : axes.values[i]);
   return bits;
 }
+
+constexpr int64_t kMostBlocks = 64, kLeastElements = 16384;  // of partial results, and of the input in a block
 
 }  // namespace
 
@@ -67,10 +70,32 @@ ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dim
   return loop;
 }
 
-Range reduce_needs(const Call& call, int input, int axis, Range out) {
-  const Tensor &in = call.inputs[input], &to = call.outputs[0];
-  const bool same = in.rank == to.rank && in.shape[axis] == to.shape[axis];
-  return same ? out : Range{0, in.shape[axis]};
+bool reduce_blocks(const Call& call, Blocks& blocks) {
+  const Tensor& in = call.inputs[0];
+  const unsigned reduced = reduced_axes(call.attributes<ReduceAttributes>().axes, in.rank);
+  int axis = 0;
+  while (axis < in.rank && (in.shape[axis] == 1 || !(reduced >> axis & 1))) ++axis;
+  if (axis == in.rank || in.size() == 0) return false;
+  const int64_t extent = in.shape[axis], row = in.size() / extent;
+  const int64_t block = std::max((extent + kMostBlocks - 1) / kMostBlocks, (kLeastElements + row - 1) / row);
+  blocks = {axis, extent, block, call.outputs[0].size() * 4};
+  return block < extent;
+}
+
+Box kept_box(const Tensor& in, const IntList& axes, bool keep_dims, const Box& out) {
+  const unsigned reduced = reduced_axes(axes, in.rank);
+  Box box = whole(in);
+  int own = 0;  // axis of the output
+  for (int i = 0; i < in.rank; ++i) {
+    if (!(reduced >> i & 1)) box[i] = out[own];
+    own += keep_dims || !(reduced >> i & 1);
+  }
+  return box;
+}
+
+Box reduce_needs(const Call& call, int, const Box& out) {
+  const auto& attributes = call.attributes<ReduceAttributes>();
+  return kept_box(call.inputs[0], attributes.axes, attributes.keep_dims, out);
 }
 
 }  // namespace hexane::cpu

@@ -121,9 +121,17 @@ int64_t scratch(const Call& call) {
   return call.state<Limits>().boxes * static_cast<int64_t>(sizeof(Entry) + sizeof(Box));
 }
 
-constexpr Kernel kTable[] = {{"non_max_suppression", "fp32,fp32->int64,int64", "ieee",
-                              "max_output:i iou_threshold:f score_threshold:f center_point_box:i", sizeof(Attributes),
-                              "dense", prepare, nullptr, nullptr, cost, scratch, nullptr, nullptr, run}};
+constexpr Kernel kTable[] = {{
+    .name = "non_max_suppression",
+    .dtypes = "fp32,fp32->int64,int64",
+    .attrs = "max_output:i iou_threshold:f score_threshold:f center_point_box:i",
+    .attrs_bytes = sizeof(Attributes),
+    .accepts = "dense",
+    .prepare = prepare,
+    .cost = cost,
+    .scratch = scratch,
+    .run = run,
+}};
 
 }  // namespace
 

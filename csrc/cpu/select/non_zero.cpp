@@ -41,8 +41,14 @@ void run(const Call& call, int, Range, std::byte*, const std::byte*) {
 
 int64_t cost(const Call& call) { return 50 + 3 * call.inputs[0].size() + call.outputs[0].size(); }
 
-constexpr Kernel kTable[] = {{"non_zero", "*->int64,int64", "ieee", "", 0, "dense", prepare, nullptr, nullptr, cost,
-                              nullptr, nullptr, nullptr, run}};
+constexpr Kernel kTable[] = {{
+    .name = "non_zero",
+    .dtypes = "*->int64,int64",
+    .accepts = "dense",
+    .prepare = prepare,
+    .cost = cost,
+    .run = run,
+}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/select/sort_key.h"
 #include "cpu/tables.h"
 
@@ -205,8 +206,8 @@ void sort_cuts(const Call& call, Cuts& cuts) {
     if (i != call.state<SortState>().axis && out.shape[i] > 1) cuts.add(i, out.shape[i]);
 }
 
-Range sort_needs(const Call& call, int, int axis, Range out) {
-  return axis == call.state<SortState>().axis ? Range{0, call.inputs[0].shape[axis]} : out;
+Box sort_needs(const Call& call, int, const Box& out) {
+  return all_along(call.inputs[0], call.state<SortState>().axis, out);
 }
 
 int64_t sort_cost(const Call& call) {
@@ -218,24 +219,42 @@ int64_t sort_scratch(const Call& call) {
   return call.inputs[0].shape[call.state<SortState>().axis] * static_cast<int64_t>(sizeof(Entry));
 }
 
-#define HEXANE_TOPK(dtypes)                                                                                          \
-  {                                                                                                                  \
-    "topk", dtypes, "ieee", "axis:i largest:i sorted:i", sizeof(TopkAttributes), "strided", prepare_topk, sort_cuts, \
-        sort_needs, sort_cost, sort_scratch, nullptr, nullptr, run_sort                                              \
-  }
-#define HEXANE_ARGSORT(dtypes)                                                                               \
-  {                                                                                                          \
-    "argsort", dtypes, "ieee", "axis:i descending:i", sizeof(ArgsortAttributes), "strided", prepare_argsort, \
-        sort_cuts, sort_needs, sort_cost, sort_scratch, nullptr, nullptr, run_sort                           \
-  }
+constexpr Kernel topk(const char* dtypes) {
+  return {
+      .name = "topk",
+      .dtypes = dtypes,
+      .attrs = "axis:i largest:i sorted:i",
+      .attrs_bytes = sizeof(TopkAttributes),
+      .accepts = "strided",
+      .prepare = prepare_topk,
+      .cuts = sort_cuts,
+      .needs = sort_needs,
+      .cost = sort_cost,
+      .scratch = sort_scratch,
+      .run = run_sort,
+  };
+}
+constexpr Kernel argsort(const char* dtypes) {
+  return {
+      .name = "argsort",
+      .dtypes = dtypes,
+      .attrs = "axis:i descending:i",
+      .attrs_bytes = sizeof(ArgsortAttributes),
+      .accepts = "strided",
+      .prepare = prepare_argsort,
+      .cuts = sort_cuts,
+      .needs = sort_needs,
+      .cost = sort_cost,
+      .scratch = sort_scratch,
+      .run = run_sort,
+  };
+}
 
 constexpr Kernel kTable[] = {
-    HEXANE_TOPK("fp32->fp32,int32"),   HEXANE_TOPK("fp32->fp32,int64"),   HEXANE_TOPK("fp16->fp16,int32"),
-    HEXANE_TOPK("fp16->fp16,int64"),   HEXANE_TOPK("int32->int32,int32"), HEXANE_TOPK("int32->int32,int64"),
-    HEXANE_TOPK("int64->int64,int32"), HEXANE_TOPK("int64->int64,int64"), HEXANE_ARGSORT("fp32->int32"),
-    HEXANE_ARGSORT("fp32->int64"),     HEXANE_ARGSORT("fp16->int32"),     HEXANE_ARGSORT("fp16->int64"),
-    HEXANE_ARGSORT("int32->int32"),    HEXANE_ARGSORT("int32->int64"),    HEXANE_ARGSORT("int64->int32"),
-    HEXANE_ARGSORT("int64->int64"),
+    topk("fp32->fp32,int32"),   topk("fp32->fp32,int64"),   topk("fp16->fp16,int32"),   topk("fp16->fp16,int64"),
+    topk("int32->int32,int32"), topk("int32->int32,int64"), topk("int64->int64,int32"), topk("int64->int64,int64"),
+    argsort("fp32->int32"),     argsort("fp32->int64"),     argsort("fp16->int32"),     argsort("fp16->int64"),
+    argsort("int32->int32"),    argsort("int32->int64"),    argsort("int64->int32"),    argsort("int64->int64"),
 };
 
 }  // namespace

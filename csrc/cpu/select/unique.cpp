@@ -130,8 +130,17 @@ int64_t scratch(const Call& call) {
   return call.state<Slices>().count * static_cast<int64_t>(sizeof(Entry) + 2 * sizeof(int64_t));
 }
 
-constexpr Kernel kTable[] = {{"unique", "*->*,int64,int64,int64,int64", "ieee", "axis:i sorted:i", sizeof(Attributes),
-                              "dense", prepare, nullptr, nullptr, cost, scratch, nullptr, nullptr, run}};
+constexpr Kernel kTable[] = {{
+    .name = "unique",
+    .dtypes = "*->*,int64,int64,int64,int64",
+    .attrs = "axis:i sorted:i",
+    .attrs_bytes = sizeof(Attributes),
+    .accepts = "dense",
+    .prepare = prepare,
+    .cost = cost,
+    .scratch = scratch,
+    .run = run,
+}};
 
 }  // namespace
 

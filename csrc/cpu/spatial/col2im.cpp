@@ -225,10 +225,18 @@ void col2im_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[i] > 1) cuts.add(i, out.shape[i]);
 }
 
-Range col2im_needs(const Call& call, int, int axis, Range out) {
-  const int64_t taps = call.state<Col2imState>().taps;
-  if (axis == 1) return {out.begin * taps, out.end * taps};
-  return axis == 2 ? Range{0, call.inputs[0].shape[2]} : out;
+// Windows of the first spatial axis are runs of columns.
+Box col2im_needs(const Call& call, int, const Box& out) {
+  const auto& state = call.state<Col2imState>();
+  const ColumnAxis& a = state.axes[0];
+  const int64_t reach = (a.taps - 1) * a.dilation, begin = out[2].begin + a.before - reach;
+  const int64_t first = begin <= 0 ? 0 : (begin + a.stride - 1) / a.stride;
+  const int64_t last = (out[2].end - 1 + a.before) / a.stride + 1;
+  Box box{3, {}};
+  box[0] = out[0];
+  box[1] = {out[1].begin * state.taps, out[1].end * state.taps};
+  box[2] = {std::min(first, a.windows) * a.window_step, std::min(last, a.windows) * a.window_step};
+  return box;
 }
 
 int64_t col2im_cost(const Call& call) { return 50 + (call.inputs[0].size() + call.outputs[0].size()) / 4; }
@@ -240,20 +248,19 @@ int64_t col2im_scratch(const Call& call) {
 
 template <typename T>
 constexpr Kernel col2im_kernel(const char* dtypes) {
-  return {"col2im",
-          dtypes,
-          "ieee",
-          "kernel_sizes:L strides:L dilations:L pad:L",
-          sizeof(Col2imAttributes),
-          "strided",
-          prepare_col2im,
-          col2im_cuts,
-          col2im_needs,
-          col2im_cost,
-          col2im_scratch,
-          nullptr,
-          nullptr,
-          run_col2im<T>};
+  return {
+      .name = "col2im",
+      .dtypes = dtypes,
+      .attrs = "kernel_sizes:L strides:L dilations:L pad:L",
+      .attrs_bytes = sizeof(Col2imAttributes),
+      .accepts = "strided",
+      .prepare = prepare_col2im,
+      .cuts = col2im_cuts,
+      .needs = col2im_needs,
+      .cost = col2im_cost,
+      .scratch = col2im_scratch,
+      .run = run_col2im<T>,
+  };
 }
 
 constexpr Kernel kTable[] = {

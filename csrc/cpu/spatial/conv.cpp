@@ -83,9 +83,6 @@ Prepared prepare(const Call& call) {
   s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
-  const int64_t window = (s.kernel_h - 1) * s.dilation_h + 1;
-  if (x.ring < 0 || (x.ring > 0 && x.ring < std::min(window, s.in_h)))
-    fail(kName, "x: got a ring of ", x.ring, " rows, need the ", window, " of a window");
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
   s.extra.set(call, s.epilogue);
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
@@ -122,16 +119,8 @@ Prepared prepare(const Call& call) {
 
 void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<ConvState>(), call, cuts); }
 
-Range needs(const Call& call, int input, int axis, Range out) {
-  const auto& s = call.state<ConvState>();
-  const Tensor& t = call.inputs[input];
-  if (axis >= t.rank) return {0, 0};
-  const Range all{0, t.shape[axis]};
-  if (out.begin >= out.end) return {0, 0};
-  if (input == 1 || input == 2) return all;
-  if (input > 2 || axis == 0 || (axis == t.rank - 1 && s.depthwise)) return out;
-  if (axis != 1) return all;
-  return needed_rows(s, out);
+Box needs(const Call& call, int input, const Box& out) {
+  return conv_needs(call.state<ConvState>(), call, input, 3, out);
 }
 
 int64_t cost(const Call& call) {
@@ -268,12 +257,26 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     }
 }
 
-const Kernel kTable[] = {
-    {"conv", "fp32,fp32,fp32...->fp32", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
-     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"conv", "fp16,fp16,fp16...->fp16", "ieee", "strides:L dilations:L pads:L groups:i epilogue:E", sizeof(ConvAttrs),
-     "rows", prepare, cuts, needs, cost, scratch, shared_scratch, begin, run},
-};
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = "conv",
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L groups:i epilogue:E",
+      .attrs_bytes = sizeof(ConvAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+      .reads_ring = true,
+  };
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16")};
 
 }  // namespace
 

@@ -57,8 +57,8 @@ void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const C
 // image.
 void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts);
 
-// The input rows that a range of output rows needs.
-Range needed_rows(const ConvGeometry& g, Range out);
+// `first_extra`: the first input that the epilogue adds; those between the weights and it belong to channels.
+Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_extra, const Box& out);
 
 struct ConvState : ConvGeometry {
   ExtraImages extra;

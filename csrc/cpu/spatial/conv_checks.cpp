@@ -1,4 +1,5 @@
 // Checks, geometry and packing that the convolutions share.
+#include "cpu/region.h"
 #include "cpu/spatial/conv.h"
 
 namespace hexane::cpu {
@@ -61,9 +62,7 @@ void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float*
 
 void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const ConvWindow& attrs) {
   const Tensor &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
-  Tensor whole = x;
-  whole.ring = 0;
-  check_images(kernel, whole, w, out);
+  check_images(kernel, x, w, out);
   const bool flat = x.rank == 3;
   const int64_t spatial = x.rank - 2;
   s.batch = x.shape[0];
@@ -118,10 +117,21 @@ void cut_image(const ConvGeometry& s, const Call& call, Cuts& cuts) {
   if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
 }
 
-Range needed_rows(const ConvGeometry& g, Range out) {
-  const int64_t begin = out.begin * g.stride_h - g.pad_top;
-  const int64_t end = (out.end - 1) * g.stride_h - g.pad_top + (g.kernel_h - 1) * g.dilation_h + 1;
-  return {std::clamp<int64_t>(begin, 0, g.in_h), std::clamp<int64_t>(end, 0, g.in_h)};
+Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_extra, const Box& out) {
+  const Tensor& t = call.inputs[input];
+  if (input >= first_extra) return out;
+  if (input > 1) return per_column(t, out);
+  const int last = out.rank - 1;
+  Box box = whole(t);
+  if (input == 1) {
+    box[0] = out[last];
+    return box;
+  }
+  box[0] = out[0];
+  box[1] = reached(out[1], g.stride_h, g.pad_top, (g.kernel_h - 1) * g.dilation_h + 1, g.in_h);
+  if (last == 3) box[2] = reached(out[2], g.stride_w, g.pad_left, (g.kernel_w - 1) * g.dilation_w + 1, g.in_w);
+  box[last] = {out[last].begin / g.group_out * g.group_in, ceil_div(out[last].end, g.group_out) * g.group_in};
+  return box;
 }
 
 }  // namespace hexane::cpu

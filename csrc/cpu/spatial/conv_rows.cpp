@@ -9,7 +9,7 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
                float* copies) {
   const int64_t top = first * s.stride_h - s.pad_top;
   const int64_t item = item_bytes(x);
-  const auto input_row = [&](int64_t row) { return x.data + n * s.x_n + (x.ring > 0 ? row % x.ring : row) * s.x_h; };
+  const auto input_row = [&](int64_t row) { return x.data + n * s.x_n + x.kept_row(row) * s.x_h; };
   std::fill(table, table + s.num_rows, nullptr);
   for (int64_t y = 0; y < count; ++y)
     for (int64_t tap = 0; tap < s.kernel_h; ++tap) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/region.h"
 #include "cpu/spatial/conv.h"
 #include "cpu/tables.h"
 
@@ -199,20 +200,32 @@ void cuts(const Call& call, Cuts& cuts) {
   if ((s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes) cuts.add(call.outputs[0].rank - 1, s.out_c, kPanelLanes);
 }
 
-// Input rows that output rows meet.
-Range rows_of(const State& s, Range out) {
-  const int64_t begin = out.begin + s.h.pad - (s.h.kernel - 1) * s.h.dilation, end = out.end - 1 + s.h.pad;
-  return {std::clamp<int64_t>(begin <= 0 ? 0 : ceil_div(begin, s.h.stride), 0, s.h.in),
-          std::clamp<int64_t>(end / s.h.stride + 1, 0, s.h.in)};
+// What of an axis of the input a range of the output meets.
+Range met(const Axis& a, Range out) {
+  const int64_t begin = out.begin + a.pad - (a.kernel - 1) * a.dilation, end = out.end - 1 + a.pad;
+  return {std::clamp<int64_t>(begin <= 0 ? 0 : ceil_div(begin, a.stride), 0, a.in),
+          std::clamp<int64_t>(end / a.stride + 1, 0, a.in)};
 }
 
-Range needs(const Call& call, int input, int axis, Range out) {
+Box needs(const Call& call, int input, const Box& out) {
+  const auto& s = call.state<State>();
   const Tensor& t = call.inputs[input];
-  if (axis >= t.rank || out.begin >= out.end) return {0, 0};
-  if (input > 2 || (input == 0 && axis == 0)) return out;
-  if (input == 0 && axis == t.rank - 1 && call.state<State>().depthwise) return out;
-  if (input == 0 && axis == 1) return rows_of(call.state<State>(), out);
-  return {0, t.shape[axis]};
+  if (input > 2) return out;
+  if (input == 2) return per_column(t, out);
+  Box box = whole(t);
+  const int last = out.rank - 1;
+  const Range groups{out[last].begin / s.group_out, ceil_div(out[last].end, s.group_out)};
+  const Range channels{groups.begin * s.group_in, groups.end * s.group_in};  // of x
+  if (input == 1) {
+    box[0] = channels;
+    if (s.groups == 1) box[1] = out[last];
+    return box;
+  }
+  box[0] = out[0];
+  box[1] = met(s.h, out[1]);
+  if (last == 3) box[2] = met(s.w, out[2]);
+  box[last] = channels;
+  return box;
 }
 
 int64_t cost(const Call& call) {
@@ -332,21 +345,32 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   for (int64_t n = images.begin; n < images.end; ++n)
     for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
       const Range chunk{first, std::min(first + s.chunk_rows, rows.end)};
-      const Range needed = rows_of(s, chunk);
+      const Range needed = met(s.h, chunk);
       if (!s.in_place) convert_rows(s, x, n, needed, converted);
       for (const Phase& phase : s.phases)
         for (int64_t g = 0; g < (s.depthwise ? 1 : s.groups); ++g) multiply_phase(phase, g, n, chunk, needed.begin);
     }
 }
 
-const Kernel kTable[] = {
-    {"conv_transpose", "fp32,fp32,fp32...->fp32", "ieee",
-     "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E", sizeof(ConvTransposeAttrs), "rows", prepare,
-     cuts, needs, cost, scratch, shared_scratch, begin, run},
-    {"conv_transpose", "fp16,fp16,fp16...->fp16", "ieee",
-     "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E", sizeof(ConvTransposeAttrs), "rows", prepare,
-     cuts, needs, cost, scratch, shared_scratch, begin, run},
-};
+constexpr Kernel row(const char* dtypes) {
+  return {
+      .name = "conv_transpose",
+      .dtypes = dtypes,
+      .attrs = "strides:L dilations:L pads:L output_padding:L groups:i epilogue:E",
+      .attrs_bytes = sizeof(ConvTransposeAttrs),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = cuts,
+      .needs = needs,
+      .cost = cost,
+      .scratch = scratch,
+      .shared_scratch = shared_scratch,
+      .begin = begin,
+      .run = run,
+  };
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16")};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cpu/operand.h"
+#include "cpu/region.h"
 #include "cpu/sums.h"
 #include "cpu/tables.h"
 
@@ -40,7 +41,7 @@ struct AvgPoolAttributes {
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, before = 0, after = 0;
   int64_t in_bytes = 0, out_bytes = 0;  // strides
-  int64_t in_ring = 0, out_ring = 0;
+  int64_t in_ring = 0;
   int tensor_axis = -2;  // none
 
   int64_t start(int64_t o) const { return o * stride - before; }
@@ -58,7 +59,7 @@ struct PoolAxis {
     const int64_t i = start(o) + tap * dilation;
     return (in_ring ? i % in_ring : i) * in_bytes;
   }
-  int64_t out_offset(int64_t o) const { return (out_ring ? o % out_ring : o) * out_bytes; }
+  int64_t out_offset(int64_t o) const { return o * out_bytes; }
 };
 
 struct PoolState {
@@ -257,9 +258,17 @@ constexpr int64_t kMost = int64_t{1} << 31;  // products of two attributes do no
 PoolAxis pool_axis(const char* name, const Call& call, const MaxPoolAttributes& a, int axis) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   const int i = axis - 1;
-  PoolAxis result{in.shape[axis],        out.shape[axis],         a.kernel_sizes.values[i], a.strides.values[i],
-                  a.dilations.values[i], a.pads.values[2 * i],    a.pads.values[2 * i + 1], in.strides[axis],
-                  out.strides[axis],     axis == 1 ? in.ring : 0, axis == 1 ? out.ring : 0, axis};
+  PoolAxis result{in.shape[axis],
+                  out.shape[axis],
+                  a.kernel_sizes.values[i],
+                  a.strides.values[i],
+                  a.dilations.values[i],
+                  a.pads.values[2 * i],
+                  a.pads.values[2 * i + 1],
+                  in.strides[axis],
+                  out.strides[axis],
+                  axis == 1 ? in.ring : 0,
+                  axis};
   for (const int64_t value : {result.kernel, result.stride, result.dilation})
     if (value < 1 || value >= kMost)
       fail(name, "axis ", axis, " kernel size, stride or dilation: got ", value, ", need 1 to ", kMost - 1);
@@ -274,16 +283,9 @@ PoolAxis pool_axis(const char* name, const Call& call, const MaxPoolAttributes& 
   return result;
 }
 
-// Either may be a ring: then only that many rows have memory.
-void check_pool_operand(const char* name, const char* operand, Tensor tensor,
+void check_pool_operand(const char* name, const char* operand, const Tensor& tensor,
                         void (*check)(const char*, const char*, const Tensor&)) {
   if (tensor.rank < 3 || tensor.rank > 5) fail(name, operand, " rank: got ", tensor.rank, ", need 3 to 5");
-  if (tensor.ring < 0) fail(name, operand, ": got a ring of ", tensor.ring, " rows, need 0 or more");
-  int64_t shape[5];
-  std::copy(tensor.shape, tensor.shape + tensor.rank, shape);
-  if (tensor.ring) shape[1] = std::min(shape[1], tensor.ring);
-  tensor.ring = 0;
-  tensor.shape = shape;
   check(name, operand, tensor);
   const int64_t bytes = item_bytes(tensor);
   for (int i = 0; i < tensor.rank; ++i)
@@ -333,15 +335,15 @@ void pool_cuts(const Call& call, Cuts& cuts) {
   for (int axis = 2; axis < last; ++axis) add(axis, 1);
 }
 
-Range pool_needs(const Call& call, int, int axis, Range out) {
+Box pool_needs(const Call& call, int, const Box& out) {
   const auto& a = call.attributes<MaxPoolAttributes>();  // both structs begin with it
-  const Tensor& in = call.inputs[0];
-  if (axis <= 0 || axis == in.rank - 1) return out;
-  const int i = axis - 1;
-  const int64_t before = a.pads.values[2 * i], extent = in.shape[axis];
-  const int64_t begin = std::clamp(out.begin * a.strides.values[i] - before, int64_t{0}, extent);
-  const int64_t reach = (a.kernel_sizes.values[i] - 1) * a.dilations.values[i] + 1;
-  return {begin, std::clamp((out.end - 1) * a.strides.values[i] - before + reach, begin, extent)};
+  Box box = out;
+  for (int axis = 1; axis + 1 < out.rank; ++axis) {
+    const int i = axis - 1;
+    box[axis] = reached(out[axis], a.strides.values[i], a.pads.values[2 * i],
+                        (a.kernel_sizes.values[i] - 1) * a.dilations.values[i] + 1, call.inputs[0].shape[axis]);
+  }
+  return box;
 }
 
 int64_t pool_cost(const Call& call) {
@@ -358,22 +360,40 @@ int64_t pool_scratch(const Call& call) {
   return rows * static_cast<int64_t>(sizeof(std::byte*));
 }
 
-#define HEXANE_POOL(name, dtypes, layout, Attributes, prepare, ...)                                                    \
-  {                                                                                                                    \
-    name, dtypes, "ieee", layout, sizeof(Attributes), "rows", prepare, pool_cuts, pool_needs, pool_cost, pool_scratch, \
-        nullptr, nullptr, run_pool<__VA_ARGS__>                                                                        \
-  }
-#define HEXANE_MAX_POOL(dtypes, ...)                                                                            \
-  HEXANE_POOL("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i", MaxPoolAttributes, \
-              prepare_max_pool, __VA_ARGS__)
-#define HEXANE_AVG_POOL(dtypes, ...)                                                                           \
-  HEXANE_POOL("avg_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i", \
-              AvgPoolAttributes, prepare_avg_pool, __VA_ARGS__)
+template <class Op, class Attributes>
+constexpr Kernel pool(const char* name, const char* dtypes, const char* layout, Prepared (*prepare)(const Call&)) {
+  return {
+      .name = name,
+      .dtypes = dtypes,
+      .attrs = layout,
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = "rows",
+      .prepare = prepare,
+      .cuts = pool_cuts,
+      .needs = pool_needs,
+      .cost = pool_cost,
+      .scratch = pool_scratch,
+      .run = run_pool<Op>,
+      .reads_ring = true,
+  };
+}
+template <class Op>
+constexpr Kernel max_pool(const char* dtypes) {
+  return pool<Op, MaxPoolAttributes>("max_pool", dtypes, "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i",
+                                     prepare_max_pool);
+}
+
+template <class Op>
+constexpr Kernel avg_pool(const char* dtypes) {
+  return pool<Op, AvgPoolAttributes>("avg_pool", dtypes,
+                                     "kernel_sizes:L strides:L dilations:L pads:L ceil_mode:i exclude_padding:i",
+                                     prepare_avg_pool);
+}
 
 const Kernel kTable[] = {
-    HEXANE_MAX_POOL("fp32->fp32", Max<float, float>),   HEXANE_MAX_POOL("fp16->fp16", Max<hwy::float16_t, float>),
-    HEXANE_MAX_POOL("int8->int8", Max<int8_t, int8_t>), HEXANE_MAX_POOL("uint8->uint8", Max<uint8_t, uint8_t>),
-    HEXANE_AVG_POOL("fp32->fp32", Mean<float>),         HEXANE_AVG_POOL("fp16->fp16", Mean<hwy::float16_t>),
+    max_pool<Max<float, float>>("fp32->fp32"),   max_pool<Max<hwy::float16_t, float>>("fp16->fp16"),
+    max_pool<Max<int8_t, int8_t>>("int8->int8"), max_pool<Max<uint8_t, uint8_t>>("uint8->uint8"),
+    avg_pool<Mean<float>>("fp32->fp32"),         avg_pool<Mean<hwy::float16_t>>("fp16->fp16"),
 };
 
 std::span<const Kernel> table() { return kTable; }

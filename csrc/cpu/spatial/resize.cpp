@@ -153,6 +153,7 @@ Prepared prepare_resize(const char* name, const Call& call, std::string_view mod
   check_written(name, "output", out);
   if (in.rank != 3 && in.rank != 4) fail(name, "input rank: got ", in.rank, ", need 3 or 4");
   if (out.rank != in.rank) fail(name, "output rank: got ", out.rank, ", need ", in.rank);
+  if (in.ring && in.rank == 3) fail(name, "input: got a ring of ", in.ring, " columns, need all of them");
   const int last = in.rank - 1;
   if (out.shape[0] != in.shape[0] || out.shape[last] != in.shape[last] || item_bytes(out) != item_bytes(in))
     fail(name, "output: got ", shape_text(out), " of ", info(out.dtype).name, ", need the batch and channels of ",
@@ -248,7 +249,7 @@ void run_nearest(const Call& call, int axis, Range range, std::byte*, const std:
         copy_run(row, row - part.out_row, row_bytes);
         continue;
       }
-      const std::byte* from = image + source_row * part.in_row;
+      const std::byte* from = image + in.kept_row(source_row) * part.in_row;
       if (elements) {
         show_row(state, item, part.columns, from, row);
         continue;
@@ -313,8 +314,8 @@ void run_linear(const Call& call, int axis, Range range, std::byte*, const std::
   for (int64_t n = part.batch.begin; n < part.batch.end; ++n)
     for (int64_t r = part.rows.begin; r < part.rows.end; ++r) {
       const Source& row = state.rows[static_cast<size_t>(r)];
-      const std::byte* upper = in.data + n * in.strides[0] + row.low * part.in_row;
-      const std::byte* lower = in.data + n * in.strides[0] + row.high * part.in_row;
+      const std::byte* upper = in.data + n * in.strides[0] + in.kept_row(row.low) * part.in_row;
+      const std::byte* lower = in.data + n * in.strides[0] + in.kept_row(row.high) * part.in_row;
       for (int64_t c = part.columns.begin; c < part.columns.end; ++c) {
         const Source& column = state.columns[static_cast<size_t>(c)];
         const int64_t left = column.low * part.in_column, right = column.high * part.in_column;
@@ -345,13 +346,20 @@ void resize_cuts(const Call& call, Cuts& cuts) {
 }
 
 template <bool kLinear>
-Range resize_needs(const Call& call, int, int axis, Range out) {
+Box resize_needs(const Call& call, int, const Box& out) {
   const auto& state = call.state<ResizeState>();
-  if ((axis != state.row_axis && axis != state.column_axis) || out.begin >= out.end) return out;
-  const auto& list = axis == state.row_axis ? state.rows : state.columns;
-  const Source &first = list[static_cast<size_t>(out.begin)], &last = list[static_cast<size_t>(out.end - 1)];
-  const auto end = [](const Source& source) { return (kLinear ? source.high : source.low) + 1; };
-  return {std::min(first.low, last.low), std::max(end(first), end(last))};
+  Box box = out;
+  const auto shown = [&](const std::vector<Source>& list, Range part) {
+    Range range{list[static_cast<size_t>(part.begin)].low, 0};
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      const Source& source = list[static_cast<size_t>(i)];
+      range = {std::min(range.begin, source.low), std::max(range.end, (kLinear ? source.high : source.low) + 1)};
+    }
+    return range;
+  };
+  if (state.row_axis > 0) box[state.row_axis] = shown(state.rows, out[state.row_axis]);
+  box[state.column_axis] = shown(state.columns, out[state.column_axis]);
+  return box;
 }
 
 template <bool kLinear>
@@ -359,22 +367,42 @@ int64_t resize_cost(const Call& call) {
   return 50 + call.outputs[0].size() * item_bytes(call.outputs[0]) / (kLinear ? 20 : 32);
 }
 
-#define HEXANE_NEAREST(dtypes)                                                                                    \
-  {                                                                                                               \
-    "resize_nearest", dtypes, "ieee", "scale_h:i scale_w:i offset_h:i offset_w:i unit_h:i unit_w:i mode:s",       \
-        sizeof(NearestAttributes), "rows", prepare_nearest, resize_cuts, resize_needs<false>, resize_cost<false>, \
-        nullptr, nullptr, nullptr, run_nearest                                                                    \
-  }
-#define HEXANE_LINEAR(dtypes, T)                                                                                       \
-  {                                                                                                                    \
-    "resize_linear", dtypes, "ieee", "scale_h:f scale_w:f offset_h:f offset_w:f unit_h:f unit_w:f",                    \
-        sizeof(LinearAttributes), "rows", prepare_linear, resize_cuts, resize_needs<true>, resize_cost<true>, nullptr, \
-        nullptr, nullptr, run_linear<T>                                                                                \
-  }
+constexpr Kernel nearest(const char* dtypes) {
+  return {
+      .name = "resize_nearest",
+      .dtypes = dtypes,
+      .family = "any",
+      .attrs = "scale_h:i scale_w:i offset_h:i offset_w:i unit_h:i unit_w:i mode:s",
+      .attrs_bytes = sizeof(NearestAttributes),
+      .accepts = "rows",
+      .prepare = prepare_nearest,
+      .cuts = resize_cuts,
+      .needs = resize_needs<false>,
+      .cost = resize_cost<false>,
+      .run = run_nearest,
+      .reads_ring = true,
+  };
+}
+template <class T>
+constexpr Kernel linear(const char* dtypes) {
+  return {
+      .name = "resize_linear",
+      .dtypes = dtypes,
+      .attrs = "scale_h:f scale_w:f offset_h:f offset_w:f unit_h:f unit_w:f",
+      .attrs_bytes = sizeof(LinearAttributes),
+      .accepts = "rows",
+      .prepare = prepare_linear,
+      .cuts = resize_cuts,
+      .needs = resize_needs<true>,
+      .cost = resize_cost<true>,
+      .run = run_linear<T>,
+      .reads_ring = true,
+  };
+}
 
 const Kernel kTable[] = {
-    HEXANE_NEAREST("8b->8b"),   HEXANE_NEAREST("16b->16b"),         HEXANE_NEAREST("32b->32b"),
-    HEXANE_NEAREST("64b->64b"), HEXANE_LINEAR("fp32->fp32", float), HEXANE_LINEAR("fp16->fp16", hwy::float16_t),
+    nearest("8b->8b"),   nearest("16b->16b"),         nearest("32b->32b"),
+    nearest("64b->64b"), linear<float>("fp32->fp32"), linear<hwy::float16_t>("fp16->fp16"),
 };
 
 std::span<const Kernel> table() { return kTable; }

@@ -66,7 +66,7 @@ def _imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
 def _compiled(net: hexane.Model) -> dict[str, Any]:
     memory = dict(net.memory)
     if net.program is not None:
-        memory["arena_bound"] = net.program.arena_bound
+        memory["arena_bound"] = net.program.extents["arena"].bound
     return {
         "inputs": _ports(net.inputs),
         "outputs": _ports(net.outputs),

@@ -7,11 +7,15 @@ import numpy as np
 
 from hexane import _core
 from hexane.emit.attrs import Strings, pack
+from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import PortView, Program, View, dense_strides
+from hexane.targets import Numerics
+from hexane.targets.kernels import kernels
 
 ABSENT = 0xFFFFFFFF
-_LAYOUTS = {row["name"]: row["attrs"] for row in _core.kernels()}
+_WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
+_FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
 
@@ -21,11 +25,11 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
     operands: list[int] = []
     steps = []
     for step in program.steps:
-        attrs = pack(_LAYOUTS[step.kernel], step.attrs, writer.strings)
+        attrs = pack(kernels(step.numerics.family).layout(step.kernel), step.attrs, writer.strings)
         steps.append(
             {
                 "kernel": writer.strings.add(step.kernel),
-                "numerics": writer.strings.add(program.target.numerics),
+                "numerics": writer.numerics(step.numerics),
                 "device": writer.strings.add(program.target.device),
                 "source": writer.strings.add(step.node.where),
                 "operands": len(operands),
@@ -45,12 +49,13 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "spaces": _rows("spaces", writer.spaces),
         "tensors": _rows("tensors", writer.tensors),
         "operands": np.array(operands, np.uint32),
+        "numerics": _rows("numerics", list(writer.numerics_rows.values())),
         "steps": _rows("steps", steps),
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
-        "weights": writer.contents("weights", program.weights_bytes),
-        "state": writer.contents("state", program.state_bytes),
+        "weights": writer.contents("weights"),
+        "state": writer.contents("state"),
         "strings": writer.strings.tobytes(),
     }
 
@@ -63,16 +68,21 @@ class _Writer:
         self.spaces: list[dict[str, Any]] = []
         self.tensors: list[dict[str, Any]] = []
         self.attr_rows: dict[bytes, int] = {}
+        self.numerics_rows: dict[str, dict[str, Any]] = {}
         self.rows: dict[View, int] = {}
-        self.port_space: dict[int, int] = {}
-        for kind in ("weights", "arena", "state"):
-            self.space(kind, kind, getattr(program, f"{kind}_bytes"))
-        for i, buffer in enumerate(program.buffers):
-            if buffer.kind == "port":
-                self.port_space[i] = self.space(buffer.name, "port", buffer.bytes)
+        self.space_of: list[int] = []  # of each buffer
+        rows = {}
+        for name, extent in program.extents.items():
+            space = extent.space
+            alignment = _WEIGHTS_ALIGNMENT if space.kind == "weights" else space.alignment
+            rows[name] = self.space(name, space.kind, extent.bytes, space.limit, alignment)
+        for buffer in program.buffers:
+            port = buffer.kind == "port"
+            self.space_of.append(self.space(buffer.name, "port", buffer.bytes) if port else rows[buffer.space])
 
-    def space(self, name: str, kind: str, size: int) -> int:
-        self.spaces.append({"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size})
+    def space(self, name: str, kind: str, size: int, limit: int = 0, alignment: int = 1) -> int:
+        row = {"name": self.strings.add(name), "kind": self.strings.add(kind), "bytes": size}
+        self.spaces.append({**row, "limit": limit, "alignment": alignment})
         return len(self.spaces) - 1
 
     def attr(self, attrs: bytes) -> int:
@@ -82,12 +92,25 @@ class _Writer:
             self.attrs += attrs
         return self.attr_rows[attrs]
 
+    def numerics(self, numerics: Numerics) -> int:
+        """Row of the arithmetic in the section "numerics", each once by its name."""
+        if numerics.name not in self.numerics_rows:
+            if numerics.family not in _FAMILIES:
+                raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")
+            block = pack(_FAMILIES[numerics.family], numerics.parameters, self.strings)
+            self.numerics_rows[numerics.name] = {
+                "name": self.strings.add(numerics.name),
+                "family": self.strings.add(numerics.family),
+                "offset": self.attr(block),
+                "bytes": len(block),
+            }
+        return list(self.numerics_rows).index(numerics.name)
+
     def tensor(self, view: View) -> int:
         """Row of the view in the section "tensors", each distinct view once."""
         if view not in self.rows:
             buffer = self.program.buffers[view.buffer]
             shape, rank = view.type.shape, view.type.rank
-            order = {"weights": 0, "arena": 1, "state": 2}
             whole = view.type == buffer.type and view.dense  # the name is that of the whole, not of windows into it
             self.rows[view] = len(self.tensors)
             self.tensors.append(
@@ -95,7 +118,7 @@ class _Writer:
                     "name": self.strings.add(buffer.name if whole else ""),
                     "dtype": self.strings.add(view.type.dtype.name),
                     "layout": 0,
-                    "space": order[buffer.kind] if buffer.kind in order else self.port_space[view.buffer],
+                    "space": self.space_of[view.buffer],
                     "offset": self.program.offsets[view.buffer] + view.offset,
                     "rank": rank,
                     "ring": 0,
@@ -121,8 +144,9 @@ class _Writer:
             rows.append({**row, "reserved": 0})
         return rows
 
-    def contents(self, kind: str, size: int) -> Array:
-        """What the space holds at first."""
+    def contents(self, kind: str) -> Array:
+        """What the space of that kind holds at first."""
+        size = sum(extent.bytes for extent in self.program.extents.values() if extent.space.kind == kind)
         data = np.zeros(size, np.uint8)
         for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
             if buffer.kind == kind and buffer.data is not None and offset + buffer.bytes <= size:

@@ -92,9 +92,8 @@ class Model:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of every memory space, and of scratch."""
-        spaces = ("arena", "weights", "state", "scratch")
-        return {name: int(getattr(self._core, f"{name}_bytes")) for name in spaces}
+        """Bytes of every memory space by name, and of scratch."""
+        return {**self._core.memory, "scratch": self._core.scratch_bytes}
 
     @property
     def unshared_bytes(self) -> int:

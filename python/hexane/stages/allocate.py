@@ -1,4 +1,4 @@
-"""Solves the offset of every buffer within its memory space."""
+"""Solves the offset of every buffer within its space."""
 
 from dataclasses import replace
 
@@ -7,53 +7,70 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 from hexane.limits import MAX_BYTES
-from hexane.program import Program
+from hexane.program import Extent, Program
+from hexane.targets import Space
 
 
 def allocate(program: Program) -> Program:
-    """The program with offsets: arena buffers by strip packing over their live ranges, the others one after another.
+    """The program with offsets, each memory by itself: arenas by strip packing over live ranges, the others one buffer after
+    another.
 
     A buffer is live from the step that first writes it to the one that last reads it. The solution is checked by code that
-    the solver does not share.
+    the solver does not share. Raises Error for a memory whose limit is too small.
     """
-    alignment = program.target.alignment
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for i, step in enumerate(program.steps):
-        for view in step.outputs:
-            first.setdefault(view.buffer, i)
-            last[view.buffer] = i
-        for operand in step.inputs:
-            if operand is not None:
-                last[operand.buffer] = i
+    live = _live_ranges(program)
     offsets = [0] * len(program.buffers)
-    arena = [i for i, b in enumerate(program.buffers) if b.kind == "arena" and i in first]
-    lower = np.array([first[i] for i in arena], np.int64)
-    upper = np.array([last[i] + 1 for i in arena], np.int64)
-    sizes = np.array([_up(program.buffers[i].bytes, alignment) for i in arena], np.int64)
-    height = bound = 0
-    if arena:
-        solved, height, _ = _core.alloc_solve(lower, upper, sizes, alignment)
-        bound = _core.alloc_bound(lower, upper, sizes, alignment)
-        _core.alloc_check(lower, upper, sizes, solved, height, alignment)
-        for i, offset in zip(arena, solved.tolist(), strict=True):
-            offsets[i] = offset
-    used = set(last)
-    totals = {"weights": 0, "state": 0}
-    for i, buffer in enumerate(program.buffers):
-        if buffer.kind in totals and (i in used or buffer.name):  # what has a name can be written
-            offsets[i] = totals[buffer.kind]
-            totals[buffer.kind] += _up(buffer.bytes, alignment)
-    if max(height, *totals.values()) >= MAX_BYTES:
-        raise Error(f"[allocate] got {max(height, *totals.values())} bytes, need less than 2^46")
-    return replace(
-        program,
-        offsets=tuple(offsets),
-        arena_bytes=height,
-        arena_bound=bound,
-        weights_bytes=totals["weights"],
-        state_bytes=totals["state"],
-    )
+    extents = {}
+    for space in program.target.spaces:
+        mine = [i for i, b in enumerate(program.buffers) if b.space == space.name]
+        if space.kind == "arena":
+            extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
+        else:
+            extents[space.name] = _append(
+                program, space, [i for i in mine if i in live or space.kind == "state"], offsets
+            )
+        if (size := extents[space.name].bytes) > (most := space.limit or MAX_BYTES):
+            raise Error(f"[allocate] {space.name}: got {size} bytes, need at most {most}")
+    return replace(program, offsets=tuple(offsets), extents=extents)
+
+
+def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
+    """For each buffer that a step touches the first and the last such step."""
+    live: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(program.steps):
+        for view in (*step.outputs, *step.inputs):
+            if view is not None:
+                live[view.buffer] = (live.get(view.buffer, (i, i))[0], i)
+    return live
+
+
+def _pack(
+    program: Program, space: Space, buffers: list[int], live: dict[int, tuple[int, int]], offsets: list[int]
+) -> Extent:
+    if not buffers:
+        return Extent(space, 0, 0)
+    lower = np.array([live[i][0] for i in buffers], np.int64)
+    upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
+    sizes = np.array([_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
+    solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
+    if space.limit and height > space.limit:  # a limit is worth more work than a low packing
+        try:
+            solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment, space.limit)
+        except Error as error:
+            raise Error(f"[allocate] {space.name}: {error}") from None
+    bound = _core.alloc_bound(lower, upper, sizes, space.alignment)
+    _core.alloc_check(lower, upper, sizes, solved, height, space.alignment)
+    for i, offset in zip(buffers, solved.tolist(), strict=True):
+        offsets[i] = offset
+    return Extent(space, height, bound)
+
+
+def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
+    total = 0
+    for i in buffers:
+        offsets[i] = total
+        total += _up(program.buffers[i].bytes, space.alignment)
+    return Extent(space, total, total)
 
 
 def _up(size: int, alignment: int) -> int:

@@ -8,7 +8,7 @@ from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse
 from hexane.targets.query import fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
 from hexane.targets.read import read_target
-from hexane.targets.target import Chip, Target
+from hexane.targets.target import Chip, Numerics, Space, Target
 
 __all__ = [
     "Chip",
@@ -16,6 +16,8 @@ __all__ = [
     "Fact",
     "Family",
     "Kernels",
+    "Numerics",
+    "Space",
     "Target",
     "Tier",
     "Verdict",

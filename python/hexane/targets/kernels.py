@@ -10,11 +10,11 @@ DtypeNames = Sequence[str | None]
 
 
 class Kernels:
-    """The kernels of this library for one kind of arithmetic."""
+    """The kernels of this library for one family of arithmetic, and those that serve any."""
 
-    def __init__(self, numerics: str) -> None:
-        self.numerics = numerics
-        self._rows = {row["name"]: row for row in _core.kernels() if row["numerics"] == numerics}
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self._rows = {row["name"]: row for row in _core.kernels() if row["family"] in (family, "any")}
 
     def accepts(self, kernel: str) -> str:
         """The strides its operands may have: "strided" any, "rows" the innermost axis dense, "dense" no gaps."""
@@ -30,18 +30,18 @@ class Kernels:
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
         """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
-        return kernel in self._rows and _core.has_kernel(kernel, inputs, outputs)
+        return kernel in self._rows and _core.has_kernel(kernel, self.family, inputs, outputs)
 
     def __contains__(self, kernel: str) -> bool:
         return kernel in self._rows
 
     def _row(self, kernel: str) -> "_core.KernelRow":
         if kernel not in self._rows:
-            raise Error(f"[kernel] got {kernel!r} for the numerics {self.numerics!r}, need a kernel that there is")
+            raise Error(f"[kernel] got {kernel!r} for the family {self.family!r}, need a kernel that there is")
         return self._rows[kernel]
 
 
 @lru_cache(maxsize=8)
-def kernels(numerics: str) -> Kernels:
-    """The kernels for this arithmetic ("ieee")."""
-    return Kernels(numerics)
+def kernels(family: str) -> Kernels:
+    """The kernels for this family of arithmetic ("ieee")."""
+    return Kernels(family)

@@ -9,10 +9,11 @@ from typing import Any
 from hexane.errors import Error
 from hexane.targets.fact import Fact, Place, check_source, error, read_fact, read_table
 from hexane.targets.tables import base_names, base_table, parse_toml, target_table
-from hexane.targets.target import Chip, Target
+from hexane.targets.target import Chip, Space, Target
 
-ABOUT_THE_FILE = {"base", "source", "status", "inherited"}
-FILLED = ("name", "facts")  # fields of a target that no file gives
+ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
+FILLED = ("name", "facts", "spaces")  # fields of a target that are no facts of a file
+SPACE_KINDS = ("arena", "weights", "state")
 NAMES = ("products", "dies")  # each name is a fact of its own: that it means this target
 
 
@@ -54,7 +55,23 @@ def _build(name: str, own: dict[str, Any]) -> Target:
     if extra := sorted(got - need):
         raise Error(f"[{name}.toml] {', '.join(extra)}: got values, need none: this target is no chip")
     values = _values(kind, "", facts)
-    return kind(name=name, facts=MappingProxyType(facts), **values)
+    spaces = _spaces(name, own.get("spaces", {kind: {"kind": kind} for kind in SPACE_KINDS}), values["alignment"])
+    return kind(name=name, facts=MappingProxyType(facts), spaces=spaces, **values)
+
+
+def _spaces(name: str, rows: dict[str, Any], alignment: int) -> tuple[Space, ...]:
+    """The memories a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. Without any: one of each
+    kind, with the alignment of buffers and no limit."""
+    keys = {f.name for f in fields(Space)} - {"name"}
+    for key, row in rows.items():
+        if not isinstance(row, dict) or "kind" not in row or not row.keys() <= keys:
+            raise Error(f"[{name}.toml] spaces.{key}: got {row!r}, need a table of kind, alignment and limit")
+    spaces = tuple(Space(key, **{"alignment": alignment, **row}) for key, row in rows.items())
+    for kind in SPACE_KINDS:
+        count = sum(space.kind == kind for space in spaces)
+        if count != 1 and not (count and kind == "arena"):
+            raise Error(f"[{name}.toml] spaces: got {count} of the kind {kind}, need one")
+    return spaces
 
 
 def _values(kind: Any, prefix: str, facts: dict[str, Fact]) -> dict[str, Any]:

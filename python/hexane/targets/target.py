@@ -7,16 +7,38 @@ A field that may be None is unknown for some chip, or has no such limit there; i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
 from hexane.targets.kernels import Kernels, kernels
 
 
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """An arithmetic: the family that kernels are looked up by, and the values of its parameter block by name."""
+
+    name: str
+    family: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of what lies in it, and the most
+    bytes it has (0: no limit)."""
+
+    name: str
+    kind: str
+    alignment: int
+    limit: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the arithmetic kernels are looked up by. residual_epilogue: may a layer absorb the addition of a second
-    live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes."""
+    """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
+    second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes. spaces: the memories where
+    buffers lie, the preferred one of a kind first."""
 
     name: str
     device: str
@@ -24,12 +46,22 @@ class Target:
     residual_epilogue: bool
     channels_last: bool
     alignment: int
+    spaces: tuple[Space, ...]
     facts: Mapping[str, Fact] = field(repr=False, compare=False)
 
     @property
     def kernels(self) -> Kernels:
         """What its kernels take."""
         return kernels(self.numerics)
+
+    @property
+    def arithmetic(self) -> Numerics:
+        """What its steps compute in."""
+        return Numerics(self.name, self.numerics, {})
+
+    def space(self, kind: str) -> Space:
+        """The first memory of the kind."""
+        return next(space for space in self.spaces if space.kind == kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

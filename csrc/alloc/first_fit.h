@@ -1,0 +1,69 @@
+// The packer for problems with gaps, places or alignments of their own, where a skyline cannot say what is free: it
+// looks at each item and those it lives with, one by one.
+//
+// Greedy: items in the order of their rank, each at the lowest place that is free. Exact: depth-first search. Of the
+// waiting items the one that can lie lowest either lies there, or rests higher, on an item it lives with:
+//
+//      |  +---+             |  +---+  +---+            lowest(x) = the lowest free place that is not refused;
+//      |  | b |  +---+      |  | b |  | x |            to refuse x lifts it to the lowest top, placed or not yet,
+//      |  +---+  | x |      |  +---+  +...+            of those it lives with.
+//      +---------+---+--    +-----------------
+//
+// This meets every packing in which no item can be moved down by itself, and there is always a lowest packing of these.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "alloc/options.h"
+#include "alloc/search.h"
+#include "alloc/skyline.h"
+#include "alloc/timeline.h"
+
+namespace hexane::alloc {
+
+class FirstFit {
+ public:
+  // Throws if two buffers that live at the same time have places that overlap.
+  FirstFit(const Problem& problem, const Timeline& timeline);
+
+  Packing pack(const std::vector<int32_t>& rank);
+  Verdict search(int64_t capacity, const Options& options, int64_t& work_left, std::vector<int64_t>& offsets);
+
+ private:
+  struct Undo {
+    int32_t item;
+    int64_t lowest;
+  };
+  struct Choice {
+    int32_t item;
+    size_t trail_size;
+  };
+
+  void reset();
+  bool overlaps(int32_t item, int64_t place, int32_t other) const;
+  int64_t first_free(int32_t item, int64_t place) const;  // at or above `place`
+  bool place(int32_t item, int64_t capacity);             // at its lowest; false: some other item has no room any more
+  bool backtrack(int64_t capacity);
+  bool refuse(int32_t item, int64_t capacity);
+  bool set_lowest(int32_t item, int64_t lowest, int64_t capacity);
+  bool has_room(int32_t item, int64_t capacity) const;  // the sections that the item lives in
+  int32_t choose(const std::vector<int32_t>& rank) const;
+  Verdict descend(const std::vector<int32_t>& rank, int64_t capacity, int64_t num_nodes, int64_t work_left);
+
+  const Timeline& timeline_;
+  std::vector<int64_t> alignment_;  // of each item
+  std::vector<bool> fixed_;
+  std::vector<std::vector<int32_t>> meets_;     // items that live at the same time
+  std::vector<std::vector<int32_t>> members_;   // items that live in each section
+  std::vector<std::vector<int32_t>> sections_;  // that each item lives in
+  std::vector<int64_t> lowest_;                 // the place itself once it is placed
+  std::vector<bool> placed_;
+  std::vector<Undo> trail_;
+  std::vector<Choice> choices_;
+  int32_t num_waiting_ = 0;
+  mutable int64_t work_ = 0;  // of this descent
+  mutable std::vector<int32_t> taken_;
+};
+
+}  // namespace hexane::alloc

@@ -1,0 +1,49 @@
+// A kernel and a call of it as Python describes them.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cpu/kernel.h"
+
+namespace hexane {
+
+// What names a kernel: of "ieee" arithmetic in the tests mostly.
+struct KernelName {
+  std::string name, family;
+};
+
+// Operands are arrays; or (dtype, shape) and (dtype, shape, strides) where no element is read, strides in bytes; or
+// None. An operand in `rings`, counted over inputs and outputs, has so many rows along axis 1, of which the array keeps
+// some.
+class KernelCall {
+ public:
+  KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,
+             const std::vector<pybind11::object>& outputs, const std::string& attrs, const std::string& strings,
+             const std::string& numerics = {}, const std::vector<size_t>& constants = {},
+             const std::map<size_t, int64_t>& rings = {});
+  KernelCall(const KernelCall&) = delete;
+  KernelCall& operator=(const KernelCall&) = delete;
+
+  const cpu::Kernel& kernel() const { return *kernel_; }
+  const cpu::Call& call() const { return call_; }
+
+ private:
+  cpu::Tensor operand(const pybind11::object& object, int64_t rows);
+
+  std::list<pybind11::object> arrays_;       // kept alive
+  std::list<std::vector<int64_t>> extents_;  // shapes and strides that no array has
+  std::vector<cpu::Tensor> inputs_, outputs_;
+  std::vector<int64_t> attrs_, numerics_;  // 8-byte fields
+  std::string strings_;
+  const cpu::Kernel* kernel_;
+  cpu::Prepared prepared_;
+  cpu::Call call_;
+};
+
+}  // namespace hexane

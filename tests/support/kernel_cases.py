@@ -1,0 +1,163 @@
+"""Every kernel row on the cases of the op records: the steps that a case becomes, in every dtype a row takes."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.support.cases import CASES, arrays, feeds, graph_of
+from tests.support.traced import traced
+
+import hexane as hx
+from hexane import _core
+from hexane.emit.attrs import Strings, pack
+from hexane.errors import Error
+
+Array = NDArray[Any]
+Box = list[tuple[int, int]]
+
+DTYPES = {
+    "bool": np.bool_, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64,
+    "8b": np.int8, "16b": np.int16, "32b": np.int32, "64b": np.int64,
+}  # fmt: skip
+ROWS: dict[str, list[dict[str, Any]]] = {}
+for _row in _core.kernels():
+    ROWS.setdefault(_row["name"], []).append(dict(_row))
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A row of a kernel and operands for it; outputs are what a whole run gives."""
+
+    row: Mapping[str, Any]
+    inputs: list[Array | None]
+    outputs: list[Array]
+    attrs: bytes
+    strings: bytes
+
+    @property
+    def name(self) -> str:
+        return self.row["name"]
+
+    def cuts(self) -> list[tuple[int, int, int]]:
+        return _core.kernel_cuts(self.name, "ieee", self.inputs, self.outputs, self.attrs, self.strings)
+
+    def needs(self, input: int, box: Box) -> Box:
+        described = [
+            None if a is None else a if a.dtype.name == "bfloat16" else (_name(a), a.shape, a.strides)
+            for a in self.inputs
+        ]
+        return _core.kernel_needs(self.name, "ieee", described, self.outputs, self.attrs, self.strings, input, box)
+
+    def run(self, inputs: list[Array | None]) -> list[Array]:
+        outputs = [np.full_like(a, _filler(a)) for a in self.outputs]
+        _core.run_kernel(self.name, inputs, outputs, self.attrs, self.strings)
+        return outputs
+
+    def run_part(
+        self, inputs: list[Array | None], outputs: list[Array], part: tuple[int, int, int], rings: dict[int, int]
+    ) -> None:
+        _core.run_part(self.name, inputs, outputs, self.attrs, self.strings, *part, rings)
+
+
+def _name(array: Array) -> str:
+    return hx.const(array[:0] if array.ndim else array).dtype.name
+
+
+def _filler(array: Array) -> Any:
+    return True if array.dtype == np.bool_ else 85
+
+
+def whole(shape: tuple[int, ...]) -> Box:
+    return [(0, n) for n in shape]
+
+
+def part(array: Array, box: Box) -> Array:
+    return array[(*(slice(*range) for range in box), ...)]
+
+
+def poisoned_outside(array: Array, box: Box) -> Array:
+    """A copy whose elements outside of the box are NaN, all bits set, or the other truth value."""
+    if array.dtype == np.bool_:
+        result = np.array(~array)
+    else:
+        result = np.full(array.nbytes, 0xFF, np.uint8).view(array.dtype).reshape(array.shape)
+    part(result, box)[...] = part(array, box)
+    return result
+
+
+@cache
+def kernel_cases() -> tuple[KernelCase, ...]:
+    """Of the steps of all cases, each distinct one in every row of its kernel that takes it."""
+    seen: set[tuple[Any, ...]] = set()
+    found: list[KernelCase] = []
+    for op, i in CASES:
+        if op.kernel is None and op.expand is None:
+            continue
+        inputs = arrays(op, op.cases[i])
+        graph = graph_of(op, op.cases[i], inputs)
+        net = hx.compile(graph, threads=1)
+        for step, given, outputs in traced(net, feeds(graph, inputs)):
+            strings = Strings()
+            attrs = pack(ROWS[step.kernel][0]["attrs"], step.attrs, strings)
+            shapes = tuple(None if a is None else (a.shape, a.dtype.name) for a in (*given, *outputs))
+            key = (step.kernel, attrs, strings.tobytes(), shapes)
+            if key in seen or step.kernel == "write_slice":  # which writes a state in place
+                continue
+            seen.add(key)
+            for row in ROWS[step.kernel]:
+                if case := _of_row(row, given, outputs, attrs, strings.tobytes()):
+                    found.append(case)
+    return tuple(found)
+
+
+def _of_row(
+    row: Mapping[str, Any], inputs: list[Array | None], outputs: list[Array], attrs: bytes, strings: bytes
+) -> KernelCase | None:
+    left, _, right = row["dtypes"].partition("->")
+    try:
+        given = _retyped(left.split(","), inputs)
+        case = KernelCase(
+            row, given, [a for a in _retyped(right.split(","), list(outputs)) if a is not None], attrs, strings
+        )
+        case.cuts()
+        return replace(case, outputs=case.run(given))
+    except Error:
+        return None  # the row does not take such a call
+
+
+def _retyped(tokens: list[str], operands: list[Array | None]) -> list[Array | None]:
+    result: list[Array | None] = []
+    for i, array in enumerate(operands):
+        token = tokens[min(i, len(tokens) - 1)].removesuffix("...")
+        if array is None or token == "*" or (token.endswith("b") and token == f"{8 * array.itemsize}b"):
+            result.append(array)
+        else:
+            with np.errstate(all="ignore"):
+                result.append(np.ascontiguousarray(array.astype(DTYPES.get(token, token))).reshape(array.shape))
+    return result
+
+
+def boxes(case: KernelCase) -> Iterator[Box]:
+    """Boxes of the first output: a few ranges along each axis, and one that is cut along all."""
+    shape = case.outputs[0].shape
+    for axis, n in enumerate(shape):
+        for begin, end in {(0, 1), (n // 2, n // 2 + 1), (n - 1, n), (1, n), (n // 3, n // 2 + 1)}:
+            if 0 <= begin < end <= n and end - begin < n:
+                yield [*whole(shape[:axis]), (begin, end), *whole(shape[axis + 1 :])]
+    if case.outputs[0].size > 1:
+        seed = zlib.crc32(case.name.encode())
+        rng = np.random.default_rng(seed)
+        begins = [int(rng.integers(0, n)) for n in shape]
+        yield [(b, int(rng.integers(b + 1, n + 1))) for b, n in zip(begins, shape, strict=True)]
+
+
+def parts(case: KernelCase) -> Iterator[tuple[int, int, int]]:
+    """Ranges along every axis that the kernel can be cut along: the first, a middle and the last grain."""
+    for axis, extent, grain in case.cuts():
+        grains = -(-extent // grain)
+        for i in sorted({0, grains // 2, grains - 1}):
+            yield axis, i * grain, min((i + 1) * grain, extent)
