@@ -50,6 +50,8 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "operands": np.array(operands, np.uint32),
         "numerics": _rows("numerics", list(writer.numerics_rows.values())),
         "steps": _rows("steps", steps),
+        "loops": _rows("loops", []),
+        "moves": np.zeros(0, np.int64),
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
