@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 
 SECONDS = 0.3
 CONV = "strides:L dilations:L pads:L groups:i epilogue:E"

@@ -34,6 +34,7 @@ from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
+from hexane.stages.stream import stream
 from hexane.targets import Target
 
 
@@ -105,7 +106,13 @@ def lower(
 
 
 def compile_graph(
-    graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
+    graph: Graph,
+    target: Target,
+    dtype: str = "",
+    skip: frozenset[str] = frozenset(),
+    trim: bool = False,
+    stream_rows: int = 0,
 ) -> Program:
-    """Graph -> Program, ready to be emitted."""
-    return allocate(place(lower(graph, target, dtype, skip, trim), target))
+    """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
+    program = place(lower(graph, target, dtype, skip, trim), target)
+    return allocate(stream(program, stream_rows) if stream_rows else program)
