@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from hexane.graph import EpilogueSlot
 
 SECONDS = 0.3

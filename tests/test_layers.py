@@ -14,7 +14,7 @@ CSRC = ROOT / "csrc"
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
     ("errors", "dtypes", "limits", "_core"),
-    ("graph", "printer"),
+    ("graph", "printer", "attrs"),
     ("targets", "program"),
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),

@@ -26,6 +26,10 @@ py::object row_dtype(plan::Section section) {
       return py::dtype::of<PlanNumerics>();
     case plan::kSteps:
       return py::dtype::of<PlanStep>();
+    case plan::kLoops:
+      return py::dtype::of<PlanLoop>();
+    case plan::kMoves:
+      return py::dtype::of<int64_t>();
     case plan::kInputs:
     case plan::kOutputs:
       return py::dtype::of<PlanPort>();
@@ -105,6 +109,7 @@ void register_plan(py::module_& m) {
   PYBIND11_NUMPY_DTYPE(PlanNumerics, name, family, offset, bytes);
   PYBIND11_NUMPY_DTYPE(PlanStep, kernel, numerics, device, source, operands, num_inputs, num_outputs, attrs_bytes,
                        attrs, cut_axis, begin, end);
+  PYBIND11_NUMPY_DTYPE(PlanLoop, first_step, num_steps, trips, moves);
   PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, length, axis, reserved);
   m.def("plan_dtypes", &plan_dtypes);
   m.def("plan_write", &plan_write, py::arg("sections"));

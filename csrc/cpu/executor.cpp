@@ -9,6 +9,7 @@
 
 #include "cpu/attributes.h"
 #include "cpu/rings.h"
+#include "cpu/row_order.h"
 
 namespace hexane::cpu {
 namespace {
@@ -111,6 +112,12 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
     for (uint32_t space = 0; space < bases.size(); ++space)
       if (plan_.string(plan_.spaces[space].kind) == "weights") place_in(pieces, space);
   resolve_all(pool);
+  if (!plan_.loops.empty()) {
+    runs_ = plan::unroll(plan_, 0, steps_.size());
+    for (plan::Run& run : runs_)
+      if (run.begin == run.end) run.begin = steps_[run.step].range.begin, run.end = steps_[run.step].range.end;
+    check_loops();
+  }
   uint64_t scratch = 0;
   int64_t shared_cost = 0;
   for (const Step& step : steps_)
@@ -129,6 +136,8 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
 // The error of the first step that has one is thrown.
 void Executor::resolve_all(MemoryPool* pool) {
   steps_.resize(plan_.steps.size());
+  for (const PlanLoop& loop : plan::outer_loops(plan_))
+    for (size_t i = 0; i < loop.num_steps; ++i) steps_[loop.first_step + i].in_loop = true;
   Tensor* operands = operands_.data();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& row = plan_.steps[i];
@@ -229,21 +238,49 @@ void Executor::plan_work(Step& step) const {
     chosen = std::find_if(chosen, end, [&](const Cut& cut) { return cut.axis == step.row->cut_axis; });
     if (chosen == end) fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need one along which it can be cut");
     step.range = {step.row->begin, step.row->end};
-    if (step.range.end > chosen->extent || step.range.begin % chosen->grain ||
-        (step.range.end % chosen->grain && step.range.end != chosen->extent))
-      fail(kernel.name, "cut: got [", step.range.begin, ", ", step.range.end, "), need multiples of ", chosen->grain,
-           " up to ", chosen->extent);
+    if (!step.in_loop) check_range(step, step.range);
   } else {
     for (int i = 0; i < cuts.count && grains(*chosen) < threads_; ++i)
       if (grains(cuts.items[i]) > grains(*chosen)) chosen = &cuts.items[i];
     step.range = {0, chosen->extent};
   }
   step.axis = chosen->axis;
-  if (step.rings) check_rings(kernel, call, step.range);
   const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
-  if (threads_ == 1 || pieces < 2 || step.cost < kParallelCost) return;
-  const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, step.cost / kChunkCost)});
+  int64_t cost = step.cost;  // of one run
+  if (step.in_loop) cost = cost / chosen->extent * std::min(step.range.end - step.range.begin, chosen->extent);
+  if (threads_ == 1 || pieces < 2 || cost < kParallelCost) return;
+  const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, cost / kChunkCost)});
   step.chunk = (pieces + chunks - 1) / chunks * chosen->grain;
+}
+
+// Whether the step's kernel can be run on this range of the axis along which the step is cut.
+void Executor::check_range(const Step& step, Range range) const {
+  const Kernel& kernel = *step.kernel;
+  Cuts cuts;
+  kernel.cuts(step.call, cuts);
+  const Cut* cut = cuts.items;
+  while (cut->axis != step.row->cut_axis) ++cut;
+  if (range.end > cut->extent || range.begin % cut->grain || (range.end % cut->grain && range.end != cut->extent))
+    fail(kernel.name, "cut: got [", range.begin, ", ", range.end, "), need multiples of ", cut->grain, " up to ",
+         cut->extent);
+  if (step.rings) check_rings(kernel, step.call, range);
+}
+
+void Executor::check_loops() const {
+  for (const PlanLoop& loop : plan::outer_loops(plan_)) {
+    const size_t end = size_t{loop.first_step} + loop.num_steps;
+    RowOrder order(plan_, loop.first_step, end);
+    for (const plan::Run& run : plan::unroll(plan_, loop.first_step, end)) {
+      const Step& step = steps_[run.step];
+      if (step.empty) continue;
+      try {
+        check_range(step, {run.begin, run.end});
+        order.run(step.kernel->name, *step.row, *step.kernel, step.call, {run.begin, run.end});
+      } catch (const Error& error) {
+        throw Error(error.what() + place(step));
+      }
+    }
+  }
 }
 
 void Executor::set_base(uint32_t space, std::byte* base) {
@@ -271,25 +308,25 @@ void Executor::prepare(const std::byte* begin, const std::byte* end) {
   }
 }
 
-void Executor::run_step(const Step& step, const ThreadPool::Lease& lease) const {
+void Executor::run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const {
   if (step.empty) return;
   const Kernel& kernel = *step.kernel;
   std::byte* shared = scratch_.data();
   std::byte* scratch = shared + step.shared_bytes;
   if (kernel.begin) kernel.begin(step.call, shared);
-  const auto run = [&](Range range, std::byte* own) {
+  const auto run = [&](Range part, std::byte* own) {
     if (step.rings)
-      run_rows(kernel, step.call, range, own, shared);
+      run_rows(kernel, step.call, part, own, shared);
     else
-      kernel.run(step.call, step.axis, range, own, shared);
+      kernel.run(step.call, step.axis, part, own, shared);
   };
-  if (!step.chunk || !lease) return run(step.range, scratch);
-  std::atomic<int64_t> next{step.range.begin};
+  if (!step.chunk || !lease) return run(range, scratch);
+  std::atomic<int64_t> next{range.begin};
   lease.run([&](int worker) {
     for (;;) {
       const int64_t begin = next.fetch_add(step.chunk, std::memory_order_relaxed);
-      if (begin >= step.range.end) return;
-      run({begin, std::min(begin + step.chunk, step.range.end)},
+      if (begin >= range.end) return;
+      run({begin, std::min(begin + step.chunk, range.end)},
           scratch + static_cast<uint64_t>(worker) * step.scratch_bytes);
     }
   });
@@ -300,7 +337,12 @@ void Executor::run() {
   const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
   const Step* step = steps_.data();
   try {
-    for (const Step* end = step + steps_.size(); step != end; ++step) run_step(*step, lease);
+    if (runs_.empty())
+      for (const Step* end = step + steps_.size(); step != end; ++step) run_step(*step, step->range, lease);
+    for (const plan::Run& run : runs_) {
+      step = &steps_[run.step];
+      run_step(*step, {run.begin, run.end}, lease);
+    }
   } catch (const Error& error) {
     throw Error(error.what() + place(*step));
   }
@@ -308,27 +350,39 @@ void Executor::run() {
 
 void Executor::run(const std::function<void(size_t)>& after) {
   const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    Step& step = steps_[i];
+  const auto run_one = [&](Step& step, Range range) {
     const int64_t begin = now();
     try {
-      run_step(step, lease);
+      run_step(step, range, lease);
     } catch (const Error& error) {
       throw Error(error.what() + place(step));
     }
+    if (profiling_) step.running += now() - begin;
+  };
+  const auto done = [&](size_t i) {
+    Step& step = steps_[i];
     if (profiling_) {
-      const int64_t taken = now() - begin;
-      step.nanoseconds += taken;
-      step.samples[step.calls++ % kSamples] = taken;
+      step.nanoseconds += step.running;
+      step.samples[step.calls++ % kSamples] = step.running;
+      step.running = 0;
     }
     after(i);
+  };
+  if (runs_.empty())
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      run_one(steps_[i], steps_[i].range);
+      done(i);
+    }
+  for (const plan::Run& run : runs_) {
+    run_one(steps_[run.step], {run.begin, run.end});
+    if (run.last) done(run.step);
   }
 }
 
 void Executor::profile(bool on) {
   if (on)
     for (Step& step : steps_) {
-      step.calls = step.nanoseconds = 0;
+      step.calls = step.nanoseconds = step.running = 0;
       step.samples.resize(kSamples);
     }
   profiling_ = on;

@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "core/thread_pool.h"
 #include "cpu/kernel.h"
+#include "plan/loops.h"
 #include "plan/reader.h"
 
 namespace hexane::cpu {
@@ -32,7 +33,7 @@ class Executor {
   void prepare(const std::byte* begin, const std::byte* end);  // again, the steps that read constants there
 
   void run();
-  // The same, calling `after(step)` after each step.
+  // The same, calling `after(step)` after each step, of one in a loop after its last run.
   void run(const std::function<void(size_t)>& after);
 
   struct StepInfo {
@@ -60,6 +61,7 @@ class Executor {
     bool empty = false;  // no output has an element: nothing runs
     int axis = -1;
     Range range = {};
+    bool in_loop = false;
     bool rings = false;  // an operand keeps only some of its rows
     int64_t chunk = 0;   // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
@@ -67,6 +69,7 @@ class Executor {
     int64_t cost = 0;
     int64_t calls = 0;
     int64_t nanoseconds = 0;
+    int64_t running = 0;           // nanoseconds of this call so far
     std::vector<int64_t> samples;  // of the last calls, the one with number n at n % kSamples
   };
 
@@ -79,13 +82,16 @@ class Executor {
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void place_in(std::span<const Piece> pieces, uint32_t space);
   void plan_work(Step& step) const;
-  void run_step(const Step& step, const ThreadPool::Lease& lease) const;
+  void check_range(const Step& step, Range range) const;
+  void check_loops() const;
+  void run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const;
   std::string place(const Step& step) const;
 
   const plan::Plan plan_;
   const int threads_;
   std::vector<Tensor> operands_;  // of all steps; their Calls look into it
   std::vector<Step> steps_;
+  std::vector<plan::Run> runs_;                // of all steps, if there are loops
   std::vector<std::vector<Placed>> in_space_;  // operands that live in each space
   Memory scratch_;
   int64_t cost_ = 0;

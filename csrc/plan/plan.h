@@ -13,6 +13,8 @@
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
  *   steps      PlanStep       what runs, in order
+ *   loops      PlanLoop       ranges of steps that run several times, outer ones first; loops may be nested
+ *   moves      int64_t        for each step of a loop how far its range moves with each trip
  *   attrs      bytes          attribute structs of the kernels (see cpu/kernel.h) and parameter blocks of numerics (see
  *                             core/numerics.h), 8-byte fields
  *   inputs     PlanPort       in the order of the model's signature
@@ -88,10 +90,21 @@ typedef struct PlanStep {
   uint32_t num_outputs;
   uint32_t attrs_bytes;
   uint64_t attrs;   /* offset in attrs, a multiple of 8 */
-  int64_t cut_axis; /* axis of the first output along which [begin, end) is computed; -1: all of it */
+  int64_t cut_axis; /* axis of the first output along which [begin, end) is computed; -1: all of it, not in loops */
   int64_t begin;
   int64_t end;
 } PlanStep;
+
+/* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
+ * output's extent; where nothing is left it does not run. So begin may be negative, for steps that have to wait for
+ * others. Loops around add their own moves. What a loop writes and reads it reads as rows that are there: see
+ * cpu/row_order.h. */
+typedef struct PlanLoop {
+  uint32_t first_step;
+  uint32_t num_steps;
+  int64_t trips;  /* at least 1 */
+  uint64_t moves; /* row of moves for the first step */
+} PlanLoop;
 
 typedef struct PlanPort {
   uint32_t name;         /* the user's name */
@@ -105,7 +118,7 @@ typedef struct PlanPort {
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&
               sizeof(PlanTensor) == 160 && sizeof(PlanNumerics) == 24 && sizeof(PlanStep) == 64 &&
-              sizeof(PlanPort) == 24);
+              sizeof(PlanLoop) == 24 && sizeof(PlanPort) == 24);
 #endif
 
 #endif /* HEXANE_PLAN_PLAN_H_ */

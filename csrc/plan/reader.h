@@ -22,6 +22,8 @@ enum Section {
   kOperands,
   kNumerics,
   kSteps,
+  kLoops,
+  kMoves,
   kAttrs,
   kInputs,
   kOutputs,
@@ -40,6 +42,8 @@ inline constexpr std::array<SectionInfo, kSections> kSectionInfo = {{{"strings",
                                                                      {"operands", sizeof(uint32_t)},
                                                                      {"numerics", sizeof(PlanNumerics)},
                                                                      {"steps", sizeof(PlanStep)},
+                                                                     {"loops", sizeof(PlanLoop)},
+                                                                     {"moves", sizeof(int64_t)},
                                                                      {"attrs", 1},
                                                                      {"inputs", sizeof(PlanPort)},
                                                                      {"outputs", sizeof(PlanPort)},
@@ -55,6 +59,8 @@ struct Plan {
   std::span<const uint32_t> operands;
   std::span<const PlanNumerics> numerics;
   std::span<const PlanStep> steps;
+  std::span<const PlanLoop> loops;
+  std::span<const int64_t> moves;
   Bytes attrs;
   std::span<const PlanPort> inputs;
   std::span<const PlanPort> outputs;

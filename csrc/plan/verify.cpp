@@ -7,6 +7,7 @@
 
 #include "core/numerics.h"
 #include "plan/lifetimes.h"
+#include "plan/loops.h"
 #include "plan/reader.h"
 
 namespace hexane::plan {
@@ -215,7 +216,7 @@ void check_numerics(const Plan& plan) {
   }
 }
 
-void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
+void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand, bool in_loop) {
   const PlanStep& step = plan.steps[row];
   check_string(plan, "steps", row, "kernel", step.kernel);
   check_string(plan, "steps", row, "device", step.device);
@@ -233,7 +234,8 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
     fail(where, "attrs: got [", step.attrs, ", +", step.attrs_bytes, "), need multiples of 8");
   check_range(where, "attrs", step.attrs, step.attrs_bytes, plan.attrs.size());
   const bool whole = step.cut_axis == -1 && step.begin == 0 && step.end == 0;
-  const bool cut = step.cut_axis >= 0 && step.cut_axis < PLAN_MAX_RANK && step.begin >= 0 && step.begin < step.end;
+  const bool cut =
+      step.cut_axis >= 0 && step.cut_axis < PLAN_MAX_RANK && (in_loop || step.begin >= 0) && step.begin < step.end;
   if (!whole && !cut)
     fail(where, "cut: got axis ", step.cut_axis, " [", step.begin, ", ", step.end,
          "), need a range, or axis -1 [0, 0)");
@@ -245,24 +247,46 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand) {
   }
 }
 
-// What a step writes of an output: the range of its cut axis.
-PlanTensor written_part(const PlanStep& step, PlanTensor out) {
-  const int64_t axis = step.cut_axis;
-  if (axis < 0 || axis >= out.rank || step.end > out.shape[axis] || (out.ring && axis == 1)) return out;
-  out.offset += static_cast<uint64_t>(step.begin * out.strides[axis]);
-  out.shape[axis] = step.end - step.begin;
-  return out;
+// A run of a step writes the range of its cut axis, of a ring whatever may lie there.
+void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t end,
+                 std::vector<WrittenBytes>& written) {
+  for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {
+    PlanTensor out = plan.tensors[id];
+    const int64_t axis = step.cut_axis;
+    if (axis >= 0 && axis < out.rank && end <= out.shape[axis] && !(out.ring && axis == 1)) {
+      out.offset += static_cast<uint64_t>(begin * out.strides[axis]);
+      out.shape[axis] = end - begin;
+    }
+    written[out.space].add(out.offset, extent_bytes(out, plan.dtype(out)));
+  }
 }
 
 // Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write, and
-// over nothing that the same step reads, unless it is exactly the same view.
+// over nothing that the same step reads, unless it is exactly the same view. A step in a loop may read what any step of
+// the loop writes: which rows are there when it runs is followed where the kernels are known.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   std::vector<WrittenBytes> written(plan.spaces.size());
+  std::vector<bool> in_loop(plan.steps.size());
+  const std::vector<PlanLoop> loops = outer_loops(plan);
+  for (const PlanLoop& loop : loops)
+    for (size_t row = loop.first_step; row < in_loop.size() && row - loop.first_step < loop.num_steps; ++row)
+      in_loop[row] = true;
   uint64_t first_operand = 0;
   for (size_t row = 0; row < plan.steps.size(); ++row) {
-    check_step_fields(plan, row, first_operand);
+    check_step_fields(plan, row, first_operand, in_loop[row]);
+    first_operand += uint64_t{plan.steps[row].num_inputs} + plan.steps[row].num_outputs;
+  }
+  if (first_operand != plan.operands.size())
+    fail("plan", "operands: got ", plan.operands.size(), ", need ", first_operand, ", those of the steps");
+  check_loops(plan);
+  auto loop = loops.begin();
+  for (size_t row = 0; row < plan.steps.size(); ++row) {
+    if (loop != loops.end() && loop->first_step == row) {
+      for (const Run& run : unroll(plan, row, row + loop->num_steps))
+        add_written(plan, plan.steps[run.step], run.begin, run.end, written);
+      ++loop;
+    }
     const PlanStep& step = plan.steps[row];
-    first_operand += uint64_t{step.num_inputs} + step.num_outputs;
     const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
     const auto operands = plan.operands.subspan(step.operands, size_t{step.num_inputs} + step.num_outputs);
     for (size_t i = 0; i < step.num_inputs; ++i) {
@@ -289,13 +313,8 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
                plan.string(before.name), "), need the same view or none of its bytes");
       }
     }
-    for (size_t i = step.num_inputs; i < operands.size(); ++i) {
-      const PlanTensor out = written_part(step, plan.tensors[operands[i]]);
-      written[out.space].add(out.offset, extent_bytes(out, plan.dtype(out)));
-    }
+    if (!in_loop[row]) add_written(plan, step, step.begin, step.end, written);
   }
-  if (first_operand != plan.operands.size())
-    fail("plan", "operands: got ", plan.operands.size(), ", need ", first_operand, ", those of the steps");
   for (const PlanPort& port : plan.outputs) {
     const uint32_t space = plan.tensors[port.tensor].space;
     if (!written[space].covers(0, plan.spaces[space].bytes))
@@ -323,6 +342,8 @@ Plan read_sections(const Sections& sections) {
                   rows<uint32_t>("plan: operands", section(kOperands)),
                   rows<PlanNumerics>("plan: numerics", section(kNumerics)),
                   rows<PlanStep>("plan: steps", section(kSteps)),
+                  rows<PlanLoop>("plan: loops", section(kLoops)),
+                  rows<int64_t>("plan: moves", section(kMoves)),
                   section(kAttrs),
                   rows<PlanPort>("plan: inputs", section(kInputs)),
                   rows<PlanPort>("plan: outputs", section(kOutputs)),

@@ -173,7 +173,7 @@ Sections = dict[str, Any]
 attrs, weights and state. An absent section is empty; "strings" is at least b"\\0"."""
 
 def plan_dtypes() -> dict[str, np.dtype[Any]]:
-    """The row dtypes "spaces", "tensors", "operands", "numerics", "steps", "inputs", "outputs", with the field names of plan.h."""
+    """The row dtypes "spaces", "tensors", "operands", "numerics", "steps", "loops", "moves", "inputs", "outputs", with the field names of plan.h."""
 
 def plan_write(sections: Sections) -> bytes:
     """The bytes of a plan file, checksum included. Nothing is verified but section names and row sizes."""

@@ -37,6 +37,7 @@ from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
+from hexane.stages.stream import stream
 from hexane.targets import Target
 from hexane.verify import GraphLevel, level_of, verify
 
@@ -129,7 +130,13 @@ def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target) -> 
 
 
 def compile_graph(
-    graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
+    graph: Graph,
+    target: Target,
+    dtype: str = "",
+    skip: frozenset[str] = frozenset(),
+    trim: bool = False,
+    stream_rows: int = 0,
 ) -> Program:
-    """Graph -> Program, ready to be emitted."""
-    return allocate(place(lower(graph, target, dtype, skip, trim), target))
+    """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
+    program = place(lower(graph, target, dtype, skip, trim), target)
+    return allocate(stream(program, stream_rows) if stream_rows else program)

@@ -37,12 +37,13 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A typed window into a buffer: offset and strides in bytes."""
+    """A typed window into a buffer: offset and strides in bytes. ring: rows that are kept of axis 1, 0 for all."""
 
     buffer: int
     offset: int
     type: TensorType
     strides: tuple[int, ...]
+    ring: int = 0
 
     @property
     def dense(self) -> bool:
@@ -57,7 +58,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes."""
+    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes. cut: the axis of the output and
+    the range of it, None for all of it."""
 
     kernel: str
     node: Node
@@ -65,6 +67,16 @@ class Step:
     outputs: tuple[View, ...]
     attrs: Mapping[str, Any]
     numerics: Numerics
+    cut: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Steps from `first` on that run `trips` times, each range moving by its number of `moves` with a trip."""
+
+    first: int
+    trips: int
+    moves: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +112,5 @@ class Program:
     outputs: tuple[PortView, ...]
     decisions: tuple[Decision, ...] = ()
     offsets: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
     extents: Mapping[str, Extent] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.kernels import Array, same_bits
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 
 COMBINED = ("sum", "mean", "max", "min", "prod", "sum_square", "l1_norm", "l2_norm", "log_sum")
 SHAPES = [

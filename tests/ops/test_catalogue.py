@@ -12,9 +12,9 @@ import hexane as hx
 from cases import CASES, IDS, arrays, feeds, graph_of
 from compare import assert_close, assert_within_ulps
 from hexane import _core
+from hexane.attrs import fields
 from hexane.cli.ops_page import page
 from hexane.cli.stub import stub
-from hexane.emit.attrs import fields
 from hexane.ops import USER_OPS, Op
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.reference import run_reference

@@ -16,7 +16,7 @@ from hexane.errors import Error
 from plans import DTYPES, PlanBuilder, copy_plan, counting_plan, many_sided_plan
 
 Sections = dict[str, Any]
-SECTIONS = 11
+SECTIONS = 13
 
 
 def resealed(data: bytes | bytearray) -> bytes:
@@ -30,7 +30,7 @@ def test_sections_round_trip():
     sections = many_sided_plan().sections()
     read = _core.plan_read(_core.plan_write(sections))
     assert list(read) == [
-        "strings", "spaces", "tensors", "operands", "numerics", "steps", "attrs", "inputs", "outputs", "weights", "state",
+        "strings", "spaces", "tensors", "operands", "numerics", "steps", "loops", "moves", "attrs", "inputs", "outputs", "weights", "state",
     ]  # fmt: skip
     for name, rows in read.items():
         assert rows.tobytes() == bytes(sections[name]), name
@@ -310,6 +310,8 @@ def test_row_dtypes_have_the_sizes_of_plan_h():
         "operands": 4,
         "numerics": 24,
         "steps": 64,
+        "loops": 24,
+        "moves": 8,
         "inputs": 24,
         "outputs": 24,
     }

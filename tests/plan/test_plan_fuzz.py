@@ -95,6 +95,18 @@ def drawing_plan() -> PlanBuilder:
     return plan
 
 
+def streaming_plan() -> PlanBuilder:
+    """y = tanh(x), row by row through a ring, in a loop in a loop."""
+    plan = PlanBuilder()
+    x, y = plan.port("inputs", "x", (1, 6, 4)), plan.port("outputs", "y", (1, 6, 4))
+    ring = plan.tensor(plan.space("arena", 64), (1, 6, 4), ring=2)
+    plan.step("copy", [x], [ring], (1, 0, 1))
+    plan.step("tanh", [ring], [y], (1, -1, 0))
+    plan.loop(0, 2, [4, 4])
+    plan.loop(0, 4, [1, 1])
+    return plan
+
+
 PLANS: dict[str, Callable[[], PlanBuilder]] = {
     "copy": copy_plan,
     "many_sided": many_sided_plan,
@@ -103,6 +115,7 @@ PLANS: dict[str, Callable[[], PlanBuilder]] = {
     "cache": cache_plan,
     "counting": counting_plan,
     "drawing": drawing_plan,
+    "streaming": streaming_plan,
 }
 
 
@@ -234,4 +247,4 @@ def test_random_bytes_are_refused(seed: int):
     rng = random.Random(seed)
     data = rng.randbytes(rng.randrange(2000))
     assert not try_plan(exact(data))
-    assert not try_plan(exact(b"HEXANE\x1a\n\x03\0\0\0\x0b\0\0\0" + data))
+    assert not try_plan(exact(b"HEXANE\x1a\n\x03\0\0\0\x0d\0\0\0" + data))

@@ -13,7 +13,7 @@ from tests.support.traced import traced
 
 import hexane as hx
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from hexane.errors import Error
 
 Array = NDArray[Any]

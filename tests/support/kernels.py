@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from hexane.graph import EpilogueSlot
 
 Array = NDArray[Any]

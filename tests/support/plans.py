@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from kernels import with_slots
 
 DTYPES = _core.plan_dtypes()
 BITS = _core.dtypes()
 ABSENT = 0xFFFFFFFF
+
+
+def dtype_is_row(name: str) -> bool:
+    """Whether rows of the section have fields."""
+    return DTYPES[name].names is not None
 
 
 class PlanBuilder:
@@ -39,12 +44,13 @@ class PlanBuilder:
         offset: int = 0,
         strides: Sequence[int] | None = None,
         name: str = "",
+        ring: int = 0,
     ) -> int:
         if strides is None:
             strides = [BITS[dtype] // 8 * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
         pad = [0] * (8 - len(shape))
         ids = (self.strings.add(name), self.strings.add(dtype), 0)
-        return self._add("tensors", *ids, space, offset, len(shape), 0, [*shape, *pad], [*strides, *pad])
+        return self._add("tensors", *ids, space, offset, len(shape), ring, [*shape, *pad], [*strides, *pad])
 
     def step(
         self,
@@ -80,16 +86,26 @@ class PlanBuilder:
         self._add(side, self.strings.add(name), self.strings.add(name), tensor, length, axis, 0)
         return tensor
 
+    def loop(self, first: int, trips: int, moves: Sequence[int]) -> int:
+        """A loop over the steps from `first` on, one for each of `moves`."""
+        at = len(self.rows["moves"])
+        self.rows["moves"] += [(move,) for move in moves]
+        return self._add("loops", first, len(moves), trips, at)
+
     def sections(self) -> dict[str, Any]:
         rows = {
-            name: np.array(rows, DTYPES[name]).reshape(-1) for name, rows in self.rows.items() if name != "operands"
+            name: np.array(rows, DTYPES[name]).reshape(-1) for name, rows in self.rows.items() if dtype_is_row(name)
         }
-        operands = np.array(self.rows["operands"], np.uint32).reshape(-1)
+        numbers = {
+            name: np.array(self.rows[name], dtype).reshape(-1)
+            for name, dtype in DTYPES.items()
+            if not dtype_is_row(name)
+        }
         strings = self.strings.tobytes()
         attrs = np.frombuffer(self.attrs, np.uint8).copy()
         return {
             **rows,
-            "operands": operands,
+            **numbers,
             "strings": strings,
             "attrs": attrs,
             "weights": self.weights,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import PortView, Program, View, dense_strides
@@ -37,12 +37,16 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
                 "num_outputs": len(step.outputs),
                 "attrs_bytes": len(attrs),
                 "attrs": writer.attr(attrs),
-                "cut_axis": -1,
-                "begin": 0,
-                "end": 0,
+                **dict(zip(("cut_axis", "begin", "end"), step.cut or (-1, 0, 0), strict=True)),
             }
         )
         operands += [ABSENT if v is None else writer.tensor(v) for v in (*step.inputs, *step.outputs)]
+    loops: list[dict[str, Any]] = []
+    moves: list[int] = []
+    for loop in program.loops:
+        row = {"first_step": loop.first, "num_steps": len(loop.moves), "trips": loop.trips}
+        loops.append({**row, "moves": len(moves)})
+        moves += loop.moves
     inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
     writer.add_named()
     return {
@@ -51,6 +55,8 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "operands": np.array(operands, np.uint32),
         "numerics": _rows("numerics", list(writer.numerics_rows.values())),
         "steps": _rows("steps", steps),
+        "loops": _rows("loops", loops),
+        "moves": np.array(moves, np.int64),
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
@@ -121,7 +127,7 @@ class _Writer:
                     "space": self.space_of[view.buffer],
                     "offset": self.program.offsets[view.buffer] + view.offset,
                     "rank": rank,
-                    "ring": 0,
+                    "ring": view.ring,
                     "shape": (*shape, *[0] * (8 - rank)),
                     "strides": (*view.strides, *[0] * (8 - rank)),
                 }

@@ -35,12 +35,15 @@ def allocate(program: Program) -> Program:
 
 
 def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
-    """For each buffer that a step touches the first and the last such step."""
+    """For each buffer that a step touches the first and the last such step; what a loop touches lives through all of it."""
+    around = {loop.first + i: loop for loop in program.loops for i in range(len(loop.moves))}
     live: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
+        loop = around.get(i)
+        first, last = (i, i) if loop is None else (loop.first, loop.first + len(loop.moves) - 1)
         for view in (*step.outputs, *step.inputs):
             if view is not None:
-                live[view.buffer] = (live.get(view.buffer, (i, i))[0], i)
+                live[view.buffer] = (live.get(view.buffer, (first, last))[0], last)
     return live
 
 

@@ -28,6 +28,10 @@ class Kernels:
         """The orders of axes it reads images in: channels last, and first if it is told which."""
         return ("nchw", "nhwc") if "layout:" in self.layout(kernel) else ("nhwc",)
 
+    def reads_ring(self, kernel: str) -> bool:
+        """Whether it finds the rows of its first input in a ring."""
+        return self._row(kernel)["reads_ring"]
+
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
         """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
         return kernel in self._rows and _core.has_kernel(kernel, self.family, inputs, outputs)

@@ -1,0 +1,32 @@
+// The runs of a plan's steps in order, loops unrolled.
+#pragma once
+
+#include <vector>
+
+#include "plan/reader.h"
+
+namespace hexane::plan {
+
+inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // of steps in loops
+inline constexpr int64_t kMostMove = int64_t{1} << 32;
+inline constexpr size_t kMostDepth = 8;
+
+// One run of a step: the range of its cut axis, clipped to the output's extent and never empty; [0, 0) for a step that
+// is not in a loop, which runs on its own range.
+struct Run {
+  uint32_t step;
+  bool last;  // no later one is of this step
+  int64_t begin;
+  int64_t end;
+};
+
+// Of the steps [first, end), which no loop crosses. The loops have to be verified.
+std::vector<Run> unroll(const Plan& plan, size_t first, size_t end);
+
+// Throws Error unless the loops are nested in order, and are not too many; `where` each step is in one counts.
+void check_loops(const Plan& plan);
+
+// The outermost loops, in order.
+std::vector<PlanLoop> outer_loops(const Plan& plan);
+
+}  // namespace hexane::plan
