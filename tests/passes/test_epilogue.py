@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.emit.attrs import Strings, pack
+from hexane.attrs import Strings, pack
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node
 from hexane.ops import OPS
