@@ -24,6 +24,9 @@ from plans import ABSENT, BITS, DTYPES
 MUTANTS = 60
 WORDS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 17, -1, -2, -3, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 DOUBLES = [0.0, 0.5, -1.0, 1e30, float("nan"), float("inf")]
+ARENA, WEIGHTS, STATE = (
+    [s.kind for s in load_target("host").spaces].index(kind) for kind in ("arena", "weights", "state")
+)
 EXTENTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33]
 
 
@@ -35,29 +38,29 @@ class Call:
         sections: dict[str, Any] = emit_plan(compile_graph(graph, load_target("host")))
         self.strings = sections["strings"]
         self.spaces, self.tensors, self.steps = (sections[name].copy() for name in ("spaces", "tensors", "steps"))
-        self.operands = sections["operands"].copy()
+        self.operands, self.numerics = sections["operands"].copy(), sections["numerics"]
         self.attrs = np.frombuffer(bytes(sections["attrs"]), np.int64).copy()
         self.weights = bytes(sections["weights"])
         self.dtypes = {name: self.add_string(name) for name in BITS}
         read_only = {self.tensors["space"][row] for row in sections["inputs"]["tensor"]}
         sizes = dict.fromkeys((0, 1, 2), 0) | {i: int(self.spaces["bytes"][i]) for i in range(3)}
         for space in range(3, len(self.spaces)):
-            target = 0 if space in read_only and rng.random() < 0.3 else 2
+            target = WEIGHTS if space in read_only and rng.random() < 0.3 else STATE
             moved = self.tensors["space"] == space
             room = int(self.spaces["bytes"][space])
             self.tensors["offset"][moved] += sizes[target] + 64
             self.tensors["space"][moved] = target
             sizes[target] += 3 * ((room + 127) // 64 * 64)
-        sizes[1] += 4096
+        sizes[ARENA] += 4096
         self.spaces = self.spaces[:3]
         for space, size in sizes.items():
             self.spaces["bytes"][space] = size
         everything = np.zeros(1, DTYPES["tensors"])
         everything["name"], everything["dtype"] = self.add_string("everything"), self.dtypes["uint8"]
-        everything["space"], everything["rank"] = 2, 1
-        everything["shape"][0, 0], everything["strides"][0, 0] = sizes[2], 1
+        everything["space"], everything["rank"] = STATE, 1
+        everything["shape"][0, 0], everything["strides"][0, 0] = sizes[STATE], 1
         self.tensors = np.concatenate([self.tensors, everything])
-        self.weights += bytes(sizes[0] - len(self.weights))
+        self.weights += bytes(sizes[WEIGHTS] - len(self.weights))
 
     def add_string(self, text: str) -> int:
         self.strings += text.encode() + b"\0"
@@ -111,15 +114,16 @@ class Call:
 
     def sections(self) -> dict[str, Any]:
         rows = {"spaces": self.spaces, "tensors": self.tensors, "steps": self.steps, "operands": self.operands}
+        rows["numerics"] = self.numerics
         exact = {name: array.copy() for name, array in rows.items()}
         return {**exact, "strings": self.strings, "attrs": self.attrs.copy(), "weights": self.weights}
 
     def footprint(self, rows: set[int]) -> Array:
         """Which bytes of the state belong to elements of these tensors."""
-        used = np.zeros(int(self.spaces["bytes"][2]), bool)
+        used = np.zeros(int(self.spaces["bytes"][STATE]), bool)
         for row in rows:
             tensor = self.tensors[row]
-            if tensor["space"] != 2:
+            if tensor["space"] != STATE:
                 continue
             rank = int(tensor["rank"])
             item = max(self.bits(tensor) // 8, 1)
@@ -139,10 +143,10 @@ class Call:
 
 def filling(call: Call, rng: np.random.Generator) -> Array:
     """Bytes for the state that are ordinary values in the place of every operand."""
-    data = rng.integers(0, 256, int(call.spaces["bytes"][2])).astype(np.uint8)
+    data = rng.integers(0, 256, int(call.spaces["bytes"][STATE])).astype(np.uint8)
     for row in sorted(call.read_and_written()[0]):
         tensor = call.tensors[row]
-        if tensor["space"] == 2:
+        if tensor["space"] == STATE:
             values = np.zeros(0, np.uint8)
             name = call.strings[tensor["dtype"] :].split(b"\0")[0].decode()
             kind = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}.get(name)
