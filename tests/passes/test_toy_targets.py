@@ -155,4 +155,4 @@ def test_buffers_are_aligned_as_the_target_says() -> None:
     graph = hx.graph(hx.matmul(hx.softmax(hx.input("x", (3, 3))), np.ones((3, 1), np.float32)))
     program = compile_graph(graph, TARGETS["aligned_to_16"])
     assert all(offset % 16 == 0 for offset in program.offsets)
-    assert program.arena_bytes < compile_graph(graph, HOST).arena_bytes
+    assert program.extents["arena"].bytes < compile_graph(graph, HOST).extents["arena"].bytes

@@ -13,6 +13,7 @@ from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import evaluate
 from hexane.ops.records.quant import BYTES
 from onnx_export import export, feeds_of
+from onnx_models import onnxruntime_saturates
 
 Arrays = dict[str, Array]
 
@@ -141,6 +142,8 @@ FLAWS = (
     Flaw("reference", lambda n: n.op == "flatten" and empty(n), "refuses empty tensors"),
     Flaw("reference", lambda n: n.op in ("quantized_matmul", "quantized_conv") and n.types[0].dtype in BYTES,
          "its QLinear ops move sums by the zero point before they round: other ties"),
+    Flaw("onnxruntime", lambda n: n.op in ("quantized_matmul", "quantized_conv") and onnxruntime_saturates(),
+         "adds pairs of products in int16 where x86 has no VNNI"),
     Flaw("reference", lambda n: n.op == "log_softmax", "takes the logarithm of what may be 0"),
     Flaw("reference", lambda n: n.op == "softsign" and not n.types[0].shape, "gives what is no array"),
 )  # fmt: skip
