@@ -42,8 +42,9 @@ Sections sections_of(const Plan& plan) {
     const auto view = std::as_bytes(rows);
     return Bytes(view.data(), view.size());
   };
-  return {plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands), bytes(plan.steps),
-          plan.attrs,   bytes(plan.inputs), bytes(plan.outputs), plan.weights,         plan.state};
+  return std::to_array<Bytes>({plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands),
+                               bytes(plan.numerics), bytes(plan.steps), bytes(plan.loops), bytes(plan.moves),
+                               plan.attrs, bytes(plan.inputs), bytes(plan.outputs), plan.weights, plan.state});
 }
 
 Sections read_container(Bytes file) {
