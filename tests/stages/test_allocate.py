@@ -43,7 +43,7 @@ def in_two_memories(limit: int = 1 << 20) -> Program:
 def test_every_memory_is_solved_by_itself_and_named_from_target_to_model():
     program = allocate(in_two_memories())
     sections = emit_plan(program)
-    net = Model(_core.Program(sections), sections, program)
+    net = Model(_core.Program(sections), program)
     sizes = {name: extent.bytes for name, extent in program.extents.items()}
     assert list(net.memory) == ["sram", "slow", "weights", "state", "scratch"]
     assert sizes == {name: net.memory[name] for name in sizes}
