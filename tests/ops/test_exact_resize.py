@@ -17,6 +17,7 @@ import hexane as hx
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS
 from hexane.passes.legalize.expand import expand
+from hexane.targets import load_target
 from kernels import run
 from onnx_models import model
 
@@ -119,7 +120,7 @@ def test_nearest_reads_what_fractions_say_for_every_extent(mode: str, by_scales:
     """By the kernel itself, as the importer calls it: the other extents are those of the other axis."""
     for extent in range(1, 33):
         proto, x, results = models(mode, extent, range(1, 65), by_scales, ["floor"])
-        graph = expand(import_onnx(proto))
+        graph = expand(import_onnx(proto), load_target("host"))
         for port in graph.outputs:
             out, _, scales = results[port.name]
             node, inside = port.value.node, np.ones((1, 1), np.bool_)
