@@ -307,7 +307,7 @@ void finish(const Call& call, const Blocks& blocks, std::byte* total) {
   const int64_t size = blocks.bytes / static_cast<int64_t>(sizeof(float));
   if (size == 0) return;
   for (int64_t i = 0; i < size; ++i) results[i] = Op::finish(results[i], in.size() / size);
-  ReduceLoop::Axis axes[8];
+  ReduceLoop::Axis axes[8] = {};
   for (int i = 0; i < out.rank; ++i) axes[i] = {out.shape[i], 0, out.strides[i]};
   const ReduceLoop::Axis row = out.rank ? axes[out.rank - 1] : ReduceLoop::Axis{1, 0, sizeof(T)};
   for_each(axes, std::max(out.rank - 1, 0), 0, 0, [&](int64_t, int64_t to) HWY_ATTR {

@@ -86,12 +86,10 @@ HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int6
 // Blocks of long sums that are full. What is in registers joins them, and begins again with zero.
 template <int kRows, int kVectors>
 struct Totals {
-  HWY_ALIGN float sums[kRows][kVectors * kLanes];
-  bool any = false;
+  HWY_ALIGN float sums[kRows][kVectors * kLanes] = {};
 
   HWY_INLINE void add(V (&acc)[kRows][kVectors]) {
-    if (any) add_to(acc);
-    any = true;
+    add_to(acc);
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16

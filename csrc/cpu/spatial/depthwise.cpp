@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "cpu/spatial/depthwise.cpp"
 #include "cpu/spatial/conv.h"
 
+#include <optional>
+
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "cpu/simd/epilogue-inl.h"
@@ -54,6 +56,12 @@ HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64
   }
 }
 
+template <int kRows>
+HWY_INLINE void end_block(std::optional<Totals<kRows, 1>>& totals, V (&acc)[kRows][1]) {
+  if (!totals) totals.emplace();
+  totals->add(acc);
+}
+
 template <int kRows, int kTaps, int kStride>
 void pixels(const DepthwiseTile& w, const Tile& t) {
   const TapBlock block = tap_block(w);
@@ -66,22 +74,22 @@ void pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    Totals<kRows, 1> totals;
+    std::optional<Totals<kRows, 1>> totals;  // most sums are one block
     for (int64_t kh = 0; kh < w.kernel_h;) {
-      if (kh) totals.add(acc);
+      if (kh) end_block(totals, acc);
       for (const int64_t end = HWY_MIN(w.kernel_h, kh + block.rows); kh < end;
            ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
         if (kTaps > 0 && left >= kLanes) {
           add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
         } else {
           for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
-            if (l) totals.add(acc);
+            if (l) end_block(totals, acc);
             add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
           }
         }
       }
     }
-    if (totals.any) totals.add_to(acc);
+    if (totals) totals->add_to(acc);
     finish<kRows, 1>(t, column, acc);
   }
 }
@@ -122,12 +130,12 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    Totals<kRows, 1> totals;
+    std::optional<Totals<kRows, 1>> totals;  // most sums are one block
     int64_t room = block;
     for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
       for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {
         if (HWY_UNLIKELY(room-- == 0)) {
-          totals.add(acc);
+          end_block(totals, acc);
           room = block - 1;
         }
         V weight[kSmallGroup];
@@ -143,7 +151,7 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
           acc[m][0] = hn::MulAdd(hn::Broadcast<3>(x), weight[3], acc[m][0]);
         }
       }
-    if (totals.any) totals.add_to(acc);
+    if (totals) totals->add_to(acc);
     finish<kRows, 1>(t, column, acc);
   }
 }
