@@ -68,7 +68,7 @@ def report(cases: Sequence[Case], found: dict[str, Outcome]) -> str:
         "",
         "Written by `make conformance`: the backend tests inside the `onnx` package, imported, compiled and run on the CPU.",
         "A case passes if every output has the expected dtype and shape, and values within the case's own tolerances; within",
-        "2^-24 of the largest value where sums simplify; within two units in the last place in fp16 and bf16; integers exactly; of the",
+        "2^-24 of the largest value where sums cancel; within two units in the last place in fp16 and bf16; integers exactly; of the",
         "random draws of Bernoulli only that they are zeros and ones. It is unsupported if Hexane refuses it with an error.",
         "Plain cases are the node cases whose tensors are all fp32, fp16, int8, uint8, int32, int64 or bool, without subgraphs",
         "or ops of other domains.",
