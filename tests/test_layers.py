@@ -13,7 +13,7 @@ CSRC = ROOT / "csrc"
 
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
-    ("errors", "dtypes", "limits", "_core"),
+    ("errors", "dtypes", "limits", "decisions", "_core"),
     ("graph", "printer", "attrs"),
     ("targets", "program"),
     ("ops",),
@@ -21,7 +21,7 @@ PYTHON_LAYERS = (
     ("importers",),
     ("passes", "stages", "validate"),
     ("emit",),
-    ("pipeline",),
+    ("pipeline", "dump"),
     ("runtime",),
     ("report",),
     ("__init__",),

@@ -3,6 +3,7 @@
 from hexane import targets
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
+from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
@@ -13,6 +14,7 @@ from hexane.runtime import Model, OpenModel, compile, load
 
 __version__ = "0.1.0"
 __all__ = [
+    "Decision",
     "Error",
     "Graph",
     "Model",

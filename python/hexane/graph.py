@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 from math import prod
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hexane import _core, printer
+from hexane.decisions import Decision
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
 from hexane.limits import MAX_BYTES, MAX_RANK
@@ -345,14 +346,16 @@ class Port(NamedTuple):
 class Graph:
     """A program: inputs in the order of its signature, named outputs, and the states it updates.
 
-    `updates` are values of write_state that have to run though no output depends on them.
+    `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes decided so far;
+    they are no part of what the graph is. A pass that makes a graph of new ports keeps them by `dataclasses.replace`.
     """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Port, ...]
     updates: tuple[Value, ...] = ()
     name: str = "graph"
-    _order: list[Node] = field(default_factory=list, repr=False, compare=False)
+    decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
+    _order: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -405,12 +408,16 @@ class Graph:
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":
         """The graph whose inputs and roots are looked up in `table`."""
-        return Graph(
-            tuple(table.get(v, v) for v in self.inputs),
-            tuple(p._replace(value=table.get(p.value, p.value)) for p in self.outputs),
-            tuple(table.get(v, v) for v in self.updates),
-            self.name,
+        return replace(
+            self,
+            inputs=tuple(table.get(v, v) for v in self.inputs),
+            outputs=tuple(p._replace(value=table.get(p.value, p.value)) for p in self.outputs),
+            updates=tuple(table.get(v, v) for v in self.updates),
         )
+
+    def decided(self, *decisions: Decision) -> "Graph":
+        """The same graph with these decisions behind its own; one that is there already is not added again."""
+        return replace(self, decisions=tuple(dict.fromkeys((*self.decisions, *decisions)))) if decisions else self
 
     def __str__(self) -> str:
         return printer.print_graph(self)

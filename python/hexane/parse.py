@@ -62,7 +62,7 @@ class _Reader:
                 Port(_plain(n), self.value(v), _plain(length) if length else "", int(axis or 0))
                 for n, v, axis, length in _RETURN.findall(line)
             ]
-        elif line:
+        elif line and not line.startswith("#"):
             self.node(line)
 
     def header(self, line: str) -> None:

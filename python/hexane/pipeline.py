@@ -104,29 +104,41 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
     ]
 
 
+Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
+
+
 def lower(
-    graph: Graph, target: Target, dtype: str = "", skip: frozenset[str] = frozenset(), trim: bool = False
+    graph: Graph,
+    target: Target,
+    dtype: str = "",
+    skip: frozenset[str] = frozenset(),
+    trim: bool = False,
+    watch: Watch | None = None,
 ) -> Graph:
     """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes.
 
-    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound.
+    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a decision.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"
     for p in passes(target, dtype, trim):
         if p.wanted and p.name not in skip:
-            graph, level = p.run(graph, target), p.level or level
+            before, graph, level = graph, p.run(graph, target), p.level or level
             if checks:
-                verify_after(p.name, graph, level, target)
+                verify_after(p.name, graph, level, target, before)
+            if watch is not None:
+                watch(p.name, graph)
     return graph
 
 
-def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target) -> None:
-    """`verify`, whose Error names the pass as well."""
+def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:
+    """`verify`, whose Error names the pass as well; and what was decided before is still there."""
     try:
         verify(graph, level, target)
     except Error as error:
         raise Error(f"[after {name}] {error}") from None
+    if graph.decisions[: len(before.decisions)] != before.decisions:
+        raise Error(f"[after {name}] got decisions other than those before it, need them kept: {before.decisions}")
 
 
 def compile_graph(
@@ -136,7 +148,13 @@ def compile_graph(
     skip: frozenset[str] = frozenset(),
     trim: bool = False,
     stream_rows: int = 0,
+    watch: Watch | None = None,
 ) -> Program:
     """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
-    program = place(lower(graph, target, dtype, skip, trim), target)
-    return allocate(stream(program, stream_rows) if stream_rows else program)
+    if watch is not None:
+        watch("graph", graph)
+    program = place(lower(graph, target, dtype, skip, trim, watch), target)
+    program = allocate(stream(program, stream_rows) if stream_rows else program)
+    if watch is not None:
+        watch("program", program)
+    return program

@@ -17,6 +17,7 @@ from hexane import _core
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Node, Port, Value
+    from hexane.program import Program, Step, View
 
 MAX_INLINE = 16  # a constant of at most so many elements is printed whole
 
@@ -101,6 +102,47 @@ def quote(name: str) -> str:
     if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
         return name
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def print_program(program: Program, sources: bool = True) -> str:
+    """The program as text: steps in order, then the bytes of every memory and what was decided. sources: as `print_graph`.
+
+    program "digits" for host
+      arena+512 fp32[1, 8, 8, 16] = conv(image+0 fp32[1, 1, 8, 8], weights+0 fp32[16, 1, 3, 3], none)  # net.py:12
+      memory: arena 640 bytes (live at once: 640), weights 896 bytes
+      decided: place: reshape at net.py:14: copy: reshape needs elements without gaps (hexane)
+    """
+    loops = {loop.first: loop for loop in program.loops}
+    lines = [f"program {quote(program.graph.name)} for {program.target.name}"]
+    for i, step in enumerate(program.steps):
+        if (loop := loops.get(i)) is not None:
+            moves = ", ".join(map(str, loop.moves))
+            lines.append(f"  {loop.trips} times the next {len(loop.moves)} steps, whose rows move by {moves}:")
+        comment = f"  # {step.node.source}".replace("\n", " ") if sources and step.node.sources else ""
+        lines.append(f"  {_print_step(step, program)}{comment}")
+    sizes = []
+    for name, extent in program.extents.items():
+        live = f" (live at once: {extent.bound})" if extent.space.kind == "arena" else ""
+        sizes.append(f"{name} {extent.bytes} bytes{live}")
+    lines += [f"  memory: {', '.join(sizes)}"] if sizes else []
+    lines += [f"  decided: {decision}".replace("\n", " ") for decision in program.decisions]
+    return "\n".join(lines) + "\n"
+
+
+def _print_step(step: Step, program: Program) -> str:
+    outputs = ", ".join(_print_view(v, program) for v in step.outputs)
+    inputs = ", ".join("none" if v is None else _print_view(v, program) for v in step.inputs)
+    attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in step.attrs.items() if v != () or k != "epilogue")
+    cut = "" if step.cut is None else f" axis {step.cut[0]} from {step.cut[1]} to {step.cut[2]}"
+    return f"{outputs} = {step.kernel}({inputs})" + (f" {{{attrs}}}" if attrs else "") + cut
+
+
+def _print_view(view: View, program: Program) -> str:
+    """image+0 fp32[1, 1, 8, 8]: memory or leaf, offset in bytes, type; the rows that a ring keeps."""
+    buffer = program.buffers[view.buffer]
+    at = view.offset + (program.offsets[view.buffer] if program.offsets else 0)
+    ring = f" ring of {view.ring}" if view.ring else ""
+    return f"{quote(buffer.name) if buffer.name else buffer.kind}+{at} {view.type}{ring}"
 
 
 def graph_svg(graph: Graph, max_nodes: int = 400) -> str:

@@ -5,21 +5,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
+from hexane import printer
+from hexane.decisions import Decision
 from hexane.graph import Array, Graph, Node, TensorType
 from hexane.targets import Numerics, Space, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a stage decided about a node, and why."""
-
-    stage: str
-    node: str
-    verdict: str
-    reason: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +93,7 @@ class Extent:
 @dataclass(frozen=True)
 class Program:
     """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
-    memory."""
+    memory. decisions: of the passes, then of the stages."""
 
     graph: Graph
     target: Target
@@ -114,3 +105,10 @@ class Program:
     offsets: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
     extents: Mapping[str, Extent] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return printer.print_program(self)
+
+    def print(self) -> None:
+        """Prints the steps in order, each with its operands' places, the bytes of every memory, and what was decided."""
+        print(self, end="")

@@ -282,6 +282,14 @@ def test_compile_refuses_open_shapes_until_they_are_fixed(cli, open_model, tmp_p
     assert hx.load(plan).inputs[0].shape == (2, 24)
 
 
+def test_compile_dumps_the_graph_after_each_pass(cli, model, tmp_path):
+    dump = tmp_path / "passes"
+    assert cli("compile", model, "-o", tmp_path / "m.hxp", "--dump", dump).code == 0
+    names = sorted(path.name for path in dump.iterdir())
+    assert names[:2] == ["00-graph.txt", "01-expand.txt"]
+    assert (dump / names[-1]).read_text().startswith("program ")
+
+
 def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):
     plan = tmp_path / "old.hxp"
     plan.write_bytes(b"old")

@@ -10,8 +10,7 @@ from compare import assert_close
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph, lower
-from hexane.printer import print_graph
-from hexane.program import Program
+from hexane.printer import print_graph, print_program
 from hexane.reference import run_reference
 from hexane.targets import load_target
 
@@ -30,20 +29,6 @@ def network() -> hx.Graph:
     return hx.graph({"scores": hx.linear(hx.flatten(pooled), weights(3, 32), bias=weights(3))}, name="tour")
 
 
-def print_program(program: Program) -> str:
-    def view(v: object) -> str:
-        if v is None:
-            return "none"
-        buffer = program.buffers[v.buffer]  # type: ignore[attr-defined]
-        at = program.offsets[v.buffer] + v.offset  # type: ignore[attr-defined]
-        return f"{buffer.name or buffer.kind}+{at} {v.type}"  # type: ignore[attr-defined]
-
-    lines = [f"{', '.join(map(view, s.outputs))} = {s.kernel}({', '.join(map(view, s.inputs))})" for s in program.steps]
-    arena, weights = program.extents["arena"], program.extents["weights"]
-    sizes = f"arena {arena.bytes} (bound {arena.bound}), weights {weights.bytes}"
-    return "\n".join([*lines, sizes])
-
-
 def test_a_network_goes_through_the_house(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     target = load_target("host")
     graph = network()
@@ -53,7 +38,7 @@ def test_a_network_goes_through_the_house(golden: Callable[[str, str], None], tm
     golden("tour/2_lowered", print_graph(lowered, sources=False))
 
     program = compile_graph(graph, target)
-    golden("tour/3_program", print_program(program))
+    golden("tour/3_program", print_program(program, sources=False))
 
     sections = emit_plan(program)
     plan = _core.plan_write(sections)

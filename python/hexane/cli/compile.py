@@ -20,6 +20,9 @@ def compile_model(
     dtype: Dtype = None,
     input_shape: InputShapes = None,
     target: Target = None,
+    dump: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -28,7 +31,7 @@ def compile_model(
         raise Error(f"[compile] {model}: got a plan, need an ONNX model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape)
+    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape, dump=dump)
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
     with working(f"writing {output.name}"):

@@ -33,6 +33,7 @@ def open_model(
     threads: int | None = None,
     dtype: Precision | None = None,
     input_shapes: Iterable[NamedShape] | None = None,
+    dump: Path | None = None,
 ) -> hexane.Model | hexane.OpenModel:
     """A loaded plan or a compiled ONNX model. Raises Error for a plan with options that only compiling can follow."""
     shapes = shapes_of(input_shapes)
@@ -44,7 +45,7 @@ def open_model(
             return hexane.load(path, threads=threads)
     with working(f"compiling {path.name}"):
         chosen = dtype.value if dtype else ""
-        return hexane.compile(path, target=target, threads=threads, dtype=chosen, input_shapes=shapes)
+        return hexane.compile(path, target=target, threads=threads, dtype=chosen, input_shapes=shapes, dump=dump)
 
 
 def shape_options(model: hexane.OpenModel) -> list[str]:

@@ -7,6 +7,7 @@ would mix the rest into its result is refused.
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -82,9 +83,7 @@ def with_lengths(graph: Graph) -> Graph:
         ports.append(port)
     if not names:
         return graph
-    return Graph(
-        graph.inputs, (*ports, *(Port(name, value) for value, name in names.items())), graph.updates, graph.name
-    )
+    return replace(graph, outputs=(*ports, *(Port(name, value) for value, name in names.items())))
 
 
 # ---- what is not valid made harmless ----

@@ -8,10 +8,11 @@ import numpy as np
 
 from hexane import _core
 from hexane.build import Tensor, graph
+from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.pipeline import compile_graph
+from hexane.pipeline import Watch, compile_graph
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.targets import Chip, Target, load_target
@@ -30,6 +31,7 @@ def compile(
     trim_output_transpose: bool = False,
     cache_bytes: int = 1 << 30,
     stream_rows: int = 0,
+    dump: str | os.PathLike[str] | None = None,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
@@ -45,11 +47,13 @@ def compile(
     stream_rows: chains of steps on one image (convolutions, pools, elementwise ops) compute so many rows of their result at a
     time, with a few rows between them instead of whole tensors: much less arena, the same bits, on this CPU about the same time.
     0: none.
+    dump: a folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program, for those who want
+    to see what the compiler does; of a model of open shapes, the one compiled last.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
-    options = _Options(target, threads, dtype, trim_output_transpose, stream_rows)
+    options = _Options(target, threads, dtype, trim_output_transpose, stream_rows, None if dump is None else Dump(dump))
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
     )
@@ -115,20 +119,25 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
 
 
 class _Options:
-    def __init__(self, target: str | None, threads: int | None, dtype: str, trim: bool, rows: int) -> None:
+    def __init__(
+        self, target: str | None, threads: int | None, dtype: str, trim: bool, rows: int, watch: Watch | None
+    ) -> None:
         self.target = _target(target)
         self.threads = _threads(threads)
         if dtype not in ("", "fp32", "fp16"):
             raise Error(f"[compile] dtype: got {dtype!r}, need 'fp16', or 'fp32' for the model's own")
         self.dtype = dtype
         self.trim = trim
+        self.watch = watch
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1 << 20:
             raise Error(f"[compile] stream_rows: got {rows!r}, need an integer from 0 on")
         self.stream_rows = rows
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
-        program = compile_graph(model, self.target, self.dtype, trim=self.trim, stream_rows=self.stream_rows)
+        program = compile_graph(
+            model, self.target, self.dtype, trim=self.trim, stream_rows=self.stream_rows, watch=self.watch
+        )
         core = _core.Program(emit_plan(program), self.threads, pool)
         return Model(core, None if pool else program)
 

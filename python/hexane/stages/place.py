@@ -4,10 +4,11 @@ nobody reads any more, the others have memory of their own or lie where their al
 from collections import defaultdict
 from typing import Any
 
+from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
-from hexane.program import Buffer, Decision, PortView, Program, View, dense_strides
+from hexane.program import Buffer, PortView, Program, View, dense_strides
 from hexane.stages.aliases import find_aliases, pieces, reads, window
 from hexane.stages.schedule import schedule
 from hexane.stages.steps import Copy, emit_steps
@@ -25,7 +26,7 @@ def place(graph: Graph, target: Target) -> Program:
         tuple(placer.buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
-        tuple(placer.decisions),
+        (*graph.decisions, *placer.decisions),
     )
 
 
@@ -104,8 +105,8 @@ class _Placer:
         kernels = self.target.kernels
         bad = next((user for user in self.users.get(value, ()) if not reads(kernels, user, seen)), None)
         if bad is not None:
-            accepted = kernels.accepts(OPS[bad.op].kernel)
-            seen = self._copied(value, seen, f"{bad.op} reads {accepted} operands", node)
+            rows = " in rows" if kernels.accepts(OPS[bad.op].kernel) == "rows" else ""
+            seen = self._copied(value, seen, f"{bad.op.rpartition('.')[2]} needs elements without gaps{rows}", node)
         self.views[value] = seen
 
     def _in_place(self, node: Node) -> View | None:
@@ -136,5 +137,5 @@ class _Placer:
     def _copied(self, value: Value, source: View, reason: str, node: Node) -> View:
         target = self._new(value)
         self.copies[id(node)].append(Copy(source, target))
-        self.decisions.append(Decision("place", node.op, "copy", reason, node.source))
+        self.decisions.append(Decision("place", node.where, "copy", reason))
         return target

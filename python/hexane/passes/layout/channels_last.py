@@ -1,6 +1,7 @@
 """Moves spatial tensors to channels last, where the CPU kernels want them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hexane.graph import Graph, Node, Value, make_node
@@ -32,11 +33,10 @@ def channels_last(graph: Graph, target: Target) -> Graph:
                 and node.attrs["perm"] == first_perm(values[0].type.rank)
             ):
                 moved.add(node, (moved.plain(node.inputs[0]),), last=True)  # type: ignore[arg-type]
-    return Graph(
-        graph.inputs,
-        tuple(p._replace(value=moved.plain(p.value)) for p in graph.outputs),
-        tuple(moved.plain(v) for v in graph.updates),
-        graph.name,
+    return replace(
+        graph,
+        outputs=tuple(p._replace(value=moved.plain(p.value)) for p in graph.outputs),
+        updates=tuple(moved.plain(v) for v in graph.updates),
     )
 
 

@@ -1,5 +1,7 @@
 """Leaves the layout of outputs to whoever reads them."""
 
+from dataclasses import replace
+
 from hexane.graph import Graph, Port
 from hexane.match import made_by
 from hexane.targets import Target
@@ -11,7 +13,7 @@ def trim_output_transpose(graph: Graph, target: Target) -> Graph:
     Off unless it is asked for: outputs change their shape. The model's own transposes at its outputs go, and those that
     channels_last put there.
     """
-    return Graph(graph.inputs, tuple(map(_trimmed, graph.outputs)), graph.updates, graph.name)
+    return replace(graph, outputs=tuple(map(_trimmed, graph.outputs)))
 
 
 def _trimmed(port: Port) -> Port:

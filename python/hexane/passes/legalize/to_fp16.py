@@ -1,5 +1,7 @@
 """Stores everything between the ports in fp16."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from hexane.dtypes import FP16, FP32, DType
@@ -23,7 +25,7 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs), strict=True))
     outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
-    return Graph(graph.inputs, outputs, tuple(table[v] for v in graph.updates), graph.name)
+    return replace(graph, outputs=outputs, updates=tuple(table[v] for v in graph.updates))
 
 
 def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:

@@ -1,5 +1,6 @@
 """Computes at once what only depends on constants."""
 
+from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node
@@ -17,6 +18,11 @@ def fold(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in inputs):
             return None
-        return fold_node(make_node(node.op, inputs, node.attrs, node.types, node.sources))
+        values = fold_node(make_node(node.op, inputs, node.attrs, node.types, node.sources))
+        if values is None:
+            size = sum(t.bytes for t in node.types)
+            refused.append(Decision("fold", node.where, "kept", f"as a constant it would take {size} bytes"))
+        return values
 
-    return graph.rewrite(change)
+    refused: list[Decision] = []
+    return graph.rewrite(change).decided(*refused)

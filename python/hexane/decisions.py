@@ -1,0 +1,20 @@
+"""What the compiler decided about a network, and why: the one record of it, in order, kept from the first pass to the program."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """stage: the pass or stage that decided. node: the op and where it comes from in the user's model ("conv at net.py:12"), which
+    stays true when the node is rewritten. verdict: what became of it, in a word or two. source: who says that it has to be so, "hexane"
+    where it is our own choice."""
+
+    stage: str
+    node: str
+    verdict: str
+    reason: str
+    source: str = "hexane"
+
+    def __str__(self) -> str:
+        """retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14, measured)"""
+        return f"{self.stage}: {self.node}: {self.verdict}: {self.reason} ({self.source})"

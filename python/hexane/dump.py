@@ -1,0 +1,43 @@
+"""Writes what each pass makes of a graph into a folder, one numbered file of text for each."""
+
+import os
+from pathlib import Path
+
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.program import Program
+
+_FILES = "[0-9][0-9]-*.txt"
+
+
+class Dump:
+    """A `watch` of `compile_graph`: 00-graph.txt is the graph as it was given, then one file for each pass, and the program last.
+
+    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.parse` reads the graphs; what a pass
+    decided stands below them, as comments. Raises Error where a file cannot be written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._seen: Graph | Program | None = None
+        self._count = 0
+
+    def __call__(self, name: str, made: Graph | Program) -> None:
+        if name == "graph":
+            self._count, self._seen = 0, None
+        try:
+            if self._count == 0:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                for old in self._folder.glob(_FILES):
+                    old.unlink()
+            (self._folder / f"{self._count:02}-{name}.txt").write_text(self._text(made), encoding="utf-8")
+        except OSError as error:
+            raise Error(f"[dump] {self._folder}: {error.strerror}, need a folder that can be written to") from None
+        self._seen, self._count = made, self._count + 1
+
+    def _text(self, made: Graph | Program) -> str:
+        if isinstance(made, Program):
+            return str(made)
+        known = len(self._seen.decisions) if self._seen is not None else 0
+        new = [f"# {decision}".replace("\n", " ") for decision in made.decisions[known:]]
+        return "\n".join([str(made).rstrip("\n"), *new]) + "\n"
