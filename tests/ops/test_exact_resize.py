@@ -5,8 +5,7 @@ The slow sweep takes every pair of extents up to 64, as sizes and as the fp32 sc
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
-from math import ceil, floor
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -14,92 +13,44 @@ import pytest
 from onnx import helper
 
 import hexane as hx
+from exact_lines import COORDINATES, coordinates, resizes
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS
+from hexane.ops.lines import nearest, whole
 from hexane.passes.legalize.expand import expand
 from hexane.targets import load_target
 from kernels import run
 from onnx_models import model
 
-HALF = Fraction(1, 2)
-ROI = (0.125, 0.7999999523162842)  # fp32 numbers
-COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners", "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)  # fmt: skip
-ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
-    "floor": floor,
-    "ceil": ceil,
-    "round_prefer_floor": lambda v: ceil(v - HALF),
-    "round_prefer_ceil": lambda v: floor(v + HALF),
+# Of n / d in whole numbers.
+ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
+    "floor": lambda n, d: n // d,
+    "ceil": lambda n, d: -(-n // d),
+    "round_prefer_floor": lambda n, d: -((d - 2 * n) // (2 * d)),
+    "round_prefer_ceil": lambda n, d: (2 * n + d) // (2 * d),
 }
 SOME = (1, 2, 3, 4, 7, 10, 28, 49, 55, 58, 61, 62, 63, 64)
 
 
-@cache
-def coordinates(mode: str, extent: int, out: int, scale: Fraction) -> list[Fraction]:
-    """As ONNX writes them."""
-    start, end = map(Fraction, ROI) if mode == "tf_crop_and_resize" else (0, 1)
-
-    def at(i: int) -> Fraction:
-        if mode == "half_pixel_symmetric":
-            adjustment = out / (scale * extent)
-            return Fraction(extent, 2) * (1 - adjustment) + (i + HALF) / scale - HALF
-        if mode == "pytorch_half_pixel" and out == 1:
-            return Fraction(0)
-        if mode in ("half_pixel", "pytorch_half_pixel"):
-            return (i + HALF) / scale - HALF
-        if mode == "asymmetric":
-            return i / scale
-        if mode == "align_corners":
-            return Fraction(i * (extent - 1), out - 1) if out > 1 else Fraction(0)
-        if mode == "tf_half_pixel_for_nn":
-            return (i + HALF) / scale
-        if out == 1:
-            return HALF * (start + end) * (extent - 1)
-        return start * (extent - 1) + i * (end - start) * (extent - 1) / (out - 1)
-
-    return [at(i) for i in range(out)]
-
-
-def indices(mode: str, rounding: str, extent: int, out: int, scale: Fraction) -> list[int]:
+def indices(mode: str, rounding: str, extent: int, out: int, scale: Fraction) -> Any:
     """-1 where a region ends before."""
-    found = []
-    for v in coordinates(mode, extent, out, scale):
-        outside = mode == "tf_crop_and_resize" and not 0 <= v <= extent - 1
-        found.append(-1 if outside else min(max(ROUNDINGS[rounding](v), 0), extent - 1))
-    return found
+    at, below = coordinates(mode, extent, out, scale)
+    found = np.clip(ROUNDINGS[rounding](at, below), 0, extent - 1)
+    outside = (at < 0) | (at > (extent - 1) * below)
+    return np.where(outside, -1, found) if mode == "tf_crop_and_resize" else found
 
 
-def scale_of(extent: int, out: int) -> float | None:
-    """The fp32 scale between them, if it gives this extent whoever multiplies."""
-    scale = np.float32(out) / np.float32(extent)
-    same = floor(Fraction(float(scale)) * extent) == floor(np.float32(extent) * scale) == out
-    return float(scale) if same and (extent == out) == (scale == 1) else None
-
-
-def models(mode: str, extent: int, outs: Sequence[int], by_scales: bool, roundings: Sequence[str]) -> Any:
-    """(model, image (1, 1, extent, 65 - extent), the outs and (rounding, scales) of each result): resized to (out, 65 - out)."""
+def models(mode: str, extent: int, outs: Sequence[tuple[int, int]], by_scales: bool) -> Any:
+    """(model, image (1, 1, extent, 65 - extent), results): resized to each of outs by each rounding."""
     x = np.arange(1, extent * (65 - extent) + 1, dtype=np.float32).reshape(1, 1, extent, 65 - extent)
-    constants: dict[str, Any] = {"roi": np.float32([0, 0, ROI[0], ROI[0], 1, 1, ROI[1], ROI[1]])}
-    nodes, results = [], {}
-    for out in outs:
-        pairs = ((extent, out), (65 - extent, 65 - out))
-        scales = [scale_of(*pair) for pair in pairs] if by_scales else [Fraction(o, d) for d, o in pairs]
-        if None in scales or (mode == "tf_crop_and_resize" and extent == out):
-            continue  # refused: peers do not agree on them
-        constants[f"target{out}"] = np.float32([1, 1, *scales]) if by_scales else np.array([1, 1, out, 65 - out])
-        for rounding in roundings:
-            target = ["", f"target{out}"][:: -1 if by_scales else 1]
-            attrs = {"mode": "nearest", "nearest_mode": rounding, "coordinate_transformation_mode": mode}
-            nodes.append(helper.make_node("Resize", ["x", "roi", *target], [f"{rounding}_{out}"], **attrs))
-            results[f"{rounding}_{out}"] = out, rounding, [Fraction(s) for s in scales]
-    return model(nodes, {"x": x}, list(results), constants, opset=19) if nodes else None, x, results
+    options = [{"mode": "nearest", "nearest_mode": r, "coordinate_transformation_mode": mode} for r in ROUNDINGS]
+    proto, results = resizes(x, (extent, 65 - extent), outs, options, by_scales)
+    return proto, x, results
 
 
-def wanted(mode: str, x: Any, out: int, rounding: str, scales: Sequence[Fraction]) -> Any:
-    pairs = zip(x.shape[2:], (out, 65 - out), scales, strict=True)
-    rows, columns = (np.array(indices(mode, rounding, *pair)) for pair in pairs)
+def wanted(mode: str, x: Any, outs: Sequence[int], rounding: str, scales: Sequence[Fraction]) -> Any:
+    pairs = zip(x.shape[2:], outs, scales, strict=True)
+    rows, columns = (indices(mode, rounding, *pair) for pair in pairs)
     return np.where((rows < 0)[:, None] | (columns < 0), 0, x[0, 0][rows][:, columns])
 
 
@@ -107,34 +58,41 @@ def wanted(mode: str, x: Any, out: int, rounding: str, scales: Sequence[Fraction
 @pytest.mark.parametrize("mode", COORDINATES)
 def test_nearest_reads_what_fractions_say(mode: str, by_scales: bool) -> None:
     for extent in (28, 49):
-        proto, x, results = models(mode, extent, SOME, by_scales, list(ROUNDINGS))
+        one_kept = [(extent, 10), (10, 65 - extent)]
+        proto, x, results = models(mode, extent, [*((out, 65 - out) for out in SOME), *one_kept], by_scales)
         found = hx.compile(import_onnx(proto))(x)
-        for name, (out, rounding, scales) in results.items():
-            assert np.array_equal(found[name][0, 0], wanted(mode, x, out, rounding, scales)), (extent, name)
+        for name, (outs, case, scales) in results.items():
+            want = wanted(mode, x, outs, case["nearest_mode"], scales)
+            assert np.array_equal(found[name][0, 0], want), (extent, outs, case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_scales", [False, True])
 @pytest.mark.parametrize("mode", COORDINATES)
 def test_nearest_reads_what_fractions_say_for_every_extent(mode: str, by_scales: bool) -> None:
-    """By the kernel itself, as the importer calls it: the other extents are those of the other axis."""
+    """By the kernel itself, and by the indices of a gather. Extents above 32 are those of the other axis."""
     for extent in range(1, 33):
-        proto, x, results = models(mode, extent, range(1, 65), by_scales, ["floor"])
+        proto, x, results = models(mode, extent, [(out, 65 - out) for out in range(1, 65)], by_scales)
         graph = expand(import_onnx(proto), load_target("host"))
         for port in graph.outputs:
-            out, _, scales = results[port.name]
+            outs, case, scales = results[port.name]
+            want = wanted(mode, x, outs, case["nearest_mode"], scales)
             node, inside = port.value.node, np.ones((1, 1), np.bool_)
             if node.op == "select":
                 inside, node = node.inputs[0].node.data[0, 0], node.inputs[1].node
-            for rounding in ROUNDINGS:
-                if node.op == "input":
-                    image = x.reshape(port.value.shape)
-                else:
-                    image = np.empty((1, out, 65 - out, 1), np.float32)
-                    attrs = OPS["resize_nearest_neighbor"].kernel_attrs(None, {**node.attrs, "mode": rounding})
-                    run("resize_nearest", [x.reshape(1, *x.shape[2:], 1)], [image], attrs)
-                found = np.where(inside, image.reshape(out, 65 - out), 0)
-                assert np.array_equal(found, wanted(mode, x, out, rounding, scales)), (extent, out, rounding)
+            images = [x[0, 0]] if node.op == "input" else by_kernel_and_gather(node.attrs, x, outs)
+            for image in images:
+                assert np.array_equal(np.where(inside, image, 0), want), (extent, outs, case)
+
+
+def by_kernel_and_gather(attrs: Any, x: Any, outs: Sequence[int]) -> list[Any]:
+    """Both ways in which resize_nearest_neighbor can run."""
+    image = np.empty((1, *outs, 1), np.float32)
+    packed = OPS["resize_nearest_neighbor"].kernel_attrs(None, attrs)
+    run("resize_nearest", [x.reshape(1, *x.shape[2:], 1)], [image], packed)
+    lines = [whole(*(attrs[f"{name}_{axis}"] for name in ("scale", "offset", "unit"))) for axis in "hw"]
+    rows, columns = (nearest(*of, attrs["mode"]) for of in zip(lines, outs, x.shape[2:], strict=True))
+    return [image[0, ..., 0], x[0, 0][rows][:, columns]]
 
 
 def test_floor_reads_the_element_a_whole_coordinate_names() -> None:
