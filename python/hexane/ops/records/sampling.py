@@ -1,6 +1,7 @@
 """Ops that read tensors between their elements: at the points of a grid, and in regions."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import reduce
 from itertools import product
 from math import prod
@@ -164,22 +165,22 @@ def _expand_roi_align(
     half = coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
     kind = wide(x, rois)
-    corners = b.mul(cast(b, rois, kind), spatial_scale)
-    if half:
-        corners = b.sub(corners, 0.5)
+    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact, but for scales of many digits
     axes = []
     for i, (extent, out) in enumerate(zip(extents, outs, strict=True)):
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
         length = b.sub(end, begin)
         if not half:
             length = b.maximum(length, 1.0)
-        places = np.arange(out * samples, dtype=kind.numpy)
-        steps = places // samples + (places % samples + kind.numpy.type(0.5)) / kind.numpy.type(samples)
-        at = b.add(begin, b.mul(b.mul(length, 1 / out), b.const(steps)))
-        outside = outside_of(b, at, -1.0, float(extent))
-        low = linear_taps(b, clipped(b, at, extent))
+        # Every place times so many is whole steps of the length: no division rounds before it says what is outside.
+        parts = 2.0 * out * samples
+        steps = b.const(2 * np.arange(out * samples, dtype=np.float64) + 1)
+        shift = 0.5 * parts if half else 0.0
+        many = b.sub(b.add(b.mul(begin, parts), b.mul(length, steps)), shift)
+        outside = outside_of(b, many, -parts, extent * parts)
+        low = linear_taps(b, clipped(b, b.real_div(many, parts), extent))
         nothing = b.const(np.array(0, kind.numpy))
-        axes.append([(clipped(b, index, extent), b.select(outside, nothing, w)) for index, w in low])
+        axes.append([(clipped(b, index, extent), b.select(outside, nothing, cast(b, w, kind))) for index, w in low])
     grid = (outs[0] * samples, outs[1] * samples)
     taps = [[(_over(b, v, grid, i), _over(b, w, grid, i)) for v, w in axis] for i, axis in enumerate(axes)]
     flat = b.gather(channels_behind(b, x, kind), cast(b, batch, INT64), axis=0)
@@ -204,20 +205,22 @@ def _roi_align(
     spatial_scale: float, coordinate_transformation_mode: str,
 ) -> Array:  # fmt: skip
     outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
+    scale = Fraction(spatial_scale)
     y = np.zeros((len(rois), x.shape[1], *outs))
     for region, row, column in np.ndindex(len(rois), *outs):
-        first = rois[region, 1::-1] * spatial_scale - (0.5 if half else 0)
-        size = (rois[region, 3:1:-1] - rois[region, 1::-1]) * spatial_scale
-        size = size if half else np.maximum(size, 1)
+        corners = [Fraction(v) * scale if np.isfinite(v) else v * spatial_scale for v in rois[region].tolist()]
         points = []
         for shift in product(range(sampling_ratio), repeat=2):
-            at = [
-                first[i] + size[i] / outs[i] * ((row, column)[i] + (shift[i] + 0.5) / sampling_ratio) for i in range(2)
-            ]
+            at = []
+            for i in range(2):
+                begin, end = corners[1 - i], corners[3 - i]
+                length = end - begin if half else max(end - begin, 1)
+                step = (row, column)[i] + Fraction(2 * shift[i] + 1, 2 * sampling_ratio)
+                at.append(begin + length * step / outs[i] - Fraction(half, 2))
             if any(not -1 <= v <= e for v, e in zip(at, x.shape[2:], strict=True)):
                 points.append(np.zeros((1, x.shape[1])))
                 continue
-            axes = [pairs_of(min(max(v, 0.0), e - 1), e, "bilinear", "border", True)
+            axes = [pairs_of(float(min(max(v, 0), e - 1)), e, "bilinear", "border", True)
                     for v, e in zip(at, x.shape[2:], strict=True)]  # fmt: skip
             image = x[batch[region]]
             whole = read_pairs(image, axes)[None]
