@@ -75,14 +75,42 @@ def test_ranges_have_the_number_of_elements_that_fractions_say(dtype: Any) -> No
         assert value.shape == (max(ceil(exact), 0),), (start, limit, delta)
 
 
+@pytest.mark.parametrize("extents", [(33,), pytest.param(range(1, 65), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "int32"])
 @pytest.mark.parametrize("largest", [0, 1])
-def test_equal_elements_come_in_their_order(dtype: str, largest: int) -> None:
-    x = np.random.default_rng(5).integers(0, 4, (20, 33)).astype(dtype)
-    proto = model([node("TopK", "x k", "v i", largest=largest)], {"x": x}, ["v", "i"], {"k": np.array([17])}, opset=13)
-    order = np.argsort(-x if largest else x, axis=1, kind="stable")[:, :17]
-    got = hx.compile(import_onnx(proto))(x)
-    np.testing.assert_array_equal(got["i"], order)
+def test_equal_elements_come_in_their_order(dtype: str, largest: int, extents: Any) -> None:
+    """For every k."""
+    for extent in extents:
+        x = np.random.default_rng(5).integers(0, 4, (20, extent)).astype(dtype)
+        numbers = {f"k{k}": np.array([k]) for k in range(1, extent + 1)}
+        nodes = [node("TopK", f"x {k}", f"v{k} i{k}", largest=largest) for k in numbers]
+        proto = model(nodes, {"x": x}, [f"i{k}" for k in numbers], numbers, opset=13)
+        order = np.argsort(-x if largest else x, axis=1, kind="stable")
+        got = hx.compile(import_onnx(proto))(x)
+        for name, (k,) in numbers.items():
+            found = got[f"i{name}"] if len(numbers) > 1 else got
+            np.testing.assert_array_equal(found, order[:, :k])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 64])
+@pytest.mark.parametrize("kind", [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32"])
+def test_indices_of_every_dtype_are_hot_where_integers_say(kind: str, depth: int) -> None:
+    """The largest unsigned ones are not negative. Fractions are cut off."""
+    dtype = np.dtype(kind)
+    if dtype.kind == "f":
+        indices = np.arange(-4 * depth, 4 * depth, dtype=dtype) / 2
+    else:
+        limits = np.iinfo(dtype)
+        ends = [limits.min, limits.max, limits.max - 1, limits.max - depth + 1]
+        some = [v for v in range(-2 * depth, 2 * depth) if limits.min <= v <= limits.max]
+        indices = np.array(ends + some, dtype)
+    constants = {"d": np.array(depth), "v": np.float32([0, 1])}
+    proto = model([node("OneHot", "i d v", "y")], {"i": indices}, ["y"], constants)
+    want = np.zeros((len(indices), depth), np.float32)
+    for row, v in enumerate(indices.tolist()):
+        if -depth <= int(v) < depth:
+            want[row, int(v) % depth] = 1
+    np.testing.assert_array_equal(hx.compile(import_onnx(proto))(indices), want)
 
 
 @pytest.mark.parametrize("corners", [0, 1])

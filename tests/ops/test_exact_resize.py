@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import hexane as hx
-from exact_lines import COORDINATES, coordinates, resizes
+from exact_lines import COORDINATES, coordinates, resizes, scale_of
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS
 from hexane.ops.lines import nearest, whole
@@ -112,3 +112,27 @@ def test_upsampling_reads_what_the_factor_says(factor: float) -> None:
     y = hx.upsample_nearest_neighbor(hx.input("x", x.shape), scale_factor_width=factor)
     wanted = [min(floor(i / Fraction(factor)), 109) for i in range(y.shape[3])]
     assert hx.compile(y)(x).ravel().tolist() == wanted
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("extents", [(1, 7, 28, 49), pytest.param(range(1, 65), marks=pytest.mark.slow)])
+def test_upsample_reads_what_its_scale_says(extents: Sequence[int], opset: int) -> None:
+    for extent in extents:
+        x = np.arange(extent, dtype=np.float32).reshape(1, 1, 1, extent)
+        scales = {f"s{out}": (out, scale_of(extent, out)) for out in range(extent + 1, 65)}
+        wanted, nodes, constants = {}, [], {}
+        for name, (out, scale) in scales.items():
+            if scale is None:
+                continue  # refused: peers do not agree on the extent
+            given = np.float32([1, 1, 1, scale])
+            constants |= {name: given} if opset == 9 else {}
+            attrs = {} if opset == 9 else {"scales": given.tolist()}
+            nodes.append(
+                helper.make_node("Upsample", ["x", name] if opset == 9 else ["x"], [f"y{out}"], mode="nearest", **attrs)
+            )
+            wanted[f"y{out}"] = [min(floor(i / Fraction(scale)), extent - 1) for i in range(out)]
+        if nodes:
+            found = hx.compile(import_onnx(model(nodes, {"x": x}, list(wanted), constants, opset=opset)))(x)
+            for name, want in wanted.items():
+                got = found[name] if len(wanted) > 1 else found
+                assert got.ravel().tolist() == want, (extent, name)

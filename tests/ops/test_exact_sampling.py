@@ -62,3 +62,75 @@ def test_points_of_regions_are_outside_where_whole_numbers_say(extents: Any, sca
         np.testing.assert_allclose(
             found[:, 0, 0], want.astype(np.float32), atol=1e-6, err_msg=f"{extent} {out} {samples}"
         )
+
+
+def test_points_of_the_transform_read_the_nearest_as_fractions_say() -> None:
+    """Halves to even: with this scale they are many."""
+    for extent, out, corners in product(range(1, 13), range(1, 13), (False, True)):
+        image = np.arange(1, extent + 1, dtype=np.float32)
+        thetas = np.float32([[1, 0, 0], [-1, 0, 0], [0.5, 0, 0], [2, 0, 0], [1, 0, 0.25]])
+        x, theta = (hx.input(n, shape) for n, shape in (("x", (5, 1, 1, extent)), ("t", (5, 2, 3))))
+        options = {"output_height": 1, "output_width": out, "mode": "nearest", "align_corners": corners}
+        rows = np.stack([thetas, np.tile(np.float32([0, 1, 0]), (5, 1))], 1)
+        images = np.tile(image, (5, 1)).reshape(5, 1, 1, extent)
+        found = hx.compile(hx.affine(x, theta, padding_mode="zeros", **options))(images, rows)
+        for got, (factor, _, shift) in zip(found[:, 0, 0], thetas.tolist(), strict=True):
+            want = []
+            for i in range(out):
+                at = Fraction(2 * i + 1 - out, max(out - 1, 1) if corners else out)
+                at = at * Fraction(factor) + Fraction(shift)
+                index = round((at + 1) / 2 * (extent - 1) if corners else ((at + 1) * extent - 1) / 2)
+                want.append(index + 1 if 0 <= index < extent else 0)
+            assert got.tolist() == want, (extent, out, corners, factor)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("extents", EXTENTS)
+def test_the_grid_of_a_transform_is_what_fractions_say(extents: Any, corners: int) -> None:
+    """Of theta as it is: each coordinate is at most two roundings away."""
+    for extent in extents:
+        theta = np.float32([[[1, 0, 0], [0, 1, 0]]])
+        proto = model([node("AffineGrid", "t s", "y", align_corners=corners)], {"t": theta}, ["y"],
+                      {"s": np.array([1, 1, 3, extent])}, opset=20)  # fmt: skip
+        below = max(extent - 1, 1) if corners else extent
+        want = [float(Fraction(2 * i + 1 - extent, below)) for i in range(extent)]
+        found = hx.compile(import_onnx(proto))(theta)
+        np.testing.assert_allclose(found[0, 0, :, 0], want, rtol=0, atol=2.0**-23)
+
+
+def tap_weights(at: float, extent: int, cubic: bool) -> dict[int, float]:
+    """By index; the caller says what lies outside."""
+    found = {}
+    for i in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+        t = abs(at - i)
+        if not cubic:
+            found[i] = max(1 - t, 0)
+        else:
+            found[i] = (
+                (1.25 * t - 2.25) * t * t + 1 if t <= 1 else (-0.75 * (((t - 5) * t + 8) * t - 4) if t < 2 else 0)
+            )
+    return found
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("extents", EXTENTS)
+def test_points_of_a_grid_weigh_elements_as_fractions_say(extents: Any, mode: str, corners: int) -> None:
+    """Zeros outside: what rounding of the point costs is all that may differ."""
+    for extent in extents:
+        points = np.concatenate([np.linspace(-1.5, 1.5, 97), (2 * np.arange(extent) + 1) / extent - 1]).astype(
+            np.float32
+        )
+        x = np.eye(extent, dtype=np.float32).reshape(1, extent, 1, extent)
+        grid = np.stack([points, np.zeros_like(points)], -1)[None, None]
+        proto = model(
+            [node("GridSample", "x g", "y", mode=mode, align_corners=corners)], {"x": x, "g": grid}, ["y"], opset=20
+        )
+        found = hx.compile(import_onnx(proto))(x, grid)[0, :, 0]
+        want = np.zeros((extent, len(points)))
+        for column, v in enumerate(map(Fraction, points.tolist())):
+            at = float((v + 1) / 2 * (extent - 1) if corners else ((v + 1) * extent - 1) / 2)
+            for i, weight in tap_weights(at, extent, mode == "cubic").items():
+                if 0 <= i < extent:
+                    want[i, column] = weight
+        np.testing.assert_allclose(found, want, rtol=0, atol=2e-7 * (extent + 2), err_msg=str(extent))

@@ -47,18 +47,19 @@ def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
     return floating(x)
 
 
-def _expand_grid_sample(b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+def _expand_grid_sample(
+    b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool, unit: float = 1.0
+) -> Any:
+    """Of a grid that is `unit` times the coordinates."""
     extents, points, kind = x.shape[2:], prod(grid.shape[1:-1]), wide(x, grid)
     places = FP64 if mode == "nearest" else kind  # fp32 would round once more before halves are looked for
     flat_grid = b.reshape(cast(b, grid, places), shape=(x.shape[0], points, len(extents)))
     taps = []
     for axis, extent in enumerate(extents):
         at = len(extents) - 1 - axis
-        place = b.add(b.reshape(part(b, flat_grid, 2, at, at + 1), shape=(x.shape[0], points)), 1.0)
-        if align_corners:
-            place = b.mul(b.mul(place, 0.5), extent - 1.0)
-        else:
-            place = b.mul(b.sub(b.mul(place, float(extent)), 1.0), 0.5)
+        place = b.add(b.reshape(part(b, flat_grid, 2, at, at + 1), shape=(x.shape[0], points)), unit)
+        place = b.mul(place, extent - 1.0) if align_corners else b.sub(b.mul(place, float(extent)), unit)
+        place = b.mul(place, 0.5) if unit == 1 else b.real_div(place, 2 * unit)
         place = cast(b, b.round(place), kind) if mode == "nearest" else place
         taps.append(_padded_taps(b, place, extent, mode, padding_mode, align_corners))
     y = interpolated(b, channels_behind(b, x, kind), taps, extents)
@@ -85,7 +86,7 @@ def _padded_taps(b: Any, at: Any, extent: int, mode: str, padding: str, corners:
 
 def _grid_sample(x: Array, grid: Array, mode: str, padding_mode: str, align_corners: bool) -> Array:
     extents = x.shape[2:]
-    flat = grid.reshape(x.shape[0], -1, len(extents)).astype(np.float64)
+    flat = grid.reshape(x.shape[0], -1, len(extents))
     y = np.zeros((*x.shape[:2], flat.shape[1]))
     for item, point in np.ndindex(*flat.shape[:2]):
         axes = []
@@ -122,18 +123,42 @@ def _expand_affine_grid(b: Any, theta: Any, size: tuple[int, ...], align_corners
     return b.reshape(grid, shape=(size[0], *size[2:], len(size) - 2))
 
 
-def _affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
-    grid = np.empty((size[0], *size[2:], len(size) - 2))
+def _exact_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
+    """In fractions, if theta is finite."""
+    if np.isfinite(theta).all():
+        theta = np.vectorize(Fraction, otypes=[object])(theta)
+    grid = np.empty((size[0], *size[2:], len(size) - 2), object)
     for item, *at in np.ndindex(size[0], *size[2:]):
-        place = [(2 * i / (e - 1) - 1 if e > 1 else 0.0) if align_corners else (2 * i + 1) / e - 1
+        place = [(Fraction(2 * i, e - 1) - 1 if e > 1 else Fraction(0)) if align_corners else Fraction(2 * i + 1, e) - 1
                  for i, e in zip(at, size[2:], strict=True)]  # fmt: skip
-        grid[(item, *at)] = theta[item] @ np.array([*place[::-1], 1.0])
+        grid[(item, *at)] = theta[item] @ np.array([*place[::-1], Fraction(1)])
     return grid
+
+
+def _affine_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
+    return _exact_grid(theta, size, align_corners).astype(np.float64)
 
 
 def _bounded_grid(types: Any, attrs: Any) -> None:
     size = attrs["size"]
     limited(prod(size[2:]) * len(size), np.dtype(np.float64))
+
+
+def _expand_affine(
+    b: Any, x: Any, theta: Any, output_height: int, output_width: int, align_corners: bool, **options: Any
+) -> Any:
+    """Where halves are rounded, the grid is whole numbers times theta: its coordinates are no floats."""
+    extents = (output_height, output_width)
+    if options["mode"] != "nearest":
+        grid = b.affine_grid(theta, size=(*x.shape[:2], *extents), align_corners=align_corners)
+        return b.grid_sample(x, grid, align_corners=align_corners, **options)
+    parts = [max(e - 1, 1) if align_corners else e for e in extents]
+    unit = prod(parts)
+    lines = [(2 * np.arange(e) - e + 1.0) * (unit // p) for e, p in zip(extents, parts, strict=True)]
+    rows, columns = np.meshgrid(*lines, indexing="ij")
+    base = b.const(np.stack([columns.ravel(), rows.ravel(), np.full(columns.size, float(unit))]))
+    grid = b.reshape(b.transpose(b.matmul(cast(b, theta, FP64), base), perm=(0, 2, 1)), shape=(x.shape[0], *extents, 2))
+    return _expand_grid_sample(b, x, grid, align_corners=align_corners, unit=float(unit), **options)
 
 
 # ---- roi_align ----
@@ -270,13 +295,12 @@ OPS = (
             x, _grid_of(theta, (*x[:2], output_height, output_width)), **options),
         dtype=_first_of_floats,
         check=(lambda types, attrs: limited(4 * attrs["output_height"] * attrs["output_width"], np.dtype(np.float64)),),
-        expand=lambda b, x, theta, output_height, output_width, align_corners, **options: b.grid_sample(
-            x, b.affine_grid(theta, size=(*x.shape[:2], output_height, output_width), align_corners=align_corners),
-            align_corners=align_corners, **options),
+        expand=_expand_affine,
         ref=lambda x, theta, output_height, output_width, align_corners, **options: _grid_sample(
-            x, _affine_grid(theta, (*x.shape[:2], output_height, output_width), align_corners), align_corners=align_corners,
+            x, _exact_grid(theta, (*x.shape[:2], output_height, output_width), align_corners), align_corners=align_corners,
             **options),
-        cases=(Case(((2, 3, 5, 4), (2, 2, 3)), {"output_height": 4, "output_width": 6}, low=-0.9, high=0.9),),
+        cases=tuple(Case(((2, 3, 5, 4), (2, 2, 3)), {"output_height": 4, "output_width": 6, "mode": mode}, low=-0.9, high=0.9)
+                    for mode in ("bilinear", "nearest")),
     ),
     Op(
         name="roi_align",

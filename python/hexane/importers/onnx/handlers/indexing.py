@@ -1,5 +1,7 @@
 """Ops that look elements up by index."""
 
+import numpy as np
+
 from hexane.dtypes import BOOL, FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
@@ -37,6 +39,8 @@ def one_hot(b: Builder, n: OnnxNode) -> Result:
     indices, depth, values = n.value(0), n.scalar(1), n.value(2)
     if values.shape != (2,) or not float(depth).is_integer():
         raise Error(f"got depth {depth} and values of shape {values.shape}, need an integer and (2,)")
+    if indices.dtype.name == "uint64":  # the largest would be negative as int64
+        indices = b.minimum(indices, b.const(np.array(depth, np.uint64)))
     if indices.dtype not in (INT32, INT64):
         indices = cast(b, indices, INT64)
     axis = axis_of(n.attrs["axis"], len(indices.shape) + 1)
