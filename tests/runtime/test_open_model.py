@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +234,48 @@ def test_who_waits_for_a_compilation_that_fails_is_told_and_it_is_tried_again(er
     assert all(isinstance(r, (hx.Error, KeyboardInterrupt)) for r in results)
     net._specialise = specialise
     np.testing.assert_array_equal(net(rows(2, 64)), meaning(rows(2, 64), weights))
+
+
+@pytest.fixture
+def five_milliseconds() -> Iterator[float]:
+    """The longest turn of a thread, as Python has it unless told otherwise."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    yield sys.getswitchinterval()
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_threads_take_short_turns_until_the_last_compilation_ends(five_milliseconds: float) -> None:
+    net = hx.compile(layers(1, 64)[0], threads=1)
+    assert isinstance(net, hx.OpenModel)
+    began, go_on, _ = held(net, 7)
+    thread = in_thread(lambda: net(rows(7, 64)), [])
+    assert began.wait(30)
+    net(rows(3, 64))
+    assert sys.getswitchinterval() < 0.001
+    child = os.fork()
+    if child == 0:  # it has no thread that compiles
+        net(rows(4, 64))
+        os._exit(0 if sys.getswitchinterval() == five_milliseconds else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    thread.join()
+    assert sys.getswitchinterval() == five_milliseconds
+
+
+def test_turns_that_somebody_sets_meanwhile_stay(five_milliseconds: float) -> None:
+    net = hx.compile(layers(1, 64)[0], threads=1)
+    assert isinstance(net, hx.OpenModel)
+    specialise = net._specialise
+
+    def setting(shapes: Any, values: Any) -> hx.Model:
+        sys.setswitchinterval(0.01)
+        return specialise(shapes, values)
+
+    net._specialise = setting
+    net(rows(3, 64))
+    assert sys.getswitchinterval() == 0.01
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

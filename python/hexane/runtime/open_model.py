@@ -14,6 +14,7 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.runtime.model import Model, PortType, arguments
+from hexane.runtime.turns import short_turns
 
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
@@ -80,7 +81,8 @@ class OpenModel:
 
     def _compiled(self, key: object, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
         try:
-            model = self._specialise(shapes, values)
+            with short_turns():
+                model = self._specialise(shapes, values)
         except BaseException as error:
             with self._lock:
                 del self._models[key]
