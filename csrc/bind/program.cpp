@@ -7,6 +7,7 @@
 #include "bind/plan_sections.h"
 #include "bind/register.h"
 #include "core/file.h"
+#include "core/memory.h"
 
 namespace py = pybind11;
 
@@ -306,6 +307,7 @@ void register_program(py::module_& m) {
           "save", [](Self& self, const std::string& path) { self.program->save(path); }, py::arg("path"),
           py::call_guard<py::gil_scoped_release>());
   m.def("isa", [] { return cpu::isa(); });
+  m.def("give_back_free_memory", &give_back_free_memory, py::call_guard<py::gil_scoped_release>());
   register_bound(m);
 }
 

@@ -1,6 +1,9 @@
 #include "core/memory.h"
 
 #include <sys/mman.h>
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
 
 #include <cstdlib>
 #include <cstring>
@@ -64,6 +67,12 @@ Memory::~Memory() {
     std::free(data_);
   else if (data_)
     ::munmap(data_, mapped_bytes(size_));
+}
+
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace hexane

@@ -270,3 +270,6 @@ class Bound:
 
 def isa() -> str:
     """Highway's name of the instruction set the kernels run on: "AVX3", "AVX2", "NEON", ..."""
+
+def give_back_free_memory() -> None:
+    """To the system, what the C library keeps of freed memory."""

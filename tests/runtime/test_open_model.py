@@ -44,13 +44,12 @@ def rows(count: int, width: int = WIDTH) -> Any:
 
 
 GROWTH = """
-import ctypes, sys
+import sys
 from pathlib import Path
 import numpy as np
 import hexane as hx
 
 def private_bytes():
-    ctypes.CDLL(None).malloc_trim(0)  # without what glibc keeps of memory that is free
     return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
 
 hx.compile(sys.argv[1], threads=1)(np.ones((1, 16), np.float32))  # what the first compilation loads

@@ -18,6 +18,7 @@ from hexane.runtime.turns import short_turns
 
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
+_LARGE = 1 << 23  # bytes of weights beside whose compilation 1 ms is nothing
 
 
 class OpenModel:
@@ -83,6 +84,8 @@ class OpenModel:
         try:
             with short_turns():
                 model = self._specialise(shapes, values)
+                if model.memory.get("weights", 0) >= _LARGE:
+                    _core.give_back_free_memory()  # the graph and the plan, which held the weights once more each
         except BaseException as error:
             with self._lock:
                 del self._models[key]
