@@ -455,8 +455,9 @@ def scaled_dot_product_attention(
     scale: float = ...,
     causal: bool = ...,
     zero_hidden: bool = ...,
+    hidden: float = ...,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True; with zero_hidden, NaN weights (every key is hidden) are 0."""
+    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True, and scores elsewhere are `hidden`; with zero_hidden, NaN weights (every key is hidden) are 0."""
 
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
     """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
@@ -916,7 +917,7 @@ def quantized_matmul(
     output_scale: float = ...,
     output_zero: int = ...,
 ) -> Tensor:
-    """The integer product of x and y, scaled and, for 8-bit results, quantised again."""
+    """The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap beyond (from 33,026 products of 255 * 255 on)."""
 
 def quantized_conv(
     x: Operand,
@@ -935,7 +936,7 @@ def quantized_conv(
     output_scale: float = ...,
     output_zero: int = ...,
 ) -> Tensor:
-    """The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0."""
+    """The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap beyond."""
 
 def quantized_add(
     x: Operand,

@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.ops import OPS
 from kernels import Array, poisoned, run, run_every_cut
 
+PLAIN = {"scale": 1.0, "causal": 0, "zero_hidden": 0, "hidden": -math.inf}
 NAME = "scaled_dot_product_attention"
 DTYPE = pytest.mark.parametrize("dtype", ["float32", "float16"])
 TOLERANCE = {"float32": 2e-6, "float16": 1e-3}  # of the largest result
@@ -27,7 +28,7 @@ def operands(query: tuple[int, ...], key: tuple[int, ...], width: int, dtype: st
 def wanted(inputs: list[Array | None], **attrs: Any) -> Array:
     wide = [x if x is None or x.dtype == bool else x.astype(np.float64) for x in inputs]
     with np.errstate(invalid="ignore"):
-        return OPS[NAME].ref(*wide, *[None] * (4 - len(wide)), **{"scale": 1, "causal": 0, "zero_hidden": 0, **attrs})
+        return OPS[NAME].ref(*wide, *[None] * (4 - len(wide)), **{**PLAIN, **attrs})
 
 
 def attention(inputs: list[Array | None], **attrs: Any) -> Array:
@@ -35,7 +36,7 @@ def attention(inputs: list[Array | None], **attrs: Any) -> Array:
     shape = wanted(inputs, **attrs).shape
     out = poisoned(shape, inputs[0].dtype)  # type: ignore[union-attr]
     everything = [*inputs, *[None] * (4 - len(inputs))]
-    run_every_cut(NAME, everything, [out], **{"scale": 1.0, "causal": 0, "zero_hidden": 0, **attrs})
+    run_every_cut(NAME, everything, [out], **{**PLAIN, **attrs})
     return out
 
 
@@ -113,6 +114,20 @@ def test_a_query_that_sees_no_key(rows: int, zero_hidden: int, mask: str) -> Non
     assert (attention(inputs, zero_hidden=1)[:, 1] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("hidden", [-1e30, -2.5, 3.0, -math.inf])
+def test_a_hidden_score_is_the_number_that_hides_whatever_it_was(rows: int, hidden: float, dtype: str) -> None:
+    query, key, value = operands((2, rows, 8), (2, 30, 8), 8, dtype)
+    key[:, 3], key[:, 4], key[:, 5] = np.nan, np.inf, np.finfo(dtype).max
+    keep = np.random.default_rng(5).uniform(size=(rows, 30)) < 0.7
+    keep[:, 3:6] = False
+    keep[0] = False
+    assert_right([query, key, value, keep], hidden=hidden)
+    if hidden > -math.inf:
+        assert not np.isnan(attention([query, key, value, keep], hidden=hidden)).any()
+
+
 @pytest.mark.parametrize("rows", [1, 20])
 def test_attention_carries_nan_and_infinity(rows: int) -> None:
     query, key, value = operands((2, rows, 8), (2, 30, 8), 8)
@@ -150,7 +165,7 @@ def test_attention_reads_strided_operands(which: int, rows: int, dtype: str) -> 
 def test_attention_writes_rows_with_gaps() -> None:
     inputs = operands((2, 4, 9, 8), (2, 4, 9, 8), 8)
     out = poisoned((2, 9, 4, 8), "float32").transpose(0, 2, 1, 3)
-    run(NAME, [*inputs, None], [out], {"scale": 1.0, "causal": 0, "zero_hidden": 0})
+    run(NAME, [*inputs, None], [out], PLAIN)
     np.testing.assert_array_equal(out, attention(inputs))
 
 
@@ -172,14 +187,14 @@ def test_attention_writes_rows_with_gaps() -> None:
 def test_attention_refuses_shapes_that_do_not_fit(query: Any, key: Any, value: Any, mask: Any, out: Any) -> None:
     arrays = [None if s is None else np.ones(s, "float32") for s in (query, key, value, mask)]
     with pytest.raises(Error, match=rf"\[{NAME}\]"):
-        run(NAME, arrays, [np.ones(out, "float32")], {"scale": 1.0, "causal": 0, "zero_hidden": 0})
+        run(NAME, arrays, [np.ones(out, "float32")], PLAIN)
 
 
 def test_attention_refuses_sizes_that_overflow() -> None:
     huge = np.lib.stride_tricks.as_strided(np.ones(1, "float32"), (2**50, 2), (0, 4))
     with pytest.raises(Error, match=r"2\^40"):
         run(NAME, [np.ones((9, 2), "f"), huge, huge, None], [np.ones((9, 2), "f")],
-            {"scale": 1.0, "causal": 0, "zero_hidden": 0})  # fmt: skip
+            PLAIN)  # fmt: skip
 
 
 @pytest.mark.parametrize(("mask", "causal"), [(None, False), (None, True), ("float32", False), ("bool", False)])

@@ -40,9 +40,9 @@ void add_mask(const std::byte* from, int64_t stride, int64_t n, float* scores) {
   }
 }
 
-// Scores stay where the mask is true.
-void keep_masked(const std::byte* from, int64_t stride, int64_t n, float* scores) {
-  const V hidden = set(-kInfinity);
+// Scores stay where the mask is true, and are `other` elsewhere.
+void keep_masked(const std::byte* from, int64_t stride, int64_t n, float other, float* scores) {
+  const V hidden = set(other);
   int64_t i = 0;
   if (stride == 1) {
     const hn::Rebind<uint8_t, D> bytes;
@@ -53,7 +53,7 @@ void keep_masked(const std::byte* from, int64_t stride, int64_t n, float* scores
     }
   }
   for (; i < n; ++i)
-    if (from[i * stride] == std::byte{0}) scores[i] = -kInfinity;
+    if (from[i * stride] == std::byte{0}) scores[i] = other;
 }
 
 void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {
@@ -62,7 +62,8 @@ void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets&
   const Tensor& mask = call.inputs[3];
   const std::byte* from = mask.data + at.mask;
   if (mask.dtype == DType::kBool)
-    keep_masked(from, s.mask_column, s.num_keys, scores);
+    keep_masked(from, s.mask_column, s.num_keys, static_cast<float>(call.attributes<AttentionAttributes>().hidden),
+                scores);
   else if (mask.dtype == DType::kFp32)
     add_mask<float>(from, s.mask_column, s.num_keys, scores);
   else
@@ -157,7 +158,7 @@ constexpr Kernel attention(const char* dtypes) {
   return {
       .name = "scaled_dot_product_attention",
       .dtypes = dtypes,
-      .attrs = "scale:f causal:i zero_hidden:i",
+      .attrs = "scale:f causal:i zero_hidden:i hidden:f",
       .attrs_bytes = sizeof(AttentionAttributes),
       .accepts = "strided",
       .prepare = prepare_attention,

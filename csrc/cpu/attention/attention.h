@@ -12,6 +12,7 @@ struct AttentionAttributes {
   double scale;
   int64_t causal;
   int64_t zero_hidden;
+  double hidden;
 };
 
 struct AttentionAxis {  // bytes from one index to the next, 0 where broadcast

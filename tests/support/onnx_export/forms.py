@@ -188,12 +188,13 @@ def attention(e: Exporter, n: Node, query: str, key: str, value: str, mask: str 
     (*_, rows, depth), (*_, columns, _) = shape_of(n), shape_of(n, 1)
     scale = scalar(e, n, n.attrs["scale"] or 1 / sqrt(max(depth, 1)))
     scores = e.emit("Mul", e.emit("MatMul", query, swapped(e, key, len(shape_of(n, 1)))), scale)
-    hidden = scalar(e, n, -inf)
     if n.attrs["causal"]:
-        scores = e.emit("Where", e.const(np.tri(rows, columns), np.bool_), scores, hidden)
+        scores = e.emit("Where", e.const(np.tri(rows, columns), np.bool_), scores, scalar(e, n, -inf))
     if mask:
         of_bool = n.inputs[3] is not None and n.inputs[3].dtype.kind == "bool"
-        scores = e.emit("Where", mask, scores, hidden) if of_bool else e.emit("Add", scores, mask)
+        scores = (
+            e.emit("Where", mask, scores, scalar(e, n, n.attrs["hidden"])) if of_bool else e.emit("Add", scores, mask)
+        )
     weights = e.emit("Softmax", scores, axis=-1)
     if n.attrs.get("zero_hidden"):
         weights = e.emit("Where", e.emit("IsNaN", weights), scalar(e, n, 0), weights)

@@ -82,6 +82,7 @@ FIRES: dict[str, Case] = {
     "fuse_attention_that_keeps": (fuse_attention, lambda: weighted(hidden(-math.inf))),
     "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
     "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
+    "fuse_attention_that_hides_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-2))),
     "fuse_attention_scaled_before": (
         fuse_attention,
         lambda: (
@@ -194,11 +195,7 @@ LEAVES: dict[str, Case] = {
         fuse_attention,
         lambda: weighted(lambda s: s + hx.input("mask", (3, 1, 1, 5, 3))),
     ),
-    "attention_hidden_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-1e9))),
-    "attention_of_fp16_hidden_by_a_number": (
-        fuse_attention,
-        lambda: weighted(lambda s: hx.select(hx.input("mask", (5, 3), "bool"), s, np.float16(-65504)), dtype="fp16"),
-    ),
+    "attention_hidden_by_nan": (fuse_attention, lambda: weighted(hidden(math.nan))),
     "attention_with_a_choice_of_weights": (
         fuse_attention,
         lambda: weighted(weights=lambda w: hx.select(hx.input("which", (5, 3), "bool"), np.float32(0), w)),

@@ -73,33 +73,45 @@ def _attention_dtype(query: Any, key: Any, value: Any, mask: Any = None, **_: An
     return d
 
 
+def _hides(_: Any, attrs: dict[str, Any]) -> None:
+    if math.isnan(attrs["hidden"]):
+        raise Error("hidden: got nan, need a number")
+
+
 def _explicit_scale(types: Any, attrs: dict[str, Any]) -> dict[str, Any]:
     depth = types[0].shape[-1] if types[0].rank else 1
     return {**attrs, "scale": attrs["scale"] or 1 / math.sqrt(max(depth, 1))}
 
 
 def _attention(
-    query: Array, key: Array, value: Array, mask: Array | None, scale: float, causal: bool, zero_hidden: bool
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    scale: float,
+    causal: bool,
+    zero_hidden: bool,
+    hidden: float,
 ) -> Array:
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * scale
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     if mask is not None:
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+        scores = np.where(mask, scores, hidden) if mask.dtype == np.bool_ else scores + mask
     weights = softmax(scores, -1)
     return np.matmul(np.where(np.isnan(weights), 0, weights) if zero_hidden else weights, value)
 
 
 def _expand_attention(
-    b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, zero_hidden: bool
+    b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, zero_hidden: bool, hidden: float
 ) -> Any:
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
-    hidden = b.const(np.array(-np.inf, scores.dtype.numpy))
+    least, other = (b.const(np.array(v).astype(scores.dtype.numpy)) for v in (-np.inf, hidden))
     if causal:
         limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
-        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, hidden)
+        scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, least)
     if mask is not None:
-        scores = b.select(mask, scores, hidden) if mask.dtype is BOOL else b.add(scores, mask)
+        scores = b.select(mask, scores, other) if mask.dtype is BOOL else b.add(scores, mask)
     weights = b.softmax(scores, axis=-1)
     if zero_hidden:
         weights = b.select(b.equal(weights, weights), weights, b.const(np.array(0, weights.dtype.numpy)))
@@ -156,11 +168,12 @@ OPS = (
     ),
     Op(
         name="scaled_dot_product_attention",
-        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True; "
-        "with zero_hidden, NaN weights (every key is hidden) are 0.",
+        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True, and "
+        "scores elsewhere are `hidden`; with zero_hidden, NaN weights (every key is hidden) are 0.",
         inputs=("query", "key", "value", "mask?"),
-        attrs={"scale": number(0.0), "causal": flag(False), "zero_hidden": flag(False)},
-        shape=_attention_shape, dtype=_attention_dtype, check=(finite("scale"),), canonical=_explicit_scale,
+        attrs={"scale": number(0.0), "causal": flag(False), "zero_hidden": flag(False),
+               "hidden": number(-math.inf)},
+        shape=_attention_shape, dtype=_attention_dtype, check=(finite("scale"), _hides), canonical=_explicit_scale,
         kernel="scaled_dot_product_attention", expand=_expand_attention, ref=_attention,
         cases=(
             Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))),
@@ -169,6 +182,7 @@ OPS = (
             Case(((6, 1, 16), (6, 33, 16), (6, 33, 16), (33,)), dtypes=("fp32", "fp32", "fp32", "bool")),
             Case(((5, 19, 3), (70, 3), (70, 20), (5, 1, 70))),
             Case(((2, 9, 4), (2, 3, 4), (2, 3, 4), (9, 3)), {"zero_hidden": True}, dtypes=("fp32", "fp32", "fp32", "bool")),
+            Case(((2, 9, 4), (2, 3, 4), (2, 3, 4), (9, 3)), {"hidden": -2.5}, dtypes=("fp32", "fp32", "fp32", "bool")),
         ),
     ),
     Op(

@@ -145,7 +145,7 @@ _PRODUCT = ("scale?", "bias?", "x_zero?")
 
 OPS = (
     Op(
-        name="quantized_matmul", doc="The integer product of x and y, scaled and, for 8-bit results, quantised again.",
+        name="quantized_matmul", doc="The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap beyond (from 33,026 products of 255 * 255 on).",
         inputs=("x", "y", *_PRODUCT, "y_zero?"), attrs={"transpose_y": flag(False), **_OUTPUT}, shape=_matmul_shape,
         dtype=_product_dtype, check=(_check_product,), kernel="quantized_matmul", kernel_attrs=_kernel_attrs,
         epilogue=True, ref=_quantized_matmul, stored=_stored,
@@ -157,7 +157,7 @@ OPS = (
         ),
     ),
     Op(
-        name="quantized_conv", doc="The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0.",
+        name="quantized_conv", doc="The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap beyond.",
         inputs=("x", "weight", *_PRODUCT, "weight_zero?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, **_OUTPUT},
         shape=_conv_shape, dtype=_product_dtype, check=(_check_product,), canonical=window_attrs,
         kernel="quantized_conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_quantized_conv, stored=_stored,

@@ -3,16 +3,11 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from hexane.dtypes import FP32
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, Value
 from hexane.match import made_by, scalar, use_counts
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
-
-_HIDES = -1e30  # in fp32 nothing is left of a score that so much or more is taken from
 
 Replaced = dict[Value | None, Value | None]
 
@@ -34,10 +29,9 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
 
     The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed
     by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if need be as the
-    product's bias, or choose between scores and a constant that hides them: -inf or, in fp32, at most -1e30. A softmax that is NaN may become 0, and so may whole
-    rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. Two forms mean what
-    is written for finite numbers only: a number that hides is added, so it does not hide a score that is NaN or as large as
-    itself, and rows that become 0 are 0 whatever values they would have met.
+    product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so may whole rows of it. Nothing
+    else may read the scores or their softmax, which in fp16 are not rounded any more. One form means what is written for finite
+    numbers only: rows that become 0 are 0 whatever values they would have met.
     """
     counts = use_counts(graph)
     now: Replaced = {None: None}
@@ -57,7 +51,8 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
             return None
         operands = [query, key, _swapped(value) if node.attrs["transpose_y"] else value, _mask(found, now)]
         by_rows = found.zeroed is not None and not _chooses_nan(found.zeroed, found.softmax)
-        attrs = {"scale": scale, "zero_hidden": found.zeroed is not None and not by_rows}
+        zero = found.zeroed is not None and not by_rows
+        attrs = {"scale": scale, "zero_hidden": zero, "hidden": _hidden(found)}
         result = apply(OPS["scaled_dot_product_attention"], operands, attrs, node.sources)
         if not by_rows or found.zeroed is None:
             return result
@@ -135,7 +130,7 @@ def _hides(masked: Node, scores: Value) -> bool:
     if masked.op == "add":
         return True
     other = scalar(_other(masked, scores))
-    return other is not None and (other == -math.inf or (other <= _HIDES and scores.dtype is FP32))
+    return other is not None and not math.isnan(other)
 
 
 def _other(masked: Node, scores: Value) -> Value | None:
@@ -147,17 +142,18 @@ def _other(masked: Node, scores: Value) -> Value | None:
 def _mask(found: _Weights, now: Replaced) -> Value | None:
     """The mask as an operand: added to scores, or true where they stay."""
     masked = found.masked
-    other = now[found.product.inputs[2] if masked is None else _other(masked, found.scores)]
     if masked is None or masked.op == "add":
+        other = now[found.product.inputs[2] if masked is None else _other(masked, found.scores)]
         nothing = other is None or (other.node.op == "const" and not other.node.data.any())  # type: ignore[union-attr]
         return None if nothing else other
-    assert other is not None
     keep, where = masked.inputs[1] == found.scores, now[masked.inputs[0]]
-    if scalar(other) == -math.inf:
-        return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
-    assert other.node.data is not None
-    zero = constant(np.zeros_like(other.node.data))
-    return apply(OPS["select"], [where, zero, other] if keep else [where, other, zero], {}, masked.sources)[0]
+    return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
+
+
+def _hidden(found: _Weights) -> float:
+    """What scores become where the mask is not true."""
+    chosen = None if found.masked is None or found.masked.op == "add" else scalar(_other(found.masked, found.scores))
+    return -math.inf if chosen is None else chosen
 
 
 def _rows(value: Value, swap: bool) -> tuple[Value, float]:
