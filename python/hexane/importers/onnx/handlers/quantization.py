@@ -1,14 +1,15 @@
 """Quantised tensors and integer products: ops of the catalogue where their operands fit, exact fp32 arithmetic elsewhere.
 
 A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums are
-added up in int32.
+added up in int32. MatMulInteger and ConvInteger, whose result is int32, may overflow it as ONNX says. Sums of QLinearMatMul
+and QLinearConv are only on the way to a result of 8 bits: those that might overflow are added up as floats.
 """
 
 from math import prod
 
 import numpy as np
 
-from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
+from hexane.dtypes import DTYPES, FP16, FP32, FP64, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers.windows import convolution_options
@@ -18,6 +19,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.compose import cast
 
 EXACT_TERMS = 256
+INT32_LIMIT = 2**31 - 1
 INT8, UINT8 = DTYPES["int8"], DTYPES["uint8"]
 BYTES = (INT8, UINT8)
 QUANTISED = (*BYTES, DTYPES["int16"], DTYPES["uint16"])
@@ -157,11 +159,14 @@ def matmul_integer(b: Builder, n: OnnxNode) -> Result:
 
 def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, y, y_scale, y_zero, out_scale, out_zero = (n.value(i) for i in range(8))
-    if _fits(x, x_zero, y, y_zero, -1) and _requantises(x_scale, y_scale, out_scale, out_zero, y.shape[-1]):
+    small = _fit_int32(x, x_zero, y, y_zero, -2)
+    if small and _fits(x, x_zero, y, y_zero, -1) and _requantises(x_scale, y_scale, out_scale, out_zero, y.shape[-1]):
         operands = _vector(b, x_zero), _vector(b, y_zero)
         ratio = _ratio(b, x_scale, y_scale, out_scale)
         return b.quantized_matmul(x, y, ratio, None, *operands, **_stored(out_zero))
-    total = _integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
+    first, second = centred(b, x, x_zero, -2), centred(b, y, y_zero, -1)
+    # fp64 has every sum exactly
+    total = _integer_product(b, first, second) if small else b.matmul(cast(b, first, FP64), cast(b, second, FP64))
     scales = [_per_line(b, v, at) for v, at in ((x_scale, -2), (y_scale, -1), (out_scale, -2))]
     return _requantised(b, total, scales, _per_line(b, out_zero, -2))
 
@@ -173,6 +178,36 @@ def _fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: 
     if x_zero is not None and x_zero.type.size != 1:
         return False
     return y_zero is None or y_zero.type.size == 1 or y_zero.shape == (y.shape[axis],)
+
+
+def _fit_int32(
+    x: Value, x_zero: Value, y: Value, y_zero: Value, axis: int | tuple[int, ...], bias: Value | None = None
+) -> bool:
+    """Whether no sum of products along those axes of y, and the bias, may be beyond int32."""
+    axes = (axis,) if isinstance(axis, int) else axis
+    if x.dtype not in BYTES or y.dtype not in BYTES or len(y.shape) < 2:
+        return True  # refused elsewhere
+    terms = prod(y.shape[a] for a in axes)
+    largest = terms * _farthest(y, y_zero)
+    if (
+        terms * 255 * 255 > INT32_LIMIT
+        and y.node.data is not None
+        and y_zero.node.data is not None
+        and y_zero.type.size == 1
+    ):
+        largest = int(np.abs(y.node.data.astype(np.int64) - int(y_zero.node.data.ravel()[0])).sum(axis).max(initial=0))
+    added = 0
+    if bias is not None and bias.node.data is not None:
+        added = int(np.abs(bias.node.data.astype(np.int64)).max(initial=0))
+    return largest * _farthest(x, x_zero) + added <= INT32_LIMIT
+
+
+def _farthest(x: Value, zero: Value) -> int:
+    """The largest |x - zero| that the dtype allows."""
+    info, data = np.iinfo(x.dtype.numpy), zero.node.data
+    if data is None or not data.size:
+        return int(info.max) - int(info.min)
+    return max(int(info.max) - int(data.min()), int(data.max()) - int(info.min))
 
 
 def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int) -> bool:
@@ -235,14 +270,16 @@ def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, weight, w_scale, w_zero, out_scale, out_zero = (n.value(i) for i in range(8))
     bias = n.optional(8)
     requantises = _requantises(x_scale, w_scale, out_scale, out_zero, weight.shape[0])
-    if _fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:
+    small = _fit_int32(x, x_zero, weight, w_zero, tuple(range(1, len(weight.shape))), bias)
+    if small and _fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:
         operands = bias, _vector(b, x_zero), _vector(b, w_zero)
         attrs = {**convolution_options(n, x, weight), **_stored(out_zero)}
         return b.quantized_conv(x, weight, _ratio(b, x_scale, w_scale, out_scale), *operands, **attrs)
-    total = _integer_conv(b, n, centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0))
+    first, second = centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0)
+    total = _integer_conv(b, n, first, second) if small else b.conv(first, second, **convolution_options(n, x, weight))
     channels = [1, -1, *[1] * (len(x.shape) - 2)]
     if bias is not None:
-        total = b.add(total, b.reshape(bias, shape=channels))
+        total = b.add(total, cast(b, b.reshape(bias, shape=channels), total.dtype))
     scales = [b.reshape(v, shape=() if v.type.size == 1 else channels) for v in (x_scale, w_scale, out_scale)]
     return _requantised(b, total, scales, b.reshape(out_zero, shape=()))
 
