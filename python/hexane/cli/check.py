@@ -49,7 +49,7 @@ def check(
     chips = _chips(target)
     with working(f"importing {model.name}"):
         graph = as_graph(model, shapes_of(input_shape))
-    reports = [examine(graph, chip, model.name) for chip in chips]
+    reports = examine(graph, chips, model.name)
     if json:
         print_json(_record(model, reports, node))
     elif node is not None:

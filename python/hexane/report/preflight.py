@@ -11,7 +11,7 @@ from hexane.ops import LEAVES
 from hexane.report.report import Entry, Report
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
-from hexane.validate import judge
+from hexane.validate import judge_all
 
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 
@@ -23,14 +23,19 @@ def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Se
     dims of those. target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target) if isinstance(target, str) else target
-    return examine(as_graph(model, input_shapes), chip, _name(model))
+    return examine(as_graph(model, input_shapes), [chip], _name(model))[0]
 
 
-def examine(model: Graph, chip: Chip, name: str = "") -> Report:
-    """The report on a graph."""
+def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
+    """The report on a graph for each chip. Chips of which all verdicts are equal share their entries."""
     nodes = [node for node in model.nodes if node.op not in LEAVES]
-    entries = tuple([Entry(i, node, judge(node, chip)) for i, node in enumerate(nodes)])
-    return Report(name or model.name, chip, entries)
+    shared: dict[int, tuple[Entry, ...]] = {}
+    reports = []
+    for chip, verdicts in zip(chips, judge_all(model.nodes, chips), strict=True):
+        if id(verdicts) not in shared:
+            shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, verdicts))
+        reports.append(Report(name or model.name, chip, shared[id(verdicts)]))
+    return reports
 
 
 def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

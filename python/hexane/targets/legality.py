@@ -199,7 +199,7 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
     if chip.family < Family[every["floor"]]:
         return Verdict(
             verdict="rejected",
-            reason=f"programs in MIL need family {every['floor']}, {chip.name} is of family {chip.family}",
+            reason=f"programs in MIL need family {every['floor']}, the chip is of family {chip.family}",
             rule=f"MIL floor {every['floor']}",
             source=every["source"],
             status=every["status"],
@@ -261,7 +261,7 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
     return Verdict(
         verdict="native",
         reason=f"the layer {floor.layer}"
-        + ("" if value else f"; nobody has published byte {_offset(gate)} of {chip.name}"),
+        + ("" if value else f"; nobody has published byte {_offset(gate)} of the chip"),
         rule=f"gate byte {_offset(gate)}" if gate else "no gate byte",
         source=fact.source if fact and fact.value is not None else "guide app. B",
         status=fact.status if fact and fact.value is not None else "inferred",
@@ -284,7 +284,7 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
         fact = chip.facts[f"gates.{layer.gate}"]
         return Verdict(
             verdict="rejected",
-            reason=f"byte {_offset(layer.gate)} of {chip.name} is 0",
+            reason=f"byte {_offset(layer.gate)} of the chip is 0",
             rule=f"gate byte {_offset(layer.gate)}",
             source=f"{data['source']}; {fact.source}",
             status=fact.status,

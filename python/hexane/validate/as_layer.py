@@ -90,23 +90,21 @@ def _as_conv(transposed: bool) -> Callable[[Types, Attrs, TensorType], AsLayer]:
         x, weight = types[0], types[1]
         assert x is not None
         assert weight is not None
-        flat = x.rank == 3  # one axis: an image of height 1
-        spread = (lambda t: _of_shape(t, *t.shape[:2], 1, t.shape[2])) if flat else fp16
-        kernel, ones = weight.shape[2:], (1,) * flat
-        pad, spatial = tuple(attrs["pad"]), x.rank - 2
-        return AsLayer(
-            "Conv",
-            (spread(x),),
-            {
-                "kernel_sizes": ones + kernel,
-                "strides": ones + tuple(attrs["strides"]),
-                "dilations": ones + tuple(attrs["dilations"]),
-                "pad": (0,) * flat + pad[:spatial] + (0,) * flat + pad[spatial:],
-                "groups": attrs["groups"],
-                "transposed": transposed,
-            },
-            spread(output),
-        )
+        given = {
+            "kernel_sizes": weight.shape[2:],
+            "strides": attrs["strides"],
+            "dilations": attrs["dilations"],
+            "pad": attrs["pad"],
+            "groups": attrs["groups"],
+            "transposed": transposed,
+        }
+        if x.rank != 3:
+            return AsLayer("Conv", (fp16(x),), given, fp16(output))
+        # One axis: an image of height 1.
+        given |= {name: (1, *given[name]) for name in ("kernel_sizes", "strides", "dilations")}
+        given["pad"] = (0, given["pad"][0], 0, given["pad"][1])
+        image, made = (_of_shape(t, *t.shape[:2], 1, t.shape[2]) for t in (x, output))
+        return AsLayer("Conv", (image,), given, made)
 
     return made
 

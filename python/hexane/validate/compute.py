@@ -26,8 +26,7 @@ def largest_kernel(chip: Chip, fp16: bool, small: bool = False) -> tuple[int, in
 
 
 def _kernel(c: Call) -> tuple[int, int, int]:
-    given = tuple(c.get("kernel_sizes", (1, 1)))
-    depth, height, width = (1,) * (3 - len(given)) + given
+    depth, height, width = (1, 1, 1, *c.get("kernel_sizes", ()))[-3:]
     return depth, height, width
 
 
@@ -37,16 +36,16 @@ def _pads(c: Call) -> tuple[int, ...]:
 
 def kernel_bounds(c: Call) -> Found:
     """(axis, got, least, most) of the first axis along which the kernel is too large."""
+    kernel, strides = _kernel(c), c.get("strides", ())
     fp16 = c.format(0) not in ("int8", "uint8")
-    strides = (1, 1, 1, *c.get("strides", ()))[-3:]
-    large = largest_kernel(c.chip, fp16)
-    small = largest_kernel(c.chip, fp16, small=True)
-    for axis, k, stride, most, most_strided in zip(
-        ("depth", "height", "width"), _kernel(c), strides, large, small, strict=True
-    ):
-        limit = most_strided if c.get("transposed", False) and stride > 1 else most
-        if not 1 <= k <= limit:
-            return axis, k, 1, limit
+    most: tuple[int, ...] = largest_kernel(c.chip, fp16)
+    if c.get("transposed", False) and any(s > 1 for s in strides):
+        strided = largest_kernel(c.chip, fp16, small=True)
+        strides = (1, 1, 1, *strides)[-3:]
+        most = tuple([few if s > 1 else many for s, few, many in zip(strides, strided, most, strict=True)])
+    for i in range(3):
+        if not 1 <= kernel[i] <= most[i]:
+            return ("depth", "height", "width")[i], kernel[i], 1, most[i]
     return None
 
 
@@ -62,15 +61,18 @@ def _groups(c: Call) -> Found:
 
 
 def _padded(c: Call) -> Found:
-    extents = (c.x.depth, c.x.height, c.x.width)
-    pads = _pads(c)
+    """Whether the kernel reaches over the padded input: extent + pads < dilation * (kernel - 1) + 1 along some axis."""
+    if c.get("transposed", False):
+        return False
+    kernel, dilations = _kernel(c), (1, 1, 1, *c.get("dilations", ()))
     rank = len(c.types[0].shape) - 2 if c.types else 2
-    total = [sum(pads[i::rank]) if len(pads) == 2 * rank else 2 * p for i, p in enumerate((*pads, 0, 0, 0)[:rank])]
-    total = [0] * (3 - rank) + total
-    reach = (1, 1, 1, *c.get("dilations", ()))[-3:]
-    return not c.get("transposed", False) and any(
-        n + p < d * (k - 1) + 1 for n, p, k, d in zip(extents, total, _kernel(c), reach, strict=True)
-    )
+    pads = c.get("pad") or (0,) * rank
+    both = len(pads) == 2 * rank  # else the same on both sides
+    for i in range(-1, -1 - rank, -1):  # from the width on
+        pad = pads[i] + pads[i - rank] if both else 2 * pads[i]
+        if c.x[i] + pad <= dilations[i] * (kernel[i] - 1):
+            return True
+    return False
 
 
 CONV = (

@@ -22,6 +22,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **movement.LAYERS,
     **texture.LAYERS,
 }
+_BY_STAGE = {
+    stage: {layer: [rule for rule in rules if rule.stage == stage] for layer, rules in RULES.items()}
+    for stage in ("validator", "lowering")
+}
 
 
 def validate(
@@ -42,12 +46,15 @@ def validate(
     if refused is not None and refused.rule != "attested is not reachable":
         return [refused]
     call = Call(tuple(types), attrs, chip, output)
-    rules = RULES.get(layer, ())
-    found = _found(layer, [rule for rule in rules if rule.stage == "validator"], call)
+    found = _found(layer, _BY_STAGE["validator"].get(layer, ()), call)
     if found:
         return found
-    return [refused] if refused is not None else _found(layer, [r for r in rules if r.stage == "lowering"], call)
+    return [refused] if refused is not None else _found(layer, _BY_STAGE["lowering"].get(layer, ()), call)
 
 
 def _found(layer: str, rules: Sequence[Rule], call: Call) -> list[Verdict]:
-    return [verdict(layer, rule, found) for rule in rules if (found := rule.refuses(call))]
+    verdicts = []
+    for rule in rules:
+        if found := rule.refuses(call):
+            verdicts.append(verdict(layer, rule, found))
+    return verdicts

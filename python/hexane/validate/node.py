@@ -1,12 +1,14 @@
 """The verdict on a node of a graph: what a chip does with it, from its op, types and attributes alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from operator import gt
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from hexane.graph import Node, TensorType
+from hexane.ops import LEAVES
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, combined
 from hexane.validate.as_layer import Types, as_layer, in_mil
@@ -33,31 +35,75 @@ FOLDED = Verdict(
     source="hexane",
     status="read",
 )
+JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # what rules read of a chip
 MOST_KNOWN = 1 << 16
 
 
 class _Memory:
-    """Verdicts of one chip, by node and by what a node's verdict depends on. It keeps its chip, so that ids stay apart."""
+    """Verdicts by what a node's verdict depends on, for all chips that look the same to the rules."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
-        self.nodes: WeakKeyDictionary[Node, Verdict] = WeakKeyDictionary()
         self.kinds: dict[Any, Verdict] = {}
+        self.statuses: dict[Any, Verdict] = {}
+        e = chip.extents
+        self.largest = {
+            rank: tuple([getattr(e, axis) for axis in AXES.get(rank, ("width",) * rank)]) for rank in range(e.rank + 1)
+        }
+
+    def status(self, op: str, names: tuple[str, ...]) -> Verdict:
+        """The verdict on an op that is written as these ops of MIL."""
+        key = op, names
+        if key not in self.statuses:
+            self.statuses[key] = combined(op, names, self.chip)
+        return self.statuses[key]
 
 
-_memories: dict[int, _Memory] = {}
+_memories: dict[Any, _Memory] = {}
+_memory_of: dict[int, tuple[Chip, _Memory]] = {}  # with the chip, so that its id stays its own
 _constant: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def judge(node: Node, chip: Chip) -> Verdict:
     """What becomes of a node on a chip: the worst of what its op, its extents, its dtypes and its layer's rules say."""
-    memory = _memories.get(id(chip))
-    if memory is None:
-        memory = _memories[id(chip)] = _Memory(chip)
-    known = memory.nodes.get(node)
-    if known is None:
-        known = memory.nodes[node] = _by_kind(node, memory)
-    return known
+    if is_constant(node):
+        return FOLDED
+    constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
+    return _remembered(_key(node, constant), node, constant, _memory(chip))
+
+
+def judge_all(nodes: Sequence[Node], chips: Sequence[Chip]) -> list[list[Verdict]]:
+    """For each chip the verdict on each node that computes something. nodes: all of a graph, operands first.
+
+    Chips that look the same to the rules share one list.
+    """
+    constants: set[Node] = set()
+    kinds: dict[Any, tuple[int, Node, tuple[bool, ...]]] = {}
+    places: list[int] = []  # of each node's kind
+    for node in nodes:
+        if node.op in LEAVES:
+            if node.op == "const":
+                constants.add(node)
+            continue
+        inputs = node.inputs
+        constant = tuple([v is None or v.node in constants for v in inputs])
+        if False not in constant and any(inputs):
+            constants.add(node)
+            places.append(-1)
+            continue
+        # The graph keeps types and attributes alive, so that their ids tell them apart.
+        types = [None if v is None else id(v.node.types[v.output]) for v in inputs]
+        kind = (node.op, id(node.attrs), id(node.types), constant, *types)
+        places.append(kinds.setdefault(kind, (len(kinds), node, constant))[0])
+    keys = [(_key(node, constant), node, constant) for _, node, constant in kinds.values()]
+    lists: dict[int, list[Verdict]] = {}
+    found = []
+    for memory in map(_memory, chips):
+        if id(memory) not in lists:
+            verdicts = [*(_remembered(*key, memory) for key in keys), FOLDED]
+            lists[id(memory)] = [verdicts[place] for place in places]
+        found.append(lists[id(memory)])
+    return found
 
 
 def is_constant(node: Node) -> bool:
@@ -73,17 +119,28 @@ def is_constant(node: Node) -> bool:
     return _constant[node]
 
 
-def _by_kind(node: Node, memory: _Memory) -> Verdict:
-    if is_constant(node):
-        return FOLDED
+def _memory(chip: Chip) -> _Memory:
+    known = _memory_of.get(id(chip))
+    if known is None:
+        values = tuple([getattr(chip, name) for name in JUDGED_BY])
+        facts = tuple([(path, fact) for path, fact in chip.facts.items() if path.partition(".")[0] in JUDGED_BY])
+        memory = _memories.setdefault((values, facts), _Memory(chip))
+        known = _memory_of[id(chip)] = chip, memory
+    return known[1]
+
+
+def _key(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What a verdict depends on, beside the chip."""
     types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
-    constant = tuple([v is not None and is_constant(v.node) for v in node.inputs])
-    key = (node.op, types, constant, node.types, tuple(node.attrs.values()))
+    return node.op, types, constant, node.types, tuple(node.attrs.values())
+
+
+def _remembered(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
     known = memory.kinds.get(key)
     if known is None:
         if len(memory.kinds) >= MOST_KNOWN:
             memory.kinds.clear()
-        known = memory.kinds[key] = _judge(node.op, types, constant, node.types, node.attrs, memory.chip)
+        known = memory.kinds[key] = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
     return known
 
 
@@ -93,40 +150,45 @@ def _judge(
     constant: tuple[bool, ...],
     outputs: tuple[TensorType, ...],
     attrs: Mapping[str, Any],
-    chip: Chip,
+    memory: _Memory,
 ) -> Verdict:
-    names = in_mil(op, types, attrs)
-    first = combined(op, names or (), chip)
-    live = [t for i, (t, c) in enumerate(zip(types, constant, strict=True)) if t is not None and _counts(op, i, c)]
-    found = [first, *_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), attrs, chip)]
+    chip = memory.chip
+    first = memory.status(op, in_mil(op, types, attrs) or ())
+    live = _live(op, types, constant)
+    found = [first, *_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), attrs, memory)]
     layer = as_layer(op, types, attrs, outputs[0])
     if layer is not None and first.verdict in ("native", "decomposed"):
         found += validate(layer.layer, layer.types, layer.attrs, chip, layer.output)
-    worst = max(found, key=lambda v: KINDS.index(v.verdict))
+    worst = first if len(found) == 1 else max(found, key=lambda v: KINDS.index(v.verdict))
     return _with_hazard(worst, op, types, attrs, chip)
 
 
-def _counts(op: str, index: int, constant: bool) -> bool:
-    """Whether an input's extents have to fit: weights are part of the layer."""
-    if constant:
-        return op in GATHERS and index == 0
-    return not (op in WEIGHTED and index > 0)
+def _live(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:
+    """The inputs whose extents have to fit: weights are part of the layer."""
+    data = types[:1] if op in WEIGHTED else types
+    live = [t for t, known in zip(data, constant, strict=False) if t is not None and not known]
+    if op in GATHERS and constant[0] and types[0] is not None:
+        live.append(types[0])  # a table that is read by computed places
+    return live
 
 
-def _extents(op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
+def _extents(op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], memory: _Memory) -> Iterator[Verdict]:
+    chip = memory.chip
     e = chip.extents
     for t in types:
-        if t.rank > e.rank:
+        largest = memory.largest.get(len(t.shape))
+        if largest is None:
             said = "Cannot reshape a tensor of rank > 5" if op == "reshape" else ""
             yield _oversize(
                 chip, "rank", f"{t} has {t.rank} axes, the chip takes {e.rank}", "fold axes into one", reject=said
             )
             continue
-        for axis, extent in zip(AXES.get(t.rank, ("width",) * t.rank), t.shape, strict=True):
-            most = getattr(e, axis)
-            if extent > most:
-                change = f"split the axis into pieces of at most {most}"
-                yield _oversize(chip, axis, f"{t}: {axis} {extent}, the chip takes {most}", change)
+        if any(map(gt, t.shape, largest)):
+            names = AXES.get(t.rank, ("width",) * t.rank)
+            for axis, extent, most in zip(names, t.shape, largest, strict=True):
+                if extent > most:
+                    change = f"split the axis into pieces of at most {most}"
+                    yield _oversize(chip, axis, f"{t}: {axis} {extent}, the chip takes {most}", change)
         if 0 in t.shape:
             yield _refused(f"{t} has an axis of extent 0", "extent 0", "guide ch4", "leave the empty tensor out")
     if op == "transpose" and e.transpose_elements is not None and prod(types[0].shape) > e.transpose_elements:
@@ -158,8 +220,10 @@ def _integers(op: str, live: list[TensorType], outputs: tuple[TensorType, ...], 
     """The engine computes in fp16: integers are indices or encodings, never numbers."""
     if op in INDEXED:
         return
-    whole = next((t for t in (*live, *outputs) if t.dtype.kind not in ("float", "bool")), None)
-    if whole is None:
+    for whole in (*live, *outputs):
+        if whole.dtype.kind not in ("float", "bool"):
+            break
+    else:
         return
     if op == "cast" and outputs[0] is whole and chip.gates.gather_check:
         yield _refused(f"a cast to {whole.dtype}", "cast to an integer", "guide app. A", "keep the numbers as floats")

@@ -25,41 +25,35 @@ class Dims(NamedTuple):
 def dims(shape: Sequence[int]) -> Dims:
     """The extents of (N, C, D, H, W), (N, C, H, W), (C, H, W), (C, W) or (C,), what is not there being 1."""
     s = tuple(shape)
-    if len(s) == 5:
-        return Dims(*s)
     if len(s) == 4:
         return Dims(s[0], s[1], 1, s[2], s[3])
+    if len(s) == 5:
+        return Dims(*s)
     if len(s) == 3:
         return Dims(1, s[0], 1, s[1], s[2])
     return Dims(1, s[0] if s else 1, 1, 1, s[1] if len(s) == 2 else 1)
 
 
-@dataclass(frozen=True, slots=True)
 class Call:
     """A layer that is to be judged. types: its inputs, which the compiler calls bottoms; output: what it gives, where known.
 
-    attrs: by the names of the rules' own files; what is not given has its usual value.
+    attrs: by the names of the rules' own files; what is not given has its usual value. x, out: the extents of the first input and
+    of the output.
     """
 
-    types: tuple[TensorType, ...]
-    attrs: Mapping[str, Any]
-    chip: Chip
-    output: TensorType | None = None
+    __slots__ = ("attrs", "chip", "get", "out", "output", "types", "x")
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.attrs.get(name, default)
+    def __init__(
+        self, types: tuple[TensorType, ...], attrs: Mapping[str, Any], chip: Chip, output: TensorType | None = None
+    ) -> None:
+        self.types, self.attrs, self.chip, self.output = types, attrs, chip, output
+        self.get = attrs.get
+        self.x = self.at(0)
+        self.out = None if output is None else dims(output.shape)
 
     def at(self, index: int) -> Dims:
         """The extents of an input; all 1 where it is not there, which a rule about their number tells."""
         return dims(self.types[index].shape) if index < len(self.types) else Dims(1, 1, 1, 1, 1)
-
-    @property
-    def x(self) -> Dims:
-        return self.at(0)
-
-    @property
-    def out(self) -> Dims | None:
-        return None if self.output is None else dims(self.output.shape)
 
     def format(self, index: int) -> str:
         return str(self.types[index].dtype) if index < len(self.types) else ""
