@@ -34,6 +34,8 @@ NODES: list[tuple[str, Build, tuple[str, str, str], str]] = [
     ("conv_wide", lambda: hx.conv(x(1, 3, 32, 32), w(8, 3, 3, 14)), ("oversize", "oversize", "native"), "Invalid conv kernel width = 14, It should be in [1,13]"),
     ("conv_16", lambda: hx.conv(x(1, 3, 32, 32), w(8, 3, 16, 16), strides=16), ("oversize",) * 3, "Invalid conv kernel width = 16"),
     ("conv_high", lambda: hx.conv(x(1, 3, 64, 64), w(8, 3, 16, 3)), ("native",) * 3, ""),
+    ("conv_padded_high", lambda: hx.conv(x(1, 3, 2, 8), w(4, 3, 5, 3), pad=(2, 2, 0, 0)), ("native",) * 3, ""),
+    ("conv_1d_padded", lambda: hx.conv(x(1, 3, 2), w(4, 3, 5), pad=(1, 2)), ("decompose",) * 3, "written as reshape, conv"),
     ("conv_1d", lambda: hx.conv(x(1, 3, 32), w(8, 3, 3)), ("decompose",) * 3, "written as reshape, conv"),
     ("conv_3d", lambda: hx.conv(x(1, 3, 8, 8, 8), w(8, 3, 3, 3, 3)), ("reject",) * 3, "code generation then fails on every chip"),
     ("conv_many_channels", lambda: hx.conv(x(1, 20000, 4, 4), w(20000, 1, 1, 1), groups=20000), ("native",) * 3, ""),

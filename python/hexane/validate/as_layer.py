@@ -90,11 +90,12 @@ def _as_conv(transposed: bool) -> Callable[[Types, Attrs, TensorType], AsLayer]:
         x, weight = types[0], types[1]
         assert x is not None
         assert weight is not None
+        before, after = attrs["pad"][::2], attrs["pad"][1::2]
         given = {
             "kernel_sizes": weight.shape[2:],
             "strides": attrs["strides"],
             "dilations": attrs["dilations"],
-            "pad": attrs["pad"],
+            "pad": before + after,
             "groups": attrs["groups"],
             "transposed": transposed,
         }
@@ -102,7 +103,7 @@ def _as_conv(transposed: bool) -> Callable[[Types, Attrs, TensorType], AsLayer]:
             return AsLayer("Conv", (fp16(x),), given, fp16(output))
         # One axis: an image of height 1.
         given |= {name: (1, *given[name]) for name in ("kernel_sizes", "strides", "dilations")}
-        given["pad"] = (0, given["pad"][0], 0, given["pad"][1])
+        given["pad"] = (0, *before, 0, *after)
         image, made = (_of_shape(t, *t.shape[:2], 1, t.shape[2]) for t in (x, output))
         return AsLayer("Conv", (image,), given, made)
 
