@@ -32,6 +32,11 @@ def test_the_package_is_typed():
     assert {"py.typed", "_core.pyi", "build.pyi"} <= files
 
 
+def test_what_pages_are_made_of_is_in_the_package():
+    folder = resources.files("hexane.report")
+    assert all(folder.joinpath(name).is_file() for name in ("page.css", "page.js"))
+
+
 def test_targets_are_in_the_package():
     folder = resources.files("hexane.targets")
     for name in ("host.toml", "h13.toml", "bases/a13.toml", "shared/fields.toml"):

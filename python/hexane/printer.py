@@ -178,3 +178,11 @@ def graph_svg(graph: Graph, max_nodes: int = 400) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="500" height="{height}" font-family="monospace" font-size="11">'
         f"{''.join(parts)}{note}</svg>"
     )
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: 980 B, 1.4 MiB."""
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{count} B" if units[0] == "B" else f"{value:.{1 if value >= 10 else 2}f} {units[0]}"

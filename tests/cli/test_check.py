@@ -61,7 +61,11 @@ def hosted(tmp_path: Path) -> Path:
 def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     ended = cli(runs, "--target", "h13")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out == "relu.onnx on h13 (M1, A13): runs on the engine: 2 native\n"
+    weights = "weights: 16 numbers, 64 B in the model, 32 B with floats as fp16"
+    assert ended.out == (
+        "relu.onnx on h13 (M1, A13): runs on the engine: 2 native\n"
+        f"{weights}; int4, sparse may stay compressed up to the engine\n"
+    )
 
 
 def test_a_network_that_does_not_ends_with_3_and_says_why(cli: Cli, hosted: Path) -> None:
@@ -79,6 +83,28 @@ def test_several_targets_are_a_matrix(cli: Cli, tmp_path: Path) -> None:
     assert ["op", "h13", "h17s"] in lines
     assert ["sin", "decompose", "native"] in lines
     assert ["runs", "yes", "yes"] in lines
+
+
+def test_the_matrix_says_which_encodings_stream(cli: Cli, runs: Path) -> None:
+    out = cli(runs, "--target", "h13,h13g,h14").out
+    assert "weights: 16 numbers, 64 B in the model" in out
+    assert "int4, sparse may stay compressed up to the engine: h13, h13g\n" in out
+    assert "int4, sparse, int8 may stay compressed up to the engine: h14\n" in out
+
+
+def test_the_page_is_written_beside_what_is_printed(cli: Cli, runs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ended = cli(runs, "--target", "all", "--html", page, "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["ok"]
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "relu.onnx" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_does_not_take_the_place_of_the_model(cli: Cli, runs: Path) -> None:
+    ended = cli(runs, "--target", "h13", "--html", runs)
+    assert (ended.code, "got the model itself as the page" in ended.err) == (1, True)
+    assert cli(runs, "--target", "h13").code == 0
 
 
 def test_one_chip_of_many_that_does_not_run_it_decides_the_exit_code(cli: Cli, tmp_path: Path) -> None:
@@ -107,6 +133,8 @@ def test_json_has_every_op_of_every_target(cli: Cli, hosted: Path) -> None:
     ]
     tan = record["targets"][0]["nodes"][1]
     assert (tan["op"], tan["where"], tan["verdict"], tan["number"]) == ("tan", "last", "host", 1)
+    assert record["targets"][1]["streams"] == ["int4", "sparse", "int8"]
+    assert record["targets"][1]["weights"] == {"tensors": 1, "numbers": 16, "bytes": 64, "engine_bytes": 32}
     assert all(tan[key] for key in ("reason", "rule", "source", "status", "change"))
 
 

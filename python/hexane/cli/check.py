@@ -1,4 +1,4 @@
-"""`hexane check`: which chips run a network, and why not."""
+"""`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
-from hexane.report import Entry, Report
+from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
 from hexane.report.report import HEAD, WORDS
 from hexane.targets import Chip, Family, detect
@@ -37,6 +37,12 @@ def check(
         str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
     ] = None,
     input_shape: InputShapes = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page with everything for a browser: filters, and each op's reasons."
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -46,10 +52,14 @@ def check(
     """
     if is_plan(model):
         raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
+    if html is not None and html.exists() and html.samefile(model):
+        raise Error(f"[check] {html}: got the model itself as the page, need another file")
     chips = _chips(target)
     with working(f"importing {model.name}"):
         graph = as_graph(model, shapes_of(input_shape))
     reports = examine(graph, chips, model.name)
+    if html is not None:
+        html.write_bytes(html_page(reports).encode("utf-8", "xmlcharrefreplace"))
     if json:
         print_json(_record(model, reports, node))
     elif node is not None:
@@ -104,6 +114,7 @@ def _record(model: Path, reports: Sequence[Report], node: str | None) -> dict[st
 
 def _print_report(report: Report) -> None:
     print(report.summary)
+    print(report.weights_line)
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
@@ -146,6 +157,10 @@ def _print_matrix(reports: Sequence[Report]) -> None:
     for group in shared:
         if len(group) > 1:
             print(f"\n{group[0].chip.name}+ stands for {', '.join(report.chip.name for report in group)}")
+    print(f"\nweights: {reports[0].weights}")
+    for streams in dict.fromkeys(report.streams for report in reports):
+        names = ", ".join(report.chip.name for report in reports if report.streams == streams)
+        print(f"{', '.join(streams) or 'no encoding'} may stay compressed up to the engine: {names}")
     reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
     if reasons:
         print()

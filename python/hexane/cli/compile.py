@@ -9,8 +9,9 @@ import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
 from hexane.cli.options import Debug, Dtype, InputShapes, Json, Target
-from hexane.cli.output import print_json, size_text, working
+from hexane.cli.output import print_json, working
 from hexane.errors import Error
+from hexane.printer import size_text
 
 
 @command

@@ -11,8 +11,9 @@ import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options, shapes_of
 from hexane.cli.options import Debug, Dtype, InputShapes, Json
-from hexane.cli.output import print_json, print_table, size_text, type_text, working
+from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.ops import LEAVES
+from hexane.printer import size_text
 from hexane.runtime import PortType
 
 

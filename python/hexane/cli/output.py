@@ -1,4 +1,4 @@
-"""What commands print: JSON, aligned tables, sizes; progress on stderr."""
+"""What commands print: JSON, aligned tables; progress on stderr."""
 
 import json
 import sys
@@ -28,14 +28,6 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: 980 B, 1.4 MiB."""
-    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1000 and len(units) > 1:
-        value, units = value / 1024, units[1:]
-    return f"{count} B" if units[0] == "B" else f"{value:.{1 if value >= 10 else 2}f} {units[0]}"
 
 
 def type_text(dtype: object, shape: Sequence[object]) -> str:

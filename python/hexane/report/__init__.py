@@ -1,6 +1,7 @@
 """What Hexane tells people about a network: which chips run it, and why not."""
 
+from hexane.report.page import html_page
 from hexane.report.preflight import preflight
-from hexane.report.report import Entry, Report
+from hexane.report.report import Entry, Report, Weights
 
-__all__ = ["Entry", "Report", "preflight"]
+__all__ = ["Entry", "Report", "Weights", "html_page", "preflight"]

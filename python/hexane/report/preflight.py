@@ -34,7 +34,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips), strict=True):
         if id(verdicts) not in shared:
             shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, verdicts))
-        reports.append(Report(name or model.name, chip, shared[id(verdicts)]))
+        reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))
     return reports
 
 

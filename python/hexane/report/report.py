@@ -1,16 +1,18 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
-from hexane.graph import Node
+from hexane.graph import Graph, Node
+from hexane.printer import size_text
 from hexane.targets import Chip, Verdict
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
+MOST_ROWS = 200  # of a table in a notebook
 WORDS = {"native": "native", "decomposed": "decompose", "oversize": "oversize", "host": "host", "rejected": "reject"}
 
 
@@ -54,6 +56,27 @@ class Entry(NamedTuple):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The constants and params of a network. bytes: as the model has them; engine_bytes: with every float as fp16."""
+
+    tensors: int
+    numbers: int
+    bytes: int
+    engine_bytes: int
+
+    def __str__(self) -> str:
+        size = f"{size_text(self.bytes)} in the model, {size_text(self.engine_bytes)} with floats as fp16"
+        return f"{self.numbers:,} numbers, {size}"
+
+
+def weights_of(nodes: Iterable[Node]) -> Weights:
+    """What the constants and params among the nodes of a graph take."""
+    types = [node.types[0] for node in nodes if node.op in ("const", "param")]
+    engine = sum((t.size * min(t.dtype.bits, 16) + 7) // 8 if t.dtype.kind == "float" else t.bytes for t in types)
+    return Weights(len(types), sum(t.size for t in types), sum(t.bytes for t in types), engine)
+
+
 @dataclass(frozen=True)
 class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
@@ -65,6 +88,11 @@ class Report:
     name: str
     chip: Chip
     entries: tuple[Entry, ...]
+    graph: Graph = field(repr=False)
+
+    @cached_property
+    def weights(self) -> Weights:
+        return weights_of(self.graph.nodes)
 
     @cached_property
     def native(self) -> list[Entry]:
@@ -106,6 +134,17 @@ class Report:
         answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
         return f"{self.name} on {self.chip.name}{sold}: {answer}: {counts or 'no ops'}"
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The encodings in which weights stay compressed up to the engine; what others save, they save in files only."""
+        return self.chip.formats.streams
+
+    @property
+    def weights_line(self) -> str:
+        """One line on the weights, and which encodings the chip streams."""
+        streams = ", ".join(self.streams) or "no encoding"
+        return f"weights: {self.weights}; {streams} may stay compressed up to the engine"
+
     def rows(self) -> Iterator[tuple[str, ...]]:
         """What is not native, under HEAD: ops of one reason share a row, the worst first."""
         for kind in ("rejected", "host", "oversize", "decomposed"):
@@ -125,6 +164,8 @@ class Report:
             "products": list(self.chip.products),
             "ok": self.ok,
             "counts": self.counts,
+            "weights": asdict(self.weights),
+            "streams": list(self.streams),
             "nodes": [entry.record() for entry in self.entries],
         }
 
@@ -132,7 +173,7 @@ class Report:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
-        blocks = [self.summary]
+        blocks = [f"{self.summary}\n{self.weights_line}"]
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
@@ -142,7 +183,15 @@ class Report:
         return f"<Report {self.summary}>"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
-        return f"<p>{escape(self.summary)}</p>{table}"
+        rows = list(self.rows())
+        shown = "".join(
+            "<tr>"
+            + "".join(f'<td style="text-align:left;vertical-align:top">{escape(cell)}</td>' for cell in row)
+            + "</tr>"
+            for row in rows[:MOST_ROWS]
+        )
+        head = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in HEAD)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>" if rows else ""
+        left = len(rows) - MOST_ROWS
+        more = f"<p>and {left} more: print(report) shows all</p>" if left > 0 else ""
+        return f"<p><b>{escape(self.summary)}</b><br>{escape(self.weights_line)}</p>{table}{more}"

@@ -1,0 +1,134 @@
+"""The page of `hexane check --html` in Chromium: filters, rows that open, addresses that keep a view."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from chromium import Chromium, find_chromium
+from hexane.graph import source_scope
+from hexane.report import html_page
+from hexane.report.preflight import examine
+from hexane.targets.query import load_chip
+
+PROGRAM = find_chromium()
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed (apt-get install chromium)")
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"
+ROWS = "[...document.querySelectorAll('tr.row')].map(row => row.querySelector('.name').textContent)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    assert PROGRAM
+    with Chromium(PROGRAM, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A network with something of every verdict, and a name that is no name."""
+    y = hx.input("image", (1, 3, 32, 32))
+    with source_scope("stem"):
+        y = hx.conv(y, np.ones((8, 3, 15, 15), np.float32), pad=7)
+    for i in range(3):
+        with source_scope(f"layer{i}"):
+            y = hx.relu(hx.conv(y, np.full((8, 8, 3, 3), i, np.float32), pad=1))
+    with source_scope("wave"):
+        y = hx.sin(y)
+    with source_scope(HOSTILE):
+        y = hx.tan(y)
+    with source_scope("head"):
+        y = hx.topk(hx.reshape(y, shape=(1, 8192)), k=5)[0]
+    chips = [load_chip(name) for name in ("h13", "h13g", "h14", "h17s")]
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(html_page(examine(hx.graph(y), chips, HOSTILE)), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_the_worst_is_on_top_and_names_are_text(browser: Chromium, page: str) -> None:
+    browser.open(page)
+    assert browser.evaluate(ROWS) == ["topk", "tan", "conv", "sin", "conv", "relu", "reshape"]
+    assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE
+    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+    assert browser.evaluate("document.title") == f"{HOSTILE} on the Neural Engine"
+    assert browser.complaints() == []
+    assert browser.requests() == [page]
+
+
+def test_filters_leave_what_they_name(browser: Chromium, page: str) -> None:
+    browser.open(page)
+    browser.evaluate("document.querySelector('[data-verdict=host]').click()")
+    assert browser.evaluate(ROWS) == ["tan"]
+    browser.evaluate("document.querySelector('[data-verdict=oversize]').click()")
+    assert browser.evaluate(ROWS) == ["tan", "conv"]
+    browser.evaluate("document.querySelector('[data-chip=h17s]').click()")
+    assert browser.evaluate(ROWS) == ["tan"]
+    assert browser.evaluate("document.getElementById('found').textContent") == "1 of 11 ops"
+    browser.evaluate("document.getElementById('clear').click()")
+    assert len(browser.evaluate(ROWS)) == 7
+    browser.evaluate(
+        "find = document.getElementById('q'); find.value = 'LAYER1'; find.dispatchEvent(new Event('input'))"
+    )
+    assert browser.evaluate(ROWS) == ["conv", "relu"]
+
+
+def test_a_row_opens_into_its_reasons(browser: Chromium, page: str) -> None:
+    browser.open(page)
+    browser.evaluate("document.querySelectorAll('tr.row')[2].click()")
+    told = browser.evaluate("document.querySelector('tr.detail').innerText")
+    for words in (
+        "Invalid conv kernel width = 15, It should be in [1,13]",
+        "word for word",
+        "split the kernel",
+        "validator Conv",
+        "guide ch22, decoded",
+        "h13 h13g h14",
+        "stem",
+        "fp32[1, 8, 32, 32]",
+    ):
+        assert words in told
+    browser.evaluate("document.querySelectorAll('tr.row')[2].click()")
+    assert browser.evaluate("document.querySelector('tr.detail')") is None
+
+
+def test_an_address_keeps_the_view(browser: Chromium, page: str) -> None:
+    browser.open(page)
+    browser.evaluate("document.querySelector('[data-chip=h13]').click(); document.getElementById('order').click()")
+    browser.evaluate("document.querySelectorAll('tr.row')[0].click()")
+    address = browser.evaluate("location.href")
+    assert re.fullmatch(re.escape(page) + "#chip=h13&order=network&open=0", address)
+    browser.open(address)
+    in_order = ["conv", *["conv", "relu"] * 3, "sin", "tan", "reshape", "topk"]
+    assert browser.evaluate(ROWS) == in_order
+    assert "Invalid conv kernel" in browser.evaluate("document.querySelector('tr.detail').innerText")
+    browser.open(f"{page}#op=nothing&chip=h99&verdict=odd&open=x")
+    assert len(browser.evaluate(ROWS)) == 7
+    assert browser.complaints() == []
+
+
+def test_ten_thousand_ops_are_shown_a_part_at_a_time(browser: Chromium, tmp_path: Path) -> None:
+    y = hx.input("x", (1, 4))
+    for i in range(10_000):
+        y = hx.tan(y) if i % 1000 == 999 else hx.leaky_relu(y, alpha=i)
+    path = tmp_path / "large.html"
+    path.write_text(html_page(examine(hx.graph(y), [load_chip("h13"), load_chip("h14")])), encoding="utf-8")
+    assert path.stat().st_size < 2_000_000
+    browser.open(f"{path.as_uri()}#order=network&open=7500")
+    shown = browser.evaluate("document.querySelectorAll('tr.row').length")
+    assert shown <= 200
+    assert browser.evaluate("document.querySelector('tr.row.open').dataset.node") == "7500"
+    browser.evaluate("document.querySelector('#matrix .link').click()")
+    assert browser.evaluate("document.querySelectorAll('tr.row').length") > shown
+
+
+def test_a_picture_can_be_taken_at_every_width(browser: Chromium, page: str, tmp_path: Path) -> None:
+    for width in (380, 1280, 2000):
+        browser.open(page, width)
+        wide = browser.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, "the page must not scroll sideways, only its tables"
+        browser.picture(tmp_path / "page.png")
+        assert (tmp_path / "page.png").stat().st_size > 10_000
