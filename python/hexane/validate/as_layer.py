@@ -1,6 +1,7 @@
 """What a node of a graph is to the engine: the ops of MIL it is written as, and the layer whose rules it has to keep."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ def as_layer(op: str, types: Types, attrs: Attrs, output: TensorType) -> AsLayer
     return made(types, attrs, output) if made else None
 
 
+@lru_cache(maxsize=1 << 12)
 def fp16(t: TensorType | None) -> TensorType:
     """The type on the engine, which computes every float in fp16."""
     assert t is not None

@@ -196,10 +196,11 @@ def _extents(op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], m
         yield _oversize(chip, "transpose_elements", got, "transpose pieces and concatenate them")
     if op == "group_norm":
         x = types[0].shape
-        inner = max(x[1] // attrs["num_groups"], prod(x[2:]))
-        if inner > e.channels:
-            got = f"a group has an extent of {inner} inside, the chip takes {e.channels}"
-            yield _oversize(chip, "channels", got, "normalise smaller images")
+        inner = {"height": x[1] // attrs["num_groups"], "width": prod(x[2:])}
+        for axis, extent in inner.items():
+            if extent > (most := getattr(e, axis)):
+                got = f"groups are normalised as (1, groups, channels, pixels): {axis} {extent}, the chip takes {most}"
+                yield _oversize(chip, axis, got, "normalise smaller images")
 
 
 def _oversize(chip: Chip, field: str, reason: str, change: str, reject: str = "") -> Verdict:
