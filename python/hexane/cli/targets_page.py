@@ -7,7 +7,7 @@ from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
 from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
-from hexane.targets.family import hardware_versions
+from hexane.targets.family import Family, analytic_costs, hardware_versions
 from hexane.targets.query import field_table, load_chip, offsets
 from hexane.targets.tables import base_names, table, target_names, target_table
 
@@ -26,6 +26,14 @@ A family decides which ops the engine's compiler takes; it finds it by the chip'
 each: the chips of M4 have the ops of M3, and the generation after M5 those of M5. A tier is a group of chips with the same
 capabilities. Tiers share names with families and mean something else: h16 is of family A15 and tier A16.
 """
+
+COSTS = """\
+`hx.targets.analytic_costs(family)`, in units that nobody published: buckets of sizes end at {sizes} ({source}, {status}).
+Families without a row in the source share its default, whose list it does not print to its end. It also says that A15 has constants of
+its own, which it does not print.
+""".format(
+    **{**table("families")["cost_model"], "sizes": ", ".join(map(str, table("families")["cost_model"]["sizes"]))}
+)
 
 FIELDS = """\
 One chip of each generation. "?" is what no source gives, "none" what the source says there is no limit or use of; the status of each
@@ -50,6 +58,9 @@ def page() -> str:
             "## Families and tiers\n",
             FAMILIES,
             _table(("hardware version", "family", "targets"), _versions(chips)),
+            "## What the compiler's cost model assumes\n",
+            COSTS,
+            _table(("family", "bandwidth clamps by size", "setup ramp"), _costs()),
             "## Numbers\n",
             FIELDS,
             _table(("field", *(chip.name for chip in shown), "what it is"), _fields(shown)),
@@ -85,6 +96,16 @@ def _versions(chips: list[Chip]) -> Iterable[tuple[str, str, str]]:
     for version, family in hardware_versions().items():
         yield str(version), str(family), ", ".join(c.name for c in chips if c.hardware_version == version)
     yield "?", "inferred", ", ".join(f"{c.name} ({c.family})" for c in chips if c.hardware_version is None)
+
+
+def _costs() -> Iterable[tuple[str, str, str]]:
+    for family in Family:
+        costs = analytic_costs(family)
+        yield (
+            str(family),
+            ", ".join(f"{clamp:g}" for clamp in costs.clamps),
+            " to ".join(f"{end:g}" for end in costs.ramp),
+        )
 
 
 def _fields(shown: list[Chip]) -> Iterable[tuple[str, ...]]:

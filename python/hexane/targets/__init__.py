@@ -1,8 +1,16 @@
 """What programs are compiled for: the host, and every generation of Apple's engine, as data with its sources."""
 
 from hexane.targets.detect import detect
+from hexane.targets.divergence import fp16_divergence
 from hexane.targets.fact import Claim, Fact
-from hexane.targets.family import Family, Tier, arch_for_family, arch_for_tier, family_of_hardware_version
+from hexane.targets.family import (
+    Family,
+    Tier,
+    analytic_costs,
+    arch_for_family,
+    arch_for_tier,
+    family_of_hardware_version,
+)
 from hexane.targets.kernels import Kernels
 from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse
@@ -21,12 +29,14 @@ __all__ = [
     "Target",
     "Tier",
     "Verdict",
+    "analytic_costs",
     "arch_for_family",
     "arch_for_tier",
     "detect",
     "fact",
     "family_of_arch",
     "family_of_hardware_version",
+    "fp16_divergence",
     "limit",
     "load_target",
     "native_streams",

@@ -1,0 +1,50 @@
+"""Whether two chips may give different numbers for one op in fp16, from what is known of both, without running anything."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from hexane.targets.query import load_chip
+from hexane.targets.target import Chip
+
+Divergence = Literal["saturation", "round1", "ulp1", "none"]
+
+SLICES = ("slice_by_size", "slice_by_index", "crop")
+SQUARED = ("rms_norm", "layer_norm", "group_norm", "instance_norm", "l2_norm", "reduce_l2_norm", "mean_variance_norm")
+
+
+def fp16_divergence(
+    op: str,
+    first: str | Chip,
+    second: str | Chip,
+    *,
+    begin: Sequence[int] = (),
+    largest: float | None = None,
+    extent: int | None = None,
+) -> Divergence:
+    """The strongest reason why the numbers of an op may differ between two chips.
+
+    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them, unless the
+    largest number is known to be smaller. "round1": one of them squares a reduction's result without rounding it first. "ulp1": one
+    of them adds a reduction of that extent (None: not known) in another order, which changes the last place at most. "none": no
+    known route differs. Sources: the facts hazards.width_slice_limit, gates.square_after_reduction and extents.reduction_route of
+    both chips. Raises Error for a target that is no chip.
+    """
+    a, b = (load_chip(chip) if isinstance(chip, str) else chip for chip in (first, second))
+    if op in SLICES and begin and begin[-1]:
+        limits = a.hazards.width_slice_limit, b.hazards.width_slice_limit
+        if limits[0] != limits[1] and (
+            largest is None or largest > min(limit for limit in limits if limit is not None)
+        ):
+            return "saturation"
+    if op in SQUARED and a.gates.square_after_reduction != b.gates.square_after_reduction:
+        return "round1"
+    if op.startswith("reduce_") or op.endswith("_norm") or op in ("softmax", "log_softmax", "logsumexp"):
+        routes = [_transposes(chip.extents.reduction_route, extent) for chip in (a, b)]
+        if routes[0] != routes[1]:
+            return "ulp1"
+    return "none"
+
+
+def _transposes(route: int | None, extent: int | None) -> object:
+    """Whether a reduction goes through a transpose; for an extent that is not known, what decides it."""
+    return route if extent is None or route is None else extent >= route
