@@ -135,6 +135,7 @@ function toggle(kind) {
 function headOf(chips) {
   const [first, ...others] = chips.map((chip) => data.chips[chip]);
   const title = [first, ...others].map((chip) => [chip.name, ...chip.products].join(" ")).join("\n");
+  if (chips.length === data.chips.length && others.length) return make("th", { scope: "col", class: "cell", title }, make("span", { class: "chip" }, `all ${chips.length}`), make("span", { class: "more" }, "chips"));
   const more = [first.products[0], others.length ? `+ ${others.length}` : ""].filter(Boolean).join(" ");
   return make("th", { scope: "col", class: "cell", title }, make("span", { class: "chip" }, first.name), make("span", { class: "more" }, more || "\u00a0"));
 }
