@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,14 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 60.0  # seconds until an answer
+# Becomes the browser, which reads commands from 3 and writes answers to 4. The pipes may have these numbers: they move away first.
+START = """
+import fcntl, os, sys
+read, write = (fcntl.fcntl(int(pipe), fcntl.F_DUPFD_CLOEXEC, 10) for pipe in sys.argv[1:3])
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_chromium() -> str | None:
@@ -26,16 +35,14 @@ class Chromium:
     def __init__(self, program: str, folder: Path) -> None:
         ours_read, theirs_write = os.pipe()
         theirs_read, ours_write = os.pipe()
-        command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
                    "--remote-debugging-pipe", f"--user-data-dir={folder}", "about:blank"]  # fmt: skip
-
-        def set_pipes() -> None:  # it reads from 3 and writes to 4
-            read, write = os.dup(theirs_read), os.dup(theirs_write)
-            os.dup2(read, 3)
-            os.dup2(write, 4)
-
+        pipes = str(theirs_read), str(theirs_write)
         self.process = subprocess.Popen(
-            command, pass_fds=(3, 4), preexec_fn=set_pipes, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", START, *pipes, program, *options],
+            pass_fds=(theirs_read, theirs_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(theirs_read)
         os.close(theirs_write)
