@@ -7,7 +7,7 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kShortSum = 256;  // so many terms are one block
+inline constexpr int64_t kShortSum = 512;  // so many terms are one block
 
 // Terms of a block in a sum of k. It depends on k alone, so neither threads nor tiles show in the bits.
 inline int64_t sum_block(int64_t k) {
