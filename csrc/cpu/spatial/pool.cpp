@@ -175,13 +175,13 @@ HWY_NOINLINE void sum_blocks(Op op, D d, const Window& window, int64_t channel, 
   }
 }
 
-template <int kVectors, class Op, class D>
+template <int kVectors, bool kLong, class Op, class D>
 HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, std::byte* out) {
   using T = typename Op::T;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<D> acc[kVectors];
   for (int v = 0; v < kVectors; ++v) acc[v] = op.start(d);
-  if (Op::kSums && window.num_rows * window.taps > kShortSum) {
+  if constexpr (kLong) {
     sum_blocks(op, d, window, channel, acc);
   } else {
     for (int64_t r = 0; r < window.num_rows; ++r) add_taps(op, d, window, r, {0, window.taps}, channel, acc);
@@ -190,16 +190,16 @@ HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, 
 }
 
 // At least one vector of channels; the last vector overlaps the one before where they do not divide.
-template <class Op, class D>
+template <bool kLong, class Op, class D>
 HWY_INLINE void pool_channels(Op op, D d, const Window& window, Range channels, std::byte* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = channels.begin;
-  for (; c + 4 * lanes <= channels.end; c += 4 * lanes) pool_vectors<4>(op, d, window, c, out);
-  for (; c + lanes <= channels.end; c += lanes) pool_vectors<1>(op, d, window, c, out);
-  if (c < channels.end) pool_vectors<1>(op, d, window, channels.end - lanes, out);
+  for (; c + 4 * lanes <= channels.end; c += 4 * lanes) pool_vectors<4, kLong>(op, d, window, c, out);
+  for (; c + lanes <= channels.end; c += lanes) pool_vectors<1, kLong>(op, d, window, c, out);
+  if (c < channels.end) pool_vectors<1, kLong>(op, d, window, channels.end - lanes, out);
 }
 
-template <class Op>
+template <bool kLong, class Op>
 void pool_pixel(Op op, const Window& window, Range channels, std::byte* out) {
   using Lane = typename Op::Lane;
   const hn::ScalableTag<Lane> wide;
@@ -207,11 +207,11 @@ void pool_pixel(Op op, const Window& window, Range channels, std::byte* out) {
   const hn::FixedTag<Lane, 1> one;
   const size_t count = static_cast<size_t>(channels.end - channels.begin);
   if (count >= hn::Lanes(wide))
-    pool_channels(op, wide, window, channels, out);
+    pool_channels<kLong>(op, wide, window, channels, out);
   else if (count >= hn::Lanes(narrow))
-    pool_channels(op, narrow, window, channels, out);
+    pool_channels<kLong>(op, narrow, window, channels, out);
   else
-    pool_channels(op, one, window, channels, out);
+    pool_channels<kLong>(op, one, window, channels, out);
 }
 
 // ---- the loop over output pixels ----
@@ -246,7 +246,12 @@ void run_pool(const Call& call, int axis, Range range, std::byte* scratch, const
               state.exclude_padding ? num_rows * taps : padded_rows * width.taps_before(ow, width.in + width.after);
           const Window window{table, num_rows, taps, width.in_offset(ow, w_taps.begin),
                               width.dilation * width.in_bytes};
-          pool_pixel(Op{static_cast<float>(std::max<int64_t>(count, 1))}, window, channels, to + width.out_offset(ow));
+          const Op op{static_cast<float>(std::max<int64_t>(count, 1))};
+          std::byte* pixel = to + width.out_offset(ow);
+          if (Op::kSums && num_rows * taps > kShortSum)
+            pool_pixel<Op::kSums>(op, window, channels, pixel);
+          else
+            pool_pixel<false>(op, window, channels, pixel);
         }
       }
 }
