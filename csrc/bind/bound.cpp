@@ -25,6 +25,9 @@ struct Buffer {
   py::object guard;  // a weak reference: NumPy resizes no array that has one, whatever it is told about references
   const std::byte* begin;
   const std::byte* end;
+  const py::ssize_t* shape;  // the port's
+  int rank;
+  int flags;  // that it needs
 };
 
 struct Buffers {
@@ -44,12 +47,12 @@ struct Bound {
 
 bool is_unchanged(const Buffer& buffer) {
   const auto* now = py::detail::array_proxy(buffer.array.ptr());
-  const std::vector<py::ssize_t>& shape = buffer.port->shape;
-  const int need =
-      py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | (buffer.written ? py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : 0);
-  return now->data == reinterpret_cast<const char*>(buffer.begin) && now->descr == buffer.dtype.ptr() &&
-         (now->flags & need) == need && static_cast<size_t>(now->nd) == shape.size() &&
-         std::equal(shape.begin(), shape.end(), now->dimensions);
+  if (now->data != reinterpret_cast<const char*>(buffer.begin) || now->descr != buffer.dtype.ptr() ||
+      (now->flags & buffer.flags) != buffer.flags || now->nd != buffer.rank)
+    return false;
+  for (int i = 0; i < buffer.rank; ++i)
+    if (now->dimensions[i] != buffer.shape[i]) return false;
+  return true;
 }
 
 void set_error(const std::exception& error) {
@@ -157,8 +160,10 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
       const py::array array = buffer ? bound_array(port, buffer, written) : port.allocate();
       auto* data = static_cast<std::byte*>(const_cast<void*>(array.data()));
       held->ports.addresses.push_back(data);
-      held->items.push_back(
-          {&port, written, array, array.dtype(), py::weakref(py::handle(array)), data, data + array.nbytes()});
+      const int flags =
+          py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | (written ? py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : 0);
+      held->items.push_back({&port, written, array, array.dtype(), py::weakref(py::handle(array)), data,
+                             data + array.nbytes(), port.shape.data(), static_cast<int>(port.shape.size()), flags});
       (written ? outputs : inputs)[port.name] = array;
     }
   if (given != buffers.size())
