@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     found = list(differences())
     if given.list:
-        csv.writer(sys.stdout).writerows(found)
+        csv.writer(sys.stdout, lineterminator="\n").writerows(found)
         return 0
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = {Difference(*(row[name] for name in Difference._fields)): row["why"] for row in csv.DictReader(file)}
