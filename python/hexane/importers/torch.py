@@ -147,7 +147,6 @@ def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
         inputs=tuple(value for value in graph.inputs if value.node.op == "input"),
         outputs=graph.outputs[: -len(states)],
         updates=(*graph.updates, *updates),
-        _order=[],
     )
 
 

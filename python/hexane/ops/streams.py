@@ -30,4 +30,4 @@ def advance_streams(graph: Graph) -> Graph:
         if stream not in written:
             (after,) = apply(OPS["add"], [stream, constant(np.array([0, 1]))], {}, node.sources)
             updates += apply(OPS["write_state"], [stream, after, constant(np.array(0))], {}, node.sources)
-    return replace(graph, updates=(*graph.updates, *updates), _order=[])
+    return replace(graph, updates=(*graph.updates, *updates))
