@@ -15,9 +15,9 @@ Array = NDArray[Any]
 
 
 def run(
-    name: str, inputs: Sequence[Array | None], outputs: Sequence[Array], attrs: Mapping[str, Any], **cut: int
+    name: str, inputs: Sequence[Array | None], outputs: Sequence[Array], attrs: Mapping[str, Any], **cut: Any
 ) -> None:
-    """Fills the outputs; cut is pieces=, which=."""
+    """Fills the outputs; cut is pieces=, which=, family=."""
     strings = Strings()
     packed = pack(layouts()[name], with_slots(attrs), strings)
     _core.run_kernel(name, list(inputs), list(outputs), packed, strings.tobytes(), **cut)

@@ -211,6 +211,11 @@ const GemmOps& gemm_ops() {
   return ops;
 }
 
+const Arithmetic& ieee_arithmetic() {
+  static const Arithmetic arithmetic = {gemm_ops().to_fp32, gemm_ops().tile_fp32, nullptr, 0};
+  return arithmetic;
+}
+
 void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k,
                   int64_t n, Range columns, float* out) {
   const int64_t item = dtype == DType::kFp32 ? 4 : 2, count = columns.end - columns.begin;

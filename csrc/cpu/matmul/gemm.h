@@ -83,13 +83,23 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// How products are added, which is what the families of arithmetic differ in. The kernels around it are the same.
+struct Arithmetic {
+  void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // operands, as the tile reads them
+  void (*tile)(const Tile&);                                                    // panels of fp32
+  // What a panel needs beside its k rows, once they are there; null: nothing.
+  void (*end_panels)(std::byte* panels, int64_t k, int64_t count, int64_t panel_bytes);
+  int64_t end_bytes;
+};
+const Arithmetic& ieee_arithmetic();
+
 // Writes rows [k, k + num_k) of all panels of a matrix whose element (k, n) is at from + k * k_stride + n * n_stride.
 // `panel_bytes` is from one panel to the next.
 void pack_panels(const std::byte* from, int64_t item_bytes, int64_t k_stride, int64_t n_stride, int64_t num_k,
                  int64_t num_columns, std::byte* to, int64_t panel_bytes);
 
 // fp16 values in the upper half of `bytes` bytes, to fp32 values that fill them.
-void expand_half(std::byte* values, int64_t bytes);
+void expand_half(std::byte* values, int64_t bytes, const Arithmetic& arithmetic = ieee_arithmetic());
 
 // Small fp16 weights that meet many rows are kept as fp32; big ones are converted in the kernel, which halves traffic.
 inline bool keep_half(DType dtype, int64_t items, int64_t rows) {
@@ -97,7 +107,7 @@ inline bool keep_half(DType dtype, int64_t items, int64_t rows) {
 }
 
 // The bias of n columns as floats, padded to whole panels.
-void pack_bias(const Tensor& bias, int64_t n, float* to);
+void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arithmetic = ieee_arithmetic());
 // Throws Error unless the bias has n elements, all along its last axis.
 void check_bias(const char* kernel, const Tensor& bias, int64_t n);
 
@@ -157,8 +167,9 @@ void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, 
 }
 
 template <class Locate>
-void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate) {
-  multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : gemm_ops().tile_fp32, panels, num_rows, columns, locate);
+void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate,
+              const Arithmetic& arithmetic = ieee_arithmetic()) {
+  multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : arithmetic.tile, panels, num_rows, columns, locate);
 }
 
 }  // namespace hexane::cpu

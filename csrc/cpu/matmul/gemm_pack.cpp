@@ -50,8 +50,8 @@ int64_t checked_product(const char* kernel, std::initializer_list<int64_t> facto
   return product;
 }
 
-void expand_half(std::byte* values, int64_t bytes) {
-  gemm_ops().to_fp32(values + bytes / 2, DType::kFp16, bytes / 4, reinterpret_cast<float*>(values));
+void expand_half(std::byte* values, int64_t bytes, const Arithmetic& arithmetic) {
+  arithmetic.to_floats(values + bytes / 2, DType::kFp16, bytes / 4, reinterpret_cast<float*>(values));
 }
 
 void check_bias(const char* kernel, const Tensor& bias, int64_t n) {
@@ -61,10 +61,10 @@ void check_bias(const char* kernel, const Tensor& bias, int64_t n) {
     fail(kernel, "bias: got ", bias.size(), " elements of which ", last, " in the last axis, need ", n);
 }
 
-void pack_bias(const Tensor& bias, int64_t n, float* to) {
+void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arithmetic) {
   if (n > 0) {
     const int64_t stride = bias.rank > 0 ? bias.strides[bias.rank - 1] : 0;
-    for (int64_t i = 0; i < n; ++i) gemm_ops().to_fp32(bias.data + i * stride, bias.dtype, 1, to + i);
+    for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(bias.data + i * stride, bias.dtype, 1, to + i);
   }
   std::fill(to + n, to + ceil_div(n, kPanelLanes) * kPanelLanes, 0.0f);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/engine/engine_tile.h"
 #include "cpu/matmul/matmul.h"
 #include "cpu/tables.h"
 
@@ -22,6 +23,7 @@ constexpr int64_t kDirectRows = 3;          // up to here packing y costs more t
 constexpr int64_t kChunkBytes = 192 << 10;  // of converted rows of x, a fraction of a core's second-level cache
 
 struct MatmulState : MatmulShape {
+  const Arithmetic* arithmetic;
   bool dense_x;    // fp32 rows with K innermost: read in place
   bool is_packed;  // y is constant
   bool direct;     // y is read in place
@@ -41,28 +43,32 @@ void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
     pack_panels(from, item_bytes(y), s.k_stride_y, s.n_stride_y, s.k, s.n, panels, s.panel_bytes / divisor);
     panels += s.batch_bytes / divisor;
   });
-  if (expand) expand_half(to, bytes);
+  if (expand) expand_half(to, bytes, *s.arithmetic);
+  if (s.arithmetic->end_panels)
+    s.arithmetic->end_panels(to, s.k, ceil_div(s.n, kPanelLanes) * s.num_y_batches, s.panel_bytes);
 }
 
-Prepared prepare(const Call& call) {
+Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   auto state = std::make_shared<MatmulState>();
   MatmulState& s = *state;
   const auto& attrs = call.attributes<MatmulAttrs>();
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
+  s.arithmetic = &arithmetic;
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
   set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
   const Tensor &x = call.inputs[0], &y = call.inputs[1];
   s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
   const int64_t rows = s.rows_per_y;
-  s.direct = !y.constant && rows <= kDirectRows;
+  const bool ieee = &arithmetic == &ieee_arithmetic();
+  s.direct = ieee && !y.constant && rows <= kDirectRows;
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kName,
                   {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
   checked_product(kName, {s.k, 4, kTileRows});
   const int64_t panel_items = s.k * kPanelLanes;
-  s.half_panels = keep_half(y.dtype, panel_items * num_panels, rows);
-  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
+  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, rows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
   s.batch_bytes = s.panel_bytes * num_panels;
   const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
   s.chunk_rows = std::max<int64_t>(1, std::min(rows, tiles * kTileRows));
@@ -70,7 +76,7 @@ Prepared prepare(const Call& call) {
     const Tensor& bias = call.inputs[2];
     check_bias(kName, bias, s.n);
     s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
-    if (bias.constant) pack_bias(bias, s.n, s.bias.data());
+    if (bias.constant) pack_bias(bias, s.n, s.bias.data(), arithmetic);
   }
   s.is_packed = y.constant;
   if (y.constant) {
@@ -80,6 +86,9 @@ Prepared prepare(const Call& call) {
   }
   return state;
 }
+
+Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
+Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
@@ -117,13 +126,13 @@ void begin(const Call& call, std::byte* shared) {
 void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* to) {
   const std::byte* from = x.data + offset;
   const int64_t item = item_bytes(x);
-  if (s.k_stride_x == item || s.k <= 1) return gemm_ops().to_fp32(from, x.dtype, s.k, to);
+  if (s.k_stride_x == item || s.k <= 1) return s.arithmetic->to_floats(from, x.dtype, s.k, to);
   constexpr int64_t kBlock = 64;
   std::byte block[kBlock * 4];
   for (int64_t k0 = 0; k0 < s.k; k0 += kBlock) {
     const int64_t count = std::min(kBlock, s.k - k0);
     for (int64_t k = 0; k < count; ++k) std::memcpy(block + k * item, from + (k0 + k) * s.k_stride_x, item);
-    gemm_ops().to_fp32(block, x.dtype, count, to + k0);
+    s.arithmetic->to_floats(block, x.dtype, count, to + k0);
   }
 }
 
@@ -142,7 +151,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* bias = converted + chunk_floats(s);
   float* results = bias + s.bias.size();
   const bool constant_bias = !s.bias.empty() && call.inputs[2].constant;
-  if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[2], s.n, bias);
+  if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[2], s.n, bias, *s.arithmetic);
 
   const float* rows[kTileRows];
   Tile tile{};
@@ -181,26 +190,30 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           gemm_ops().finish_row(tile, results, columns.end - columns.begin);
         }
       } else {
-        multiply(tile, s.half_panels, panels, count, columns, [&](int64_t row, int n, Tile&) {
-          for (int i = 0; i < n; ++i) {
-            const int64_t at = locate_row(first + row + i, i);
-            rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
-          }
-        });
+        multiply(
+            tile, s.half_panels, panels, count, columns,
+            [&](int64_t row, int n, Tile&) {
+              for (int i = 0; i < n; ++i) {
+                const int64_t at = locate_row(first + row + i, i);
+                rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
+              }
+            },
+            *s.arithmetic);
       }
       first += count;
     }
   }
 }
 
-constexpr Kernel row(const char* dtypes) {
+constexpr Kernel row(const char* dtypes, bool engine = false) {
   return {
       .name = "matmul",
       .dtypes = dtypes,
+      .family = engine ? "engine" : "ieee",
       .attrs = "transpose_x:i transpose_y:i epilogue:E",
       .attrs_bytes = sizeof(MatmulAttrs),
       .accepts = "rows",
-      .prepare = prepare,
+      .prepare = engine ? prepare_engine : prepare,
       .cuts = cuts,
       .needs = needs,
       .cost = cost,
@@ -211,8 +224,8 @@ constexpr Kernel row(const char* dtypes) {
   };
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
-                         row("fp32,fp16,fp32...->fp32")};
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"), row("fp32,fp16,fp32...->fp32"),
+                         row("fp16,fp16,fp16...->fp16", true)};
 
 }  // namespace
 

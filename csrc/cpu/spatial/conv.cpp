@@ -5,6 +5,7 @@
 // each.
 #include <cstring>
 
+#include "cpu/engine/engine_tile.h"
 #include "cpu/spatial/conv.h"
 #include "cpu/tables.h"
 
@@ -49,7 +50,9 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
                     w.strides[0], s.group_in, s.group_out,
                     panels + g * s.group_bytes / divisor + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item,
                     s.panel_bytes / divisor);
-  if (expand) expand_half(to, bytes);
+  if (expand) expand_half(to, bytes, *s.arithmetic);
+  if (s.arithmetic->end_panels)
+    s.arithmetic->end_panels(to, s.kernel_h * s.kernel_w * s.group_in, bytes / s.panel_bytes, s.panel_bytes);
 }
 
 // How many output rows at a time, and what that takes in scratch.
@@ -72,7 +75,7 @@ int64_t depthwise_window(const ConvState& s, int64_t pixels) {
   return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
 }
 
-Prepared prepare(const Call& call) {
+Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
@@ -80,7 +83,10 @@ Prepared prepare(const Call& call) {
   auto state = std::make_shared<ConvState>();
   ConvState& s = *state;
   set_geometry(kName, s, call, attrs.window);
+  const bool ieee = &arithmetic == &ieee_arithmetic();
+  s.arithmetic = &arithmetic;
   s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
+  s.depthwise &= ieee;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
@@ -93,8 +99,8 @@ Prepared prepare(const Call& call) {
   checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
   checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
   const int64_t panel_items = taps * kPanelLanes * s.group_in;
-  s.half_panels = !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
-  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4);
+  s.half_panels = ieee && !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
   s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
   s.num_bias = 0;
   if (call.inputs.size() > 2 && call.inputs[2].present()) {
@@ -105,7 +111,7 @@ Prepared prepare(const Call& call) {
     if (bias.constant) {
       s.packed_bias = Memory(s.num_bias * 4, "packed bias");
       pack_group_bias(bias, s.out_c, s.depthwise ? s.out_c : s.group_out,
-                      reinterpret_cast<float*>(s.packed_bias.data()));
+                      reinterpret_cast<float*>(s.packed_bias.data()), arithmetic);
     }
   }
   s.constant_weights = w.constant;
@@ -116,6 +122,9 @@ Prepared prepare(const Call& call) {
   }
   return state;
 }
+
+Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
+Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
 
 void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<ConvState>(), call, cuts); }
 
@@ -191,7 +200,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* copies = zeros + zero_items(s);
   std::fill(zeros, copies, 0.0f);
   if (s.num_bias && !s.constant_bias)
-    pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias);
+    pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias, *s.arithmetic);
   const float* all_bias = !s.num_bias       ? nullptr
                           : s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data())
                                             : bias;
@@ -252,19 +261,20 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           }
         };
         tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
-        multiply(tile, s.half_panels, weights + g * s.group_bytes, count * s.out_w, channels, locate);
+        multiply(tile, s.half_panels, weights + g * s.group_bytes, count * s.out_w, channels, locate, *s.arithmetic);
       }
     }
 }
 
-constexpr Kernel row(const char* dtypes) {
+constexpr Kernel row(const char* dtypes, bool engine = false) {
   return {
       .name = "conv",
       .dtypes = dtypes,
+      .family = engine ? "engine" : "ieee",
       .attrs = "strides:L dilations:L pads:L groups:i epilogue:E",
       .attrs_bytes = sizeof(ConvAttrs),
       .accepts = "rows",
-      .prepare = prepare,
+      .prepare = engine ? prepare_engine : prepare,
       .cuts = cuts,
       .needs = needs,
       .cost = cost,
@@ -276,7 +286,8 @@ constexpr Kernel row(const char* dtypes) {
   };
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16")};
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
+                         row("fp16,fp16,fp16...->fp16", true)};
 
 }  // namespace
 

@@ -31,7 +31,8 @@ struct ExtraImages {
 };
 
 // The biases of every `width` channels, padded to panels.
-void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to);
+void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to,
+                     const Arithmetic& arithmetic = ieee_arithmetic());
 
 inline constexpr int64_t kSmallGroup = 4;  // channels that are a block of every vector
 
@@ -69,6 +70,7 @@ struct ConvState : ConvGeometry {
   int64_t num_copies;                // rows of scratch
   int64_t num_segments, length;
   bool half_panels;
+  const Arithmetic* arithmetic = &ieee_arithmetic();
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   bool constant_weights, constant_bias;

@@ -52,11 +52,11 @@ void ExtraImages::set(const Call& call, const ResolvedEpilogue& epilogue) {
   }
 }
 
-void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to) {
+void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to, const Arithmetic& arithmetic) {
   for (int64_t begin = 0; begin < channels; begin += width, to += ceil_div(width, kPanelLanes) * kPanelLanes) {
     const int64_t stride = bias.strides[bias.rank - 1];
     const Tensor part{bias.data + begin * stride, bias.dtype, 1, bias.constant, 0, &width, &stride};
-    pack_bias(part, width, to);
+    pack_bias(part, width, to, arithmetic);
   }
 }
 

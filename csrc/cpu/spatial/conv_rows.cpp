@@ -33,10 +33,10 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
       std::fill(to, to + left * s.pixel_floats, 0.0f);
       to += left * s.pixel_floats;
       if (s.x_w == s.in_c * item) {
-        gemm_ops().to_fp32(from, x.dtype, copied * s.in_c, to);
+        s.arithmetic->to_floats(from, x.dtype, copied * s.in_c, to);
       } else {
         for (int64_t pixel = 0; pixel < copied; ++pixel)
-          gemm_ops().to_fp32(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.in_c);
+          s.arithmetic->to_floats(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.in_c);
       }
       std::fill(to + copied * s.pixel_floats, to + (width - left) * s.pixel_floats, 0.0f);
     }

@@ -1,0 +1,325 @@
+// The engine's multiply-accumulate path: fp16 products in fixed point, exact to the bit.
+//
+// A product is rounded to a multiple of 2^-16, halves away from zero, and left out where the exponents of its factors
+// add up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The accumulator
+// holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves
+// away from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
+//
+// The fast tile lets one fused multiply-add do the rounding. Added to 192, any product below 64 is rounded to 2^-16,
+// because that is the last place of numbers from 128 to 256; its bits less those of 192 are the integer to accumulate.
+// To turn ties to even into ties away from zero, weights are packed one fp32 place larger in size: that moves a product
+// of two 11-bit significands by no more than half of its own last place, so only ties change sides.
+//
+// A panel ends with what bounds its products: the largest weight, and the largest norm of a column. Where these bounds
+// do not rule out a product of 64 or an accumulator of 32768, a tile is computed element by element.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/engine/engine_tile.cpp"
+#include "cpu/engine/engine_tile.h"
+
+#include <cmath>
+
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/epilogue-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+using DI = hn::RebindToSigned<D>;
+using VI = hn::Vec<DI>;
+
+// Where multiply-add rounds twice, the exact product is moved instead of the weight.
+constexpr bool kFused = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+constexpr int kRowsAtOnce = 3;
+
+constexpr float kMagic = 192.0f;
+constexpr int32_t kMagicBits = 0x43400000;
+constexpr int32_t kExponentBits = 0x7f800000;
+constexpr int32_t kLeastExponent = (127 - 14) << 23;  // of a subnormal fp16
+constexpr int32_t kThresholdBase = (127 + 127 - 16)
+                                   << 23;  // less the exponent of x: that of the least weight that counts
+
+// fp16 as numbers: exponent 31 goes on where 30 ends.
+void to_numbers(const std::byte* from, DType, int64_t n, float* to) {
+  const D d;
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint16_t, D> dh;
+  const auto* p = reinterpret_cast<const uint16_t*>(from);
+  const auto convert = [&](hn::Vec<decltype(dh)> half) HWY_ATTR {
+    const auto bits = hn::PromoteTo(du, half);
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+    const auto value = hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f));
+    return hn::Or(value, hn::BitCast(d, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(convert(hn::LoadU(dh, p + i)), d, to + i);
+  if (i < n) {
+    uint16_t halves[kLanes] = {};
+    std::memcpy(halves, p + i, (n - i) * sizeof(uint16_t));
+    float padded[kLanes];
+    hn::StoreU(convert(hn::LoadU(dh, halves)), d, padded);
+    std::memcpy(to + i, padded, (n - i) * sizeof(float));
+  }
+}
+
+// The same number one place larger in size, and back.
+float larger(float x) {
+  int32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits += (bits & 0x7fffffff) != 0;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+float packed_number(float x) {
+  if constexpr (!kFused) return x;
+  int32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits -= (bits & 0x7fffffff) != 0;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
+// ---- bounds ----
+
+struct Bound {
+  float largest;  // size of a number
+  float norm;     // of a row or column
+};
+
+// Behind the k rows of a panel.
+struct PanelEnd {
+  Bound bound;
+  float unused[14];
+};
+static_assert(sizeof(PanelEnd) == 4 * kPanelLanes);
+
+void end_panels(std::byte* panels, int64_t k, int64_t count, int64_t panel_bytes) {
+  for (int64_t p = 0; p < count; ++p, panels += panel_bytes) {
+    auto* weights = reinterpret_cast<float*>(panels);
+    PanelEnd end{};
+    double squares[kPanelLanes] = {};
+    for (int64_t i = 0; i < k * kPanelLanes; ++i) {
+      end.bound.largest = std::max(end.bound.largest, std::abs(weights[i]));
+      squares[i % kPanelLanes] += static_cast<double>(weights[i]) * weights[i];
+      if constexpr (kFused) weights[i] = larger(weights[i]);
+    }
+    for (const double square : squares)
+      end.bound.norm = std::max(end.bound.norm, static_cast<float>(std::sqrt(square)));
+    std::memcpy(weights + k * kPanelLanes, &end, sizeof end);
+  }
+}
+
+HWY_INLINE Bound row_bound(const Tile& t, int row) {
+  const D d;
+  V largest = hn::Zero(d), squares = hn::Zero(d);
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* a = t.a[s * kTileRows + row];
+    for (int64_t l = 0; l < t.length; l += kLanes) {
+      const V x = load_n(a + l, t.length - l);
+      largest = hn::Max(largest, hn::Abs(x));
+      squares = hn::MulAdd(x, x, squares);
+    }
+  }
+  return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
+}
+
+// Whether no product can reach 64 and no accumulator 32768, on the way or at the end.
+bool is_small(const Tile& t, const Bound& row) {
+  const int64_t k = t.num_segments * t.length;
+  Bound panels{};
+  for (int p = 0; p < t.num_panels; ++p) {
+    PanelEnd end;
+    std::memcpy(&end, t.panels + p * t.panel_bytes + k * kPanelLanes * sizeof(float), sizeof end);
+    panels = {std::max(panels.largest, end.bound.largest), std::max(panels.norm, end.bound.norm)};
+  }
+  float bias = 0;
+  if (t.bias)
+    for (int64_t i = 0; i < t.num_panels * kPanelLanes; ++i) bias = std::max(bias, std::abs(t.bias[t.column + i]));
+  // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
+  return row.largest * panels.largest < 63.9f &&
+         row.norm * panels.norm * 1.001f + static_cast<float>(k) * 0x1p-17f + bias < 32760.0f;
+}
+
+// ---- results ----
+
+int64_t fixed(double x) { return static_cast<int64_t>(std::round(x * 65536.0)); }
+
+// Of accumulators below 32768: fp16 values, halves away from zero.
+HWY_INLINE V round_fixed(VI acc) {
+  const D d;
+  const DI di;
+  const hn::RebindToUnsigned<D> du;
+  const VI sign = hn::BroadcastSignBit(acc);
+  const VI size = hn::Sub(hn::Xor(acc, sign), sign);
+  // What fp32 cannot hold lies below the place that decides.
+  const auto wide = hn::Gt(size, hn::Set(di, (1 << 24) - 1));
+  const V exact = hn::ConvertTo(d, hn::IfThenElse(wide, hn::And(size, hn::Set(di, ~0xff)), size));
+  const auto up = hn::Add(hn::BitCast(du, exact), hn::Set(du, 0x1000u));
+  const V half = hn::BitCast(d, hn::And(up, hn::Set(du, ~0x1fffu)));
+  return hn::Or(hn::Mul(half, hn::Set(d, 0x1p-16f)),
+                hn::BitCast(d, hn::And(sign, hn::BitCast(di, hn::Set(du, 0x80000000u)))));
+}
+
+// ---- any numbers ----
+
+// Exponent of a number of fp16.
+int exponent(float x) { return x == 0 ? -14 : std::max(std::ilogb(x), -14); }
+
+// One accumulator, the terms in order of k.
+float exact_element(const Tile& t, int row, int panel, int lane) {
+  const float* w = reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes) + lane;
+  constexpr int64_t kEnd = int64_t{1} << 31;
+  int64_t acc = t.bias ? fixed(t.bias[t.column + panel * kPanelLanes + lane]) : 0;
+  for (int64_t s = 0; s < t.num_segments && std::abs(acc) < kEnd; ++s)
+    for (int64_t l = 0; l < t.length && std::abs(acc) < kEnd; ++l, w += kPanelLanes) {
+      const float x = t.a[s * kTileRows + row][l], y = packed_number(*w);
+      if (exponent(x) + exponent(y) > -17) acc += fixed(static_cast<double>(x) * y);
+    }
+  if (std::abs(acc) >= kEnd) return std::copysign(INFINITY, static_cast<float>(acc));
+  const VI one = hn::Set(DI(), static_cast<int32_t>(acc));
+  return hn::GetLane(round_fixed(one));
+}
+
+template <int kVectors>
+void exact_row(const Tile& t, int row, int first_panel, V (&acc)[kVectors]) {
+  HWY_ALIGN float results[kVectors * kLanes];
+  for (int i = 0; i < kVectors * kLanes; ++i)
+    results[i] =
+        exact_element(t, row, first_panel + i / static_cast<int>(kPanelLanes), i % static_cast<int>(kPanelLanes));
+  for (int v = 0; v < kVectors; ++v) acc[v] = hn::Load(D(), results + v * kLanes);
+}
+
+// ---- small numbers ----
+
+template <int kRows, int kVectors>
+HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&results)[kRows][kVectors]) {
+  const D d;
+  const DI di;
+  const V magic = hn::Set(d, kMagic), least = hn::Set(d, 0x1p-14f);
+  VI acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(di);
+  const float* b = reinterpret_cast<const float*>(t.panels + first_panel * t.panel_bytes);
+  const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(float));
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* a[kRows];
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + first_row + m];
+    for (int64_t l = 0; l < t.length; ++l, b += kPanelLanes) {
+      V right[kVectors], size[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        right[v] = load(b + v / kPanelVectors * panel_items + v % kPanelVectors * kLanes);
+        size[v] = hn::Max(hn::Abs(right[v]), least);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const V left = hn::Set(d, a[m][l]);
+        const VI power =
+            hn::Max(hn::And(hn::BitCast(di, left), hn::Set(di, kExponentBits)), hn::Set(di, kLeastExponent));
+        const V threshold = hn::BitCast(d, hn::Sub(hn::Set(di, kThresholdBase), power));
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) {
+          V sum;
+          if constexpr (kFused) {
+            sum = hn::MulAdd(left, right[v], magic);
+          } else {
+            const VI product = hn::BitCast(di, hn::Mul(left, right[v]));
+            sum = hn::Add(hn::BitCast(d, hn::Add(product, hn::Set(di, 1))), magic);
+          }
+          sum = hn::IfThenElse(hn::Ge(size[v], threshold), sum, magic);
+          acc[m][v] = hn::Add(acc[m][v], hn::BitCast(di, sum));
+        }
+      }
+    }
+  }
+  const auto counted = static_cast<uint32_t>(t.num_segments * t.length) * static_cast<uint32_t>(kMagicBits);
+  const VI start = hn::Set(di, static_cast<int32_t>(counted));
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) {
+    VI bias = hn::Zero(di);
+    if (t.bias) {
+      HWY_ALIGN int32_t units[kLanes];
+      for (int i = 0; i < kLanes; ++i)
+        units[i] = static_cast<int32_t>(fixed(t.bias[t.column + first_panel * kPanelLanes + v * kLanes + i]));
+      bias = hn::Load(di, units);
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) results[m][v] = round_fixed(hn::Add(hn::Sub(acc[m][v], start), bias));
+  }
+}
+
+template <int kRows, int kPanels>
+void tile_part(const Tile& t, const Bound* bounds, int first_row, int first_panel) {
+  constexpr int kVectors = kPanels * kPanelVectors;
+  V acc[kRows][kVectors];
+  Bound bound{};
+  for (int m = 0; m < kRows; ++m)
+    bound = {std::max(bound.largest, bounds[first_row + m].largest), std::max(bound.norm, bounds[first_row + m].norm)};
+  if (HWY_LIKELY(is_small(t, bound)))
+    small_rows<kRows, kVectors>(t, first_row, first_panel, acc);
+  else
+    for (int m = 0; m < kRows; ++m) exact_row<kVectors>(t, first_row + m, first_panel, acc[m]);
+  Tile rest = t;
+  rest.bias = nullptr;
+  for (int m = 0; m < kRows; ++m) {
+    rest.out[m] = t.out[first_row + m];
+    for (int e = 0; e < t.epilogue->num_extra; ++e) rest.extra[e][m] = t.extra[e][first_row + m];
+  }
+  finish<kRows, kVectors>(rest, t.column + first_panel * kPanelLanes, acc);
+}
+
+template <int kPanels>
+void tile_panels(const Tile& t, const Bound* bounds, int first_panel) {
+  int m = 0;
+  for (; m + kRowsAtOnce <= t.rows; m += kRowsAtOnce) tile_part<kRowsAtOnce, kPanels>(t, bounds, m, first_panel);
+  if (t.rows - m == 2) return tile_part<2, kPanels>(t, bounds, m, first_panel);
+  if (t.rows - m == 1) return tile_part<1, kPanels>(t, bounds, m, first_panel);
+}
+
+void tile(const Tile& t) {
+  Bound bounds[kTileRows];
+  for (int m = 0; m < t.rows; ++m) bounds[m] = row_bound(t, m);
+  if constexpr (kPanelsAtOnce == 1) {
+    for (int p = 0; p < t.num_panels; ++p) tile_panels<1>(t, bounds, p);
+  } else {
+    switch (t.num_panels) {
+      case 1:
+        return tile_panels<1>(t, bounds, 0);
+      case 2:
+        return tile_panels<2>(t, bounds, 0);
+      case 3:
+        return tile_panels<3>(t, bounds, 0);
+      default:
+        return tile_panels<4>(t, bounds, 0);
+    }
+  }
+}
+
+}  // namespace
+
+const Arithmetic kEngineArithmetic = {
+    .to_floats = to_numbers,
+    .tile = tile,
+    .end_panels = end_panels,
+    .end_bytes = sizeof(PanelEnd),
+};
+const Arithmetic* arithmetic_of_target() { return &kEngineArithmetic; }
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(arithmetic_of_target);
+
+const Arithmetic& engine_arithmetic() {
+  static const Arithmetic& arithmetic = *HWY_DYNAMIC_DISPATCH(arithmetic_of_target)();
+  return arithmetic;
+}
+
+}  // namespace hexane::cpu
+#endif
