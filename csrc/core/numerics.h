@@ -14,6 +14,6 @@ struct NumericsFamily {
   uint64_t bytes;           // sizeof the parameter block, 0 if there is none
 };
 
-inline constexpr std::array<NumericsFamily, 2> kNumericsFamilies = {{{"ieee", "", 0}, {"engine", "", 0}}};
+inline constexpr std::array<NumericsFamily, 2> kNumericsFamilies = {{{"ieee", "", 0}, {"engine", "winograd:i", 8}}};
 
 }  // namespace hexane

@@ -1,11 +1,12 @@
 """The engine's multiply-accumulate path against exact integers, on numbers chosen to hit every rule."""
 
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine_model import Array, matmul
+from engine_model import Array, matmul, winograd
 from kernels import run
 
 KINDS = ["network", "large", "tiny", "any bits", "ties", "overflow", "cancellation"]
@@ -41,14 +42,16 @@ def test_matmul_in_the_engine_s_arithmetic(kind: str, shape: tuple[int, int, int
         assert got.tobytes() == want.tobytes(), np.argwhere(got.view(np.uint16) != want.view(np.uint16))[:5]
 
 
-def engine_conv(x: Array, w: Array, bias: Array | None = None, groups: int = 1, **attrs: list[int]) -> Array:
+def engine_conv(
+    x: Array, w: Array, bias: Array | None = None, groups: int = 1, winograd: bool = False, **attrs: list[int]
+) -> Array:
     """x [N, H, W, C], w [O, C / groups, KH, KW]; pads (top, bottom, left, right)."""
     strides, dilations, pads = attrs.get("strides", [1, 1]), attrs.get("dilations", [1, 1]), attrs.get("pads", [0] * 4)
     spans = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     size = [(n + pads[2 * i] + pads[2 * i + 1] - spans[i]) // strides[i] + 1 for i, n in enumerate(x.shape[1:3])]
     out = np.full((x.shape[0], *size, w.shape[0]), np.nan, np.float16)
     window = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "epilogue": []}
-    run("conv", [x, w, bias], [out], window, family="engine", constants=[1])
+    run("conv", [x, w, bias], [out], window, family="engine", constants=[1], numerics=struct.pack("<q", winograd))
     return out
 
 
@@ -91,6 +94,18 @@ def test_convolution_in_the_engine_s_arithmetic(
         for b in (None, bias):
             got, want = engine_conv(x, w, b, groups, **attrs), conv(x, w, b, groups, **attrs)
             assert got.tobytes() == want.tobytes(), np.argwhere(got.view(np.uint16) != want.view(np.uint16))[:5]
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 8])
+@pytest.mark.parametrize(("channels", "groups"), [(5, 1), (6, 2)])
+def test_winograd_in_the_engine_s_arithmetic(width: int, channels: int, groups: int) -> None:
+    rng = np.random.default_rng(width)
+    for kind, other in (("network", "network"), ("tiny", "ties"), ("cancellation", "tiny")):
+        x, w = numbers(rng, kind, 2, 4, width, channels), numbers(rng, other, 18, channels // groups, 3, 3)
+        bias = numbers(rng, other, 18)
+        got = engine_conv(x, w, bias, groups, winograd=True, pads=[1, 1, 1, 1])
+        want = winograd(x, w, bias, groups)
+        assert got.tobytes() == want.tobytes(), np.argwhere(got.view(np.uint16) != want.view(np.uint16))[:5]
 
 
 def test_every_pair_of_exponents() -> None:

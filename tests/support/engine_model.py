@@ -75,3 +75,29 @@ def matmul(x: Array, y: Array, bias: Array | None = None) -> Array:
     for m, n in np.ndindex(out.shape):
         out[m, n] = accumulated(products(x[m], y[:, n]), int(start[n]))
     return out
+
+
+def half_away(x: Array) -> Array:
+    """fp64 -> fp16, halves away from zero, of numbers within fp16's range."""
+    exponent = np.maximum(np.floor(np.log2(np.maximum(np.abs(x), 2.0**-60))), -14) - 10
+    return (np.sign(x) * np.floor(np.ldexp(np.abs(x), -exponent.astype(int)) + 0.5) * np.exp2(exponent)).astype(
+        np.float16
+    )
+
+
+def winograd(x: Array, w: Array, bias: Array, groups: int) -> Array:
+    """A 3x3 convolution with a margin of 1 by F(2, 3) along the width: x [N, H, W, C], w [O, C / groups, 3, 3]."""
+    d = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 2), (0, 0)))
+    g = w.astype(np.float64)
+    u = [g[..., 0], g.sum(-1) / 2, (g[..., 0] - g[..., 1] + g[..., 2]) / 2, g[..., 2]]
+    weights = [half_away(part) for part in u]  # [O, C / groups, KH]
+    start, outputs = number(bias), w.shape[0] // groups
+    out = np.empty((*x.shape[:3], w.shape[0]), np.float16)
+    for n, y, column, o in np.ndindex(out.shape):
+        pair = d[n, y : y + 3, column // 2 * 2 : column // 2 * 2 + 4].transpose(1, 2, 0)  # 4, C, KH
+        own = pair[:, o // outputs * w.shape[1] : (o // outputs + 1) * w.shape[1]]
+        v = [half_away(part) for part in (own[0] - own[2], own[1] + own[2], own[2] - own[1], own[1] - own[3])]
+        m = [products(a, b[o]).sum() for a, b in zip(v, weights, strict=True)]
+        terms = [m[0], m[1], m[2]] if column % 2 == 0 else [m[1], -m[2], -m[3]]
+        out[n, y, column, o] = rounded(int(sum(terms)) + int(start[o]))
+    return out

@@ -4,6 +4,7 @@
 // channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
 // each.
 #include <cstring>
+#include <vector>
 
 #include "cpu/engine/engine_tile.h"
 #include "cpu/spatial/conv.h"
@@ -21,6 +22,23 @@ static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 constexpr const char* kName = "conv";
 // Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
+
+// [O, I, KH, 3] -> [O, I, KH, 4], fp16.
+std::vector<uint16_t> winograd_taps(const Tensor& w) {
+  std::vector<uint16_t> taps(w.size() / 3 * 4);
+  uint16_t* to = taps.data();
+  for (int64_t o = 0; o < w.shape[0]; ++o)
+    for (int64_t i = 0; i < w.shape[1]; ++i)
+      for (int64_t kh = 0; kh < w.shape[2]; ++kh, to += 4) {
+        float row[3];
+        for (int64_t kw = 0; kw < 3; ++kw)
+          engine_arithmetic().to_floats(
+              w.data + o * w.strides[0] + i * w.strides[1] + kh * w.strides[2] + kw * w.strides[3], w.dtype, 1,
+              row + kw);
+        winograd_weights(row, to);
+      }
+  return taps;
+}
 
 // O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
 void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
@@ -42,18 +60,31 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
   }
   const bool expand = w.dtype == DType::kFp16 && !s.half_panels;
   const int64_t divisor = expand ? 2 : 1, bytes = s.group_bytes * s.groups;
-  std::byte* panels = expand ? to + bytes / 2 : to;
-  for (int64_t g = 0; g < s.groups; ++g)
-    for (int64_t kh = 0; kh < s.kernel_h; ++kh)
-      for (int64_t kw = 0; kw < s.kernel_w; ++kw)
-        pack_panels(w.data + g * s.group_out * w.strides[0] + kh * h_stride + kw * w_stride, item, w.strides[1],
-                    w.strides[0], s.group_in, s.group_out,
-                    panels + g * s.group_bytes / divisor + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item,
-                    s.panel_bytes / divisor);
-  if (expand) expand_half(to, bytes, *s.arithmetic);
-  if (s.arithmetic->end_panels)
-    s.arithmetic->end_panels(to, s.kernel_h * s.kernel_w * s.group_in, bytes / s.panel_bytes, s.panel_bytes);
+  const auto pack = [&](const std::byte* from, int64_t o_stride, int64_t i_stride, int64_t kh_stride, int64_t kw_stride,
+                        std::byte* all) {
+    std::byte* panels = expand ? all + bytes / 2 : all;
+    for (int64_t g = 0; g < s.groups; ++g)
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh)
+        for (int64_t kw = 0; kw < s.kernel_w; ++kw)
+          pack_panels(from + g * s.group_out * o_stride + kh * kh_stride + kw * kw_stride, item, i_stride, o_stride,
+                      s.group_in, s.group_out,
+                      panels + g * s.group_bytes / divisor + (kh * s.kernel_w + kw) * s.group_in * kPanelLanes * item,
+                      s.panel_bytes / divisor);
+    if (expand) expand_half(all, bytes, *s.arithmetic);
+    if (s.arithmetic->end_panels)
+      s.arithmetic->end_panels(all, s.kernel_h * s.kernel_w * s.group_in, bytes / s.panel_bytes, s.panel_bytes);
+  };
+  if (!s.winograd) return pack(w.data, w.strides[0], w.strides[1], h_stride, w_stride, to);
+  // Of even columns the first three factors, of odd ones the last three.
+  const std::vector<uint16_t> taps = winograd_taps(w);
+  const auto* from = reinterpret_cast<const std::byte*>(taps.data());
+  const int64_t i_stride = s.kernel_h * 4 * item;
+  pack(from, s.group_in * i_stride, i_stride, 4 * item, item, to);
+  pack(from + item, s.group_in * i_stride, i_stride, 4 * item, item, to + bytes);
 }
+
+// Of all groups, and of both kinds of columns where there are two.
+int64_t weight_bytes(const ConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1); }
 
 // How many output rows at a time, and what that takes in scratch.
 void set_chunks(ConvState& s) {
@@ -87,11 +118,14 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   s.arithmetic = &arithmetic;
   s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.depthwise &= ieee;
+  s.winograd = !ieee && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
+               s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
+               s.dilation_w == 1;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
   s.extra.set(call, s.epilogue);
-  const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;
+  const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;  // a row of taps without gaps
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
   s.length = s.depthwise ? s.kernel_w * s.group_in : taps * s.group_in / s.num_segments;
@@ -116,7 +150,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   }
   s.constant_weights = w.constant;
   if (w.constant) {
-    Memory packed(s.group_bytes * (s.depthwise ? 1 : s.groups), "packed weights");
+    Memory packed(weight_bytes(s), "packed weights");
     pack_weights(s, w, packed.data());
     s.packed = call.share(std::move(packed));
   }
@@ -140,8 +174,9 @@ int64_t cost(const Call& call) {
   return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows.
+// Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows | their factors.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
+int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
   const int64_t items =
       s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s.out_w)) : s.num_segments * kTileRows;
@@ -151,12 +186,13 @@ int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 1
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats);
+  return 8 * (table_items(s) + tile_items(s)) +
+         4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats + s.num_rows * factor_items(s));
 }
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return s.constant_weights ? 0 : s.group_bytes * (s.depthwise ? 1 : s.groups);
+  return s.constant_weights ? 0 : weight_bytes(s);
 }
 
 void begin(const Call& call, std::byte* shared) {
@@ -206,7 +242,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                                             : bias;
   const std::byte* weights = s.constant_weights ? s.packed->data() : shared;
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
-  const int64_t taps_per_row = s.num_segments / s.kernel_h, pixel_step = s.stride_w * s.pixel_floats;
+  const int64_t taps_per_row = s.num_segments / s.kernel_h;
 
   Tile tile{};
   tile.a = pointers;
@@ -216,13 +252,13 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.epilogue = &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
   tile.num_columns = s.depthwise ? s.out_c : s.group_out;
-  // Where `run` output pixels from (oy, ox) are.
-  const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
+  // Where `run` output pixels from (oy, ox) on are, `step` columns apart.
+  const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t step, int64_t channel) {
     std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
-    for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
+    for (int r = 0; r < run; ++r) t.out[i + r] = to + r * step * s.out_pixel;
     for (int e = 0; e < s.epilogue.num_extra; ++e) {
       const std::byte* from = s.extra.at(call, s.epilogue, e, n, oy, ox) + channel * item;
-      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * s.extra.pixel[e];
+      for (int r = 0; r < run; ++r) t.extra[e][i + r] = from + r * step * s.extra.pixel[e];
     }
   };
 
@@ -236,33 +272,52 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         tile.column = channels.begin;
         tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
         multiply_depthwise(s, first, count, table, pointers, zeros, tile,
-                           [&](Tile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 0); });
+                           [&](Tile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 1, 0); });
         continue;
       }
-      for (int64_t g = 0; g < s.groups; ++g) {
-        int64_t oy = 0, ox = 0;
-        const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
-          if (pixel == 0) oy = ox = 0;  // tiles come in order
-          for (int i = 0; i < num_pixels;) {
-            const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, s.out_w - ox));
-            const float** a = pointers + i;
-            for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
-              const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + ox * pixel_step + g * s.group_in;
-              for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
-                for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
+      // Columns first_x, first_x + step, .. of the output, whose windows are pixel_step floats apart from `offset` on.
+      const auto multiply_columns = [&](int64_t first_x, int64_t step, int64_t offset, int64_t pixel_step,
+                                        const std::byte* panels) {
+        const int64_t width = (s.out_w - first_x + step - 1) / step;
+        for (int64_t g = 0; g < s.groups; ++g) {
+          int64_t oy = 0, ox = 0;
+          const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
+            if (pixel == 0) oy = ox = 0;  // tiles come in order
+            for (int i = 0; i < num_pixels;) {
+              const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, width - ox));
+              const float** a = pointers + i;
+              for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+                const float* tap =
+                    table[oy * s.stride_h + kh * s.dilation_h] + offset + ox * pixel_step + g * s.group_in;
+                for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
+                  for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
+              }
+              place(t, i, run, n, first + oy, first_x + ox * step, step, g * s.group_out);
+              i += run;
+              ox += run;
+              if (ox == width) {
+                ox = 0;
+                ++oy;
+              }
             }
-            place(t, i, run, n, first + oy, ox, g * s.group_out);
-            i += run;
-            ox += run;
-            if (ox == s.out_w) {
-              ox = 0;
-              ++oy;
-            }
-          }
-        };
-        tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
-        multiply(tile, s.half_panels, weights + g * s.group_bytes, count * s.out_w, channels, locate, *s.arithmetic);
+          };
+          tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
+          multiply(tile, s.half_panels, panels + g * s.group_bytes, count * width, channels, locate, *s.arithmetic);
+        }
+      };
+      if (!s.winograd) {
+        multiply_columns(0, 1, 0, s.stride_w * s.pixel_floats, weights);
+        continue;
       }
+      const int64_t odd = ceil_div(s.out_w, 2) * 3 * s.in_c;  // where the factors of odd columns begin
+      for (int64_t i = 0; i < s.num_rows; ++i)
+        if (table[i]) {
+          float* to = copies + s.num_copies * s.row_floats + i * factor_items(s);
+          winograd_ops().factors(table[i], s.in_c, s.out_w, to, to + odd);
+          table[i] = to;
+        }
+      multiply_columns(0, 2, 0, 3 * s.in_c, weights);
+      multiply_columns(1, 2, odd, 3 * s.in_c, weights + s.group_bytes * s.groups);
     }
 }
 
