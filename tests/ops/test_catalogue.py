@@ -109,11 +109,11 @@ def test_kernel_attributes_are_the_fields_of_the_struct(op: Op, i: int) -> None:
 SIZES = {"i": 8, "f": 8, "s": 8, "L": 72, "E": 136}
 
 
-@pytest.mark.parametrize("row", _core.kernels(), ids=lambda row: f"{row['name']}-{row['dtypes']}")
+@pytest.mark.parametrize("row", _core.kernels(), ids=lambda row: f"{row['name']}-{row['family']}-{row['dtypes']}")
 def test_a_kernel_row_is_consistent(row: dict[str, Any]) -> None:
     assert row["attrs_bytes"] == sum(SIZES[kind] * count for _, kind, count in fields(row["attrs"]))
     assert row["accepts"] in ("strided", "rows", "dense")
-    assert row["family"] in ("ieee", "any")
+    assert row["family"] in ("ieee", "engine", "any")
 
 
 MOVES = {"copy", "gather", "gather_along_axis", "gather_nd", "lookup", "one_hot", "pad", "resize_nearest", "reverse", "select", "write_slice"}  # fmt: skip
