@@ -1,13 +1,14 @@
 """Writes what each pass makes of a graph into a folder, one numbered file of text for each."""
 
 import os
+import re
 from pathlib import Path
 
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.program import Program
 
-_FILES = "[0-9][0-9]-*.txt"
+_FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # what a dump writes
 
 
 class Dump:
@@ -28,8 +29,9 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                for old in self._folder.glob(_FILES):
-                    old.unlink()
+                for old in self._folder.iterdir():
+                    if _FILE.fullmatch(old.name):
+                        old.unlink()
             (self._folder / f"{self._count:02}-{name}.txt").write_text(self._text(made), encoding="utf-8")
         except OSError as error:
             raise Error(f"[dump] {self._folder}: {error.strerror}, need a folder that can be written to") from None

@@ -416,8 +416,13 @@ class Graph:
         )
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions behind its own; one that is there already is not added again."""
-        return replace(self, decisions=tuple(dict.fromkeys((*self.decisions, *decisions)))) if decisions else self
+        """The same graph with these decisions behind its own, but for those that an earlier pass took already.
+
+        Two that are equal may be about two nodes of one line, so both are kept.
+        """
+        known = set(self.decisions)
+        new = tuple([decision for decision in decisions if decision not in known])
+        return replace(self, decisions=(*self.decisions, *new)) if new else self
 
     def __str__(self) -> str:
         return printer.print_graph(self)

@@ -28,9 +28,10 @@ def test_every_pass_keeps_what_was_decided_before() -> None:
         assert lower(convolutions().decided(SEEN), HOST, dtype, trim=True).decisions[0] == SEEN
 
 
-def test_a_decision_is_kept_once_and_is_no_part_of_what_a_graph_is() -> None:
+def test_a_decision_is_no_part_of_what_a_graph_is_and_a_pass_that_runs_again_does_not_repeat_it() -> None:
     graph = convolutions()
-    assert graph.decided(SEEN, SEEN).decided(SEEN).decisions == (SEEN,)
+    assert graph.decided(SEEN).decided(SEEN).decisions == (SEEN,)
+    assert graph.decided(SEEN, SEEN).decisions == (SEEN, SEEN)  # two nodes of one line
     assert graph.decided(SEEN) == graph
     assert graph.decisions == ()
 
