@@ -195,6 +195,14 @@ py::list step_infos(ProgramObject& self) {
   return result;
 }
 
+// The names of the arithmetics that steps compute in.
+py::list arithmetics(const ProgramObject& self) {
+  const plan::Plan& plan = self.program->plan();
+  py::list result;
+  for (const PlanNumerics& numerics : plan.numerics) result.append(text(plan.string(numerics.name)));
+  return result;
+}
+
 // Bytes of each memory, by name.
 py::dict memory(const ProgramObject& self) {
   const plan::Plan& plan = self.program->plan();
@@ -272,6 +280,7 @@ void register_program(py::module_& m) {
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
       .def("dtypes", &dtypes, py::arg("kind"))
       .def_property_readonly("steps", &step_infos)
+      .def_property_readonly("arithmetics", &arithmetics)
       .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
       .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })
       .def_property_readonly("memory", &memory)

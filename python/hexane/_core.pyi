@@ -224,6 +224,9 @@ class Program:
     @property
     def steps(self) -> list[StepInfo]: ...
     @property
+    def arithmetics(self) -> list[str]:
+        """What steps compute in, by the name of the target it belongs to."""
+    @property
     def threads(self) -> int: ...
     def dtypes(self, kind: str) -> dict[str, str]:
         """The dtype of each named tensor in the "weights" or the "state"."""

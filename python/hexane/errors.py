@@ -1,5 +1,27 @@
-"""The errors Hexane raises on purpose. The C++ core raises `Error` too."""
+"""The errors Hexane raises on purpose (the C++ core raises `Error` too), and its warnings."""
+
+import sys
+import warnings
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class Error(Exception):
     """Every error Hexane raises on purpose. The message reads `[where] what: got X, need Y`."""
+
+
+class FallbackWarning(UserWarning):
+    """Parts of a network that was compiled for a chip run on the host: which, and why."""
+
+
+class HazardWarning(UserWarning):
+    """The chip a network was compiled for computes something else than the network says, for some inputs: where, and which."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning at the line of the user's that called into this package."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -1,11 +1,11 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Graph, Port, Value, topological
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
@@ -22,6 +22,7 @@ from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
+from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
@@ -34,11 +35,13 @@ from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
-from hexane.program import Program
+from hexane.program import Program, Segment
 from hexane.stages.allocate import allocate
+from hexane.stages.join import Parts, join
 from hexane.stages.place import place
+from hexane.stages.segment import segment
 from hexane.stages.stream import stream
-from hexane.targets import Target
+from hexane.targets import Chip, Target, load_target
 from hexane.verify import GraphLevel, level_of, verify
 
 
@@ -53,15 +56,16 @@ class Pass:
     level: GraphLevel | None = None
 
 
-def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
-    """The passes from the user's graph to what the kernels run."""
+def passes(target: Target, dtype: str = "", trim: bool = False, engine: bool = False) -> list[Pass]:
+    """The passes from the user's graph to what the kernels run. engine: the graph is a segment of the engine, which computes in fp16
+    what a model does in integers between `dequantize` and `quantize`."""
     return [
         Pass("expand", expand),
         # Before constants are folded: quantised weights would be floats.
         Pass("fuse_bias", fuse_bias),
-        Pass("move_qdq_past_data_movement", move_qdq_past_data_movement),
-        Pass("fuse_lookup", fuse_lookup),
-        Pass("fold_qdq", fold_qdq, level="lowering"),
+        Pass("move_qdq_past_data_movement", move_qdq_past_data_movement, not engine),
+        Pass("fuse_lookup", fuse_lookup, not engine),
+        Pass("fold_qdq", fold_qdq, not engine, level="lowering"),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
         Pass("simplify", simplify),
@@ -81,7 +85,9 @@ def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
         Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
-        Pass("to_fp16", to_fp16, dtype == "fp16"),
+        Pass("to_fp16", to_fp16, engine or dtype == "fp16"),
+        # Before anything moves the casts at the ports.
+        Pass("narrow_ports", narrow_ports, engine),
         Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),
         # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
         Pass("split_conv_3d", split_conv_3d),
@@ -114,14 +120,16 @@ def lower(
     skip: frozenset[str] = frozenset(),
     trim: bool = False,
     watch: Watch | None = None,
+    engine: bool = False,
 ) -> Graph:
-    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes.
+    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes; engine: as
+    `passes` has it.
 
     With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a decision.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"
-    for p in passes(target, dtype, trim):
+    for p in passes(target, dtype, trim, engine):
         if p.wanted and p.name not in skip:
             before, graph, level = graph, p.run(graph, target), p.level or level
             if checks:
@@ -151,6 +159,7 @@ def compile_graph(
     watch: Watch | None = None,
 ) -> Program:
     """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
+    assert not isinstance(target, Chip), "compile_for_chip compiles for chips"
     if watch is not None:
         watch("graph", graph)
     program = place(lower(graph, target, dtype, skip, trim, watch), target)
@@ -158,3 +167,89 @@ def compile_graph(
     if watch is not None:
         watch("program", program)
     return program
+
+
+def divide(graph: Graph, chip: Chip, watch: Watch | None = None) -> tuple[Graph, tuple[Segment, ...]]:
+    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in order.
+
+    Static analysis: `preflight` and `compile` ask the same.
+    """
+    if watch is not None:
+        watch("graph", graph)
+    graph, segments = segment(graph, chip)
+    if watch is not None:
+        watch("segment", graph)
+    return graph, segments
+
+
+def compile_segments(
+    graph: Graph,
+    segments: tuple[Segment, ...],
+    chip: Chip,
+    dtype: str = "",
+    narrow: bool = False,
+    stream_rows: int = 0,
+    watch: Watch | None = None,
+) -> Program:
+    """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
+
+    Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype`. All compute in IEEE
+    arithmetic. narrow: the floats of the model's ports are fp16.
+    """
+    host = load_target("host")
+    engine = replace(host, name=chip.name, residual_epilogue=chip.residual_epilogue)
+    parts = Parts(graph, segments)
+    alone = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
+    lowered = []
+    for found, piece in zip(segments, parts.graphs(), strict=True):
+        named = _prefixed(watch, f"segment{found.index}-")
+        on_engine = found.device == "ane"
+        lowered.append(lower(piece, engine if on_engine else host, dtype, alone, watch=named, engine=on_engine))
+    constants = parts.constants()
+    joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), narrow)
+    joined, roots = _with_roots(joined, roots, engine)
+    if watch is not None:
+        watch("join", joined)
+    program = place(joined, engine, [value for values in roots for value in values])
+    program = _in_segments(program, segments, roots, {"ane": engine, "host": host})
+    program = allocate(stream(program, stream_rows) if stream_rows else program)
+    if watch is not None:
+        watch("program", program)
+    return program
+
+
+def _prefixed(watch: Watch | None, prefix: str) -> Watch | None:
+    return None if watch is None else lambda name, made: watch(prefix + name, made)
+
+
+def _with_roots(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:
+    """The graph after save_states, and what became of the roots of its segments."""
+    hidden = [Port(f"%{i}.{j}", v) for i, values in enumerate(roots) for j, v in enumerate(values)]
+    saved = save_states(replace(graph, outputs=(*graph.outputs, *hidden)), target)
+    if os.environ.get("HEXANE_VERIFY") == "1":
+        verify_after("save_states", saved, "kernel", target, graph)
+    num_outputs = len(graph.outputs)
+    values = iter([port.value for port in saved.outputs[num_outputs:]])
+    return replace(saved, outputs=saved.outputs[:num_outputs]), [[next(values) for _ in kept] for kept in roots]
+
+
+def _in_segments(
+    program: Program, segments: Sequence[Segment], roots: Sequence[Sequence[Value]], targets: Mapping[str, Target]
+) -> Program:
+    """The program with the steps of each segment, which get the arithmetic of its device."""
+    owner: dict[int, int] = {}
+    for i, values in enumerate(roots):
+        for node in topological(values):
+            owner.setdefault(id(node), i)
+    ends = [0] * len(segments)
+    for i, step in enumerate(program.steps, 1):
+        if id(step.node) in owner:
+            ends[owner[id(step.node)]] = i
+    steps = [replace(step, numerics=targets["host"].arithmetic) for step in program.steps]
+    placed, begin = [], 0
+    for found, last in zip(segments, ends, strict=True):
+        end = max(begin, last)
+        steps[begin:end] = [replace(s, numerics=targets[found.device].arithmetic) for s in steps[begin:end]]
+        placed.append(replace(found, steps=(begin, end)))
+        begin = end
+    return replace(program, steps=tuple(steps), segments=tuple(placed))

@@ -112,9 +112,13 @@ def print_program(program: Program, sources: bool = True) -> str:
       memory: arena 640 bytes (live at once: 640), weights 896 bytes
       decided: place: reshape at net.py:14: copy: reshape needs elements without gaps (hexane)
     """
+    begins = {s.steps[0]: s for s in reversed(program.segments)}
     loops = {loop.first: loop for loop in program.loops}
     lines = [f"program {quote(program.graph.name)} for {program.target.name}"]
     for i, step in enumerate(program.steps):
+        if (segment := begins.get(i)) is not None:
+            device = "engine" if segment.device == "ane" else "host"
+            lines.append(f"  segment {segment.index} on the {device}" + (f": {segment.why}" if segment.why else ""))
         if (loop := loops.get(i)) is not None:
             moves = ", ".join(map(str, loop.moves))
             lines.append(f"  {loop.trips} times the next {len(loop.moves)} steps, whose rows move by {moves}:")

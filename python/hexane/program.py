@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from hexane import printer
 from hexane.decisions import Decision
-from hexane.graph import Array, Graph, Node, TensorType
+from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.targets import Numerics, Space, Target
 
 BufferKind = Literal["arena", "weights", "state", "port"]
@@ -71,6 +71,42 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentPort:
+    """A value that goes into a segment or comes out of it, and what it is on the way: an engine's floats are fp16. source: the
+    segment that computes it, None for an input of the model; readers: of an output, the segments that read it."""
+
+    name: str
+    value: Value
+    type: TensorType
+    source: int | None
+    readers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the graph that was divided,
+    in order; moved: those of the host that the engine would take. why: it is a segment of its own. steps: the first step of the program that is its, and the one behind its last."""
+
+    index: int
+    device: Literal["ane", "host"]
+    nodes: tuple[Node, ...]
+    inputs: tuple[SegmentPort, ...]
+    outputs: tuple[SegmentPort, ...]
+    why: str
+    moved: tuple[Node, ...] = ()
+    steps: tuple[int, int] = (0, 0)
+
+    @property
+    def crossings(self) -> tuple[SegmentPort, ...]:
+        """The values of other segments that it reads."""
+        return tuple(port for port in self.inputs if port.source is not None)
+
+    @property
+    def crossing_bytes(self) -> int:
+        return sum(port.type.bytes for port in self.crossings)
+
+
+@dataclass(frozen=True, slots=True)
 class PortView:
     """A named input or output and the view that is bound to the user's buffer."""
 
@@ -93,7 +129,7 @@ class Extent:
 @dataclass(frozen=True)
 class Program:
     """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
-    memory. decisions: of the passes, then of the stages."""
+    memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run."""
 
     graph: Graph
     target: Target
@@ -105,6 +141,7 @@ class Program:
     offsets: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
     extents: Mapping[str, Extent] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
 
     def __str__(self) -> str:
         return printer.print_program(self)

@@ -335,15 +335,6 @@ def test_an_unknown_target_of_the_environment_is_told_to_be_that(monkeypatch):
     assert hx.compile(hx.relu(x), target="host")(np.ones(2, np.float32)).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("spelling", ["h13", "M1", "T8103", "h18g"])
-def test_a_chip_is_refused_until_chips_can_be_compiled_for(spelling, monkeypatch):
-    x = hx.input("x", (2,))
-    for target, variable, words in ((spelling, "", "target"), (None, spelling, "the variable HEXANE_TARGET")):
-        monkeypatch.setenv("HEXANE_TARGET", variable)
-        with pytest.raises(hx.Error, match=rf"\[compile\] {words}: got 'h1.*cannot be compiled for yet, need 'host'"):
-            hx.compile(hx.relu(x), target=target)
-
-
 @pytest.mark.parametrize("options", [{"dtype": "fp8"}, {"target": "m99"}, {"threads": 0}, {"threads": 10_000}])
 def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(hx.Error, match="need"):

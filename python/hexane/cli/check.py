@@ -13,7 +13,7 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
-from hexane.report.report import HEAD, WORDS
+from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS
 from hexane.targets import Chip, Family, detect
 from hexane.targets.legality import KINDS
 from hexane.targets.query import load_chip
@@ -118,6 +118,9 @@ def _print_report(report: Report) -> None:
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
+    if len(report.segments) > 1:
+        print(f"\n{report.cut_summary}\n")
+        print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
 
 
 def _print_node(reports: Sequence[Report], wanted: str) -> None:

@@ -1,7 +1,8 @@
 """What Hexane tells people about a network: which chips run it, and why not."""
 
+from hexane.report.cross_compile import cross_compile_check
 from hexane.report.page import html_page
 from hexane.report.preflight import preflight
 from hexane.report.report import Entry, Report, Weights
 
-__all__ = ["Entry", "Report", "Weights", "html_page", "preflight"]
+__all__ = ["Entry", "Report", "Weights", "cross_compile_check", "html_page", "preflight"]

@@ -8,10 +8,14 @@ from html import escape
 from typing import Any, NamedTuple
 
 from hexane.graph import Graph, Node
+from hexane.pipeline import divide
 from hexane.printer import size_text
+from hexane.program import Segment, SegmentPort
 from hexane.targets import Chip, Verdict
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
+SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
+DEVICES = {"ane": "engine", "host": "host"}
 MOST_ROWS = 200  # of a table in a notebook
 WORDS = {"native": "native", "decomposed": "decompose", "oversize": "oversize", "host": "host", "rejected": "reject"}
 
@@ -95,6 +99,16 @@ class Report:
         return weights_of(self.graph.nodes)
 
     @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The pieces that `compile` makes of the network, each for one device, in the order they run."""
+        return divide(self.graph, self.chip)[1]
+
+    @property
+    def crossings(self) -> list[SegmentPort]:
+        """The values that a segment reads of another, once for each reader."""
+        return [port for segment in self.segments for port in segment.crossings]
+
+    @cached_property
     def native(self) -> list[Entry]:
         return self._of("native")
 
@@ -145,6 +159,21 @@ class Report:
         streams = ", ".join(self.streams) or "no encoding"
         return f"weights: {self.weights}; {streams} may stay compressed up to the engine"
 
+    @property
+    def cut_summary(self) -> str:
+        """One line: how many segments there are and what crosses between them."""
+        pieces = "1 segment" if len(self.segments) == 1 else f"{len(self.segments)} segments"
+        total = sum(port.type.bytes for port in self.crossings)
+        crossing = f", {len(self.crossings)} values of {total} bytes cross" if self.crossings else ""
+        return f"{pieces}{crossing}"
+
+    def segment_rows(self) -> Iterator[tuple[str, ...]]:
+        """The segments, under SEGMENT_HEAD."""
+        for s in self.segments:
+            ops = ", ".join(dict.fromkeys(node.op for node in s.nodes))
+            crossing = f"{len(s.crossings)} values, {s.crossing_bytes} bytes" if s.crossings else ""
+            yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
+
     def rows(self) -> Iterator[tuple[str, ...]]:
         """What is not native, under HEAD: ops of one reason share a row, the worst first."""
         for kind in ("rejected", "host", "oversize", "decomposed"):
@@ -166,6 +195,9 @@ class Report:
             "counts": self.counts,
             "weights": asdict(self.weights),
             "streams": list(self.streams),
+            "segments": [segment_record(segment) for segment in self.segments],
+            "crossings": len(self.crossings),
+            "crossing_bytes": sum(port.type.bytes for port in self.crossings),
             "nodes": [entry.record() for entry in self.entries],
         }
 
@@ -177,6 +209,11 @@ class Report:
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
+        if len(self.segments) > 1:
+            rows = [
+                f"  {number} {device}: {count} ops; {why}" for number, device, count, _, _, why in self.segment_rows()
+            ]
+            blocks.append("\n".join([f"{self.cut_summary}:", *rows]))
         return "\n\n".join(blocks)
 
     def __repr__(self) -> str:
@@ -195,3 +232,20 @@ class Report:
         left = len(rows) - MOST_ROWS
         more = f"<p>and {left} more: print(report) shows all</p>" if left > 0 else ""
         return f"<p><b>{escape(self.summary)}</b><br>{escape(self.weights_line)}</p>{table}{more}"
+
+
+def segment_record(segment: Segment) -> dict[str, Any]:
+    """As JSON has it."""
+    return {
+        "device": segment.device,
+        "ops": len(segment.nodes),
+        "why": segment.why,
+        "moved": [node.where for node in segment.moved],
+        "inputs": [_port_record(port) for port in segment.inputs],
+        "outputs": [_port_record(port) for port in segment.outputs],
+        "crossing_bytes": segment.crossing_bytes,
+    }
+
+
+def _port_record(port: SegmentPort) -> dict[str, Any]:
+    return {"name": port.name, "type": str(port.type), "from": port.source, "to": list(port.readers)}

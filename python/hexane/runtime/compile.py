@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.pipeline import Watch, compile_graph
+from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.pipeline import compile_graph
+from hexane.program import Program
+from hexane.runtime.chip import chip_program
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.targets import Chip, Target, load_target
@@ -31,11 +35,16 @@ def compile(
     trim_output_transpose: bool = False,
     cache_bytes: int = 1 << 30,
     stream_rows: int = 0,
+    fallback: str = "host",
+    io: str = "",
     dump: str | os.PathLike[str] | None = None,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
 
-    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes; chips are refused so far.
+    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes. A chip ("h13", "M1"): what it
+    takes is computed in fp16, as one segment after the other, by this CPU in its place; the rest goes to the host in the model's
+    dtypes, with one FallbackWarning that names ops and reasons. fallback="error" raises Error with the same list.
+    io="fp16": the floats of inputs and outputs are fp16, without casts at the ports.
     dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
     unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
@@ -53,7 +62,10 @@ def compile(
     """
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
-    options = _Options(target, threads, dtype, trim_output_transpose, stream_rows, None if dump is None else Dump(dump))
+    options = _Options(
+        _target(target), _threads(threads), dtype, trim_output_transpose, stream_rows, fallback, io, dump
+    )
+    options.check()
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
     )
@@ -118,40 +130,56 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     return Model(_core.Program.load(os.fsencode(path), _threads(threads)))
 
 
+@dataclass(frozen=True, slots=True)
 class _Options:
-    def __init__(
-        self, target: str | None, threads: int | None, dtype: str, trim: bool, rows: int, watch: Watch | None
-    ) -> None:
-        self.target = _target(target)
-        self.threads = _threads(threads)
-        if dtype not in ("", "fp32", "fp16"):
-            raise Error(f"[compile] dtype: got {dtype!r}, need 'fp16', or 'fp32' for the model's own")
-        self.dtype = dtype
-        self.trim = trim
-        self.watch = watch
+    target: Target
+    threads: int
+    dtype: str
+    trim: bool
+    stream_rows: int
+    fallback: str
+    io: str
+    dump: str | os.PathLike[str] | None
+
+    def check(self) -> None:
+        """Raises Error for values that are none of theirs."""
+        if self.dtype not in ("", "fp32", "fp16"):
+            raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', or 'fp32' for the model's own")
+        rows = self.stream_rows
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1 << 20:
             raise Error(f"[compile] stream_rows: got {rows!r}, need an integer from 0 on")
-        self.stream_rows = rows
+        if self.fallback not in ("host", "error"):
+            raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
+        if self.io not in ("", "fp16"):
+            raise Error(f"[compile] io: got {self.io!r}, need 'fp16', or '' for the model's dtypes")
+        if isinstance(self.target, Chip):
+            if self.dtype == "fp32":
+                raise Error(f"[compile] dtype: got 'fp32' for {self.target.name}, which computes in fp16, need none")
+            if self.trim:
+                raise Error(f"[compile] trim_output_transpose: got it for {self.target.name}, need the host")
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
-        program = compile_graph(
-            model, self.target, self.dtype, trim=self.trim, stream_rows=self.stream_rows, watch=self.watch
-        )
+        program = self.program(model)
         core = _core.Program(emit_plan(program), self.threads, pool)
         return Model(core, None if pool else program)
+
+    def program(self, model: Graph) -> Program:
+        watch = None if self.dump is None else Dump(self.dump)
+        narrow = self.io == "fp16"
+        if not isinstance(self.target, Chip):
+            graph = narrow_ports(model, self.target) if narrow else model
+            return compile_graph(
+                graph, self.target, self.dtype, trim=self.trim, stream_rows=self.stream_rows, watch=watch
+            )
+        return chip_program(
+            model, self.target, self.fallback, self.dtype, narrow=narrow, stream_rows=self.stream_rows, watch=watch
+        )
 
 
 def _target(name: str | None) -> Target:
     by_environment = os.environ.get("HEXANE_TARGET", "")
-    target = load_target(name or (parse_environment(by_environment) if by_environment else "host"))
-    if isinstance(target, Chip):
-        where = "target" if name else "the variable HEXANE_TARGET"
-        raise Error(
-            f"[compile] {where}: got {target.name!r}, which cannot be compiled for yet, need 'host' "
-            f"(`hexane targets {target.name}` says what is known of it)"
-        )
-    return target
+    return load_target(name or (parse_environment(by_environment) if by_environment else "host"))
 
 
 def _threads(threads: int | None) -> int:

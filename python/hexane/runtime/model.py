@@ -82,9 +82,15 @@ class Model:
         return self
 
     @property
+    def target(self) -> str:
+        """What it is compiled for: "host", or the name of a chip."""
+        return next((name for name in self._core.arithmetics if name != "host"), "host")
+
+    @property
     def device(self) -> str:
-        """Where it runs: "cpu", with the instruction set of the kernels."""
-        return f"cpu ({_core.isa()})"
+        """Where it runs: "cpu", with the instruction set of the kernels. It runs the program of a chip too, in IEEE arithmetic."""
+        cpu = f"cpu ({_core.isa()})"
+        return cpu if self.target == "host" else f"{cpu}, in the place of {self.target}: its program in ieee arithmetic"
 
     @property
     def threads(self) -> int:

@@ -2,6 +2,7 @@
 nobody reads any more, the others have memory of their own or lie where their aliases say."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from hexane.decisions import Decision
@@ -15,9 +16,9 @@ from hexane.stages.steps import Copy, emit_steps
 from hexane.targets import Target
 
 
-def place(graph: Graph, target: Target) -> Program:
-    """Graph -> Program without offsets: steps in order, each operand a view into a buffer."""
-    placer = _Placer(graph, target)
+def place(graph: Graph, target: Target, first: Sequence[Value] = ()) -> Program:
+    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. first: as `schedule` has it."""
+    placer = _Placer(graph, target, first)
     placer.run()
     return Program(
         graph,
@@ -33,9 +34,9 @@ def place(graph: Graph, target: Target) -> Program:
 class _Placer:
     """Fills `views`, `buffers` and `copies` (by the id of the node behind whose step they come), in the order of the nodes."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, first: Sequence[Value]) -> None:
         self.graph, self.target = graph, target
-        self.order = schedule(graph)
+        self.order = schedule(graph, first)
         self.users = graph.users()
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order, target)

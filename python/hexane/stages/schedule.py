@@ -8,17 +8,17 @@ from hexane.graph import Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS
 
 
-def schedule(graph: Graph) -> list[Node]:
-    """The nodes, operands first, whoever reads a state before whoever overwrites it.
+def schedule(graph: Graph, first: Sequence[Value] = ()) -> list[Node]:
+    """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in this order.
 
     Of the depth-first orders that visit operands first to last and last to first, the one whose live values are smaller.
     Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers
     if after:
-        return list(_ordered((*graph.inputs, *graph.roots), after))
-    forward = graph.nodes
-    backward = list(topological((*graph.inputs, *reversed(graph.roots)), last_first=True))
+        return list(_ordered((*graph.inputs, *first, *graph.roots), after))
+    forward = list(topological((*graph.inputs, *first, *graph.roots))) if first else graph.nodes
+    backward = list(topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True))
     return min(forward, backward, key=lambda order: peak_bytes(graph, order))
 
 

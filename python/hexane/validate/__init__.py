@@ -3,11 +3,12 @@
 from hexane.validate.layer import validate
 from hexane.validate.loaded import Matrix, validate_program
 from hexane.validate.network import Unit, validate_module, validate_network, validate_weight_edit
-from hexane.validate.node import judge, judge_all
+from hexane.validate.node import is_constant, judge, judge_all
 
 __all__ = [
     "Matrix",
     "Unit",
+    "is_constant",
     "judge",
     "judge_all",
     "validate",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from operator import gt
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from hexane.graph import Node, TensorType
@@ -37,6 +37,13 @@ FOLDED = Verdict(
 )
 JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # what rules read of a chip
 MOST_KNOWN = 1 << 16
+
+
+class Hazard(NamedTuple):
+    """Where a chip silently computes something else, and who says so."""
+
+    reason: str
+    source: str
 
 
 class _Memory:
@@ -160,7 +167,13 @@ def _judge(
     if layer is not None and first.verdict in ("native", "decomposed"):
         found += validate(layer.layer, layer.types, layer.attrs, chip, layer.output)
     worst = first if len(found) == 1 else max(found, key=lambda v: KINDS.index(v.verdict))
-    return _with_hazard(worst, op, types, attrs, chip)
+    danger = _hazard(op, types, attrs, chip) if worst.verdict in ("native", "decomposed") else None
+    return worst if danger is None else replace(worst, reason=f"{worst.reason}; {danger.reason}")
+
+
+def hazard(node: Node, chip: Chip) -> Hazard | None:
+    """What a chip silently computes otherwise in a node that it takes."""
+    return _hazard(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)
 
 
 def _live(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:
@@ -250,13 +263,12 @@ def _refused(reason: str, rule: str, source: str, change: str) -> Verdict:
     )
 
 
-def _with_hazard(verdict: Verdict, op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Verdict:
+def _hazard(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Hazard | None:
     """A slice that starts inside a row turns large numbers into infinity on some chips: said, not refused."""
     limit = chip.hazards.width_slice_limit
-    x = types[0] if types else None
     begins = attrs.get("begin") if op in ("slice_by_index", "slice_by_size") else None
-    if limit is None or x is None or not begins or not begins[-1] or verdict.verdict not in ("native", "decomposed"):
-        return verdict
-    return replace(
-        verdict, reason=f"{verdict.reason}; numbers above {limit} become infinity, as the last axis does not begin at 0"
-    )
+    if limit is None or not types or types[0] is None or not begins or not begins[-1]:
+        return None
+    fact = chip.facts["hazards.width_slice_limit"]
+    reason = f"numbers above {limit} become infinity, as the last axis does not begin at 0"
+    return Hazard(reason, f"{fact.source}, {fact.status}")

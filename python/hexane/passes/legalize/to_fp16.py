@@ -4,19 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexane.dtypes import FP16, FP32, DType
+from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
 _LIMITS = ("clip", "threshold")  # their attributes are values they may return
+_SINGLE = (FP32, FP64, BF16)  # what becomes fp16
 _WIDE = ("non_max_suppression", "one_hot", "random")  # their kernels only know fp32
 
 
 def to_fp16(graph: Graph, target: Target) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
-    Inputs and outputs keep the model's dtypes; constants, params, states and all fp32 values between become fp16, each
+    Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
     rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest. Casts to
     fp32 that the model has become casts to fp16.
     """
@@ -29,14 +30,14 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
 
 
 def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
-    single = node.types[0].dtype is FP32
+    single = node.types[0].dtype in _SINGLE
     if node.op == "input":
         return apply(OPS["cast"], node.values, {"dtype": FP16}, node.sources) if single else node.values
     if node.op == "const":
         assert node.data is not None
-        return (constant(_half(node.data), node.sources),) if single else node.values
+        return (constant(half(node.data), node.sources),) if single else node.values
     if node.op in ("param", "state"):
-        data = None if node.data is None else _half(node.data) if single else node.data
+        data = None if node.data is None else half(node.data) if single else node.data
         kind = type(node.types[0])(FP16, node.types[0].shape)
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
     if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
@@ -44,12 +45,12 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     if node.op in _WIDE:
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
         results = apply(OPS[node.op], operands, node.attrs, node.sources)
-        halves = tuple(_cast(v, FP16) if v.dtype is FP32 else v for v in results)
+        halves = tuple(_cast(v, FP16) if v.dtype in _SINGLE else v for v in results)
         # [0, 1) stays without its end, to which the last numbers below it are rounded.
         return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
-    attrs = {k: FP16 if v is FP32 else v for k, v in node.attrs.items()}
+    attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
     if node.op in _LIMITS and single:
-        attrs |= {k: float(_half(np.asarray(v, np.float32))) for k, v in attrs.items() if isinstance(v, float)}
+        attrs |= {k: float(half(np.asarray(v, np.float32))) for k, v in attrs.items() if isinstance(v, float)}
     return apply(OPS[node.op], inputs, attrs, node.sources)
 
 
@@ -57,17 +58,19 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     """Scales and biases stay in fp32, which is what products of integers are stored in before they are halved."""
     whole = list(inputs)
     for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
-        if old is not None and new is not None and old.dtype is FP32 and (i > 0 or node.op != "quantize"):
-            whole[i] = old if old.node.op == "const" else _cast(new, FP32)
+        if old is not None and new is not None and old.dtype in _SINGLE and (i > 0 or node.op != "quantize"):
+            whole[i] = old if old.node.op == "const" else _cast(new, old.dtype)
     if node.op == "dequantize":
         return apply(OPS["dequantize"], whole, {**node.attrs, "dtype": FP16}, node.sources)
     values = apply(OPS[node.op], whole, node.attrs, node.sources)
-    return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype is FP32 else values
+    return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype in _SINGLE else values
 
 
-def _half(array: Array) -> Array:
+def half(array: Array) -> Array:
     """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not vanish:
     an epsilon of 1e-12 keeps 0 from being divided by 0."""
+    if array.dtype == BF16.numpy:
+        array = array.astype(np.float32)
     limits = np.finfo(np.float16)
     top = float(limits.max)
     halves = np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)

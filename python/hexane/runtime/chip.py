@@ -1,0 +1,53 @@
+"""Compiles a graph for a chip, and warns of what its user should know."""
+
+from collections.abc import Sequence
+
+from hexane.decisions import Decision
+from hexane.errors import Error, FallbackWarning, HazardWarning, warn
+from hexane.graph import Graph
+from hexane.pipeline import Watch, compile_segments, divide
+from hexane.program import Program
+from hexane.targets import Chip
+
+MOST_LISTED = 10
+
+
+def chip_program(
+    graph: Graph,
+    chip: Chip,
+    fallback: str = "host",
+    dtype: str = "",
+    *,
+    narrow: bool = False,
+    stream_rows: int = 0,
+    watch: Watch | None = None,
+) -> Program:
+    """The program of a chip. Warns once of the ops that run on the host, and once of those that the chip computes otherwise.
+
+    Raises Error with the list of the former where `fallback` is "error".
+    """
+    graph, segments = divide(graph, chip, watch)
+    count = sum(len(segment.nodes) for segment in segments)
+    if left := [d for d in graph.decisions if d.verdict == "host"]:
+        words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"
+        if fallback == "error":
+            raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
+        warn(words, FallbackWarning)
+    if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
+        warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
+    return compile_segments(graph, segments, chip, dtype, narrow, stream_rows, watch)
+
+
+def listed(decisions: Sequence[Decision]) -> str:
+    """Ops and reasons for a message: ops of one kind and reason together, the most frequent reasons first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for decision in decisions:
+        op = decision.node.partition(" at ")[0]
+        groups.setdefault((op, decision.reason), []).append(decision.node)
+    found = sorted(groups.items(), key=lambda group: -len(group[1]))
+    lines = [
+        nodes[0] + (f" and {len(nodes) - 1} more" if len(nodes) > 1 else "") + f" ({reason})"
+        for (_, reason), nodes in found[:MOST_LISTED]
+    ]
+    more = [f"and {len(found) - MOST_LISTED} other kinds, which preflight lists"] if len(found) > MOST_LISTED else []
+    return "; ".join([*lines, *more])

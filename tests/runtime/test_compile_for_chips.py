@@ -1,0 +1,235 @@
+"""hx.compile for a chip, on a machine without one: what users type, see, and are told."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array
+
+
+def weights(*shape: int) -> Array:
+    return (np.arange(np.prod(shape)).reshape(shape) % 5 - 2).astype(np.float32)
+
+
+def native() -> hx.Graph:
+    x = hx.input("image", (1, 3, 8, 8))
+    return hx.graph({"y": hx.relu(hx.conv(x, weights(4, 3, 3, 3), pad=1))})
+
+
+def mixed() -> hx.Graph:
+    x = hx.input("x", (4, 6))
+    return hx.graph({"y": hx.exp(hx.relu(hx.sinh(hx.tanh(x))))})
+
+
+def sliced() -> hx.Graph:
+    x = hx.input("x", (4, 16))
+    return hx.graph({"y": hx.relu(x[:, 4:8])})
+
+
+@pytest.mark.parametrize(("spelling", "name"), [("h13", "h13"), ("M1", "h13"), ("T8103", "h13"), ("m5", "h17s")])
+def test_a_chip_in_any_spelling_compiles_and_says_what_runs_where(spelling: str, name: str, tmp_path: Path) -> None:
+    net = hx.compile(native(), target=spelling)
+    assert net.target == name
+    assert net.device.startswith("cpu (")
+    assert net.device.endswith(f"in the place of {name}: its program in ieee arithmetic")
+    net.save(tmp_path / "m.hxp")
+    loaded = hx.load(tmp_path / "m.hxp")
+    assert (loaded.target, loaded.device) == (net.target, net.device)
+    assert hx.compile(native()).target == "host"
+
+
+def test_the_environment_may_name_the_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEXANE_TARGET", "M2")
+    assert hx.compile(native()).target == "h14"
+    assert hx.compile(native(), target="host").target == "host"
+
+
+def test_ports_keep_the_dtypes_of_the_model_and_numbers_are_fp16_inside() -> None:
+    net = hx.compile(native(), target="h13")
+    assert [str(p) for p in (*net.inputs, *net.outputs)] == ["image: fp32[1, 3, 8, 8]", "y: fp32[1, 4, 8, 8]"]
+    assert net.program is not None
+    assert {v.type.dtype.name for s in net.program.steps if s.kernel == "conv" for v in s.outputs} == {"fp16"}
+    image = weights(1, 3, 8, 8)
+    np.testing.assert_array_equal(net(image), hx.compile(native())(image))
+    large = np.float32([1e5, 2049])
+    np.testing.assert_array_equal(hx.compile(hx.relu(hx.input("x", (2,))), target="h13")(large), [np.inf, 2048])
+
+
+def test_io_drops_the_casts_at_the_ports() -> None:
+    image = weights(1, 3, 8, 8)
+    for target in ("h13", "host"):
+        net = hx.compile(native(), target=target, io="fp16")
+        assert [p.dtype.name for p in (*net.inputs, *net.outputs)] == ["fp16", "fp16"]
+        np.testing.assert_array_equal(net(image.astype(np.float16)), hx.compile(native())(image).astype(np.float16))
+    assert not any(step["kernel"] == "cast" for step in hx.compile(native(), target="h13", io="fp16").steps)
+
+
+def test_what_the_chip_cannot_run_goes_to_the_host_with_one_warning() -> None:
+    with pytest.warns(hx.FallbackWarning) as caught:
+        net = hx.compile(mixed(), target="h13")
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert str(warning.message).startswith(
+        "[compile] h13: 1 of 4 ops run on the host: sinh at test_compile_for_chips.py:"
+    )
+    assert str(warning.message).endswith("(no family has a path for it)")
+    assert net.program is not None
+    assert [s.device for s in net.program.segments] == ["ane", "host", "ane"]
+    assert [d.verdict for d in net.program.decisions if d.stage == "segment"] == ["cut", "host", "cut"]
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_allclose(net(x), hx.compile(mixed())(x), rtol=1e-2)
+
+
+def test_a_host_segment_computes_in_the_dtype_of_the_model() -> None:
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(mixed(), target="h13")
+    with pytest.warns(hx.FallbackWarning):
+        halved = hx.compile(mixed(), target="h13", dtype="fp16")
+    for model, dtype in ((net, "fp32"), (halved, "fp16")):
+        assert model.program is not None
+        (step,) = [s for s in model.program.steps if s.kernel == "sinh"]
+        assert (step.outputs[0].type.dtype.name, step.numerics.name) == (dtype, "host")
+
+
+def test_fallback_error_raises_with_the_list_of_the_warning() -> None:
+    with pytest.raises(hx.Error, match=r"h13: 1 of 4 ops run on the host: sinh at .*no family has a path for it"):
+        hx.compile(mixed(), target="h13", fallback="error")
+    assert hx.compile(native(), target="h13", fallback="error").target == "h13"
+
+
+def test_many_ops_of_one_reason_are_one_entry_of_the_list() -> None:
+    x = hx.input("x", (4, 6))
+    for _ in range(30):
+        x = hx.exp(hx.sinh(x))
+    with pytest.warns(hx.FallbackWarning, match=r"30 of 60 ops run on the host: sinh at \S+ and 29 more \(no family"):
+        hx.compile(x, target="h13")
+
+
+def test_a_chip_below_programs_in_mil_leaves_all_to_the_host() -> None:
+    with pytest.warns(hx.FallbackWarning, match="programs in MIL need family A13"):
+        net = hx.compile(native(), target="h12")
+    assert net.program is not None
+    assert {s.device for s in net.program.segments} == {"host"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fallback": "cpu"}, "fallback: got 'cpu', need 'host' or 'error'"),
+        ({"io": "fp32"}, "io: got 'fp32', need 'fp16'"),
+        ({"dtype": "fp32"}, "dtype: got 'fp32' for h13, which computes in fp16"),
+        ({"trim_output_transpose": True}, "trim_output_transpose: got it for h13, need the host"),
+    ],
+)
+def test_options_that_a_chip_does_not_have_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(hx.Error, match=words):
+        hx.compile(native(), target="h13", **options)  # type: ignore[arg-type]
+
+
+def test_params_and_states_of_a_chip_are_replaced_and_read_by_name() -> None:
+    state = hx.state("s", (2, 3))
+    x = hx.input("x", (2, 3))
+    after = hx.write_state(state, hx.relu(x * hx.param("scale", np.ones((1,), np.float32))), hx.const(np.int32(0)))
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(hx.graph({"y": hx.mod(after, hx.const(np.float32(4)))}, [after]), target="h13")
+    np.testing.assert_array_equal(net(weights(2, 3)), np.maximum(weights(2, 3), 0) % 4)
+    net.update(scale=np.float32([3]))
+    np.testing.assert_array_equal(net(weights(2, 3)), 3 * np.maximum(weights(2, 3), 0) % 4)
+    np.testing.assert_array_equal(net.read_state("s"), 3 * np.maximum(weights(2, 3), 0))
+
+
+def test_a_model_of_open_shapes_compiles_for_a_chip(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3]) for name in "xy"]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:]))
+    net = hx.compile(model, target="h13")
+    np.testing.assert_array_equal(net(weights(2, 3)), np.maximum(weights(2, 3), 0))
+    assert isinstance(net, hx.OpenModel)
+
+
+def test_every_pass_of_every_segment_is_dumped(tmp_path: Path) -> None:
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(mixed(), target="h13", dump=tmp_path)
+    hx.compile(native(), target="h13", dump=tmp_path)
+    names = sorted((path.name for path in tmp_path.iterdir()), key=lambda name: int(name.split("-")[0]))
+    assert names[0] == "00-graph.txt"
+    assert names[1] == "01-segment.txt"
+    assert names[2] == "02-segment0-expand.txt"
+    assert names[-2:] == [f"{len(names) - 2}-join.txt", f"{len(names) - 1}-program.txt"]
+    assert not any("segment1" in name for name in names)  # of the first of the two
+    assert net.program is not None
+
+
+def test_a_program_prints_its_segments() -> None:
+    with pytest.warns(hx.FallbackWarning):
+        text = str(hx.compile(mixed(), target="h13").program)
+    assert "  segment 0 on the engine\n" in text
+    assert "  segment 1 on the host: sinh at " in text
+
+
+# ---- the slice that saturates, and the check of everything ----
+
+
+def test_a_slice_that_saturates_on_a13_is_told_when_it_is_compiled_for() -> None:
+    with pytest.warns(
+        hx.HazardWarning, match=r"h13 computes some ops otherwise: slice_by_index at .*above 4094 become inf"
+    ):
+        net = hx.compile(sliced(), target="h13")
+    (danger,) = [d for d in net.program.decisions if d.verdict == "hazard"]
+    assert danger.source
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hx.compile(sliced(), target="h16")
+        hx.compile(hx.graph({"y": hx.relu(hx.input("x", (4, 16))[1:, :8])}), target="h13")
+
+
+def test_a_cross_compile_check_compiles_and_runs_nothing() -> None:
+    assert hx.cross_compile_check(native(), "h13")
+    assert hx.cross_compile_check(hx.relu(hx.input("x", (2, 3))), "M4")
+    with pytest.warns(hx.FallbackWarning):
+        assert not hx.cross_compile_check(mixed(), "h13")
+    with pytest.warns(hx.HazardWarning):
+        assert hx.cross_compile_check(sliced(), "h13")
+
+
+@pytest.mark.parametrize("target", ["zzz", "h99", "host", ""])
+def test_a_cross_compile_check_never_takes_another_target(target: str) -> None:
+    with pytest.raises(hx.Error, match="need"):
+        hx.cross_compile_check(native(), target)
+
+
+def test_the_names_of_targets_that_the_front_half_needs_are_there() -> None:
+    names = [
+        "Family",
+        "Tier",
+        "parse",
+        "detect",
+        "op_status",
+        "limit",
+        "arch_for_family",
+        "family_of_arch",
+        "native_streams",
+    ]
+    assert all(hasattr(hx.targets, name) for name in names)
+
+
+# ---- reports ----
+
+
+def test_a_report_has_the_segments_that_compile_makes() -> None:
+    graph = mixed()
+    report = hx.preflight(graph, "h13")
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(graph, target="h13")
+    assert net.program is not None
+    assert [s.nodes for s in report.segments] == [s.nodes for s in net.program.segments]
+    assert len(report.crossings) == 2
+    record = report.record()
+    assert [s["device"] for s in record["segments"]] == ["ane", "host", "ane"]
+    assert (record["crossings"], record["crossing_bytes"]) == (2, 96)
+    assert record["segments"][1]["inputs"][0] == {"name": "%0", "type": "fp16[4, 6]", "from": 0, "to": []}
+    assert "3 segments, 2 values of 96 bytes cross:" in str(report)

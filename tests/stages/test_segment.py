@@ -1,0 +1,267 @@
+"""Segments: devices that let the fewest values cross, as few pieces as can be, cuts that say why; held against brute force."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hexane as hx
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES
+from hexane.pipeline import divide
+from hexane.program import Segment
+from hexane.stages.devices import assign_devices
+from hexane.targets.legality import op_unit
+from hexane.targets.query import load_chip
+from hexane.validate import judge
+
+H13 = load_chip("h13")
+
+
+@st.composite
+def networks(draw: st.DrawFn, most: int = 9, alone: bool = False) -> Graph:
+    """Ops that the engine takes, that only the host takes, and that only move elements, in any order."""
+    pool = [hx.input("x", (4, 4))]
+    for _ in range(draw(st.integers(1, most))):
+        x = pool[draw(st.integers(0, len(pool) - 1))]
+        kind = draw(st.sampled_from(["relu", "sinh", "transpose", "reshape", "add", "concat", *["attend"] * alone]))
+        y = pool[draw(st.integers(0, len(pool) - 1))]
+        match kind:
+            case "relu":
+                pool.append(hx.relu(x) if draw(st.booleans()) else hx.exp(x))
+            case "sinh":
+                pool.append(hx.sinh(x) if draw(st.booleans()) else hx.cosh(x))
+            case "transpose":
+                pool.append(hx.transpose(x, perm=(1, 0)))
+            case "reshape":
+                pool.append(hx.reshape(x, shape=x.shape[::-1]))
+            case "add" if x.shape == y.shape:
+                pool.append(x + y)
+            case "concat" if x.shape[1:] == y.shape[1:] and x.shape[0] + y.shape[0] <= 16:
+                pool.append(hx.concat(x, y, axis=0))
+            case "attend" if len(x.shape) == 2:
+                q = hx.reshape(x, shape=(1, 1, *x.shape))
+                pool.append(hx.reshape(hx.scaled_dot_product_attention(q, q, q), shape=x.shape))
+    read = {v for t in pool for v in t.value.node.inputs}
+    ends = [t for t in pool if t.value not in read and t.value.node.op != "input"]
+    return hx.graph({f"y{i}": t for i, t in enumerate(ends or pool[-1:])})
+
+
+def computed(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op not in LEAVES]
+
+
+def is_legal(node: Node) -> bool:
+    return judge(node, H13).verdict in ("native", "decomposed")
+
+
+def cost(nodes: Sequence[Node], on_host: Mapping[Node, bool]) -> tuple[int, int]:
+    """The values that are read on another device, or before or behind an attention, and their bytes in fp16."""
+    crossing: dict[Value, None] = {}
+    for reader in nodes:
+        for value in reader.inputs:
+            if value is None or value.node.op in LEAVES:
+                continue
+            attention = "scaled_dot_product_attention" in (reader.op, value.node.op)
+            if attention or on_host[reader] != on_host[value.node]:
+                crossing[value] = None
+    return len(crossing), sum(v.type.size * 2 for v in crossing)
+
+
+@settings(max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.booleans().flatmap(lambda alone: networks(14, alone)))
+def test_devices_let_as_few_values_cross_as_any_other_choice_would(graph: Graph) -> None:
+    nodes = computed(graph)
+    free = [n for n in nodes if is_legal(n) and op_unit(n.op) not in ("mac", "planar", "texture")]
+    base = {n: not is_legal(n) for n in nodes}
+    costs = {
+        moved: cost(nodes, base | dict(zip(free, moved, strict=True)))
+        for moved in product((False, True), repeat=min(len(free), 12))
+        if len(free) <= 12
+    }
+    found = assign_devices(graph, H13)
+    on_host = {n: found.device[id(n)] == "host" for n in nodes}
+    assert all(on_host[n] for n in nodes if not is_legal(n))
+    assert not any(on_host[n] for n in nodes if is_legal(n) and n not in free)
+    if costs:
+        best = min(costs.values())
+        assert cost(nodes, on_host) == best
+        # Of the best choices the one that leaves most to the engine.
+        assert sum(on_host[n] for n in free) == min(sum(moved) for moved, c in costs.items() if c == best)
+
+
+def fewest_pieces(graph: Graph, segments: Sequence[Segment]) -> int:
+    """The shortest sequence of pieces, tried out: each takes all that is ready on its device, or one attention."""
+    device = {n: s.device for s in segments for n in s.nodes}
+    nodes = computed(graph)
+    alone = {n for n in nodes if n.op == "scaled_dot_product_attention"}
+    states, pieces = {frozenset[Node]()}, 0
+    while not any(len(done) == len(nodes) for done in states):
+        states = {after for done in states for after in steps(nodes, device, alone, done)}
+        pieces += 1
+    return pieces
+
+
+def steps(
+    nodes: Sequence[Node], device: Mapping[Node, str], alone: set[Node], done: frozenset[Node]
+) -> Iterable[frozenset[Node]]:
+    def ready(node: Node, done: set[Node] | frozenset[Node]) -> bool:
+        return node not in done and all(v is None or v.node.op in LEAVES or v.node in done for v in node.inputs)
+
+    for kind in ("ane", "host"):
+        taken = set(done)
+        for node in nodes:
+            if device[node] == kind and node not in alone and ready(node, taken):
+                taken.add(node)
+        if len(taken) > len(done):
+            yield frozenset(taken)
+    yield from (done | {node} for node in alone if ready(node, done))
+
+
+def check(graph: Graph, segments: Sequence[Segment]) -> None:
+    """Every node once, no segment reads a later one, an attention stands alone, ports are what crosses."""
+    place = {id(n): s.index for s in segments for n in s.nodes}
+    assert sorted(place) == sorted(id(n) for n in computed(graph))
+    assert [s.index for s in segments] == list(range(len(segments)))
+    for s in segments:
+        read = {v for n in s.nodes for v in n.inputs if v is not None and v.node.op != "const"}
+        outside = {v for v in read if place.get(id(v.node)) != s.index}
+        assert {p.value for p in s.inputs} == outside
+        assert all(p.source is None or p.source < s.index for p in s.inputs)
+        assert {p.value for p in s.crossings} == {v for v in outside if v.node.op != "input"}
+        assert len(s.nodes) == 1 or all(n.op != "scaled_dot_product_attention" for n in s.nodes)
+        assert s.index == 0 or s.why
+    for s in segments:
+        for port in s.outputs:
+            assert port.readers == tuple(t.index for t in segments if port.value in {p.value for p in t.crossings})
+
+
+@settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(14))
+def test_pieces_are_as_few_as_brute_force_finds(graph: Graph) -> None:
+    _, segments = divide(graph, H13)
+    check(graph, segments)
+    assert len(segments) == fewest_pieces(graph, segments)
+
+
+@settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(9, alone=True))
+def test_hard_cuts_leave_sound_segments(graph: Graph) -> None:
+    _, segments = divide(graph, H13)
+    check(graph, segments)
+    assert len(segments) <= fewest_pieces(graph, segments) + 1
+
+
+# ---- what users see ----
+
+
+def weights(*shape: int) -> np.ndarray:
+    return (np.arange(np.prod(shape)).reshape(shape) % 5 - 2).astype(np.float32)
+
+
+def test_a_network_that_the_engine_takes_is_one_segment() -> None:
+    x = hx.input("x", (1, 3, 8, 8))
+    _, segments = divide(hx.graph({"y": hx.softmax(hx.flatten(hx.relu(hx.conv(x, weights(4, 3, 3, 3)))))}), H13)
+    (only,) = segments
+    assert (only.device, only.crossings, only.why) == ("ane", (), "")
+    assert [(p.name, str(p.type), p.source) for p in only.inputs] == [("x", "fp16[1, 3, 8, 8]", None)]
+
+
+def test_a_segment_of_the_host_names_the_op_and_the_rule() -> None:
+    x = hx.input("x", (2, 3))
+    graph, segments = divide(hx.graph({"y": hx.relu(hx.sinh(hx.relu(x)))}), H13)
+    assert [s.device for s in segments] == ["ane", "host", "ane"]
+    assert segments[1].why.startswith("sinh at test_segment.py:")
+    assert segments[2].why == "it reads what segment 1 computes"
+    assert [str(p.type) for s in segments for p in s.crossings] == ["fp16[2, 3]"] * 2
+    assert [s.crossing_bytes for s in segments] == [0, 12, 12]
+    (left,) = [d for d in graph.decisions if d.verdict == "host"]
+    assert (left.stage, left.source) == ("segment", "guide app. A, measured")
+    assert [d.verdict for d in graph.decisions].count("cut") == 2
+
+
+def test_what_moves_elements_goes_where_fewer_values_cross() -> None:
+    x = hx.relu(hx.input("x", (4, 6)))
+    pieces = [hx.sinh(part) for part in hx.split(x, axis=0, split_sizes=(1, 3))]
+    graph, segments = divide(hx.graph({"y": hx.exp(hx.concat(*pieces, axis=0))}), H13)
+    assert [[n.op for n in s.nodes] for s in segments] == [["relu"], ["split", "sinh", "sinh", "concat"], ["exp"]]
+    assert [n.op for n in segments[1].moved] == ["split", "concat"]
+    assert [d.node.split()[0] for d in graph.decisions if d.verdict == "moved"] == ["split", "concat"]
+
+
+def test_what_moves_elements_stays_where_nothing_is_saved() -> None:
+    x = hx.transpose(hx.relu(hx.input("x", (4, 6))), perm=(1, 0))
+    _, segments = divide(hx.graph({"y": hx.sinh(x)}), H13)
+    assert [[n.op for n in s.nodes] for s in segments] == [["relu", "transpose"], ["sinh"]]
+
+
+def test_the_smaller_value_crosses() -> None:
+    x = hx.relu(hx.input("x", (4, 6)))
+    _, segments = divide(hx.graph({"small": hx.sinh(x[:1]), "large": hx.sinh(hx.tile(x, reps=(2, 1)))}), H13)
+    assert {n.op for n in segments[0].nodes} == {"relu"}  # one value for both
+    _, segments = divide(hx.graph({"large": hx.sinh(hx.tile(x, reps=(2, 1)))}), H13)
+    assert [n.op for n in segments[0].nodes] == ["relu"]
+    _, segments = divide(hx.graph({"small": hx.sinh(x[:1])}), H13)
+    assert [n.op for n in segments[0].nodes] == ["relu", "slice_by_index"]
+
+
+def test_an_attention_is_cut_off_and_a_written_out_one_is_not() -> None:
+    q = hx.relu(hx.input("q", (1, 2, 4, 8)))
+    graph, segments = divide(hx.graph({"y": hx.relu(hx.scaled_dot_product_attention(q, q, q))}), H13)
+    assert [[n.op for n in s.nodes] for s in segments] == [["relu"], ["scaled_dot_product_attention"], ["relu"]]
+    assert {s.device for s in segments} == {"ane"}
+    (cut,) = [d for d in graph.decisions if d.verdict == "cut" and "attention" in d.reason and d.source != "hexane"]
+    assert cut.source == "guide ch22, decoded"
+    scores = hx.softmax(hx.matmul(q, q, transpose_y=True) * 0.35)
+    assert len(divide(hx.graph({"y": hx.relu(scores @ q)}), H13)[1]) == 1
+
+
+def test_an_op_that_only_a_netplist_has_is_cut_off() -> None:
+    x = hx.relu(hx.input("x", (4, 6)))
+    graph = hx.graph({"y": hx.relu(x), "i": hx.cast(hx.reduce_argmin(x, axis=1), dtype="fp32")})
+    reasons = [s.why for s in divide(graph, H13)[1]]
+    assert "h13 has reduce_argmin in an authored netplist only, which is a program of its own" in reasons
+    assert not any("netplist" in s.why for s in divide(graph, load_chip("h16"))[1])
+
+
+def test_no_segment_stands_before_and_behind_another() -> None:
+    x = hx.input("x", (4, 4))
+    a = hx.relu(x)
+    b = hx.exp(hx.sinh(a)) + a  # the engine, the host, and the engine again, which needs both
+    _, segments = divide(hx.graph({"y": b}), H13)
+    assert [[n.op for n in s.nodes] for s in segments] == [["relu"], ["sinh"], ["exp", "add"]]
+
+
+def test_what_is_needed_late_is_computed_late() -> None:
+    x = hx.input("x", (4, 4))
+    late = hx.relu(x * 2.0)
+    _, segments = divide(hx.graph({"y": hx.exp(hx.sinh(hx.tanh(x))) + late}), H13)
+    assert [len(s.crossings) for s in segments] == [0, 1, 1]
+
+
+def test_who_reads_a_state_runs_before_who_overwrites_it() -> None:
+    state = hx.state("s", init=np.zeros((4, 4), np.float32))
+    written = hx.write_state(state, hx.relu(hx.input("x", (1, 4))), hx.const(np.int32(0)))
+    graph = hx.graph({"y": hx.relu(hx.sinh(hx.exp(hx.cosh(state))))}, [written])
+    _, segments = divide(graph, H13)
+    place = {n.op: s.index for s in segments for n in s.nodes}
+    assert place["cosh"] <= place["write_state"]
+
+
+def test_ten_thousand_nodes_are_divided() -> None:
+    rng = np.random.default_rng(3)
+    pool = [hx.input("x", (4, 4))]
+    while len(pool) < 10_000:
+        x, y = pool[-1], pool[-1 - int(rng.integers(min(len(pool), 20)))]
+        kind = int(rng.integers(5))
+        move = hx.transpose(x, perm=(1, 0))
+        pool.append((x + y, move, hx.relu(x), hx.sinh(x), hx.exp(x))[kind])
+    graph = hx.graph({"y": pool[-1]})
+    assert len(computed(graph)) > 8000
+    check(graph, divide(graph, H13)[1])
+
+
+def test_a_graph_without_ops_has_no_segments() -> None:
+    assert divide(hx.graph({"y": hx.input("x", (2,))}), H13)[1] == ()

@@ -1,0 +1,176 @@
+"""Networks compiled for chips: what runs is what preflight says, each layer is rounded once, exact numbers stay exact.
+
+`pytest tests/whole/test_chips.py --seed N` runs the graph of one seed again.
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_fp16_layers import without_cancelled
+
+import hexane as hx
+from compare import assert_close, assert_within_ulps
+from hexane.graph import Array, Graph
+from hexane.importers.onnx import import_onnx
+from hexane.ops import LEAVES
+from hexane.reference import run_reference
+from networks import small_networks
+from oracles import all_values
+from random_graphs import KINDS, random_graph
+from traced import expected, traced
+
+TARGETS = ("h12", "h13", "h14", "h15", "h16", "h17s")  # one of each family that differs, and one below programs in MIL
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    only = metafunc.config.getoption("--seed")
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(60) if only is None else [only])
+    elif "first" in metafunc.fixturenames:
+        metafunc.parametrize("first", range(1000, 2000, 100) if only is None else [])
+
+
+def check_layers(net: hx.Model, feeds: dict[str, Array]) -> None:
+    """Each step, fed what the program computed, is the reference rounded once."""
+    for step, inputs, outputs in traced(net, feeds):
+        for got, want in zip(outputs, expected(step, inputs), strict=True):
+            if want.dtype == np.float16:
+                assert_within_ulps(without_cancelled(step, inputs, got, want), want, 1)
+            elif want.dtype.kind in "fc" or want.dtype.kind == "V":
+                assert_close(got, want)
+            else:
+                np.testing.assert_array_equal(got, want)
+
+
+def check_agrees(graph: Graph, net: hx.Model) -> None:
+    """preflight says native or decomposed of what the engine's segments have, something else of the host's."""
+    assert net.program is not None
+    device = {id(n): s.device for s in net.program.segments for n in s.nodes}
+    moved = {id(n) for s in net.program.segments for n in s.moved}
+    report = hx.preflight(graph, net.program.target.name)
+    assert report.segments is not None
+    assert [s.device for s in report.segments] == [s.device for s in net.program.segments]
+    for entry in report.entries:
+        if id(entry.node) not in device:
+            assert entry.verdict.rule == "constants fold"
+            continue
+        on_engine = entry.verdict.verdict in ("native", "decomposed")
+        assert (device[id(entry.node)] == "ane") == (on_engine and id(entry.node) not in moved), entry
+
+
+def is_exact_in_fp16(values: dict[object, Array]) -> bool:
+    """Whether no number on the way is rounded in fp16."""
+    floats = [np.asarray(a) for a in values.values() if np.asarray(a).dtype.kind == "f"]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(np.array_equal(a, a.astype(np.float16).astype(a.dtype), equal_nan=True) for a in floats)
+
+
+def check(kind: str, graph: Graph, feeds: dict[str, Array], target: str) -> None:
+    try:
+        net = hx.compile(graph, target=target, threads=1)
+        check_agrees(graph, net)
+        check_layers(net, feeds)
+        if kind == "exact":
+            known = all_values(graph, feeds)
+            if is_exact_in_fp16(known):
+                got = net(feeds)
+                for port in graph.outputs:
+                    array = got[port.name] if len(graph.outputs) > 1 else got
+                    np.testing.assert_array_equal(array, known[port.value])
+    except Exception as error:
+        raise AssertionError(f"{kind} on {target}: {error}\n{graph}") from error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_random_graph_compiles_for_every_chip(kind: str, seed: int) -> None:
+    print(f"{kind}, --seed {seed}")
+    graph, feeds = random_graph(seed, kind)
+    check(kind, graph, feeds, TARGETS[seed % len(TARGETS)])
+
+
+@pytest.mark.slow
+def test_a_thousand_random_graphs_compile_for_every_chip(first: int) -> None:
+    for seed in range(first, first + 100):
+        kind = KINDS[seed % len(KINDS)]
+        print(f"{kind}, --seed {seed}")
+        graph, feeds = random_graph(seed, kind)
+        for target in TARGETS:
+            check(kind, graph, feeds, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", small_networks())
+def test_a_small_network_compiles_for_every_chip(name: str, target: str, model_file: Callable[[str], Path]) -> None:
+    graph = import_onnx(model_file(name))
+    rng = np.random.default_rng(1)
+    feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    check("fp32", graph, feeds, target)
+
+
+# ---- states and params, whole numbers all through ----
+
+
+def whole_program(rng: np.random.Generator) -> Graph:
+    """Matrices of small whole numbers, on both devices (the host has mod), and two states that are written now and then."""
+
+    def whole(*shape: int) -> Array:
+        return rng.integers(-4, 5, shape).astype(np.float32)
+
+    newest = {name: hx.state(name, init=whole(4, 4)) for name in ("s", "t")}
+    pool = [hx.input("x", (4, 4)), hx.param("p", whole(4, 4)), *newest.values()]
+    updates = []
+    for _ in range(14):
+        a, b = (pool[int(rng.integers(len(pool)))] for _ in range(2))
+        match int(rng.integers(8)):
+            case 0 | 1:
+                name, rows = "st"[int(rng.integers(2))], int(rng.integers(1, 5))
+                at = hx.const(np.array(rng.integers(0, 5 - rows), np.int32))
+                newest[name] = hx.write_state(newest[name], a[4 - rows :], at)
+                updates.append(newest[name])
+                pool.append(newest[name])
+            case 2:
+                pool.append(hx.clip(a @ b, alpha=-8, beta=8))
+            case 3:
+                pool.append(hx.mod(a, hx.const(np.float32(3))))
+            case 4:
+                pool.append(hx.transpose(a, perm=(1, 0)))
+            case 5:
+                pool.append(hx.concat(a[:2], b[2:], axis=0))
+            case 6:
+                pool.append(hx.clip(a + b, alpha=-8, beta=8))
+            case 7:
+                pool.append(hx.mod(hx.relu(a), hx.const(np.float32(5))))
+    return hx.graph([pool[-1], *(pool[int(rng.integers(len(pool)))] for _ in range(3))], updates)
+
+
+@pytest.mark.parametrize("states_seed", range(100))
+def test_states_and_params_are_one_for_all_segments(states_seed: int) -> None:
+    rng = np.random.default_rng(states_seed)
+    graph = whole_program(rng)
+    print(f"seed {states_seed}\n{graph}")
+    net = hx.compile(graph, target="h13", threads=1)
+    states: dict[str, Array] = {}
+    for _ in range(3):
+        feeds = {name: rng.integers(-4, 5, (4, 4)).astype(np.float32) for name in graph.input_names()}
+        want, got = run_reference(graph, feeds, states), net(feeds)
+        for name, array in want.items():
+            np.testing.assert_array_equal(got[name], array)
+    for name, array in states.items():
+        np.testing.assert_array_equal(net.read_state(name), array)
+
+
+def test_the_steps_of_a_program_are_those_of_its_segments_in_order() -> None:
+    for seed in range(20):
+        graph, _ = random_graph(seed, "fp32")
+        program = hx.compile(graph, target="h13").program
+        assert program is not None
+        ends = [s.steps for s in program.segments]
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
+        for s in program.segments:
+            names = {program.steps[i].numerics.name for i in range(*s.steps)}
+            assert names <= {"h13" if s.device == "ane" else "host"}
+        assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in graph.nodes)
