@@ -76,6 +76,19 @@ def test_a_network_that_does_not_ends_with_3_and_says_why(cli: Cli, hosted: Path
         assert words in ended.out
 
 
+def test_the_segments_of_one_chip_are_a_table_and_of_several_a_row(cli: Cli, hosted: Path) -> None:
+    out = cli(hosted, "--target", "h13").out
+    assert "2 segments; what crosses between them: 1 value, 8 bytes" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["0", "engine", "1", "matmul"] in lines
+    assert any(line[:4] == ["1", "host", "1", "tan"] and "floor" not in line for line in lines)
+    matrix = [line.split() for line in cli(hosted, "--target", "h13,h15").out.splitlines()]
+    assert any(line[:2] == ["segments", "2"] for line in matrix)
+    record = json.loads(cli(hosted, "--target", "h13", "--json").out)["targets"][0]
+    assert [s["device"] for s in record["segments"]] == ["ane", "host"]
+    assert record["segments"][1]["inputs"] == [{"name": "%1", "type": "fp16[1, 4]", "from": 0, "to": []}]
+
+
 def test_several_targets_are_a_matrix(cli: Cli, tmp_path: Path) -> None:
     ended = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5")
     assert ended.code == 0

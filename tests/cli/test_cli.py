@@ -290,6 +290,27 @@ def test_compile_dumps_the_graph_after_each_pass(cli, model, tmp_path):
     assert (dump / names[-1]).read_text().startswith("program ")
 
 
+def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Sinh", ["a"], ["y"], name="second"),
+    ]
+    model = save_model(
+        tmp_path / "m.onnx", nodes, [("x", TensorProto.FLOAT, [2, 3])], [("y", TensorProto.FLOAT, [2, 3])]
+    )
+    ended = cli("compile", model, "-o", tmp_path / "m.hxp", "--target", "M1")
+    assert ended.code == 0
+    assert (
+        ended.err
+        == "warning: [compile] h13: 1 of 2 ops run on the host: sinh at second (no family has a path for it)\n"
+    )
+    assert "steps for h13; " in ended.out
+    assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
+    refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
+    assert refused.code == 1
+    assert refused.err.startswith("error: [compile] h13: 1 of 2 ops run on the host: sinh at second")
+
+
 def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):
     plan = tmp_path / "old.hxp"
     plan.write_bytes(b"old")

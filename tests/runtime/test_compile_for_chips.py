@@ -232,4 +232,4 @@ def test_a_report_has_the_segments_that_compile_makes() -> None:
     assert [s["device"] for s in record["segments"]] == ["ane", "host", "ane"]
     assert (record["crossings"], record["crossing_bytes"]) == (2, 96)
     assert record["segments"][1]["inputs"][0] == {"name": "%0", "type": "fp16[4, 6]", "from": 0, "to": []}
-    assert "3 segments, 2 values of 96 bytes cross:" in str(report)
+    assert "3 segments; what crosses between them: 2 values, 96 bytes:" in str(report)

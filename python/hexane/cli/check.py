@@ -156,7 +156,11 @@ def _print_matrix(reports: Sequence[Report]) -> None:
         *(report.chip.name + ("+" if len(group) > 1 else "") for report, group in zip(first, shared, strict=True)),
     )
     runs = ("runs", *("yes" if report.ok else "no" for report in first))
-    print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs])
+    cuts = [
+        ("segments", *(str(len(r.segments)) for r in first)),
+        ("values that cross", *(str(len(r.crossings)) for r in first)),
+    ]
+    print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
         if len(group) > 1:
             print(f"\n{group[0].chip.name}+ stands for {', '.join(report.chip.name for report in group)}")

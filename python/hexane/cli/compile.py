@@ -8,7 +8,7 @@ import typer
 import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
-from hexane.cli.options import Debug, Dtype, InputShapes, Json, Target
+from hexane.cli.options import Debug, Dtype, Fallback, InputShapes, Json, Target
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.printer import size_text
@@ -21,6 +21,10 @@ def compile_model(
     dtype: Dtype = None,
     input_shape: InputShapes = None,
     target: Target = None,
+    fallback: Annotated[
+        Fallback,
+        typer.Option(help="What happens to ops that the chip does not take: host: they run there; error: it is one."),
+    ] = Fallback.HOST,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
     ] = None,
@@ -32,17 +36,19 @@ def compile_model(
         raise Error(f"[compile] {model}: got a plan, need an ONNX model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape, dump=dump)
+    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape, dump=dump, fallback=fallback)
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
     with working(f"writing {output.name}"):
         net.save(output)
     file_bytes = output.stat().st_size
     if json:
-        print_json({"plan": str(output), "file_bytes": file_bytes, "steps": len(net.steps), "memory": net.memory})
+        record = {"plan": str(output), "target": net.target, "file_bytes": file_bytes}
+        print_json({**record, "steps": len(net.steps), "memory": net.memory})
         return
     memory = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
-    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps; {memory}")
+    chip = "" if net.target == "host" else f" for {net.target}"
+    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps{chip}; {memory}")
 
 
 def _fixes(net: hexane.OpenModel) -> str:

@@ -2,13 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec
+from typing import ParamSpec, TextIO
 
 import typer
 
-from hexane.errors import Error
+from hexane.errors import Error, FallbackWarning, HazardWarning
 
 P = ParamSpec("P")
 
@@ -19,7 +21,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            function(*args, **kwargs)
+            with _own_warnings():
+                function(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
             # Python flushes stdout once more on its way out, which must not fail.
@@ -34,6 +37,31 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(1) from None
 
     return run
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Hexane's warnings are one line on stderr, each time."""
+    show = warnings.showwarning
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, (FallbackWarning, HazardWarning)):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            show(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FallbackWarning)
+        warnings.simplefilter("always", HazardWarning)
+        warnings.showwarning = shown
+        yield
 
 
 def _wrong_usage(error: Exception) -> bool:

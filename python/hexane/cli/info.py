@@ -73,6 +73,7 @@ def _compiled(net: hexane.Model) -> dict[str, Any]:
         "outputs": _ports(net.outputs),
         "kernels": dict(Counter(step["kernel"] for step in net.steps).most_common()),
         "memory": memory,
+        "target": net.target,
         "device": net.device,
     }
 

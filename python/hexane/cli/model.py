@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import hexane
-from hexane.cli.options import NamedShape, Precision, by_name
+from hexane.cli.options import Fallback, NamedShape, Precision, by_name
 from hexane.cli.output import working
 from hexane.errors import Error
 from hexane.importers.files import open_regular
@@ -34,6 +34,7 @@ def open_model(
     dtype: Precision | None = None,
     input_shapes: Iterable[NamedShape] | None = None,
     dump: Path | None = None,
+    fallback: Fallback = Fallback.HOST,
 ) -> hexane.Model | hexane.OpenModel:
     """A loaded plan or a compiled ONNX model. Raises Error for a plan with options that only compiling can follow."""
     shapes = shapes_of(input_shapes)
@@ -45,7 +46,15 @@ def open_model(
             return hexane.load(path, threads=threads)
     with working(f"compiling {path.name}"):
         chosen = dtype.value if dtype else ""
-        return hexane.compile(path, target=target, threads=threads, dtype=chosen, input_shapes=shapes, dump=dump)
+        return hexane.compile(
+            path,
+            target=target,
+            threads=threads,
+            dtype=chosen,
+            input_shapes=shapes,
+            fallback=fallback.value,
+            dump=dump,
+        )
 
 
 def shape_options(model: hexane.OpenModel) -> list[str]:

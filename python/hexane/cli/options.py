@@ -30,6 +30,13 @@ class Precision(str, Enum):
     FP16 = "fp16"
 
 
+class Fallback(str, Enum):
+    """--fallback: what becomes of ops that a chip does not take."""
+
+    HOST = "host"
+    ERROR = "error"
+
+
 def named_file(text: str) -> NamedFile:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
@@ -68,7 +75,13 @@ def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Target = Annotated[str | None, typer.Option(metavar="NAME", help="What to compile for: host.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What to compile for: host, or a chip by any name (h13, M1), which this CPU then stands for.",
+    ),
+]
 Dtype = Annotated[
     Precision | None, typer.Option(help="fp16: store fp16 between the ports, accumulate fp32. [default: the model's]")
 ]

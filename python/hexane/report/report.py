@@ -1,7 +1,7 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
@@ -162,16 +162,15 @@ class Report:
     @property
     def cut_summary(self) -> str:
         """One line: how many segments there are and what crosses between them."""
-        pieces = "1 segment" if len(self.segments) == 1 else f"{len(self.segments)} segments"
         total = sum(port.type.bytes for port in self.crossings)
-        crossing = f", {len(self.crossings)} values of {total} bytes cross" if self.crossings else ""
-        return f"{pieces}{crossing}"
+        crossing = f"; what crosses between them: {_count(self.crossings, 'value')}, {total} bytes"
+        return f"{_count(self.segments, 'segment')}{crossing if self.crossings else ''}"
 
     def segment_rows(self) -> Iterator[tuple[str, ...]]:
         """The segments, under SEGMENT_HEAD."""
         for s in self.segments:
             ops = ", ".join(dict.fromkeys(node.op for node in s.nodes))
-            crossing = f"{len(s.crossings)} values, {s.crossing_bytes} bytes" if s.crossings else ""
+            crossing = f"{_count(s.crossings, 'value')}, {s.crossing_bytes} bytes" if s.crossings else ""
             yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -211,7 +210,8 @@ class Report:
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
         if len(self.segments) > 1:
             rows = [
-                f"  {number} {device}: {count} ops; {why}" for number, device, count, _, _, why in self.segment_rows()
+                f"  {number} {device}: {ops}" + (f"; {why}" if why else "")
+                for number, device, _, ops, _, why in self.segment_rows()
             ]
             blocks.append("\n".join([f"{self.cut_summary}:", *rows]))
         return "\n\n".join(blocks)
@@ -232,6 +232,10 @@ class Report:
         left = len(rows) - MOST_ROWS
         more = f"<p>and {left} more: print(report) shows all</p>" if left > 0 else ""
         return f"<p><b>{escape(self.summary)}</b><br>{escape(self.weights_line)}</p>{table}{more}"
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def segment_record(segment: Segment) -> dict[str, Any]:
