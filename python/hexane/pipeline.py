@@ -159,7 +159,7 @@ def compile_graph(
     watch: Watch | None = None,
 ) -> Program:
     """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
-    assert not isinstance(target, Chip), "compile_for_chip compiles for chips"
+    assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
     program = place(lower(graph, target, dtype, skip, trim, watch), target)
@@ -198,7 +198,7 @@ def compile_segments(
     """
     host = load_target("host")
     engine = replace(host, name=chip.name, residual_epilogue=chip.residual_epilogue)
-    parts = Parts(graph, segments)
+    parts = Parts(graph, segments, halved=dtype == "fp16")
     alone = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
     lowered = []
     for found, piece in zip(segments, parts.graphs(), strict=True):

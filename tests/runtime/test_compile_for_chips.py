@@ -141,6 +141,56 @@ def test_params_and_states_of_a_chip_are_replaced_and_read_by_name() -> None:
     np.testing.assert_array_equal(net.read_state("s"), 3 * np.maximum(weights(2, 3), 0))
 
 
+@pytest.mark.parametrize("dtype", ["", "fp16"])
+def test_a_state_of_the_host_is_one_for_all_its_segments(dtype: str) -> None:
+    state = hx.state("s", (2, 3))
+    x = hx.input("x", (2, 3))
+    first = hx.write_state(state, hx.mod(x, hx.const(np.float32(4))), hx.const(np.int32(0)))
+    later = hx.mod(hx.exp(hx.mod(first, hx.const(np.float32(3)))) * 0.0, hx.const(np.float32(2))) + hx.mod(
+        first, hx.const(np.float32(5))
+    )
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(hx.graph({"y": later}, [first]), target="h13", dtype=dtype)
+    assert net.program is not None
+    assert [s.device for s in net.program.segments].count("host") > 1
+    np.testing.assert_array_equal(net(np.full((2, 3), 7, np.float32)), np.full((2, 3), 3))
+    np.testing.assert_array_equal(net.read_state("s"), np.full((2, 3), 3))
+    assert sum(b.kind == "state" for b in net.program.buffers) == 1
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "bf16", "fp16"])
+def test_every_float_of_a_model_is_fp16_on_the_engine_and_its_own_on_the_host(dtype: str) -> None:
+    x = hx.input("x", (2, 3), dtype)
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile(hx.exp(hx.sinh(hx.relu(x))), target="h13")
+    assert net.program is not None
+    ends = [(s.device, net.program.steps[s.steps[1] - 1]) for s in net.program.segments]
+    assert [str(port.type.dtype) for s in net.program.segments for port in s.crossings] == ["fp16", "fp16"]
+    assert [step.outputs[0].type.dtype.name for device, step in ends if device == "host"] == [dtype]
+    assert net.outputs[0].dtype.name == dtype
+
+
+def test_outputs_that_no_segment_computes_are_there() -> None:
+    x, p = hx.input("x", (2,)), hx.param("p", np.float32([5, 6]))
+    graph = hx.graph({"same": x, "kept": p, "fixed": hx.const(np.float32([1, 2])) * 2.0})
+    for options, dtype in (({}, np.float32), ({"io": "fp16"}, np.float16)):
+        out = hx.compile(graph, target="h13", **options)(np.array([3, 4], dtype))
+        assert {name: array.tolist() for name, array in out.items()} == {
+            "same": [3, 4],
+            "kept": [5, 6],
+            "fixed": [2, 4],
+        }
+        assert {array.dtype for array in out.values()} == {np.dtype(dtype)}
+
+
+def test_a_length_that_depends_on_the_data_passes_between_segments() -> None:
+    where, _ = hx.non_zero(hx.input("x", (3, 4)))
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile({"twice": hx.relu(hx.cast(where, dtype="fp32")) * 2.0}, target="h13")
+    x = np.float32([[0, 1, 2, 0], [3, 0, 0, 0], [0, 0, 0, 4]])
+    np.testing.assert_array_equal(net(x), 2.0 * np.array(x.nonzero()))
+
+
 def test_a_model_of_open_shapes_compiles_for_a_chip(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     node = onnx.helper.make_node("Relu", ["x"], ["y"])

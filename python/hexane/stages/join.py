@@ -12,15 +12,15 @@ from hexane.stages.devices import is_leaf
 
 
 class Parts:
-    """The graphs of the segments. A value's ports have its name; a state that another segment wrote is an input, too.
+    """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
 
-    Params and states that the engine touches are kept in fp16 and cast for whoever computes in another dtype.
+    Params and states that the engine touches are kept in fp16 and cast for whoever computes in another dtype; halved: all of them.
     """
 
-    def __init__(self, graph: Graph, segments: Sequence[Segment]) -> None:
+    def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
         self.graph, self.segments = graph, segments
         self._home = {id(node): found.index for found in segments for node in found.nodes}
-        self._narrow = dict(_narrowed(segments))
+        self._narrow = dict(_narrowed([found for found in segments if halved or found.device == "ane"]))
         self._read_elsewhere = {
             v
             for node in graph.nodes
@@ -154,8 +154,8 @@ def _state_of(value: Value) -> Node | None:
 
 
 def _narrowed(segments: Sequence[Segment]) -> Iterator[tuple[Node, Value]]:
-    """The params and states of wider floats that a segment of the engine reads or writes, each with its fp16 form."""
-    read = [v for s in segments if s.device == "ane" for node in s.nodes for v in node.inputs if v is not None]
+    """The params and states of wider floats that these segments read or write, each with its fp16 form."""
+    read = [v for s in segments for node in s.nodes for v in node.inputs if v is not None]
     for leaf in dict.fromkeys(_state_of(v) for v in read):
         if leaf is not None and leaf.types[0].dtype.kind == "float" and leaf.types[0].dtype is not FP16:
             data = None if leaf.data is None else half(leaf.data)
