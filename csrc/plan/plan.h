@@ -74,7 +74,7 @@ typedef struct PlanTensor {
 } PlanTensor;
 
 typedef struct PlanNumerics {
-  uint32_t name;   /* "host", "h13", ...: for messages */
+  uint32_t name;   /* "host", "h13", ...: for messages; the first row has the program's target */
   uint32_t family; /* "ieee" */
   uint64_t offset; /* of the parameter block in attrs, a multiple of 8 */
   uint64_t bytes;  /* what the family needs */

@@ -225,7 +225,7 @@ class Program:
     def steps(self) -> list[StepInfo]: ...
     @property
     def arithmetics(self) -> list[str]:
-        """What steps compute in, by the name of the target it belongs to."""
+        """What steps compute in, by the name of the target it belongs to; that of the program's own target is the first."""
     @property
     def threads(self) -> int: ...
     def dtypes(self, kind: str) -> dict[str, str]:

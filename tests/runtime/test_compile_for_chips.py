@@ -113,6 +113,7 @@ def test_a_chip_below_programs_in_mil_leaves_all_to_the_host() -> None:
         net = hx.compile(native(), target="h12")
     assert net.program is not None
     assert {s.device for s in net.program.segments} == {"host"}
+    assert net.target == "h12"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
 from hexane.reference import run_reference
+from hexane.targets.tables import target_names
 from networks import small_networks
 from oracles import all_values
 from random_graphs import KINDS, random_graph
@@ -109,6 +110,14 @@ def test_a_small_network_compiles_for_every_chip(name: str, target: str, model_f
     rng = np.random.default_rng(1)
     feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
     check("fp32", graph, feeds, target)
+
+
+@pytest.mark.parametrize("target", [name for name in target_names() if name != "host"])
+def test_every_chip_there_is_can_be_compiled_for(target: str, model_file: Callable[[str], Path]) -> None:
+    graph = import_onnx(model_file("mobile-13"))
+    net = hx.compile(graph, target=target)
+    assert net.target == target
+    check_agrees(graph, net)
 
 
 # ---- states and params, whole numbers all through ----

@@ -22,6 +22,7 @@ _DTYPES = _core.plan_dtypes()
 def emit_plan(program: Program) -> dict[str, Array | bytes]:
     """The sections by name: structured arrays, and bytes for strings, attributes, weights and state."""
     writer = _Writer(program)
+    writer.numerics(program.target.arithmetic)  # the first row names the target, whatever its steps compute in
     operands: list[int] = []
     steps = []
     for step in program.steps:

@@ -84,7 +84,7 @@ class Model:
     @property
     def target(self) -> str:
         """What it is compiled for: "host", or the name of a chip."""
-        return next((name for name in self._core.arithmetics if name != "host"), "host")
+        return self._core.arithmetics[0] if self._core.arithmetics else "host"
 
     @property
     def device(self) -> str:
