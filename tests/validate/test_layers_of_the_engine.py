@@ -404,4 +404,5 @@ def test_every_published_string_is_here(published: Published) -> None:
 def test_no_string_is_called_published_that_is_not(published: Published) -> None:
     known = "\n".join(row["reject_strings (| separated)"] for row in published("validators"))
     split = {f"InvalidInputView{what}" for what in ("Dimension", "Offset", "Size", "Step")}
-    assert {words for words in _words() if words not in known} <= split
+    in_chapter_35 = {"cannot be lowered as Flatten on ANE"}
+    assert {words for words in _words() if words not in known} <= split | in_chapter_35

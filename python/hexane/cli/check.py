@@ -134,6 +134,8 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
             for name, text in lines:
                 if text:
                     print(f"    {name}: {text}")
+            if report.mil is not None:
+                print(f"    in MIL: {report.mil.verdict}: the compiler says: {report.mil.reject}")
             for claim in v.claims:
                 print(f"    {claim.source} ({claim.status}): {claim.value}")
 

@@ -8,6 +8,7 @@ from hexane.build import Tensor, graph
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.ops import LEAVES
+from hexane.passes.retarget import rewritten
 from hexane.report.report import Entry, Report
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
@@ -31,7 +32,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     nodes = [node for node in model.nodes if node.op not in LEAVES]
     shared: dict[int, tuple[Entry, ...]] = {}
     reports = []
-    for chip, verdicts in zip(chips, judge_all(model.nodes, chips), strict=True):
+    for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
         if id(verdicts) not in shared:
             shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, verdicts))
         reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))

@@ -12,6 +12,7 @@ from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.targets import Chip, Verdict
+from hexane.targets.legality import mil_status, route_of
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
@@ -56,6 +57,7 @@ class Entry(NamedTuple):
             "source": v.source,
             "status": v.status,
             "change": v.change,
+            "form": v.form,
             "claims": [{"says": c.value, "source": c.source, "status": c.status} for c in v.claims],
         }
 
@@ -130,7 +132,7 @@ class Report:
 
     @cached_property
     def ok(self) -> bool:
-        return all(entry.verdict.verdict in ("native", "decomposed") for entry in self.entries)
+        return all(entry.verdict.runs for entry in self.entries)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -146,7 +148,13 @@ class Report:
         sold = f" ({', '.join(self.chip.products)})" if self.chip.products else ""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
         answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
-        return f"{self.name} on {self.chip.name}{sold}: {answer}: {counts or 'no ops'}"
+        route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
+        return f"{self.name} on {self.chip.name}{sold}: {answer}: {counts or 'no ops'}{route}"
+
+    @property
+    def mil(self) -> Verdict | None:
+        """Why programs in MIL do not reach the chip, where they do not: what is reported then is true of netplists."""
+        return None if route_of(self.chip) == "mil" else mil_status("add", self.chip)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -191,6 +199,7 @@ class Report:
             "target": self.chip.name,
             "products": list(self.chip.products),
             "ok": self.ok,
+            "route": route_of(self.chip),
             "counts": self.counts,
             "weights": asdict(self.weights),
             "streams": list(self.streams),

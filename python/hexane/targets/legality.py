@@ -25,7 +25,8 @@ class Verdict:
 
     verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip takes; "host"
     is computed outside the engine; "rejected" is refused by the engine's compiler. rule: what decided it. reject: what the
-    validator says, word for word if `published`. change: what to write instead.
+    validator says, word for word if `published`. change: what to write instead. form: what the compiler writes instead by itself
+    ("tiled: width, 3 pieces"), where a node does not run as it is.
     """
 
     verdict: Kind
@@ -37,6 +38,12 @@ class Verdict:
     published: bool = False
     change: str = ""
     claims: tuple[Claim, ...] = ()
+    form: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the engine computes it: as it is, as other ops, or in pieces."""
+        return self.verdict in ("native", "decomposed") or bool(self.form)
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.reason} ({self.source}, {self.status})"
@@ -134,6 +141,11 @@ def op_unit(op: str) -> str:
     units = [floors()[name].unit for name in mil_ops(op) or ()]
     order = ("mac", "texture", "planar", "transpose", "dma")
     return next((unit for unit in order if unit in units), "")
+
+
+def route_of(chip: Chip) -> Route:
+    """How programs reach a chip's engine: in MIL, or as an authored netplist where its family is below the floor of MIL."""
+    return "mil" if chip.family >= Family[table("floors")["mil"]["floor"]] else "netplist"
 
 
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:

@@ -137,7 +137,6 @@ def _pool(mode: str) -> Callable[[Types, Attrs, TensorType], AsLayer | None]:
             return None
         pad, spatial = tuple(attrs["pad"]), x.rank - 2
         ones = (1,) * (2 - spatial)
-        sides = tuple(side for i in range(spatial) for side in (pad[i], pad[spatial + i]))
         shape = x.shape if spatial == 2 else (*x.shape[:2], 1, x.shape[2])
         return AsLayer(
             "Pool",
@@ -146,7 +145,7 @@ def _pool(mode: str) -> Callable[[Types, Attrs, TensorType], AsLayer | None]:
                 "kernel_sizes": ones + tuple(attrs["kernel_sizes"]),
                 "strides": ones + tuple(attrs["strides"]),
                 "dilations": ones + tuple(attrs["dilations"]),
-                "pad": (0, 0) * (2 - spatial) + sides,
+                "pad": (0, 0) * (2 - spatial) + pad,
                 "mode": mode,
             },
         )
@@ -188,6 +187,13 @@ def _pad(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
 
 def _tile(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
     return AsLayer("Tile", (fp16(types[0]),), {"factors": tuple(attrs["reps"])})
+
+
+def _broadcast(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
+    x = fp16(types[0])
+    spread = (1,) * (output.rank - x.rank) + x.shape
+    factors = tuple([most // max(own, 1) for own, most in zip(spread, output.shape, strict=True)])
+    return AsLayer("Tile", (x,), {"factors": factors})
 
 
 def _transpose(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
@@ -245,6 +251,7 @@ _LAYERS: dict[str, Callable[[Types, Attrs, TensorType], AsLayer | None]] = {
     "softmax": _softmax,
     "pad": _pad,
     "tile": _tile,
+    "broadcast_to": _broadcast,
     "transpose": _transpose,
     "reshape": _reshape,
     "concat": _concat,

@@ -4,10 +4,11 @@ Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations
 MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask. CrossCorrelation: groups, pad.
 """
 
+from collections.abc import Callable
 from math import prod
 
 from hexane.targets import Chip
-from hexane.validate.rule import FP16, Call, Found, Rule, bottoms, dims, fails, inputs, own
+from hexane.validate.rule import FP16, Call, Found, Rule, bottoms, dims, fails, inputs, made_of_factors, own
 
 
 def kernel_memory(chip: Chip, shared: bool) -> int:
@@ -79,7 +80,7 @@ CONV = (
     inputs(1),
     own("rank of the input: got %d, need 4 or 5", lambda c: bool(c.types) and c.types[0].rank not in (4, 5) and (c.types[0].rank,),
         source="guide ch22, listing 22.2"),
-    Rule("Invalid conv kernel %s = %zd, It should be in [%zd,%zd]", kernel_bounds, source="guide ch22", oversize=True,
+    Rule("Invalid conv kernel %s = %zd, It should be in [%zd,%zd]", kernel_bounds, source="guide ch22", kind="oversize",
          change="split the kernel, or move pixels to channels first (space_to_depth)"),
     Rule("input/output channels should be divisible by num group", _groups, source="guide ch22"),
     Rule("ChannelWise Conv must have num_groups == out_dims.c",
@@ -92,9 +93,20 @@ CONV = (
          lambda c: any(d > 1 for d in c.get("dilations", ())) and _large(c)),
     own("large kernel: got %d x %d, need multiples of 8",
         lambda c: c.get("large_kernel", False) and any(k % 8 for k in _kernel(c)[1:]) and _kernel(c)[1:]),
+    own("strides: got %s, need 1 or one of %s along each axis: larger ones are several convolutions",
+        lambda c: _steps(c, "strides", lambda s: s in (1, *c.chip.extents.stride_factors)), kind="decomposed", source="guide ch35"),
+    own("dilations: got %s, need products of %s: pixels move into the batch by these factors",
+        lambda c: _steps(c, "dilations", lambda d: made_of_factors(d, c.chip.extents.stride_factors)), kind="decomposed", source="guide ch13"),
     fails("convolution of three axes", lambda c: len(c.get("kernel_sizes", ())) == 3 or c.x.depth > 1,
           source="guide ch22, table 22.5", change="split the kernel along depth into convolutions of two axes and add them"),
 )  # fmt: skip
+
+
+def _steps(c: Call, name: str, allowed: Callable[[int], bool]) -> Found:
+    """A transposed convolution's strides are no steps through its input."""
+    given = tuple(c.get(name, ()))
+    transposed = c.get("transposed", False)
+    return not transposed and not all(map(allowed, given)) and (given, c.chip.extents.stride_factors)
 
 
 def _contraction(c: Call) -> Found:
@@ -114,7 +126,7 @@ MATRIX_MULT = (
     Rule("Error: invalid output channel = %zd. Expecting it to be input A's channel dimension = %zd for MatMult",
          lambda c: c.out is not None and c.out.channels != c.x.channels and (c.out.channels, c.x.channels)),
     Rule("Error: invalid input dim : input tensor A's width (%zd) + padding (%d) != tensor B's channel (%zd)", _contraction),
-    Rule("can not fit the Kmem", _kmem, source="guide ch22", oversize=True, change="split the product along its contracted axis and add the parts"),
+    Rule("can not fit the Kmem", _kmem, source="guide ch22", kind="oversize", change="split the product along its contracted axis and add the parts"),
 )  # fmt: skip
 
 LINEAR = (

@@ -7,15 +7,8 @@ Shuffles: factors (x, y, z).
 
 from math import prod
 
-from hexane.validate.rule import FACTORS, Call, Found, Rule, bottoms, inputs, own
-
-
-def made_of_factors(number: int, factors: tuple[int, ...] = (2, 3, 4, 8)) -> bool:
-    """Whether a number is a product of the factors."""
-    for factor in factors:
-        while number > 1 and number % factor == 0:
-            number //= factor
-    return number == 1
+from hexane.targets import Family
+from hexane.validate.rule import FACTORS, Call, Found, Rule, bottoms, inputs, made_of_factors, own
 
 
 def _xyz(c: Call) -> tuple[int, int, int]:
@@ -39,6 +32,14 @@ def _off_axis(c: Call) -> Found:
 
 def _elements(c: Call) -> Found:
     return c.output is not None and bool(c.types) and prod(c.output.shape) != prod(c.types[0].shape)
+
+
+def _flattens(c: Call) -> bool:
+    """Whether a reshape is a flatten, which is all that chips before A13 have: (N, C, H, W) to (N, C * H * W)."""
+    if c.output is None or not c.types:
+        return True
+    x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)
+    return len(x) > 0 and y == (x[0], prod(x[1:]))
 
 
 def _perm(c: Call) -> tuple[int, ...]:
@@ -72,8 +73,9 @@ LAYERS = {
     "Reshape": (
         inputs(1),
         Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, c.output) if t is not None),
-             oversize=True, change="fold axes into one"),
+             kind="oversize", change="fold axes into one"),
         Rule("Error: Invalid output dimensions for Reshape unit", _elements),
+        Rule("cannot be lowered as Flatten on ANE", lambda c: c.chip.family < Family.A13 and not _flattens(c), source="guide ch35"),
     ),
     "Flatten": (
         inputs(1),
@@ -106,6 +108,8 @@ LAYERS = {
         Rule("Architecture does not support padding mode.",
              lambda c: c.get("mode", "constant") in ("reflect", "symmetric") and not c.chip.gates.texture_engine,
              change="slice the margin, reverse it and concatenate"),
+        own("padding mode: got wrap, which no layer has", lambda c: c.get("mode", "constant") == "wrap",
+            change="slice the far side and concatenate"),
         Rule("Padding mode must be the same on all axes", lambda c: len(set(c.get("modes", ()))) > 1),
     ),
     "Tile": (

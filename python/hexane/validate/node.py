@@ -1,16 +1,16 @@
 """The verdict on a node of a graph: what a chip does with it, from its op, types and attributes alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from operator import gt
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from hexane.graph import Node, TensorType
+from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, combined
+from hexane.targets.legality import KINDS, combined, route_of
 from hexane.validate.as_layer import Types, as_layer, in_mil
 from hexane.validate.layer import validate
 
@@ -35,6 +35,13 @@ FOLDED = Verdict(
     source="hexane",
     status="read",
 )
+CHANNELS_LAST = Verdict(
+    verdict="decomposed",
+    reason="the engine has channels before height and width: transposes bring them there and back",
+    rule="layout nchw",
+    source="guide ch4",
+    status="measured",
+)
 JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # what rules read of a chip
 MOST_KNOWN = 1 << 16
 
@@ -50,7 +57,7 @@ class _Memory:
     """Verdicts by what a node's verdict depends on, for all chips that look the same to the rules."""
 
     def __init__(self, chip: Chip) -> None:
-        self.chip = chip
+        self.chip, self.route = chip, route_of(chip)
         self.kinds: dict[Any, Verdict] = {}
         self.statuses: dict[Any, Verdict] = {}
         e = chip.extents
@@ -62,7 +69,7 @@ class _Memory:
         """The verdict on an op that is written as these ops of MIL."""
         key = op, names
         if key not in self.statuses:
-            self.statuses[key] = combined(op, names, self.chip)
+            self.statuses[key] = combined(op, names, self.chip, self.route)
         return self.statuses[key]
 
 
@@ -72,17 +79,23 @@ _constant: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def judge(node: Node, chip: Chip) -> Verdict:
-    """What becomes of a node on a chip: the worst of what its op, its extents, its dtypes and its layer's rules say."""
+    """Whether a chip runs a node as it is: the worst of what its op, its extents, its dtypes and its layer's rules say.
+
+    By the route that programs take to the chip: MIL, or a netplist before A13. What compiling makes of a node that does not run
+    as it is, `passes.retarget.becomes` says.
+    """
     if is_constant(node):
         return FOLDED
     constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
     return _remembered(_key(node, constant), node, constant, _memory(chip))
 
 
-def judge_all(nodes: Sequence[Node], chips: Sequence[Chip]) -> list[list[Verdict]]:
+def judge_all(
+    nodes: Sequence[Node], chips: Sequence[Chip], refine: Callable[[Node, Chip, Verdict], Verdict] | None = None
+) -> list[list[Verdict]]:
     """For each chip the verdict on each node that computes something. nodes: all of a graph, operands first.
 
-    Chips that look the same to the rules share one list.
+    refine: says more of a node that does not run as it is. Chips that look the same to the rules share one list.
     """
     constants: set[Node] = set()
     kinds: dict[Any, tuple[int, Node, tuple[bool, ...]]] = {}
@@ -108,6 +121,10 @@ def judge_all(nodes: Sequence[Node], chips: Sequence[Chip]) -> list[list[Verdict
     for memory in map(_memory, chips):
         if id(memory) not in lists:
             verdicts = [*(_remembered(*key, memory) for key in keys), FOLDED]
+            if refine is not None:
+                for i, (_, node, _) in enumerate(keys):
+                    if verdicts[i].verdict != "native":
+                        verdicts[i] = refine(node, memory.chip, verdicts[i])
             lists[id(memory)] = [verdicts[place] for place in places]
         found.append(lists[id(memory)])
     return found
@@ -142,6 +159,24 @@ def _key(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
     return node.op, types, constant, node.types, tuple(node.attrs.values())
 
 
+def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
+    """What a verdict depends on, and which chips look like this one."""
+    constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
+    return id(_memory(chip)), *_key(node, constant)
+
+
+def largest(t: TensorType, axis: int, chip: Chip) -> int:
+    """The largest extent that the axis of a tensor of this rank may have."""
+    extent: int = _memory(chip).largest[t.rank][axis]
+    return extent
+
+
+def fits(t: TensorType, chip: Chip) -> bool:
+    """Whether the chip takes the tensor at all."""
+    most = _memory(chip).largest.get(t.rank)
+    return most is not None and not any(map(gt, t.shape, most))
+
+
 def _remembered(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
     known = memory.kinds.get(key)
     if known is None:
@@ -159,13 +194,17 @@ def _judge(
     attrs: Mapping[str, Any],
     memory: _Memory,
 ) -> Verdict:
-    chip = memory.chip
+    chip, last = memory.chip, attrs.get("layout") == "nhwc"
+    if last:
+        types, outputs = (_channels_first(types[0]), *types[1:]), tuple([_channels_first(t) for t in outputs])
     first = memory.status(op, in_mil(op, types, attrs) or ())
     live = _live(op, types, constant)
     found = [first, *_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), attrs, memory)]
     layer = as_layer(op, types, attrs, outputs[0])
     if layer is not None and first.verdict in ("native", "decomposed"):
         found += validate(layer.layer, layer.types, layer.attrs, chip, layer.output)
+    if last:
+        found.append(CHANNELS_LAST)
     worst = first if len(found) == 1 else max(found, key=lambda v: KINDS.index(v.verdict))
     danger = _hazard(op, types, attrs, chip) if worst.verdict in ("native", "decomposed") else None
     return worst if danger is None else replace(worst, reason=f"{worst.reason}; {danger.reason}")
@@ -174,6 +213,11 @@ def _judge(
 def hazard(node: Node, chip: Chip) -> Hazard | None:
     """What a chip silently computes otherwise in a node that it takes."""
     return _hazard(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)
+
+
+def _channels_first(t: TensorType | None) -> TensorType:
+    assert t is not None
+    return tensor_type(t.dtype, (t.shape[0], t.shape[-1], *t.shape[1:-1]))
 
 
 def _live(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:

@@ -6,10 +6,19 @@ from typing import Any, Literal, NamedTuple
 
 from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
+from hexane.targets.legality import Kind
 
 FP16 = ("fp16",)
 FLOATS = ("fp16", "fp32", "bf16")  # the engine computes all of them in fp16
 FACTORS = (1, 2, 3, 4, 8)
+
+
+def made_of_factors(number: int, factors: tuple[int, ...] = (2, 3, 4, 8)) -> bool:
+    """Whether a number is a product of the factors."""
+    for factor in factors:
+        while number > 1 and number % factor == 0:
+            number //= factor
+    return number == 1
 
 
 class Dims(NamedTuple):
@@ -71,8 +80,8 @@ class Rule:
     """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses` gives.
 
     refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
-    stage: "lowering" is what the validator accepts and code generation then refuses. oversize: it compares with an extent of the
-    chip, so that smaller pieces would be legal.
+    stage: "lowering" is what the validator accepts and code generation then refuses. kind: "oversize" compares with an extent of the
+    chip, so that smaller pieces would be legal; "decomposed" is what the engine runs as other layers.
     """
 
     reject: str
@@ -82,7 +91,7 @@ class Rule:
     source: str = "guide app. B"
     status: str = "decoded"
     change: str = ""
-    oversize: bool = False
+    kind: Kind = "rejected"
 
 
 def own(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
@@ -111,7 +120,7 @@ def verdict(layer: str, rule: Rule, found: Found) -> Verdict:
     filled = words % found if isinstance(found, tuple) else words
     accepted = rule.stage == "lowering"
     return Verdict(
-        verdict="oversize" if rule.oversize else "rejected",
+        verdict=rule.kind,
         reason=f"{layer}: the validator accepts it, code generation then fails: {filled}"
         if accepted
         else f"{layer}: {filled}",

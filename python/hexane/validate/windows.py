@@ -55,9 +55,9 @@ POOL = (
     Rule('Pooling mode "%s" is not available on this ANE architecture.',
          lambda c: c.get("mode", "max") not in PADDING and (c.get("mode"),)),
     Rule("Invalid Pool kernel width (%zd), must be [1-%zd] or %zd", lambda c: _pool_axis(c, 1, c.x.width),
-         change="pool twice with smaller windows", oversize=True),
+         change="pool twice with smaller windows", kind="oversize"),
     Rule("Invalid Pool kernel height (%zd), must be [1-%zd] or %zd", lambda c: _pool_axis(c, 0, c.x.height), published=False,
-         change="pool twice with smaller windows", oversize=True),
+         change="pool twice with smaller windows", kind="oversize"),
     own("pad: got as much as the window, need less", _pool_pad),
     own("window: larger than the padded input",
         lambda c: _kernel(c)[0] > c.x.height + sum(_pads(c)[:2]) or _kernel(c)[1] > c.x.width + sum(_pads(c)[2:])),
@@ -114,9 +114,9 @@ ARG_MIN_MAX = (
     Rule("ArgMinMax must have zero front and back padding, but front:%d and back:%d are given",
          lambda c: any(_sides(c)[4:]) and _sides(c)[4:]),
     own("channels: got %d, need at most %d: fp16 counts exactly to there",
-        lambda c: _arg_extent(c, "channels", c.x.channels), change="split the axis and compare the parts", oversize=True),
+        lambda c: _arg_extent(c, "channels", c.x.channels), change="split the axis and compare the parts", kind="oversize"),
     own("height or width: got %d, need at most %d: fp16 counts exactly to there",
-        lambda c: _arg_extent(c, "spatial", max(c.x.height, c.x.width)), change="split the axis and compare the parts", oversize=True),
+        lambda c: _arg_extent(c, "spatial", max(c.x.height, c.x.width)), change="split the axis and compare the parts", kind="oversize"),
 )  # fmt: skip
 
 

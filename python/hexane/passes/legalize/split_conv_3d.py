@@ -22,13 +22,13 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
         carried = FP64 if node.types[0].dtype is FP64 else FP32
         wide = [None if v is None or v.dtype is carried else b.cast(v, dtype=carried) for v in inputs]
         operands = [w if w is not None else v for w, v in zip(wide, inputs, strict=True)]
-        total = _sum_of_taps(b, node.types[0].shape, operands, node.attrs)
+        total = sum_of_taps(b, node.types[0].shape, operands, node.attrs)
         return (total if total.dtype is node.types[0].dtype else b.cast(total, dtype=node.types[0].dtype),)
 
     return graph.rewrite(change)
 
 
-def _sum_of_taps(b: Any, out: tuple[int, ...], operands: list[Value | None], attrs: Any) -> Value:
+def sum_of_taps(b: Any, out: tuple[int, ...], operands: list[Value | None], attrs: Any) -> Value:
     x, weight, bias = operands
     assert x is not None
     assert weight is not None

@@ -1,0 +1,180 @@
+"""Forms of single ops as other ops: functions, comparisons, divisions, and what the records themselves expand."""
+
+from math import pi
+
+import numpy as np
+
+from hexane.graph import Node, Value
+from hexane.ops import OPS
+from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.targets import Family
+
+
+def expand(b: Writer, node: Node) -> Written | None:
+    """rms_norm(%x)  ->  what its record writes it as"""
+    op = OPS[node.op]
+    if op.expand is None:
+        return None
+    result = op.expand(b, *node.inputs, **node.attrs)
+    values = (result,) if isinstance(result, Value) else tuple(result)
+    if values == node.values:
+        return None
+    return Written(values, f"written as {b.asked or 'its operand'}")
+
+
+# ---- sine and cosine ----
+
+# 2 pi in three parts. The first two have few enough digits that their products with whole numbers up to 63 are exact in fp16,
+# and with those up to 500,000 in fp32.
+TURN = (6.25, 17 / 512)
+HALF_PI = 1.5703125  # pi / 2 in 8 digits
+# sin(r) on [-pi / 2, pi / 2], odd, of least maximum error: 3.4e-9.
+SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
+TRIGONOMETRY = (
+    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up to 0.003, "
+    "and beyond arguments of 400 by more"
+)
+
+
+def sine(b: Writer, node: Node) -> Written | None:
+    """sin(%x)  ->  r * p(r * r), r = %x brought into [-pi / 2, pi / 2] by whole turns and a reflection"""
+    (x,) = node.inputs
+    if x is None or x.dtype.kind != "float":
+        return None
+    r = _turned(b, x)
+    # sin(r) = sin(pi - r): whichever is nearer to 0, on both sides.
+    r = b.minimum(r, b.add(b.sub(2 * HALF_PI, r), pi - 2 * HALF_PI))
+    r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
+    return Written((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
+
+
+def cosine(b: Writer, node: Node) -> Written | None:
+    """cos(%x)  ->  sin(pi / 2 - |r|), r = %x brought into [-pi, pi] by whole turns"""
+    (x,) = node.inputs
+    if x is None or x.dtype.kind != "float":
+        return None
+    r = b.add(b.sub(HALF_PI, b.abs(_turned(b, x))), pi / 2 - HALF_PI)
+    return Written((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
+
+
+def _turned(b: Writer, x: Value) -> Value:
+    """x less whole turns: in [-pi, pi], and a little beyond."""
+    turns = b.mul(x, 1 / (2 * pi))
+    # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0, measured).
+    turns = b.sub(turns, b.sub(turns, b.round(turns)))
+    for part in (*TURN, 2 * pi - sum(TURN)):
+        x = b.sub(x, b.mul(turns, part))
+    return x
+
+
+def _sine(b: Writer, r: Value) -> Value:
+    square = b.mul(r, r)
+    *lower, last = SINE
+    total = b.mul(square, last)
+    for c in reversed(lower[1:]):
+        total = b.mul(b.add(total, c), square)
+    return b.mul(b.add(total, lower[0]), r)  # type: ignore[no-any-return]
+
+
+# ---- comparisons and logic ----
+
+
+def argmin(b: Writer, node: Node) -> Written | None:
+    """reduce_argmin(%x)  ->  reduce_argmax(-%x)"""
+    return Written((b.reduce_argmax(b.neg(node.inputs[0]), **node.attrs),), "written as neg, reduce_argmax")
+
+
+def logical_and(b: Writer, node: Node) -> Written | None:
+    """logical_and(%x, %y)  ->  select(%x, %y, False)"""
+    x, y = node.inputs
+    return _selected(b, node, x, y, b.const(np.array(False)))
+
+
+def logical_or(b: Writer, node: Node) -> Written | None:
+    """logical_or(%x, %y)  ->  select(%x, True, %y)"""
+    x, y = node.inputs
+    return _selected(b, node, x, b.const(np.array(True)), y)
+
+
+def _selected(b: Writer, node: Node, *inputs: Value | None) -> Written:
+    return Written((b.select(*inputs),), "written as select")
+
+
+def logical_xor(b: Writer, node: Node) -> Written | None:
+    """logical_xor(%x, %y)  ->  not_equal(%x, %y)"""
+    return Written((b.not_equal(*node.inputs),), "written as not_equal")
+
+
+# ---- activations ----
+
+
+def hard_swish(b: Writer, node: Node) -> Written | None:
+    """hard_swish(%x)  ->  %x * sigmoid_hard(%x)"""
+    (x,) = node.inputs
+    return Written((b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),), "written as sigmoid_hard, mul")
+
+
+def mish(b: Writer, node: Node) -> Written | None:
+    """mish(%x)  ->  %x * tanh(softplus(%x))"""
+    (x,) = node.inputs
+    return Written((b.mul(x, b.tanh(b.softplus(x))),), "written as softplus, tanh, mul")
+
+
+def selu(b: Writer, node: Node) -> Written | None:
+    """selu(%x)  ->  beta * elu(%x)"""
+    (x,) = node.inputs
+    return Written((b.mul(b.elu(x, alpha=node.attrs["alpha"]), node.attrs["beta"]),), "written as elu, mul")
+
+
+def prelu(b: Writer, node: Node) -> Written | None:
+    """prelu(%x, %slope)  ->  select(%x < 0, %x * %slope, %x)"""
+    x, slope = node.inputs
+    return Written((b.select(b.less(x, 0.0), b.mul(x, slope), x),), "written as less, mul, select")
+
+
+# ---- divisions and broadcasts before A13 ----
+
+
+def reciprocal(b: Writer, node: Node) -> Written | None:
+    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before A13 divide in no other way"""
+    x, divisor = node.inputs
+    if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
+        return None
+    assert divisor.node.data is not None
+    if not divisor.node.data.all():
+        return None
+    hazard = f"{b.chip.name} rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
+    inverse = (1 / divisor.node.data.astype(np.float64)).astype(divisor.dtype.numpy)
+    return Written((b.mul(x, b.const(inverse)),), "written as mul by the reciprocal", hazard)
+
+
+def broadcast(b: Writer, node: Node) -> Written | None:
+    """broadcast_to(%x : [N, C, 1, W])  ->  %x + zeros; along channels a product with ones, which a convolution is"""
+    (x,) = node.inputs
+    assert x is not None
+    shape = node.types[0].shape
+    if b.chip.family >= Family.A13 or x.dtype.kind != "float" or x.type.rank != len(shape):
+        return None
+    how = "written as add of zeros"
+    if x.type.rank == 4 and x.shape[1] == 1 != shape[1]:
+        x = b.conv(x, b.const(np.ones((shape[1], 1, 1, 1), x.dtype.numpy)), None)
+        how = "written as a convolution with ones, and add of zeros"
+    if x.shape != shape:
+        x = b.add(x, b.const(np.zeros(shape, x.dtype.numpy)))
+    return Written((x,), how)
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "sin": (sine,),
+    "cos": (cosine,),
+    "reduce_argmin": (argmin,),
+    "logical_and": (logical_and,),
+    "logical_or": (logical_or,),
+    "logical_xor": (logical_xor,),
+    "hard_swish": (hard_swish,),
+    "mish": (mish,),
+    "selu": (selu,),
+    "prelu": (prelu,),
+    "real_div": (reciprocal,),
+    "broadcast_to": (broadcast,),
+}

@@ -1,0 +1,163 @@
+"""Forms of ops that move elements: slices, pads, repetitions, views."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.graph import Node, Value
+from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.validate.rule import made_of_factors
+
+
+def slice_of_ones(b: Writer, node: Node) -> Written | None:
+    """slice_by_index(%x) {stride=1}  ->  slice_by_size(%x)"""
+    if any(s != 1 for s in node.attrs["stride"]):
+        return None
+    size = node.types[0].shape
+    return Written((b.slice_by_size(node.inputs[0], begin=node.attrs["begin"], size=size),), "written as slice_by_size")
+
+
+def slice_by_reshape(b: Writer, node: Node) -> Written | None:
+    """slice_by_index(%x : [N, 12]) {stride=3}  ->  the first column of %x as [N, 4, 3]
+
+    The last row may be shorter than the others; its element comes by a slice of its own.
+    """
+    (x,) = node.inputs
+    assert x is not None
+    begin, stride = node.attrs["begin"], node.attrs["stride"]
+    size = [(n - 1) * s + 1 if n else 0 for n, s in zip(node.types[0].shape, stride, strict=True)]
+    if 0 in size or all(s == 1 for s in stride):
+        return None
+    reach = [min(n * s, d - a) for n, s, d, a in zip(node.types[0].shape, stride, x.shape, begin, strict=True)]
+    x = b.slice_by_size(x, begin=begin, size=reach)
+    for axis, step in enumerate(stride):
+        if step > 1:
+            x = _every(b, x, axis, step, node.types[0].shape[axis])
+    return Written((x,), "written as reshape and slice_by_size")
+
+
+def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
+    """Every so manyth of count elements along an axis."""
+    if x.shape[axis] < count * step:
+        last = (count - 1) * step
+        one = b.cut(x, axis, last, last + 1)
+        return one if count == 1 else b.join([_every(b, b.cut(x, axis, 0, last), axis, step, count - 1), one], axis)
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    # Rows of `step` elements: with the axis behind it in one, or by itself where it is the last.
+    if after:
+        rows = b.view(x, (*before, count, step * after[0], *after[1:]))
+        return b.cut(rows, axis + 1, 0, after[0])
+    rows = b.view(x, (prod(before) * count, step))
+    return b.view(b.cut(rows, 1, 0, 1), (*before, count))
+
+
+def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
+    """pad(%x) of channels, or by copies of its edge  ->  concat of it with the margins
+
+    Reflections are slices in the opposite order. What is cut off, where a side is negative, is sliced off first.
+    """
+    (x,) = node.inputs
+    assert x is not None
+    begin, end, mode = list(node.attrs["begin"]), list(node.attrs["end"]), node.attrs["mode"]
+    if min((*begin, *end), default=0) < 0:
+        for i, (a, z) in enumerate(zip(begin, end, strict=True)):
+            x = b.cut(x, i, max(-a, 0), x.shape[i] - max(-z, 0))
+        sides = {"begin": tuple([max(a, 0) for a in begin]), "end": tuple([max(z, 0) for z in end])}
+        (x,) = b.again(node, (x,), **sides)
+        return Written((x,), "written as slices and pad")
+    inner = range(x.type.rank - 2, x.type.rank) if mode == "constant" and x.type.rank > 1 else range(0)
+    outer = [i for i in range(x.type.rank) if i not in inner and (begin[i] or end[i])]
+    if not outer:
+        return None
+    if any(begin[i] or end[i] for i in inner):
+        kept = {
+            name: tuple([v if i in inner else 0 for i, v in enumerate(node.attrs[name])]) for name in ("begin", "end")
+        }
+        (x,) = b.again(node, (x,), **kept)
+    for i in outer:
+        margins = _margins(b, x, i, begin[i], end[i], node)
+        if margins is None:
+            return None
+        x = b.join([m for m in (margins[0], x, margins[1]) if m is not None], i)
+    return Written((x,), "written as concat with the margins")
+
+
+def _margins(
+    b: Writer, x: Value, axis: int, before: int, after: int, node: Node
+) -> tuple[Value | None, Value | None] | None:
+    """What stands before and behind an axis; None where a margin is longer than what it is made of."""
+    mode, extent = node.attrs["mode"], x.shape[axis]
+    if mode == "constant":
+        return tuple([_filled(b, x, axis, n, node.attrs["value"]) for n in (before, after)])  # type: ignore[return-value]
+    if mode == "edge":
+        first, last = b.cut(x, axis, 0, 1), b.cut(x, axis, extent - 1, extent)
+        return tuple([copies(b, e, axis, n) if n else None for e, n in ((first, before), (last, after))])  # type: ignore[return-value]
+    inside = extent - 1 if mode == "reflect" else extent
+    if max(before, after) > inside:
+        return None
+    if mode == "wrap":
+        low, high = (extent - before, extent), (0, after)
+    else:
+        low, high = (1, 1 + before), (extent - 1 - after, extent - 1)
+    parts = [b.cut(x, axis, *span) if span[0] < span[1] else None for span in (low, high)]
+    if mode == "reflect":
+        parts = [None if p is None else b.reverse(p, axes=(axis,)) for p in parts]
+    return parts[0], parts[1]
+
+
+def _filled(b: Writer, x: Value, axis: int, count: int, value: float) -> Value | None:
+    if count == 0:
+        return None
+    return b.const(np.full([count if i == axis else d for i, d in enumerate(x.shape)], value, x.dtype.numpy))
+
+
+def copies(b: Writer, x: Value, axis: int, count: int) -> Value:
+    """x so many times along an axis: by tiles of factors that the chip has, largest first, joined."""
+    parts = []
+    while count > 0:
+        factor = next(f for f in range(count, 0, -1) if made_of_factors(f))
+        parts.append(x if factor == 1 else b.tile(x, reps=[factor if i == axis else 1 for i in range(x.type.rank)]))
+        count -= factor
+    return b.join(parts, axis)
+
+
+def tile_by_concat(b: Writer, node: Node) -> Written | None:
+    """tile(%x) {reps=(1, 5)}  ->  concat(tile(%x) {reps=(1, 4)}, %x)"""
+    (x,) = node.inputs
+    assert x is not None
+    reps = node.attrs["reps"]
+    hard = [i for i, count in enumerate(reps) if not made_of_factors(count)]
+    if not hard or len(reps) != x.type.rank:
+        return None
+    for axis in hard:
+        x = copies(b, x, axis, reps[axis])
+    easy = [1 if i in hard else count for i, count in enumerate(reps)]
+    return Written((b.tile(x, reps=easy) if max(easy) > 1 else x,), "written as concat of tiles")
+
+
+def broadcast_by_tile(b: Writer, node: Node) -> Written | None:
+    """broadcast_to(%x : [1, 3]) {shape=(5, 3)}  ->  tile(%x) {reps=(5, 1)}"""
+    (x,) = node.inputs
+    assert x is not None
+    shape = node.types[0].shape
+    x = b.view(x, (1,) * (len(shape) - x.type.rank) + x.shape)
+    reps = [most // own for own, most in zip(x.shape, shape, strict=True)]
+    return Written((b.tile(x, reps=reps) if max(reps, default=1) > 1 else x,), "written as tile")
+
+
+def views(b: Writer, node: Node) -> Written | None:
+    """reshape(reshape(%x))  ->  reshape(%x): what lies between may have more axes than the chip takes"""
+    (x,) = node.inputs
+    assert x is not None
+    if x.node.op != "reshape":
+        return None
+    return Written((b.view(x, node.types[0].shape),), "written as one reshape")
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "slice_by_index": (slice_of_ones, slice_by_reshape),
+    "pad": (pad_axis_by_axis,),
+    "tile": (tile_by_concat,),
+    "reshape": (views,),
+    "broadcast_to": (broadcast_by_tile,),
+}

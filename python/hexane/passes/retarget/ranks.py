@@ -1,0 +1,168 @@
+"""Forms of ops on more axes than the chip takes: neighbouring axes folded into one, transposes in two steps."""
+
+from itertools import pairwise
+from math import prod
+
+from hexane.graph import Node, Value
+from hexane.passes.retarget.axes import ELEMENTWISE, lines, reduced_axes
+from hexane.passes.retarget.writer import Form, Writer, Written
+
+REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))
+REDUCTIONS |= {"reduce_log_sum", "reduce_log_sum_exp"}
+# Ops whose inputs all line up with the result from the last axis on, and what their attributes say about axes.
+ALIGNED = {
+    **dict.fromkeys(ELEMENTWISE, ()),
+    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "argsort", "topk", "concat", "lp_norm"), ("axis",)),
+    **dict.fromkeys(("layer_norm", "rms_norm", "l2_norm", "mean_variance_norm", "reverse"), ("axes",)),
+    **dict.fromkeys(REDUCTIONS, ("axes",)),
+    "pad": ("begin", "end"),
+    "matmul": (),
+    "scaled_dot_product_attention": (),
+}
+# These have no place for a fifth axis.
+FOUR = ("matmul", "scaled_dot_product_attention")
+
+
+def fold_axes(b: Writer, node: Node) -> Written | None:
+    """relu(%x : [1, 2, 3, 4, 5, 6])  ->  reshape(relu(reshape(%x : [2, 3, 4, 5, 6])))"""
+    rank, most = node.types[0].rank, 4 if node.op in FOUR else b.chip.extents.rank
+    if node.op in REDUCTIONS and node.inputs[0] is not None:
+        rank = node.inputs[0].type.rank
+    if node.op not in ALIGNED or rank <= most:
+        return None
+    groups = _folded(node, rank, most)
+    if groups is None:
+        return None
+    inputs = [None if v is None else _view(b, v, groups, rank) for v in node.inputs]
+    changed = _remapped(node, groups)
+    if node.op in REDUCTIONS:
+        changed["keep_dims"] = True
+    results = b.again(node, inputs, **changed)
+    return Written(
+        tuple([b.view(y, t.shape) for y, t in zip(results, node.types, strict=True)]), f"written on {most} axes"
+    )
+
+
+def _folded(node: Node, rank: int, most: int) -> list[list[int]] | None:
+    """The axes of the result in as many groups, the smallest folded first; None where axes that are apart are too many."""
+    shape, free, reduced = node.types[0].shape, set(lines(node)), set[int]()
+    if node.op in FOUR:
+        free = set(range(rank - 2))
+    elif node.op in REDUCTIONS and node.inputs[0] is not None:
+        shape, reduced = node.inputs[0].shape, set(reduced_axes(node))
+        free = set(range(rank)) - reduced
+    sides = [_spread(v, rank) for v in node.inputs if v is not None]
+    groups = [[i] for i in range(rank)]
+    while len(groups) > most:
+        pairs = [
+            (prod(shape[j] for j in (*a, *z)), i)
+            for i, (a, z) in enumerate(pairwise(groups))
+            if (free.issuperset((*a, *z)) or reduced.issuperset((*a, *z)))
+            and all(_foldable(side, shape, (*a, *z)) for side in sides)
+        ]
+        if not pairs:
+            return None
+        _, i = min(pairs)
+        groups[i : i + 2] = [groups[i] + groups[i + 1]]
+    return groups
+
+
+def _spread(v: Value, rank: int) -> tuple[int, ...]:
+    """An input's shape with ones in front."""
+    return (1,) * (rank - v.type.rank) + v.shape
+
+
+def _foldable(side: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    return all(side[i] == shape[i] for i in axes) or all(side[i] == 1 for i in axes)
+
+
+def _view(b: Writer, v: Value, groups: list[list[int]], rank: int) -> Value:
+    spread = _spread(v, rank)
+    shape = [prod(spread[i] for i in group) for group in groups]
+    first = next((i for i, group in enumerate(groups) if group[-1] >= rank - v.type.rank), len(groups))
+    return b.view(v, shape[first:])
+
+
+def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
+    """The attributes that count axes, for the folded ones. Axes that they name were folded with their like, if at all."""
+    place = {group[0]: i for i, group in enumerate(groups)}
+    found: dict[str, object] = {}
+    for name in ALIGNED[node.op]:
+        value = node.attrs[name]
+        if name == "axis":
+            found[name] = place[value]
+        elif name == "axes":
+            found[name] = tuple([place[a] for a in (value or range(max(map(max, groups)) + 1)) if a in place])
+        else:
+            found[name] = tuple([value[group[0]] if len(group) == 1 else 0 for group in groups])
+    return found
+
+
+def fold_transpose(b: Writer, node: Node) -> Written | None:
+    """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  of three axes: those that stay together are one, those of extent 1 none"""
+    (x,) = node.inputs
+    assert x is not None
+    if x.type.rank <= b.chip.extents.rank and (x.type.rank < 5 or node.attrs["perm"][0] == 0):
+        return None
+    runs: list[list[int]] = []
+    for axis in node.attrs["perm"]:
+        if x.shape[axis] == 1:
+            continue
+        if runs and all(x.shape[i] == 1 for i in range(runs[-1][-1] + 1, axis)) and axis > runs[-1][-1]:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    order = sorted(range(len(runs)), key=lambda i: runs[i])
+    perm = [order.index(i) for i in range(len(runs))]
+    if len(runs) >= x.type.rank or len(runs) > b.chip.extents.rank:
+        return None
+    shape = [prod(x.shape[i] for i in runs[place]) for place in order]
+    y = b.view(x, shape)
+    if perm != sorted(perm):
+        y = b.transpose(y, perm=perm)
+    return Written((b.view(y, node.types[0].shape),), f"written on {len(runs)} axes")
+
+
+def transpose_twice(b: Writer, node: Node) -> Written | None:
+    """transpose(%x : five axes, perm=(3, ..))  ->  its axis 3 brought to the front, on three axes; then the other four"""
+    (x,) = node.inputs
+    assert x is not None
+    perm = node.attrs["perm"]
+    first = perm[0] if perm else 0
+    if x.type.rank != 5 or first == 0:
+        return None
+    before, after = prod(x.shape[:first]), prod(x.shape[first + 1 :])
+    y = b.transpose(b.view(x, (before, x.shape[first], after)), perm=(1, 0, 2))
+    rest = [i for i in range(5) if i != first]
+    y = b.view(y, (x.shape[first], *[x.shape[i] for i in rest]))
+    left = (0, *[1 + rest.index(i) for i in perm[1:]])
+    y = y if left == (0, 1, 2, 3, 4) else b.transpose(y, perm=left)
+    return Written((b.view(y, node.types[0].shape),), "written as two transposes")
+
+
+def rows_of_linear(b: Writer, node: Node) -> Written | None:
+    """linear(%x : five axes)  ->  of a matrix: the axes in front are its rows"""
+    x, *rest = node.inputs
+    assert x is not None
+    if x.type.rank < 5:
+        return None
+    y = b.linear(b.view(x, (prod(x.shape[:-1]), x.shape[-1])), *rest)
+    return Written((b.view(y, node.types[0].shape),), "written on 2 axes")
+
+
+def rows_of_matmul(b: Writer, node: Node) -> Written | None:
+    """matmul(%x : five axes, %y : two)  ->  of matrices: the axes in front are rows"""
+    x, y, bias = node.inputs
+    assert x is not None
+    assert y is not None
+    if x.type.rank < 5 or y.type.rank != 2 or node.attrs["transpose_x"]:
+        return None
+    (z,) = b.again(node, (b.view(x, (prod(x.shape[:-1]), x.shape[-1])), y, bias))
+    return Written((b.view(z, node.types[0].shape),), "written on 2 axes")
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "matmul": (rows_of_matmul,),
+    "linear": (rows_of_linear,),
+    "transpose": (fold_transpose, transpose_twice),
+}

@@ -1,0 +1,151 @@
+"""Forms of resizing for chips without a texture engine, which has it as one layer.
+
+By whole factors it is a transposed convolution of each channel; by others a product of rows and columns with constant matrices.
+Nearest elements by other factors are gathered.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+from hexane.ops.lines import nearest, whole
+from hexane.passes.retarget.writer import Form, Writer, Written
+
+STRATEGY = "a chip without a texture engine resizes by other steps, which round differently"
+SPREAD = STRATEGY + "; an infinity makes NaN of all that the matrices add it to"
+
+
+class Line(NamedTuple):
+    """Output i of an axis reads the source at (i * scale + offset) / unit."""
+
+    extent: int
+    size: int
+    scale: float
+    offset: float
+    unit: float
+
+    @property
+    def factor(self) -> int:
+        """How many outputs there are for each element, in whole numbers; 0 where it is no such factor."""
+        factor = self.size // self.extent
+        exact = Fraction(self.scale) * factor == Fraction(self.unit) if self.unit else False
+        return factor if factor >= 1 and self.size == factor * self.extent and exact else 0
+
+    @property
+    def start(self) -> Fraction:
+        """Where output 0 reads."""
+        return Fraction(self.offset) / Fraction(self.unit)
+
+
+def _lines(node: Node) -> tuple[Line, Line]:
+    a, x = node.attrs, node.inputs[0]
+    assert x is not None
+    height, width = (
+        Line(extent, a[size], a[f"scale_{letter}"], a[f"offset_{letter}"], a[f"unit_{letter}"])
+        for letter, size, extent in (("h", "height", x.shape[2]), ("w", "width", x.shape[3]))
+    )
+    return height, width
+
+
+def nearest_by_deconvolution(b: Writer, node: Node) -> Written | None:
+    """resize_nearest_neighbor(%x) by 2  ->  conv_transpose(%x, ones of 2 x 2) {strides=2} of each channel"""
+    (x,) = node.inputs
+    assert x is not None
+    if node.attrs["layout"] != "nchw" or x.dtype.kind != "float":
+        return None
+    factors = []
+    for line in _lines(node):
+        read = nearest(whole(*line[2:]), line.size, line.extent, node.attrs["mode"])
+        factor = line.size // line.extent
+        if factor < 1 or line.size != factor * line.extent or (read != np.arange(line.size) // factor).any():
+            return None
+        factors.append(factor)
+    weight = b.const(np.ones((x.shape[1], 1, *factors), x.dtype.numpy))
+    y = b.conv_transpose(x, weight, None, strides=factors, groups=x.shape[1])
+    return Written((y,), "written as a transposed convolution of ones")
+
+
+def nearest_by_gather(b: Writer, node: Node) -> Written | None:
+    """resize_nearest_neighbor(%x)  ->  gather(gather(%x, rows), columns)"""
+    (x,) = node.inputs
+    if node.attrs["layout"] != "nchw":
+        return None
+    for axis, line in zip((2, 3), _lines(node), strict=True):
+        read = nearest(whole(*line[2:]), line.size, line.extent, node.attrs["mode"])
+        if not np.array_equal(read, np.arange(line.extent)):
+            x = b.gather(x, b.const(read), axis=axis)
+    assert x is not None
+    return Written((x,), "written as gather of rows and columns")
+
+
+def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
+    """resize_bilinear(%x) by 2  ->  conv_transpose(%x with its edge repeated, triangles) {strides=2} of each channel, cut"""
+    (x,) = node.inputs
+    assert x is not None
+    lines = _lines(node)
+    if node.attrs["layout"] != "nchw" or not all(line.factor and -1 < line.start <= 0 for line in lines):
+        return None
+    kernels, cuts = [], []
+    for axis, line in zip((2, 3), lines, strict=True):
+        if line.factor == 1:
+            if line.start:
+                return None
+            kernels.append(np.ones(1))
+            cuts.append(0)
+            continue
+        kernel, first = _triangle(line)
+        # One more element on either side: outputs beyond the outermost sources read the edge.
+        edges = b.cut(x, axis, 0, 1), b.cut(x, axis, line.extent - 1, line.extent)
+        x = b.join([edges[0], x, edges[1]], axis)
+        kernels.append(kernel)
+        cuts.append(line.factor - first)
+    weight = np.broadcast_to(np.outer(*kernels), (x.shape[1], 1, len(kernels[0]), len(kernels[1])))
+    factors = [line.factor for line in lines]
+    y = b.conv_transpose(
+        x, b.const(np.ascontiguousarray(weight, x.dtype.numpy)), None, strides=factors, groups=x.shape[1]
+    )
+    for axis, line, cut in zip((2, 3), lines, cuts, strict=True):
+        y = b.cut(y, axis, cut, cut + line.size)
+    return Written((y,), "written as a transposed convolution with triangles", STRATEGY)
+
+
+def _triangle(line: Line) -> tuple[Array, int]:
+    """What one element adds to the outputs around it, and the first of these outputs, counted from its own first.
+
+    Output i reads the source at i / factor + start, so the element at 0 reaches outputs between (-1 - start) * factor and
+    (1 - start) * factor.
+    """
+    low, high = (-1 - line.start) * line.factor, (1 - line.start) * line.factor
+    first = low.__floor__() + 1
+    outputs = range(first, high.__ceil__())
+    return np.array([float(1 - abs(Fraction(i, line.factor) + line.start)) for i in outputs]), first
+
+
+def linear_by_products(b: Writer, node: Node) -> Written | None:
+    """resize_bilinear(%x)  ->  matmul(rows, matmul(%x, columns)) with constant matrices of weights"""
+    (x,) = node.inputs
+    assert x is not None
+    if node.attrs["layout"] != "nchw":
+        return None
+    height, width = (_weights(line).astype(x.dtype.numpy) for line in _lines(node))
+    y: Value = b.matmul(x, b.const(np.ascontiguousarray(width.T)), None)
+    return Written((b.matmul(b.const(height), y, None),), "written as products with constant matrices", SPREAD)
+
+
+def _weights(line: Line) -> Array:
+    """(output, source): how much of each element an output is."""
+    at = np.clip((np.arange(line.size) * line.scale + line.offset) / line.unit, 0, line.extent - 1)
+    low = np.floor(at).astype(int)
+    found = np.zeros((line.size, line.extent))
+    rows = np.arange(line.size)
+    np.add.at(found, (rows, low), 1 - (at - low))
+    np.add.at(found, (rows, np.minimum(low + 1, line.extent - 1)), at - low)
+    return found
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "resize_nearest_neighbor": (nearest_by_deconvolution, nearest_by_gather),
+    "resize_bilinear": (linear_by_deconvolution, linear_by_products),
+}

@@ -1,0 +1,158 @@
+"""Writes a network as one that a chip runs, and says what becomes of each op of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value, make_node
+from hexane.ops import LEAVES
+from hexane.passes.retarget.forms import FORMS
+from hexane.passes.retarget.writer import Note, Writer, is_border
+from hexane.targets import Chip, Target, Verdict
+from hexane.targets.legality import Kind
+from hexane.validate.as_layer import in_mil
+from hexane.validate.node import is_constant, judge, kind_of
+
+
+def retarget(graph: Graph, target: Target) -> Graph:
+    """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
+
+    Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its place, the
+    same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are larger than the chip
+    takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where the chip may give other
+    numbers. Leaves graphs for other targets alone.
+    """
+    if not isinstance(target, Chip):
+        return graph
+    chip, decisions = target, list[Decision]()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if inputs != node.inputs:
+            node = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+        if node.op in LEAVES or judge(node, chip).verdict == "native":
+            decisions.extend(_hazards(node, chip))
+            return None
+        values, writer = _attempt(node, chip)
+        decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
+        return values
+
+    return graph.rewrite(change).decided(*decisions)
+
+
+_known: dict[Any, Verdict] = {}
+MOST_KNOWN = 1 << 16
+
+
+def becomes(node: Node, chip: Chip) -> Verdict:
+    """What compiling for a chip makes of a node: `judge`, and where it does not run as it is, what `retarget` writes for it.
+
+    `verdict.runs` says whether the engine computes it; `verdict.form` how ("tiled: width, 3 pieces"), "" where it runs as it is
+    or is left to the engine's own compiler.
+    """
+    verdict = judge(node, chip)
+    return verdict if verdict.verdict == "native" else rewritten(node, chip, verdict)
+
+
+def rewritten(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
+    """What becomes of a node that does not run as it is, by this verdict."""
+    kind = kind_of(node, chip)
+    if kind not in _known:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[kind] = _outcome(node, chip, verdict)
+    return _known[kind]
+
+
+def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
+    if is_border(node, chip):
+        return verdict
+    values, writer = _attempt(node, chip)
+    if values is None:
+        return _unwritten(node, verdict, writer)
+    how = "; ".join(dict.fromkeys(note.how for note in _told(writer)))
+    kind: Kind = "oversize" if verdict.verdict == "oversize" else "decomposed"
+    return replace(verdict, verdict=kind, form=how, reason=f"{how}: {verdict.reason}", change="")
+
+
+def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
+    """A node that stays: decomposed only where the engine's compiler does that by itself."""
+    if verdict.verdict != "decomposed" or left_to_the_compiler(node):
+        return verdict
+    why = "nobody has written it in ops that the chip runs"
+    if writer.stuck is not None:
+        stuck = writer.stuck
+        why = f"it needs {stuck.node.op} of {stuck.node.types[0]}, which does not run: {stuck.verdict.reason}"
+    return replace(verdict, verdict="host", reason=why)
+
+
+def left_to_the_compiler(node: Node) -> bool:
+    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others."""
+    types = tuple([None if v is None else v.type for v in node.inputs])
+    return in_mil(node.op, types, node.attrs) == (node.op,)
+
+
+def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
+    writer = Writer(chip, node.sources, FORMS)
+    values = None if is_border(node, chip) else writer.write(node)
+    # Where only the host has work, the node as it is says more.
+    return (values if writer.made else None), writer
+
+
+# ---- what is recorded ----
+
+
+def _told(writer: Writer) -> list[Note]:
+    """What people are told of: the outermost form, and in it what is tiled or may give other numbers."""
+    outermost, *inner = reversed(writer.notes)
+    return [outermost, *[note for note in inner if note.hazard or note.how.startswith("tiled")]]
+
+
+def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
+    """One for each way in which a node was written otherwise, and one for each hazard of what stands for it."""
+    for note in _told(writer):
+        v = note.verdict
+        inner = "" if note.node is node else f"{note.node.op} in it: "
+        tiled = note.how.startswith("tiled")
+        yield _decision(node, "tiled" if tiled else "decomposed", f"{inner}{note.how}: {v.reason}", v)
+        if note.hazard:
+            yield _decision(node, "hazard", note.hazard, v)
+    for made in writer.made:
+        yield from _hazards(made, writer.chip)
+    for border in writer.outside:
+        yield _outside(border, writer.chip)
+
+
+def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
+    """Why a node stays as it is though it does not run so."""
+    verdict = judge(node, chip)
+    if is_border(node, chip):
+        yield _outside(node, chip)
+        return
+    verdict = _unwritten(node, verdict, writer)
+    if verdict.verdict == "decomposed":
+        yield _decision(node, "left", f"to the engine's compiler: {verdict.reason}", verdict)
+        return
+    yield _decision(node, "host" if verdict.verdict == "host" else "refused", verdict.reason, verdict)
+
+
+def _outside(border: Node, chip: Chip) -> Decision:
+    verdict = judge(border, chip)
+    return _decision(border, "outside", f"the host cuts, joins and views what is too large: {verdict.reason}", verdict)
+
+
+def _hazards(node: Node, chip: Chip) -> Iterator[Decision]:
+    """Where a node runs as it is and the chip may give other numbers."""
+    limit = chip.hazards.width_slice_limit
+    begin = node.attrs["begin"] if node.op in ("slice_by_size", "slice_by_index") else ()
+    if limit is not None and begin and begin[-1] and not is_constant(node):
+        fact = chip.facts["hazards.width_slice_limit"]
+        reason = f"the last axis does not begin at 0: numbers above {limit} become infinity on {chip.name}"
+        yield Decision("retarget", node.where, "hazard", reason, f"{fact.source}, {fact.status}")
+    if node.op in ("random", "random_uniform"):
+        reason = "the engine draws other numbers than the host's generator, of the same distribution"
+        yield Decision("retarget", node.where, "hazard", reason, "guide ch35, table 35.4, decoded")
+
+
+def _decision(node: Node, verdict: str, reason: str, of: Verdict) -> Decision:
+    return Decision("retarget", node.where, verdict, reason, f"{of.source}, {of.status}")

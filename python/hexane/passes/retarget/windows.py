@@ -1,0 +1,450 @@
+"""Forms of convolutions and pools: fewer or other axes, strides, dilations and kernels that the chip takes, images in pieces."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+from hexane.ops.records.conv import pairs
+from hexane.passes.legalize.split_conv_3d import sum_of_taps
+from hexane.passes.retarget.tile import SUMS, edges
+from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.validate.compute import largest_kernel
+from hexane.validate.node import largest
+from hexane.validate.rule import made_of_factors
+
+ORDER = "its sums are added in another order"
+NAMES = {2: "height", 3: "width"}
+
+
+class Window(NamedTuple):
+    """One spatial axis of a convolution or pool on (N, C, H, W): extents of input and result, and how the window moves."""
+
+    axis: int
+    extent: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    out: int
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1) + 1
+
+
+def windows(node: Node) -> list[Window]:
+    """Of the height and the width."""
+    x, weight = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    assert x is not None
+    kernel = weight.shape[2:] if weight is not None else node.attrs["kernel_sizes"]
+    a, out = node.attrs, node.types[0].shape
+    return [
+        Window(i + 2, x.shape[i + 2], kernel[i], a["strides"][i], a["dilations"][i], *pairs(a["pad"])[i], out[i + 2])
+        for i in range(2)
+    ]
+
+
+def _is_image(node: Node) -> bool:
+    return node.types[0].rank == 4 and node.attrs["layout"] == "nchw"
+
+
+def _changed(node: Node, found: Sequence[Window]) -> dict[str, tuple[int, ...]]:
+    """The node's attributes with these windows."""
+    sizes = {"kernel_sizes": tuple([w.kernel for w in found])} if "kernel_sizes" in node.attrs else {}
+    return {
+        **sizes,
+        "strides": tuple([w.stride for w in found]),
+        "dilations": tuple([w.dilation for w in found]),
+        "pad": tuple([p for w in found for p in (w.before, w.after)]),
+    }
+
+
+# ---- other axes ----
+
+
+def channels_first(b: Writer, node: Node) -> Written | None:
+    """conv(%x) {layout=nhwc}  ->  transpose(conv(transpose(%x)))"""
+    if node.attrs["layout"] != "nhwc":
+        return None
+    x, *rest = node.inputs
+    rank = node.types[0].rank
+    first = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+    (y,) = b.again(node, (first, *rest), layout="nchw")
+    return Written(
+        (b.transpose(y, perm=(0, *range(2, rank), 1)),), "written with transposes to channels first and back"
+    )
+
+
+def one_axis(b: Writer, node: Node) -> Written | None:
+    """conv(%x : [N, C, W])  ->  the convolution of an image of height 1"""
+    if node.types[0].rank != 3 or node.attrs["layout"] != "nchw":
+        return None
+    x, *rest = node.inputs
+    assert x is not None
+    if rest and rest[0] is not None:
+        rest[0] = b.view(rest[0], (*rest[0].shape[:2], 1, *rest[0].shape[2:]))
+    ones = {"strides": 1, "dilations": 1, "kernel_sizes": 1, "output_padding": 0}
+    wider = {name: (one, *node.attrs[name]) for name, one in ones.items() if name in node.attrs}
+    (y,) = b.again(node, (b.view(x, (*x.shape[:2], 1, x.shape[2])), *rest), pad=(0, 0, *node.attrs["pad"]), **wider)
+    return Written((b.view(y, node.types[0].shape),), "written as an image of height 1")
+
+
+def three_axes(b: Writer, node: Node) -> Written | None:
+    """conv(%x : [N, C, D, H, W])  ->  the sum over the kernel's depth of convolutions of images"""
+    if node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
+        return None
+    depth = node.inputs[1].shape[2]  # type: ignore[union-attr]
+    y = sum_of_taps(b, node.types[0].shape, list(node.inputs), node.attrs)
+    return Written((y,), f"written as {depth} convolutions of images", SUMS.format(depth) if depth > 1 else "")
+
+
+# ---- strides and dilations ----
+
+
+def every(b: Writer, y: Value, steps: Sequence[int]) -> Value:
+    """Every so many rows and columns of an image: by convolutions of one element, whose strides are factors the chip has."""
+    while max(steps) > 1:
+        factors = [_factor(b, step) for step in steps]
+        if max(factors) == 1:
+            stride = (1, 1, *steps)
+            return b.slice_by_index(y, begin=(0,) * 4, end=y.shape, stride=stride)  # type: ignore[no-any-return]
+        ones = b.const(np.ones((y.shape[1], 1, 1, 1), y.dtype.numpy))
+        y = b.conv(y, ones, None, strides=factors, groups=y.shape[1])
+        steps = [step // factor for step, factor in zip(steps, factors, strict=True)]
+    return y
+
+
+def _factor(b: Writer, stride: int) -> int:
+    """The largest factor of a stride that the chip has."""
+    return max([f for f in b.chip.extents.stride_factors if stride % f == 0], default=1)
+
+
+def large_strides(b: Writer, node: Node) -> Written | None:
+    """conv(%x, %w) {strides=16}  ->  every second element of conv(%x, %w) {strides=8}"""
+    if not _is_image(node):
+        return None
+    found = windows(node)
+    allowed = (1, *b.chip.extents.stride_factors)
+    if all(w.stride in allowed for w in found):
+        return None
+    firsts = [w.stride if w.stride in allowed else _factor(b, w.stride) for w in found]
+    rest = [w.stride // first for w, first in zip(found, firsts, strict=True)]
+    (y,) = b.again(node, node.inputs, strides=tuple(firsts))
+    how = " and ".join(f"{a} x {r}" for a, r in zip(firsts, rest, strict=True) if r > 1)
+    return Written((every(b, y, rest),), f"written with strides of {how}")
+
+
+def dilated(b: Writer, node: Node) -> Written | None:
+    """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""
+    if not _is_image(node):
+        return None
+    found = windows(node)
+    large = any(w.kernel > most for w, most in zip(found, largest_kernel(b.chip, True, small=True)[1:], strict=True))
+    spread = [
+        w.dilation > 1 and (large or not made_of_factors(w.dilation, b.chip.extents.stride_factors)) for w in found
+    ]
+    if not any(spread):
+        return None
+    steps = [w.stride if s else 1 for w, s in zip(found, spread, strict=True)]
+    if max(steps) > 1:
+        (y,) = b.again(node, node.inputs, strides=tuple([w.stride // s for w, s in zip(found, steps, strict=True)]))
+        return Written((every(b, y, steps),), "written with a stride of 1")
+    w = found[spread.index(True)]
+    x, weight, bias = node.inputs
+    assert x is not None
+    rows = ceil(w.out / w.dilation) + w.kernel - 1
+    x = _padded(b, x, w.axis, w.before, rows * w.dilation - w.extent - w.before)
+    x = _to_batch(b, x, w.axis, w.dilation)
+    dense = [v._replace(dilation=1, before=0, after=0) if v is w else v for v in found]
+    (y,) = b.again(node, (x, weight, bias), **_changed(node, dense))
+    y = b.cut(_from_batch(b, y, w.axis, w.dilation), w.axis, 0, w.out)
+    return Written((y,), f"written with {w.dilation} images in the batch instead of a dilation of {w.dilation}")
+
+
+def _padded(b: Writer, x: Value, axis: int, before: int, after: int) -> Value:
+    """With zeros at the sides of an axis, or cut off at the end."""
+    if after < 0:
+        x, after = b.cut(x, axis, 0, x.shape[axis] + after), 0
+    if before == after == 0:
+        return x
+    sides = [[side if i == axis else 0 for i in range(x.type.rank)] for side in (before, after)]
+    return b.pad(x, begin=sides[0], end=sides[1])  # type: ignore[no-any-return]
+
+
+def _to_batch(b: Writer, x: Value, axis: int, step: int) -> Value:
+    """[N, C, H, W * step] -> [N * step, C, H, W], for the width or the height."""
+    n, c, *image = x.shape
+    image[axis - 2] //= step
+    apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
+    perm = [0, axis + 1, *[i for i in range(1, 5) if i != axis + 1]]
+    return b.view(b.transpose(apart, perm=perm), (n * step, c, *image))
+
+
+def _from_batch(b: Writer, y: Value, axis: int, step: int) -> Value:
+    n, c, *image = y.shape
+    apart = b.transpose(b.view(y, (n // step, step, c, *image)), perm=[0, *[2, 3, 4][:axis], 1, *[2, 3, 4][axis:]])
+    image[axis - 2] *= step
+    return b.view(apart, (n // step, c, *image))
+
+
+# ---- kernels ----
+
+
+def kernel_to_depth(b: Writer, node: Node) -> Written | None:
+    """conv(%x, %w : [O, C, 16, 16]) {strides=16}  ->  conv(%x with pixels in the channels, %w : [O, C * 256, 1, 1])
+
+    Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no weight of 0 is added.
+    """
+    if not _is_image(node):
+        return None
+    x, weight, bias = node.inputs
+    assert x is not None
+    assert weight is not None
+    found, most = windows(node), _largest_kernels(b, node)
+    steps = []
+    for w, limit in zip(found, most, strict=True):
+        wrong = w.kernel > limit or w.stride not in (1, *b.chip.extents.stride_factors)
+        steps.append(w.stride if wrong and w.dilation == 1 and w.kernel % w.stride == 0 else 1)
+    if max(steps) == 1:
+        return None
+    for place, step in enumerate(steps):
+        if step > 1:
+            w = found[place]
+            x = _padded(b, x, w.axis, w.before, (w.out - 1) * step + w.kernel - w.extent - w.before)
+            x, weight = _to_depth(b, x, w.axis, step), _to_depth(b, weight, w.axis, step)
+            found[place] = w._replace(kernel=w.kernel // step, stride=1, before=0, after=0)
+    (y,) = b.again(node, (x, weight, bias), **_changed(node, found))
+    return Written((y,), f"space to depth: {' x '.join(map(str, steps))} pixels in the channels", ORDER)
+
+
+def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
+    """[N, C, H, W * step] -> [N, C * step, H, W], for the width or the height."""
+    n, c, *image = x.shape
+    image[axis - 2] //= step
+    apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
+    perm = [0, 1, axis + 1, *[i for i in range(2, 5) if i != axis + 1]]
+    return b.view(b.transpose(apart, perm=perm), (n, c * step, *image))
+
+
+def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
+    """(height, width) of the largest kernel that the chip takes for such a convolution."""
+    transposed, found = node.op == "conv_transpose", windows(node)
+    small = node.attrs["groups"] > 1 or any(w.dilation > 1 for w in found)
+    _, *large_sides = largest_kernel(b.chip, fp16=True)
+    _, *small_sides = largest_kernel(b.chip, fp16=True, small=True)
+    height, width = (
+        little if small or (transposed and w.stride > 1) else large
+        for w, large, little in zip(found, large_sides, small_sides, strict=True)
+    )
+    return height, width
+
+
+def split_kernel(b: Writer, node: Node) -> Written | None:
+    """conv(%x, %w : [O, C, 3, 20])  ->  conv(%x, %w[.., :10]) + conv(%x[.., 10:], %w[.., 10:])"""
+    if not _is_image(node):
+        return None
+    found, most = windows(node), _largest_kernels(b, node)
+    w, limit = next(((w, n) for w, n in zip(found, most, strict=True) if w.kernel > n), (None, 0))
+    if w is None:
+        return None
+    pieces = ceil(w.kernel / limit)
+    taps = edges(w.kernel, pieces)
+    write = _part_transposed if node.op == "conv_transpose" else _part
+    total: Value | None = None
+    for first, last in pairwise(taps):
+        part = write(b, node, found, w, (first, last))
+        if part is not None:
+            total = part if total is None else b.add(total, part)
+    assert total is not None
+    bias = node.inputs[2]
+    if bias is not None:
+        total = b.add(total, b.view(bias, (bias.shape[0], 1, 1)))
+    return Written((total,), f"tiled: kernel {NAMES[w.axis]}, {pieces} pieces", SUMS.format(pieces))
+
+
+def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
+    """What some taps of a kernel add; None where they only see zeros around the image."""
+    x, weight, _ = node.inputs
+    assert x is not None
+    assert weight is not None
+    start = taps[0] * w.dilation - w.before
+    stop = start + (w.out - 1) * w.stride + (taps[1] - taps[0] - 1) * w.dilation + 1
+    low, high = max(start, 0), min(stop, w.extent)
+    if low >= high:
+        return None
+    part = w._replace(before=low - start, after=stop - high)
+    changed = _changed(node, [part if v is w else v for v in found])
+    (y,) = b.again(node, (b.cut(x, w.axis, low, high), b.cut(weight, w.axis, *taps), None), **changed)
+    return y
+
+
+def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
+    """The same of a transposed convolution, with zeros where these taps give nothing."""
+    x, weight, _ = node.inputs
+    assert x is not None
+    assert weight is not None
+    whole = w._replace(before=0, after=0)
+    padding = [0 if v is w else p for v, p in zip(found, node.attrs["output_padding"], strict=True)]
+    changed = _changed(node, [whole if v is w else v for v in found])
+    (y,) = b.again(node, (x, b.cut(weight, w.axis, *taps), None), output_padding=tuple(padding), **changed)
+    offset = taps[0] * w.dilation - w.before
+    low, high = max(0, -offset), min(y.shape[w.axis], w.out - offset)
+    if low >= high:
+        return None
+    return _padded(b, b.cut(y, w.axis, low, high), w.axis, offset + low, w.out - offset - high)
+
+
+# ---- images in pieces ----
+
+
+def tile_image(b: Writer, node: Node) -> Written | None:
+    """conv(%x : [N, C, 20000, W])  ->  convolutions of its upper and its lower rows, with those that both read, joined"""
+    if not _is_image(node) or node.op == "conv_transpose":
+        return None
+    found = windows(node)
+    for w in found:
+        rows = largest(node.inputs[0].type, w.axis, b.chip)  # type: ignore[union-attr]
+        # What so many rows of input give, and what so many rows of output may be.
+        most = min((rows - w.reach) // w.stride + 1, rows)
+        if (w.out > rows or w.extent > rows) and most > 0:
+            pieces = ceil(w.out / most)
+            spans = edges(w.out, pieces)
+            parts = [_rows(b, node, found, w, *span) for span in pairwise(spans)]
+            if any(p is None for p in parts):
+                return None
+            return Written((b.join([p for p in parts if p is not None], w.axis),), f"tiled: spatial, {pieces} pieces")
+    return None
+
+
+def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, last: int) -> Value | None:
+    """Some rows (or columns) of the result; None where they only see what is around the image."""
+    x, *rest = node.inputs
+    assert x is not None
+    start = first * w.stride - w.before
+    stop = (last - 1) * w.stride + w.reach - w.before
+    low, high = max(start, 0), min(stop, w.extent)
+    if low >= high:
+        return None
+    # Under ceil_mode the last window may end behind the padding.
+    after = min(stop - high, w.after)
+    if max(low - start, after) >= w.reach and node.op not in ("conv", "conv_transpose"):
+        return None
+    part = w._replace(before=low - start, after=after)
+    changed = _changed(node, [part if v is w else v for v in found])
+    (y,) = b.again(node, (b.cut(x, w.axis, low, high), *rest), **changed)
+    return y
+
+
+def tile_transposed(b: Writer, node: Node) -> Written | None:
+    """conv_transpose(%x) of a result that is too large  ->  of the rows of %x that a piece of it reads, joined"""
+    if not _is_image(node):
+        return None
+    x, *rest = node.inputs
+    assert x is not None
+    found = windows(node)
+    for place, w in enumerate(found):
+        rows = largest(x.type, w.axis, b.chip)
+        if w.out <= rows and w.extent <= rows:
+            continue
+        pieces = max(ceil(w.out / rows), ceil(w.extent / max(rows - w.reach, 1)))
+        spans, parts = edges(w.out, pieces), list[Value]()
+        for first, last in pairwise(spans):
+            # Row i of x gives the rows from i * stride on, counted before the padding is cut off.
+            top, bottom = first + w.before, last + w.before
+            low = min(max(-(-(top - w.reach + 1) // w.stride), 0), top // w.stride, w.extent - 1)
+            high = max(min((bottom - 1) // w.stride + 1, w.extent), low + 1)
+            end = (high - 1) * w.stride + w.reach
+            part = w._replace(before=top - low * w.stride, after=max(end - bottom, 0))
+            padding = list(node.attrs["output_padding"])
+            padding[place] = max(bottom - end, 0)
+            changed = _changed(node, [part if v is w else v for v in found])
+            parts += b.again(node, (b.cut(x, w.axis, low, high), *rest), output_padding=tuple(padding), **changed)
+        return Written((b.join(parts, w.axis),), f"tiled: spatial, {pieces} pieces")
+    return None
+
+
+# ---- pools ----
+
+
+def max_pool_in_steps(b: Writer, node: Node) -> Written | None:
+    """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""
+    (x,) = node.inputs
+    assert x is not None
+    most = b.chip.extents.pool_window
+    if not _is_image(node) or node.attrs["ceil_mode"] or x.dtype.kind != "float":
+        return None
+    found = windows(node)
+    wide = [most is not None and w.kernel > most and w.kernel != w.extent for w in found]
+    if not any(wide) and all(w.stride != 3 and w.dilation == 1 for w in found):
+        return None
+    for w in found:
+        if w.before or w.after:
+            sides = [[side if i == w.axis else 0 for i in range(4)] for side in (w.before, w.after)]
+            x = b.pad(x, begin=sides[0], end=sides[1], value=-np.inf)
+    for w in found:
+        x = _max_along(b, x, w, most or w.kernel)
+    return Written(
+        (every(b, x, [w.stride for w in found]),), "written as pools of stride 1, and every so many elements"
+    )
+
+
+def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
+    """The maximum of each window along one axis, at every place."""
+    if w.dilation > 1:
+        length = x.shape[w.axis] - w.reach + 1
+        taps = [b.cut(x, w.axis, t * w.dilation, t * w.dilation + length) for t in range(w.kernel)]
+        x = taps[0]
+        for tap in taps[1:]:
+            x = b.maximum(x, tap)
+        return x
+    left = w.kernel
+    while left > 1:
+        size = min(left, most)
+        x = b.max_pool(x, kernel_sizes=[size if i == w.axis else 1 for i in (2, 3)])
+        left -= size - 1
+    return x
+
+
+def avg_pool_as_conv(b: Writer, node: Node) -> Written | None:
+    """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""
+    (x,) = node.inputs
+    assert x is not None
+    most = b.chip.extents.pool_window
+    if not _is_image(node) or node.attrs["ceil_mode"] or x.dtype.kind != "float":
+        return None
+    found = windows(node)
+    wide = any(most is not None and w.kernel > most and w.kernel != w.extent for w in found)
+    if not wide and all(w.dilation == 1 for w in found):
+        return None
+    size = found[0].kernel * found[1].kernel
+    weight = b.const(np.full((x.shape[1], 1, found[0].kernel, found[1].kernel), 1 / size, x.dtype.numpy))
+    same = {k: v for k, v in _changed(node, found).items() if k != "kernel_sizes"}
+    y = b.conv(x, weight, None, groups=x.shape[1], **same)
+    if node.attrs["exclude_padding"] and any(w.before or w.after for w in found):
+        rows, columns = (_counted(w) for w in found)
+        y = b.mul(y, b.const((size / np.outer(rows, columns)).astype(x.dtype.numpy)))
+    hazard = "the weights 1 / n of its means are rounded, and " + ORDER
+    return Written((y,), "written as a convolution with equal weights", hazard)
+
+
+def _counted(w: Window) -> Array:
+    """How many elements of the image each window sees along its axis."""
+    places = np.arange(w.out)[:, None] * w.stride - w.before + np.arange(w.kernel) * w.dilation
+    counts: Array = ((places >= 0) & (places < w.extent)).sum(axis=1)
+    return counts
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "conv": (channels_first, one_axis, three_axes, kernel_to_depth, large_strides, dilated, split_kernel, tile_image),
+    "conv_transpose": (channels_first, one_axis, split_kernel, tile_transposed),
+    "max_pool": (channels_first, one_axis, max_pool_in_steps, tile_image),
+    "avg_pool": (channels_first, one_axis, avg_pool_as_conv, tile_image),
+    "resize_bilinear": (channels_first,),
+    "resize_nearest_neighbor": (channels_first,),
+    "instance_norm": (channels_first,),
+}

@@ -1,0 +1,161 @@
+"""What forms are written with: `b` applies ops by name, and writes what the chip does not run in other ops in turn."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from hexane.graph import Array, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.compose import lift
+from hexane.targets import Chip, Verdict
+from hexane.validate.node import fits, judge
+
+
+class Written(NamedTuple):
+    """What a form made. how: in words, for people. hazard: where results may differ, on the chip or by rounding."""
+
+    values: tuple[Value, ...]
+    how: str
+    hazard: str = ""
+
+
+class Note(NamedTuple):
+    """A node that was written otherwise, why, and how."""
+
+    node: Node
+    verdict: Verdict
+    how: str
+    hazard: str
+
+
+# A form of an op: None where it does not apply. It raises Stuck where something that it needs does not run on the chip.
+Form = Callable[["Writer", Node], Written | None]
+
+
+class Stuck(Exception):
+    """A form needs a node that does not run on the chip and has no form of its own."""
+
+    def __init__(self, node: Node, verdict: Verdict) -> None:
+        super().__init__(node, verdict)
+        self.node, self.verdict = node, verdict
+
+
+class Writer:
+    """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
+
+    notes: what has been written otherwise, the outermost last. made: what the chip computes for it. outside: slices, joins and views
+    of tensors that are larger than the chip takes, which the host does at the borders of the engine.
+    """
+
+    def __init__(self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]]) -> None:
+        self.chip, self.sources = chip, sources
+        self.notes: list[Note] = []
+        self.made: list[Node] = []
+        self.outside: list[Node] = []
+        self.stuck: Stuck | None = None
+        self._forms = forms
+        self._active: set[Node] = set()
+        self._asked: list[dict[str, None]] = [{}]
+
+    def const(self, array: Array) -> Value:
+        return constant(array, self.sources)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self.apply, name)
+
+    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
+        """The op's output, or a tuple where its record has several. Raises Stuck where the chip cannot compute it."""
+        self._asked[-1][name] = None
+        values = self._settled(self._plain(name, inputs, attrs))
+        return values if len(values) > 1 else values[0]
+
+    @property
+    def asked(self) -> str:
+        """The ops that the form at work has applied, each once."""
+        return ", ".join(self._asked[-1])
+
+    def again(self, node: Node, inputs: Sequence[Value | None], **changed: Any) -> tuple[Value, ...]:
+        """The same op on other inputs, with these attributes changed."""
+        return self._settled(self._plain(node.op, inputs, {**node.attrs, **changed}))
+
+    def write(self, node: Node) -> tuple[Value, ...] | None:
+        """The outputs of a node that does not run as it is, by the first of its op's forms that works; None where none does."""
+        if node in self._active or any(
+            0 in t.shape for t in (*node.types, *[v.type for v in node.inputs if v is not None])
+        ):
+            return None  # on its way, or nothing to compute
+        self._active.add(node)
+        verdict, written = judge(node, self.chip), None
+        for form in self._forms.get(node.op, ()):
+            before = [(kept, len(kept)) for kept in (self.notes, self.made, self.outside)]
+            self._asked.append({})
+            try:
+                written = form(self, node)
+            except Stuck as stuck:
+                self.stuck = stuck
+                written = None
+            finally:
+                self._asked.pop()
+            if written is not None:
+                self.notes.append(Note(node, verdict, written.how, written.hazard))
+                break
+            for kept, length in before:
+                del kept[length:]
+        self._active.discard(node)
+        return None if written is None else written.values
+
+    def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
+        """x[start:stop] along an axis. A concatenation along the axis is looked through: what is cut is what it joined."""
+        if (start, stop) == (0, x.shape[axis]):
+            return x
+        if x.node.op == "concat" and x.node.attrs["axis"] == axis:
+            parts, offset = [], 0
+            for part in x.node.inputs:
+                assert part is not None
+                first, last = max(start - offset, 0), min(stop - offset, part.shape[axis])
+                if first < last:
+                    parts.append(self.cut(part, axis, first, last))
+                offset += part.shape[axis]
+            return self.join(parts, axis)
+        begin, size = [0] * x.type.rank, list(x.shape)
+        begin[axis], size[axis] = start, stop - start
+        return self._settled(self._plain("slice_by_size", (x,), {"begin": begin, "size": size}))[0]
+
+    def join(self, parts: Sequence[Value], axis: int) -> Value:
+        """The parts in order along an axis."""
+        return parts[0] if len(parts) == 1 else self._settled(self._plain("concat", parts, {"axis": axis}))[0]
+
+    def view(self, x: Value, shape: Sequence[int]) -> Value:
+        """x in another shape. A reshape is looked through: what is viewed is what it viewed."""
+        while x.node.op == "reshape" and x.node.inputs[0] is not None:
+            x = x.node.inputs[0]
+        return x if x.shape == tuple(shape) else self._settled(self._plain("reshape", (x,), {"shape": tuple(shape)}))[0]
+
+    def _plain(self, name: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        return apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+
+    def _settled(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        node = values[0].node
+        verdict = judge(node, self.chip)
+        if verdict.verdict == "native":
+            self.made.append(node)
+            return values
+        if is_border(node, self.chip):
+            self.outside.append(node)
+            return values
+        written = self.write(node)
+        if written is None:
+            raise Stuck(node, verdict)
+        return written
+
+
+BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
+BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
+
+
+def is_border(node: Node, chip: Chip) -> bool:
+    """Whether a node only cuts, joins, repeats or views tensors of which one is larger than the chip takes: the host does it."""
+    if node.op not in BORDERS or judge(node, chip).verdict == "native":
+        return False
+    tensors = (*[v.type for v in node.inputs if v is not None], *node.types)
+    return not all(fits(t, chip) for t in tensors)
