@@ -7,6 +7,7 @@ import pytest
 
 import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
+from cases import feeds as feeds_of
 from compare import assert_close
 from hexane.graph import Graph
 from hexane.ops import LEAVES, Op
@@ -133,6 +134,14 @@ def assert_same(graph: Graph, feeds: Any, chip: Chip, kind: str) -> None:
     for node in after.nodes:
         if node.op not in LEAVES and judge(node, chip).verdict in ("oversize", "decomposed"):
             assert is_border(node, chip) or not becomes(node, chip).form, node
+
+
+@pytest.mark.parametrize("chip", ["h11", "h13", "h17s"])
+@pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
+def test_a_case_of_the_catalogue_is_right(op: Op, index: int, chip: str) -> None:
+    inputs = arrays(op, op.cases[index])
+    graph = graph_of(op, op.cases[index], inputs)
+    assert_same(graph, feeds_of(graph, inputs), load_chip(chip), "")
 
 
 @pytest.mark.parametrize("chip", [small("h13", **CRAMPED), small("h17s", **{**CRAMPED, "rank": 4}), small("h12", **CRAMPED)], ids=["h13", "h17s", "h12"])  # fmt: skip

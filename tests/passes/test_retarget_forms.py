@@ -93,6 +93,8 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "cubic": (lambda: hx.resize(x(1, 3, 4, 5), sizes=(7, 3), mode="cubic"), "h17s", "written as transpose, matmul", False),
     "shuffle_by_5": (lambda: hx.pixel_shuffle(x(2, 25, 2, 3), upscale_factor=5), "h13", "written as reshape, transpose", True),
     "unshuffle_by_5": (lambda: hx.pixel_unshuffle(x(1, 1, 10, 5), downscale_factor=5), "h13", "written as reshape, transpose", True),
+    "quantized_matmul": (lambda: hx.quantized_matmul(x(3, 5, dtype="int8"), hx.const(np.ones((5, 4), np.int8)), np.float32(0.5), None, np.int8(1), dtype="int8", output_scale=0.25), "h13", "written as dequantize, the product and quantize", True),
+    "quantized_add": (lambda: hx.quantized_add(x(3, 5, dtype="int8"), x(5, dtype="int8", name="y"), x_scale=0.5, y_scale=2.0, y_zero=3, dtype="int8", output_scale=0.25), "h13", "written as dequantize, add, quantize", True),
     "attention_of_other_values": (lambda: hx.scaled_dot_product_attention(x(2, 3, 4), x(2, 5, 4, name="k"), x(2, 5, 6, name="v")), "h13", "written as matmul, mul, softmax", False),
 }  # fmt: skip
 
@@ -171,7 +173,7 @@ def test_what_has_no_form_stays_for_the_host_with_a_reason(build: Build, chip: s
     assert any(d.verdict in ("host", "refused") and why in d.reason for d in after.decisions)
 
 
-@pytest.mark.parametrize("build", [lambda v: hx.sin(v), lambda v: hx.cos(v)], ids=["sin", "cos"])
+@pytest.mark.parametrize("build", [hx.sin, hx.cos], ids=["sin", "cos"])
 def test_the_polynomials_keep_to_sine_and_cosine_over_many_turns(build: Callable[[hx.Tensor], Any]) -> None:
     graph = hx.graph(build(x(40001)))
     after = retarget(graph, load_chip("h13"))
@@ -179,6 +181,18 @@ def test_the_polynomials_keep_to_sine_and_cosine_over_many_turns(build: Callable
         feeds = {"x": np.linspace(-top, top, 40001, dtype=np.float32)}
         want, got = (next(iter(run_reference(g, feeds).values())) for g in (graph, after))
         assert np.abs(got.astype(np.float64) - want).max() < 5e-7
+
+
+@pytest.mark.parametrize("build", [hx.sin, hx.cos], ids=["sin", "cos"])
+def test_the_polynomials_are_off_in_fp16_by_what_their_hazard_says(build: Callable[[hx.Tensor], Any]) -> None:
+    graph = hx.graph(build(x(8192, dtype="fp16")))
+    after = retarget(graph, load_chip("h13"))
+    assert any("off by up to 0.0025" in d.reason for d in after.decisions if d.verdict == "hazard")
+    for top in (1, 10, 400, 4000):
+        values = np.linspace(-top, top, 8192).astype(np.float16)
+        got = next(iter(run_reference(after, {"x": values}).values())).astype(np.float64)
+        want = (np.sin if build is hx.sin else np.cos)(values.astype(np.float64))
+        assert np.abs(got - want).max() < 0.0025
 
 
 def test_the_polynomial_of_an_infinity_is_no_number() -> None:

@@ -1,8 +1,11 @@
 """Writes docs/legality.md, the page of what runs where: `python -m hexane.cli.legality_page > docs/legality.md`."""
 
+import inspect
 from collections.abc import Iterator
 
 from hexane.ops import USER_OPS
+from hexane.passes.retarget.forms import FORMS
+from hexane.passes.retarget.writer import Form
 from hexane.targets.legality import disputes, floors, layers, mil_ops, op_status
 from hexane.targets.query import load_chip, offsets
 
@@ -54,7 +57,7 @@ family, "cross-chip" ANEForge's page on deployment across chips.
 def page() -> str:
     """The page's text."""
     rest = ["## What is not checked\n", NOT_CHECKED.rstrip(), ""]
-    return "\n".join([HEAD, *_ops(), "", *_catalogue(), "", *_layers(), "", *_disputes(), "", *rest])
+    return "\n".join([HEAD, *_ops(), "", *_catalogue(), "", *_forms(), "", *_layers(), "", *_disputes(), "", *rest])
 
 
 def _ops() -> Iterator[str]:
@@ -75,6 +78,25 @@ def _catalogue() -> Iterator[str]:
         if mil_ops(op.name) not in (None, (op.name,)):
             verdicts = [op_status(op.name, chip).verdict for chip in CHIPS]
             yield f"| {op.name} | {', '.join(op.mil) or 'nothing'} | {' | '.join(verdicts)} |"
+
+
+def _forms() -> Iterator[str]:
+    yield "## What is written instead\n"
+    yield (
+        "An op that a chip does not run as it is becomes one of its forms when the network is compiled: the first whose every op runs on\n"
+        "that chip (`python/hexane/passes/retarget/`). What has none stays for the host. What a form changes in rounding is a hazard in\n"
+        "`net.program.decisions`.\n"
+    )
+    yield "| form | of | what it writes |"
+    yield "| --- | --- | --- |"
+    of: dict[Form, list[str]] = {}
+    for name, forms in FORMS.items():
+        for form in forms:
+            of.setdefault(form, []).append(name)
+    for form, names in sorted(of.items(), key=lambda item: (len(item[1]), item[0].__name__)):
+        text = inspect.getdoc(form) or ""
+        ops = ", ".join(names) if len(names) < len(FORMS) else "all that have such axes, or a record that says how"
+        yield f"| {form.__name__} | {ops} | {' '.join(text.split(chr(10) * 2)[0].split()).replace('|', '&#124;')} |"
 
 
 def _layers() -> Iterator[str]:

@@ -162,7 +162,7 @@ def _key(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
     """What a verdict depends on, and which chips look like this one."""
     constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
-    return id(_memory(chip)), *_key(node, constant)
+    return _memory(chip), *_key(node, constant)
 
 
 def largest(t: TensorType, axis: int, chip: Chip) -> int:

@@ -24,15 +24,14 @@ def expand(b: Writer, node: Node) -> Written | None:
 
 # ---- sine and cosine ----
 
-# 2 pi in three parts. The first two have few enough digits that their products with whole numbers up to 63 are exact in fp16,
-# and with those up to 500,000 in fp32.
-TURN = (6.25, 17 / 512)
+# 2 pi in parts of one or two binary digits, and a rest: their products with up to 680 turns are exact in fp16, with millions in fp32.
+TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
 HALF_PI = 1.5703125  # pi / 2 in 8 digits
 # sin(r) on [-pi / 2, pi / 2], odd, of least maximum error: 3.4e-9.
 SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
 TRIGONOMETRY = (
-    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up to 0.003, "
-    "and beyond arguments of 400 by more"
+    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up to 0.0025, "
+    "and beyond arguments of 4000 by more"
 )
 
 
@@ -54,11 +53,12 @@ def cosine(b: Writer, node: Node) -> Written | None:
     if x is None or x.dtype.kind != "float":
         return None
     r = b.add(b.sub(HALF_PI, b.abs(_turned(b, x))), pi / 2 - HALF_PI)
+    r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
     return Written((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
 
 
 def _turned(b: Writer, x: Value) -> Value:
-    """x less whole turns: in [-pi, pi], and a little beyond."""
+    """x less whole turns: in [-pi, pi], and beyond by half of that where fp16 has rounded the number of turns."""
     turns = b.mul(x, 1 / (2 * pi))
     # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0, measured).
     turns = b.sub(turns, b.sub(turns, b.round(turns)))
@@ -141,10 +141,11 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
         return None
     assert divisor.node.data is not None
-    if not divisor.node.data.all():
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = (1 / divisor.node.data.astype(np.float64)).astype(divisor.dtype.numpy)
+    if not np.isfinite(inverse).all():
         return None
     hazard = f"{b.chip.name} rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
-    inverse = (1 / divisor.node.data.astype(np.float64)).astype(divisor.dtype.numpy)
     return Written((b.mul(x, b.const(inverse)),), "written as mul by the reciprocal", hazard)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hexane.ops import USER_OPS
-from hexane.passes.retarget import decompose, move, ranks, resize, tile, windows
+from hexane.passes.retarget import decompose, move, quantized, ranks, resize, tile, windows
 from hexane.passes.retarget.writer import Form
 
 # Their numbers are the host's: a stream gives the same ones wherever the rest runs.
@@ -15,6 +15,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
         *decompose.FORMS.get(name, ()),
         *move.FORMS.get(name, ()),
         *resize.FORMS.get(name, ()),
+        *quantized.FORMS.get(name, ()),
         *ranks.FORMS.get(name, ()),
         ranks.fold_axes,
         *tile.FORMS.get(name, ()),

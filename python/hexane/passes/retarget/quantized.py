@@ -1,0 +1,58 @@
+"""Forms of quantised ops as the engine has them: real numbers between a dequantize and a quantize."""
+
+import numpy as np
+
+from hexane.dtypes import FP32
+from hexane.graph import Node, Value
+from hexane.passes.retarget.writer import Form, Writer, Written
+
+STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
+
+
+def product(b: Writer, node: Node) -> Written | None:
+    """quantized_matmul(%x, %y, %scale) {output_scale=s}  ->  quantize(matmul(dequantize(%x, 1), dequantize(%y, %scale)), s)
+
+    Where scales and zero points of the weight have one shape. Integer results stay integers: they have no form.
+    """
+    x, weight, scale, bias, x_zero, weight_zero = node.inputs
+    if x is None or weight is None or scale is None:
+        return None
+    if weight_zero is not None and weight_zero.shape != scale.shape:
+        return None
+    conv = node.op == "quantized_conv"
+    axis = 0 if conv else weight.type.rank - (2 if node.attrs["transpose_y"] else 1)
+    if bias is not None and bias.dtype is not FP32:
+        bias = b.dequantize(bias, scale, None)
+    one = b.const(np.array(1, np.float32))
+    operands = b.dequantize(x, one, x_zero), b.dequantize(weight, scale, weight_zero, axis=axis), bias
+    names = ("strides", "dilations", "pad", "groups", "layout") if conv else ("transpose_y",)
+    op = b.conv if conv else b.matmul
+    y = op(*operands, **{name: node.attrs[name] for name in names})
+    return Written((_stored(b, y, node),), "written as dequantize, the product and quantize", STEPS)
+
+
+def addition(b: Writer, node: Node) -> Written | None:
+    """quantized_add(%x, %y)  ->  quantize(dequantize(%x) + dequantize(%y))"""
+    a, terms = node.attrs, []
+    for v, side in zip(node.inputs, "xy", strict=True):
+        assert v is not None
+        scale, zero = (
+            np.array(a[f"{side}_{what}"], kind) for what, kind in (("scale", np.float32), ("zero", v.dtype.numpy))
+        )
+        terms.append(b.dequantize(v, b.const(scale), b.const(zero)))
+    return Written((_stored(b, b.add(*terms), node),), "written as dequantize, add, quantize")
+
+
+def _stored(b: Writer, y: Value, node: Node) -> Value:
+    dtype = node.types[0].dtype
+    if dtype is FP32:
+        return y
+    scale, zero = np.array(node.attrs["output_scale"], np.float32), np.array(node.attrs["output_zero"], dtype.numpy)
+    return b.quantize(y, b.const(scale), b.const(zero), dtype=dtype)  # type: ignore[no-any-return]
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "quantized_matmul": (product,),
+    "quantized_conv": (product,),
+    "quantized_add": (addition,),
+}
