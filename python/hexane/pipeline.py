@@ -31,6 +31,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.retarget import retarget
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.passes.simplify.fold_pad import fold_pad
@@ -176,6 +177,9 @@ def divide(graph: Graph, chip: Chip, watch: Watch | None = None) -> tuple[Graph,
     """
     if watch is not None:
         watch("graph", graph)
+    graph = retarget(graph, chip)
+    if watch is not None:
+        watch("retarget", graph)
     graph, segments = segment(graph, chip)
     if watch is not None:
         watch("segment", graph)

@@ -16,6 +16,7 @@ from compare import assert_close, assert_within_ulps
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
+from hexane.passes.retarget.writer import is_border
 from hexane.reference import run_reference
 from hexane.targets.tables import target_names
 from networks import small_networks
@@ -48,19 +49,14 @@ def check_layers(net: hx.Model, feeds: dict[str, Array]) -> None:
 
 
 def check_agrees(graph: Graph, net: hx.Model) -> None:
-    """preflight says native or decomposed of what the engine's segments have, something else of the host's."""
+    """preflight says of just those ops that they do not run which the program leaves to the host."""
     assert net.program is not None
-    device = {id(n): s.device for s in net.program.segments for n in s.nodes}
-    moved = {id(n) for s in net.program.segments for n in s.moved}
     report = hx.preflight(graph, net.program.target.name)
     assert report.segments is not None
     assert [s.device for s in report.segments] == [s.device for s in net.program.segments]
-    for entry in report.entries:
-        if id(entry.node) not in device:
-            assert entry.verdict.rule == "constants fold"
-            continue
-        on_engine = entry.verdict.verdict in ("native", "decomposed")
-        assert (device[id(entry.node)] == "ane") == (on_engine and id(entry.node) not in moved), entry
+    borders = {e.node.where for e in report.entries if is_border(e.node, report.chip)}
+    hosted = {e.node.where for e in report.entries if not e.verdict.runs} - borders
+    assert hosted == {d.node for d in net.program.decisions if d.verdict == "host"}
 
 
 def is_exact_in_fp16(values: dict[object, Array]) -> bool:

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES
+from hexane.passes.retarget import rewritten
 from hexane.stages.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
 from hexane.validate import is_constant, judge_all
 
 Device = Literal["ane", "host"]
-ON_ENGINE = ("native", "decomposed")
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
 
 
@@ -57,11 +57,11 @@ def crosses(value: Value) -> bool:
 
 def assign_devices(graph: Graph, chip: Chip) -> Devices:
     """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the fewest bytes."""
-    (judged,) = judge_all(graph.nodes, [chip])
+    (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
-    legal = {id(node): verdicts[id(node)].verdict in ON_ENGINE for node in nodes}
+    legal = {id(node): verdicts[id(node)].runs for node in nodes}
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}

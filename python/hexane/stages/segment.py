@@ -13,6 +13,7 @@ from itertools import count
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
+from hexane.passes.retarget.writer import is_border
 from hexane.program import Segment, SegmentPort
 from hexane.stages.devices import Devices, assign_devices, crosses, crossing_type, is_leaf
 from hexane.stages.schedule import overwrites, schedule
@@ -177,7 +178,7 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason
     if devices.device[id(first)] == "host":
-        forced = next((n for n in piece if devices.verdicts[id(n)].verdict not in ("native", "decomposed")), first)
+        forced = next((n for n in piece if not devices.verdicts[id(n)].runs), first)
         return f"{forced.where} does not run on the engine: {devices.verdicts[id(forced)].reason}"
     sources = [str(port.source) for port in inputs if port.source is not None]
     return (
@@ -203,6 +204,8 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                     "moved",
                     "to the host: it only moves elements, and fewer values cross this way",
                 )
+            elif is_border(node, chip):
+                continue  # part of how something is tiled, which retarget has told
             elif found.device == "host":
                 yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")
             elif danger := hazard(node, chip):

@@ -12,7 +12,7 @@ from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
 from hexane.validate.as_layer import in_mil
-from hexane.validate.node import is_constant, judge, kind_of
+from hexane.validate.node import judge, kind_of
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -133,7 +133,7 @@ def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
     if verdict.verdict == "decomposed":
         yield _decision(node, "left", f"to the engine's compiler: {verdict.reason}", verdict)
         return
-    yield _decision(node, "host" if verdict.verdict == "host" else "refused", verdict.reason, verdict)
+    yield _decision(node, "kept", f"no form of it runs on the chip: {verdict.reason}", verdict)
 
 
 def _outside(border: Node, chip: Chip) -> Decision:
@@ -143,12 +143,6 @@ def _outside(border: Node, chip: Chip) -> Decision:
 
 def _hazards(node: Node, chip: Chip) -> Iterator[Decision]:
     """Where a node runs as it is and the chip may give other numbers."""
-    limit = chip.hazards.width_slice_limit
-    begin = node.attrs["begin"] if node.op in ("slice_by_size", "slice_by_index") else ()
-    if limit is not None and begin and begin[-1] and not is_constant(node):
-        fact = chip.facts["hazards.width_slice_limit"]
-        reason = f"the last axis does not begin at 0: numbers above {limit} become infinity on {chip.name}"
-        yield Decision("retarget", node.where, "hazard", reason, f"{fact.source}, {fact.status}")
     if node.op in ("random", "random_uniform"):
         reason = "the engine draws other numbers than the host's generator, of the same distribution"
         yield Decision("retarget", node.where, "hazard", reason, "guide ch35, table 35.4, decoded")
