@@ -21,7 +21,7 @@ from aneforge_graphs import GRAPHS, Step, built
 import hexane as hx
 from hexane.ops import LEAVES
 from hexane.targets import Chip
-from hexane.targets.legality import KINDS
+from hexane.targets.legality import KINDS, route_of
 from hexane.targets.query import load_chip
 from hexane.validate import judge
 from hexane.validate import node as verdicts
@@ -98,7 +98,9 @@ def _names(targets: Sequence[str]) -> str:
 
 
 def our_verdict(step: Step, chip: Chip) -> str:
-    """The worst of the nodes that a step made."""
+    """The worst of the nodes that a step made, by programs in MIL, which are all that ANEForge writes."""
+    if route_of(chip) != "mil":
+        return "rejected"
     before = {id(pair.ours.value.node) for pair in step.before}
     made, stack = [], [step.made.ours.value.node]
     while stack:

@@ -83,7 +83,7 @@ def test_a_row_opens_into_its_reasons(browser: Chromium, page: str) -> None:
     for words in (
         "Invalid conv kernel width = 15, It should be in [1,13]",
         "word for word",
-        "split the kernel",
+        "tiled: kernel width, 2 pieces",
         "validator Conv",
         "guide ch22, decoded",
         "h13 h13g h14",

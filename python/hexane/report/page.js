@@ -243,6 +243,7 @@ function reasons({ verdict, chips, sources }) {
     quoted ? null : make("p", { class: "why" }, verdict.reason),
     verdict.reject ? make("blockquote", {}, make("span", {}, verdict.published ? "The compiler says, word for word" : "The compiler says, in our words"), verdict.reject) : null,
     make("dl", {},
+      ...(verdict.form ? [make("dt", {}, "compiled as"), make("dd", {}, verdict.form)] : []),
       ...(verdict.change ? [make("dt", {}, "what to change"), make("dd", { class: "change" }, verdict.change)] : []),
       ...facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])));
 }

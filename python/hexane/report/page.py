@@ -119,5 +119,6 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "published": v.published,
         "source": f"{v.source}, {v.status}",
         "change": v.change,
+        "form": v.form,
         "claims": [f"{c.value} ({c.source}, {c.status})" for c in v.claims],
     }

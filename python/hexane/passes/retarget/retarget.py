@@ -72,7 +72,7 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
         return _unwritten(node, verdict, writer)
     how = "; ".join(dict.fromkeys(note.how for note in _told(writer)))
     kind: Kind = "oversize" if verdict.verdict == "oversize" else "decomposed"
-    return replace(verdict, verdict=kind, form=how, reason=f"{how}: {verdict.reason}", change="")
+    return replace(verdict, verdict=kind, form=how, reason=_because(how, verdict), change="")
 
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
@@ -102,6 +102,11 @@ def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
 # ---- what is recorded ----
 
 
+def _because(how: str, verdict: Verdict) -> str:
+    """What is written, and why, unless that says the same."""
+    return how if verdict.reason == how else f"{how}: {verdict.reason}"
+
+
 def _told(writer: Writer) -> list[Note]:
     """What people are told of: the outermost form, and in it what is tiled or may give other numbers."""
     outermost, *inner = reversed(writer.notes)
@@ -114,7 +119,8 @@ def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
         v = note.verdict
         inner = "" if note.node is node else f"{note.node.op} in it: "
         tiled = note.how.startswith("tiled")
-        yield _decision(node, "tiled" if tiled else "decomposed", f"{inner}{note.how}: {v.reason}", v)
+        how = note.how.removeprefix("tiled: ")
+        yield _decision(node, "tiled" if tiled else "decomposed", f"{inner}{_because(how, v)}", v)
         if note.hazard:
             yield _decision(node, "hazard", note.hazard, v)
     for made in writer.made:
