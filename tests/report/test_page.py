@@ -57,6 +57,17 @@ def test_every_verdict_is_in_the_data() -> None:
             assert record["kinds"][verdict["kind"]] in ("native", "decompose", "host")
 
 
+def test_every_segment_is_in_the_data() -> None:
+    made = reports(network())
+    record = data(html_page(made))
+    for report, chip in zip(made, record["chips"], strict=True):
+        found = record["divisions"][chip["division"]]
+        assert [(device, ops, why) for device, ops, *_, why in found] == [
+            ("engine" if s.device == "ane" else "host", len(s.nodes), s.why) for s in report.segments
+        ]
+        assert sum(values for *_, values, _, _ in found) == len(report.crossings)
+
+
 def test_equal_verdicts_are_there_once() -> None:
     x = hx.input("x", (1, 4))
     for _ in range(1000):

@@ -95,6 +95,18 @@ def test_a_row_opens_into_its_reasons(browser: Chromium, page: str) -> None:
     assert browser.evaluate("document.querySelector('tr.detail')") is None
 
 
+def test_segments_are_shown_for_the_chips_that_get_them(browser: Chromium, page: str) -> None:
+    browser.open(page)
+    assert browser.evaluate("document.querySelectorAll('.division').length") > 1
+    browser.evaluate("document.querySelector('[data-chip=h17s]').click()")
+    told = browser.evaluate("document.getElementById('divisions').textContent")
+    assert "segments" in told
+    assert "h17s" in told
+    assert "h13" not in told
+    assert "tan" in told
+    assert "does not run on the engine: no family has a path for it" in told
+
+
 def test_an_address_keeps_the_view(browser: Chromium, page: str) -> None:
     browser.open(page)
     browser.evaluate("document.querySelector('[data-chip=h13]').click(); document.getElementById('order').click()")

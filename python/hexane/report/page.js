@@ -154,6 +154,7 @@ function draw() {
   const to = Math.min(rows.length, from + FIRST);
   body.append(...leftOut(rows, shown, 0, from, true), ...linesOf(rows, shown, from, to), ...leftOut(rows, shown, to, rows.length, false));
   const frame = document.getElementById("matrix");
+  document.getElementById("divisions").replaceChildren(...segments());
   frame.replaceChildren(table, ...(rows.length ? [] : [make("p", { class: "empty" }, "No op passes these filters.")]));
   document.getElementById("found").textContent = found === nodes.length ? count(found, "op") : `${found.toLocaleString("en")} of ${count(nodes.length, "op")}`;
   for (const button of document.querySelectorAll("[data-chip]")) button.setAttribute("aria-pressed", String(button.dataset.chip === state.chip));
@@ -260,6 +261,47 @@ function nodeList(list) {
   return make("div", { class: "nodes" }, make("b", {}, list.length > 1 ? `${list.length.toLocaleString("en")} nodes` : "Node"), items);
 }
 
+// ---- segments ----
+
+/** How the network is divided between engine and host: each division once, with the chips that get it. */
+function segments() {
+  const chosen = data.chips.filter(({ name }) => !state.chip || name === state.chip);
+  const found = new Map();
+  for (const chip of chosen) found.set(chip.division, [...(found.get(chip.division) || []), chip.name]);
+  return [...found].map(([division, names]) => divided(data.divisions[division], names));
+}
+
+function divided(list, names) {
+  const crossing = list.reduce(([values, bytes], segment) => [values + segment[3], bytes + segment[4]], [0, 0]);
+  const told = crossing[0] ? `${count(list.length, "segment")}, ${count(crossing[0], "value")} of ${size(crossing[1])} cross` : count(list.length, "segment");
+  const strip = list.slice(0, FIRST).map(([device, ops, which]) => {
+    const block = make("i", { class: device, title: `${device}: ${count(ops, "op")}: ${which}` });
+    block.style.flex = String(ops);
+    return block;
+  });
+  const rows = (from, to) => list.slice(from, to).map(([device, ops, which, values, bytes, why], i) => make("tr", {},
+    make("td", { class: "soft" }, String(from + i)), make("td", {}, make("span", { class: `badge ${device}` }, device)),
+    make("td", { class: "cell" }, ops.toLocaleString("en")), make("td", { class: "mono" }, which),
+    make("td", { class: "soft size" }, values ? `${count(values, "value")}, ${size(bytes)}` : ""), make("td", {}, why)));
+  const body = make("tbody", {}, ...rows(0, FIRST));
+  if (list.length > FIRST) {
+    const more = make("tr", {}, make("td", { colspan: 6 }, make("button", { class: "link", type: "button", onclick: () => { more.remove(); body.append(...rows(FIRST)); } }, `Show ${count(list.length - FIRST, "more", "more")}`)));
+    body.append(more);
+  }
+  const heads = ["", "device", "ops", "which", "reads of others", "why"].map((name) => make("th", { scope: "col" }, name));
+  const everywhere = names.length === data.chips.length && names.length > 1;
+  return make("details", { class: "division" },
+    make("summary", {}, make("b", {}, told), make("span", { class: "on" }, everywhere ? `all ${names.length} chips` : names.join(" ")), make("span", { class: "strip" }, ...strip)),
+    make("div", { class: "frame" }, make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...heads)), body)));
+}
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let unit = 0;
+  while (bytes >= 1000 && unit < 3) [bytes, unit] = [bytes / 1024, unit + 1];
+  return `${unit ? bytes.toPrecision(3) : bytes} ${units[unit]}`;
+}
+
 // ---- weights ----
 
 function streams() {
@@ -317,6 +359,7 @@ document.body.append(make("main", {}, ...[
   head(),
   data.chips.length > 1 ? chipCards() : null,
   make("section", {}, make("h2", {}, "Ops", make("small", { id: "found" }), clear()), tools(), make("div", { class: "frame", id: "matrix" })),
+  make("section", {}, make("h2", {}, "Segments", make("small", {}, "what engine and host compute in turn, and what crosses between them")), make("div", { id: "divisions" })),
   streams(),
   make("footer", {}, "Made by hexane check. What is said here is computed from the graph alone, by rules with their sources; no chip was asked."),
 ].filter(Boolean)));

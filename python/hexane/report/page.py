@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
-from hexane.report.report import WORDS, Report
+from hexane.program import Segment
+from hexane.report.report import DEVICES, WORDS, Report
 from hexane.targets import Verdict
 
 FOLDER = Path(__file__).parent
@@ -51,11 +52,14 @@ def _source(text: str) -> str:
 
 def _data(reports: Sequence[Report]) -> dict[str, Any]:
     """verdicts: each once; patterns: for each group of chips with equal verdicts the verdict of a node, each pattern once;
-    nodes: (op, type, pattern, where), all but the last by their place in a list; chips: their group beside what is known of them."""
+    nodes: (op, type, pattern, where), all but the last by their place in a list; divisions: lists of segments, each once; chips: their
+    group and division beside what is known of them."""
     groups: dict[int, list[Verdict]] = {}
+    divisions, division = _Table(), {}
     for report in reports:
         if id(report.entries) not in groups:
             groups[id(report.entries)] = [entry.verdict for entry in report.entries]
+            division[id(report.entries)] = divisions.place(tuple(map(_segment, report.segments)))
     verdicts, patterns, ops, types = _Table(), _Table(), _Table(), _Table()
     number: dict[int, int] = {}  # of verdicts, most of which are one object for many nodes
     nodes = []
@@ -71,7 +75,8 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
         "model": reports[0].name,
         "kinds": list(WORDS.values()),
         "weights": str(weights) if weights.tensors else "",
-        "chips": [_chip(report, places[id(report.entries)]) for report in reports],
+        "chips": [_chip(report, places[id(report.entries)], division[id(report.entries)]) for report in reports],
+        "divisions": divisions.items,
         "verdicts": [_verdict(verdict) for verdict in verdicts.items],
         "patterns": patterns.items,
         "ops": ops.items,
@@ -94,7 +99,20 @@ class _Table:
         return list(self.places)
 
 
-def _chip(report: Report, group: int) -> dict[str, Any]:
+def _segment(segment: Segment) -> tuple[Any, ...]:
+    """(device, number of ops, their names, values that it reads of others, bytes of those, why it is a segment of its own)"""
+    names = ", ".join(dict.fromkeys(node.op for node in segment.nodes))
+    return (
+        DEVICES[segment.device],
+        len(segment.nodes),
+        names,
+        len(segment.crossings),
+        segment.crossing_bytes,
+        segment.why,
+    )
+
+
+def _chip(report: Report, group: int, division: int) -> dict[str, Any]:
     chip, streams = report.chip, report.chip.facts["formats.streams"]
     return {
         "name": chip.name,
@@ -105,6 +123,7 @@ def _chip(report: Report, group: int) -> dict[str, Any]:
         "ok": report.ok,
         "counts": list(report.counts.values()),
         "group": group,
+        "division": division,
         "streams": list(report.streams),
         "streams_source": f"{streams.source}, {streams.status}",
     }
