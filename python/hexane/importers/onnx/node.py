@@ -1,8 +1,10 @@
 """One ONNX node as its translation sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import onnx
 
 from hexane.errors import Error
 from hexane.graph import Array, Value
@@ -16,6 +18,16 @@ class TensorList(tuple[Value, ...]):
 
 
 Item = Value | TensorList
+Outputs = Sequence[Item] | None
+
+
+class Run(Protocol):
+    """Translates a subgraph of a node, as the body of a loop where `step` is its number.
+
+    Returns its outputs for these inputs; None where a node of it could not be translated, which has been reported.
+    """
+
+    def __call__(self, graph: onnx.GraphProto, given: Sequence[Item] = (), step: int | None = None) -> Outputs: ...
 
 
 class Attributes(dict[str, Any]):
@@ -41,25 +53,6 @@ class Attributes(dict[str, Any]):
         return sorted(self._pending)
 
 
-# What may be given without a meaning for inference, for dtypes we have, or beside the choice another attribute makes.
-IRRELEVANT: Mapping[str, tuple[str, ...]] = {
-    "BatchNormalization": ("attribute 'momentum'",),
-    "Cast": ("attribute 'round_mode'", "attribute 'saturate'"),
-    "CastLike": ("attribute 'round_mode'", "attribute 'saturate'"),
-    "Dropout": ("input 1", "attribute 'ratio'", "attribute 'seed'"),
-    "LayerNormalization": ("attribute 'stash_type'",),
-    "GroupNormalization": ("attribute 'stash_type'",),
-    "RMSNormalization": ("attribute 'stash_type'",),
-    "MaxPool": ("attribute 'storage_order'",),
-    "Pad": ("attribute 'value'", "input 2"),
-    "QuantizeLinear": ("attribute 'saturate'",),
-    "Resize": (
-        "input 1", "input 2", "attribute 'cubic_coeff_a'", "attribute 'exclude_outside'",
-        "attribute 'extrapolation_value'", "attribute 'keep_aspect_ratio_policy'", "attribute 'nearest_mode'",
-    ),
-}  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
     """`version` is the opset in which the op took its present meaning; `attrs` has the schema's defaults filled in."""
@@ -67,8 +60,9 @@ class OnnxNode:
     op: str
     version: int
     inputs: tuple[Item | None, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     outputs: tuple[str, ...]  # "" where one is not wanted
+    run: Run  # translates a subgraph of it
     steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
     _inputs_read: set[int] = field(default_factory=set)
 
@@ -131,21 +125,17 @@ class OnnxNode:
             raise Error(f"input {index}: got {len(values)} elements, need 1")
         return values[0]
 
-    def check_read(self) -> None:
+    def check_read(self, ignores: Collection[int | str]) -> None:
         """Raises Error for an input or attribute that was given and that nothing looked at: it may mean something."""
-        unread = [f"input {i}" for i, v in enumerate(self.inputs) if v is not None and i not in self._inputs_read]
-        if isinstance(self.attrs, Attributes):
-            unread += [f"attribute {name!r}" for name in self.attrs.unread()]
-        for what in unread:
-            if what not in IRRELEVANT.get(self.op, ()):
-                raise Error(f"{what} is given, which Hexane does not know in this op")
+        unread: list[int | str] = [i for i, v in enumerate(self.inputs) if v is not None and i not in self._inputs_read]
+        for what in [*unread, *self.attrs.unread()]:
+            if what not in ignores:
+                named = f"input {what}" if isinstance(what, int) else f"attribute {what!r}"
+                raise Error(f"{named} is given, which Hexane does not know in this op")
 
     def wants(self, index: int) -> bool:
         """Is this output named?"""
         return index < len(self.outputs) and self.outputs[index] != ""
-
-
-Handler = Callable[[Builder, OnnxNode], Result]
 
 
 def axis_of(axis: int, rank: int) -> int:

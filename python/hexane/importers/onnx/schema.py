@@ -62,6 +62,13 @@ def schema(op: str, opset: int) -> Schema | None:
     )
 
 
+def fixed_body(op: str) -> onnx.FunctionProto | None:
+    """The newest form of the op in other ops, where ONNX has one that does not depend on types."""
+    known = isinstance(op, str) and onnx.defs.has(op)  # a name that is not UTF-8 comes as bytes
+    found: Any = onnx.defs.get_schema(op, "") if known else None
+    return found.function_body if found is not None and found.has_function else None
+
+
 def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Item | None]) -> onnx.FunctionProto:
     """The op as ONNX's own specification writes it in other ops."""
     found: Any = onnx.defs.get_schema(proto.op_type, opset, "")

@@ -1,53 +1,13 @@
 """Which graph inputs decide shapes by their value: walked back from the inputs of ops that read shapes."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx
 
+from hexane.importers.onnx.handlers import ONNX_OPS
 from hexane.importers.onnx.order import reads
+from hexane.importers.onnx.schema import fixed_body, plain_domain
 
-# Inputs that have to be known at import, by op.
-SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
-    "AffineGrid": (1,),
-    "BlackmanWindow": (0,),
-    "CenterCropPad": (1,),
-    "Col2Im": (1, 2),
-    "ConstantOfShape": (0,),
-    "CumProd": (1,),
-    "CumSum": (1,),
-    "DFT": (1, 2),
-    "Dropout": (1, 2),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "If": (0,),
-    "Loop": (0, 1),
-    "MaxUnpool": (2,),
-    "MelWeightMatrix": (0, 1, 2, 3, 4),
-    "NonMaxSuppression": (2, 3, 4),
-    "OneHot": (1,),
-    "Pad": (1, 2, 3),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "SequenceAt": (1,),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "STFT": (1, 3),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-    **dict.fromkeys(
-        ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-         "ReduceSum", "ReduceSumSquare"), (1,),
-    ),
-}  # fmt: skip
 SHAPE_ONLY = ("Shape", "Size")  # their results do not depend on the input's value
 
 
@@ -58,21 +18,28 @@ def find_shape_inputs(
     conditions: bool = True,
 ) -> set[str]:
     """The names of inputs, among all the names that shapes depend on by value; with or without those that choose branches."""
-    by_name = {(f.domain, f.name): f for f in functions}
-    summaries: dict[tuple[str, str], set[int]] = {}
+    bodies = {(plain_domain(f.domain), f.name): f for f in functions}
+    known: dict[tuple[str, str], Collection[int]] = {}
 
-    def positions(node: onnx.NodeProto) -> Iterable[int]:
-        key = (node.domain, node.op_type)
+    def positions(node: onnx.NodeProto) -> Collection[int]:
         if node.op_type == "If" and not conditions:
             return ()
-        if key not in by_name:
-            return SHAPE_INPUTS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
-        if key not in summaries:
-            summaries[key] = set()  # what a recursive call sees; recursion is refused later
-            function = by_name[key]
-            found = _depended_on(function.node, positions)
-            summaries[key] = {i for i, name in enumerate(function.input) if name in found}
-        return summaries[key]
+        key = plain_domain(node.domain), node.op_type
+        if key not in known:
+            known[key] = ()  # what a recursive call sees; recursion is refused later
+            known[key] = of(*key)
+        return known[key]
+
+    def of(domain: str, op: str) -> Collection[int]:
+        body = bodies.get((domain, op))
+        if body is None and not domain:
+            if op in ONNX_OPS:
+                return ONNX_OPS[op].shape_inputs
+            body = fixed_body(op)
+        if body is None:
+            return ()
+        found = _depended_on(body.node, positions)
+        return [i for i, name in enumerate(body.input) if name in found]
 
     return _depended_on(nodes, positions) & set(inputs)
 

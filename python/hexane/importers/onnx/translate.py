@@ -3,25 +3,21 @@
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value, constant
-from hexane.importers.onnx.branches import choose
-from hexane.importers.onnx.handlers import HANDLERS
-from hexane.importers.onnx.handlers.dynamic import carrying, check_whole
+from hexane.importers.onnx.handlers import ONNX_OPS
+from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
-from hexane.importers.onnx.loops import unroll_loop, unroll_scan
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
 from hexane.importers.onnx.split import Tensor
-from hexane.ops import OPS
 
-PLAIN = {name: op.name for op in OPS.values() for name in op.onnx}
-CARRYING = carrying(PLAIN)
 MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
 
 Scope = MutableMapping[str, Item | None]  # None: its node could not be translated, which has been reported
@@ -123,44 +119,17 @@ class Translator:
         found = schema(proto.op_type, opset)
         if found is None:
             raise Error(f"got an op that opset {opset} does not have")
-        handler, plain = HANDLERS.get(proto.op_type), PLAIN.get(proto.op_type)
-        if not (handler or plain or found.has_function or proto.op_type in ("If", "Loop", "Scan")):
+        op = ONNX_OPS.get(proto.op_type)
+        if op is None and not found.has_function:
             raise Error("Hexane has no such op yet")
         if failed:
             return None
-        if proto.op_type not in CARRYING and proto.op_type not in ("If", "Loop", "Scan"):
+        if op is None or not op.valid_lengths:
             check_whole(inputs)
         if not found.min_inputs <= len(inputs) <= found.max_inputs:
             raise Error(f"got {len(inputs)} inputs, need {found.min_inputs} to {found.max_inputs}")
-        node = OnnxNode(
-            proto.op_type,
-            found.version,
-            tuple(inputs),
-            attributes(proto, found, outer),
-            tuple(proto.output),
-            self._steps,
-        )
         results: Sequence[Item | None]
-        if proto.op_type == "If":
-            branch = self._branch(node, scope, opsets, outer, where)
-            if branch is None:
-                return None
-            results = branch
-        elif proto.op_type in ("Loop", "Scan"):
-            unrolled = self._unrolled(node, scope, opsets, outer, where)
-            if unrolled is None:
-                return None
-            results = unrolled
-        elif handler is not None:
-            made = handler(Builder(where), node)
-            results = [made] if isinstance(made, (Value, TensorList)) else list(made)
-            node.check_read()
-        elif plain is not None:
-            if plain == "identity":
-                results = [node.item(0)]
-            else:
-                results = [Builder(where).apply(plain, *map(node.optional, range(len(inputs))), **node.attrs)]
-        else:
+        if op is None:
             given = {a.name: a for a in resolved(proto, outer)}
             whole = onnx.NodeProto()
             whole.CopyFrom(proto)
@@ -171,6 +140,21 @@ class Translator:
             if called is None:
                 return None
             results = called
+        else:
+            node = OnnxNode(
+                proto.op_type,
+                found.version,
+                tuple(inputs),
+                attributes(proto, found, outer),
+                tuple(proto.output),
+                partial(self._run, {}, scope, opsets, outer, where),
+                self._steps,
+            )
+            made = op.handler(node.version)(Builder(where), node)
+            if made is None:
+                return None
+            results = [made] if isinstance(made, (Value, TensorList)) else list(made)
+            node.check_read(op.ignores)
         for name in proto.output[len(results) :]:
             if name:
                 raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
@@ -204,65 +188,35 @@ class Translator:
                 raise Error(f"function {function.name}: got the output {name!r}, which nothing defines")
         return [scope.get(name) for name in function.output]
 
-    def _branch(
-        self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Item | None] | None:
-        """The branch that the condition chooses: at import where it is a constant, else of both results of each output."""
-        condition = node.value(0)
-        if condition.type.size != 1:
-            raise Error(f"got a condition of {condition.type.size} elements, need 1")
-
-        def run(name: str) -> Sequence[Item | None] | None:
-            return self._inner(node.attrs[name], scope, opsets, outer, where)
-
-        if condition.node.op == "const":
-            return run("then_branch" if node.scalar(0) else "else_branch")
-        chosen, other = run("then_branch"), run("else_branch")
-        if chosen is None or other is None:
-            return None
-        return choose(Builder(where), condition, chosen, other)
-
-    def _inner(
-        self, graph: onnx.GraphProto, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Item | None] | None:
-        """The outputs of a branch; None where a node of it could not be translated."""
-        if graph.input:
-            raise Error("got a branch with inputs, need none")
-        inner: Scope = {**scope, **self.initializers(graph)}
+    def _run(
+        self,
+        initializers: dict[int, Scope],
+        scope: Scope,
+        opsets: Opsets,
+        outer: Attributes,
+        where: str,
+        graph: onnx.GraphProto,
+        given: Sequence[Item] = (),
+        step: int | None = None,
+    ) -> Outputs:
+        """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads them once."""
+        if len(graph.input) != len(given):
+            raise Error(f"got a subgraph with {len(graph.input)} inputs, need {len(given)}")
+        if id(graph) not in initializers:
+            initializers[id(graph)] = self.initializers(graph)
+        own = {**initializers[id(graph)], **{i.name: v for i, v in zip(graph.input, given, strict=True)}}
+        inner = ChainMap(dict(own), scope)
+        prefix, steps = (f"{where}/", ()) if step is None else (f"{where}/{step}/", (step,))
         reported = len(self.problems)
-        with self._inline("", len(graph.node)):
-            own = {tensor.name for tensor in graph.initializer}
-            self.nodes(graph.node, inner, opsets, own, outer, where + "/")
+        with self._inline("", 1 + len(graph.node), steps):
+            self.nodes(graph.node, inner, opsets, own, outer, prefix)
         if len(self.problems) > reported:
             return None
         for output in graph.output:
             if output.name not in inner:
-                raise Error(f"got the branch output {output.name!r}, which nothing defines")
-        return [inner[output.name] for output in graph.output]
-
-    def _unrolled(
-        self, node: OnnxNode, scope: Scope, opsets: Opsets, outer: Attributes, where: str
-    ) -> Sequence[Item] | None:
-        """The outputs of a Loop or Scan."""
-        constants: Scope = {}
-
-        def run(graph: onnx.GraphProto, given: Sequence[Item], step: int) -> Sequence[Item] | None:
-            if step == 0:
-                constants.update(self.initializers(graph))
-            own = {**constants, **dict(zip((i.name for i in graph.input), given, strict=True))}
-            reported = len(self.problems)
-            inner = ChainMap(dict(own), scope)
-            with self._inline("", 1 + len(graph.node), (step,)):
-                self.nodes(graph.node, inner, opsets, own, outer, f"{where}/{step}/")
-            if len(self.problems) > reported:
-                return None
-            found = [inner.get(output.name) for output in graph.output]
-            if None in found:
-                raise Error(f"got the body output {graph.output[found.index(None)].name!r}, which nothing defines")
-            return [value for value in found if value is not None]
-
-        unroll = unroll_loop if node.op == "Loop" else unroll_scan
-        return unroll(Builder(where), node, run)
+                raise Error(f"got the output {output.name!r} of a subgraph, which nothing defines")
+        found = [value for output in graph.output if (value := inner[output.name]) is not None]
+        return found if len(found) == len(graph.output) else None
 
     @contextmanager
     def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:

@@ -1,46 +1,9 @@
-"""ONNX ops that differ from their counterparts in the catalogue: one function for each, joined here by name."""
+"""How ONNX ops become ops of the catalogue: a module for each theme. Importing this package fills `ONNX_OPS`."""
 
-from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from hexane.importers.onnx.handlers import (
-    arithmetic,
-    bits,
-    constants,
-    dynamic,
-    indexing,
-    movement,
-    normalization,
-    older,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    sampling,
-    scatter,
-    sequences,
-    signal,
-    windows,
-)
-from hexane.importers.onnx.node import Handler
+from hexane.importers.onnx.registry import ONNX_OPS as ONNX_OPS
 
-HANDLERS: Mapping[str, Handler] = {
-    **arithmetic.HANDLERS,
-    **bits.HANDLERS,
-    **constants.HANDLERS,
-    **dynamic.HANDLERS,
-    **indexing.HANDLERS,
-    **movement.HANDLERS,
-    **normalization.HANDLERS,
-    **quantization.HANDLERS,
-    **random.HANDLERS,
-    **recurrent.HANDLERS,
-    **reduction.HANDLERS,
-    **resize.HANDLERS,
-    **sampling.HANDLERS,
-    **scatter.HANDLERS,
-    **sequences.HANDLERS,
-    **signal.HANDLERS,
-    **windows.HANDLERS,
-    **older.HANDLERS,
-}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -9,13 +9,15 @@ from hexane.dtypes import BOOL, DTYPES, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.load import element_type
-from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast, limited
 from hexane.ops.spec import broadcast
 
 UINT64 = DTYPES["uint64"]
 
 
+@onnx_op("MatMul", valid_lengths=True)
 def matmul(b: Builder, n: OnnxNode) -> Result:
     """NumPy's: a vector counts as one row or column, which the result does not have."""
     x, y = n.value(0), n.value(1)
@@ -44,6 +46,7 @@ def _product(b: Builder, x: Value, y: Value) -> Value:
     return out
 
 
+@onnx_op("Gemm", valid_lengths=True)
 def gemm(b: Builder, n: OnnxNode) -> Result:
     x, y, bias = n.value(0), n.value(1), n.optional(2)
     if len(x.shape) != 2 or len(y.shape) != 2:
@@ -69,6 +72,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
     return b.add(out, bias)
 
 
+@onnx_op("Pow", valid_lengths=True)
 def power(b: Builder, n: OnnxNode) -> Result:
     """The result has the base's dtype, into which the exponent is not rounded. A fraction of an integer is truncated."""
     x, y = n.value(0), n.value(1)
@@ -104,22 +108,26 @@ def _is_whole(y: Value) -> bool:
     return data is not None and bool(((data >= 0) & (data < 2.0**63) & (data == np.trunc(data))).all())
 
 
+@onnx_op("Mod", valid_lengths=True)
 def modulo(b: Builder, n: OnnxNode) -> Result:
     x, y = n.value(0), n.value(1)
     return b.fmod(x, y) if n.attrs["fmod"] else b.mod(x, y)
 
 
-def variadic(op: str) -> Handler:
-    def join(b: Builder, n: OnnxNode) -> Result:
-        return reduce(lambda x, y: b.apply(op, x, y), [n.value(i) for i in range(len(n.inputs))])
-
-    return join
+_JOINED = {"Max": "maximum", "Mean": "add", "Min": "minimum", "Sum": "add"}
 
 
+@onnx_op("Max", "Min", "Sum", valid_lengths=True)
+def variadic(b: Builder, n: OnnxNode) -> Result:
+    return reduce(lambda x, y: b.apply(_JOINED[n.op], x, y), [n.value(i) for i in range(len(n.inputs))])
+
+
+@onnx_op("Mean", valid_lengths=True)
 def mean(b: Builder, n: OnnxNode) -> Result:
-    return b.real_div(variadic("add")(b, n), float(len(n.inputs)))
+    return b.real_div(variadic(b, n), float(len(n.inputs)))
 
 
+@onnx_op("Clip", valid_lengths=True)
 def clip(b: Builder, n: OnnxNode) -> Result:
     """Bounds are attributes before opset 11. Where they cross, the upper one wins."""
     x = n.value(0)
@@ -142,10 +150,12 @@ def clip(b: Builder, n: OnnxNode) -> Result:
     return x if high is None else b.minimum(x, b.reshape(high, shape=()))
 
 
+@onnx_op("Selu", valid_lengths=True)
 def selu(b: Builder, n: OnnxNode) -> Result:
     return b.selu(n.value(0), alpha=n.attrs["alpha"], beta=n.attrs["gamma"])
 
 
+@onnx_op("Gelu", valid_lengths=True)
 def gelu(b: Builder, n: OnnxNode) -> Result:
     forms = {"none": "gelu", "tanh": "gelu_tanh"}
     if n.attrs["approximate"] not in forms:
@@ -153,11 +163,13 @@ def gelu(b: Builder, n: OnnxNode) -> Result:
     return b.apply(forms[n.attrs["approximate"]], n.value(0))
 
 
+@onnx_op("Swish", valid_lengths=True)
 def swish(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     return b.silu(x) if n.attrs["alpha"] == 1 else b.mul(x, b.sigmoid(b.mul(x, n.attrs["alpha"])))
 
 
+@onnx_op("PRelu", valid_lengths=True)
 def prelu(b: Builder, n: OnnxNode) -> Result:
     x, slope = n.value(0), n.value(1)
     if broadcast(x.shape, slope.shape) != x.shape:
@@ -165,10 +177,12 @@ def prelu(b: Builder, n: OnnxNode) -> Result:
     return b.prelu(x, slope)
 
 
+@onnx_op("Cast", valid_lengths=True, ignores=("round_mode", "saturate"))
 def cast_to(b: Builder, n: OnnxNode) -> Result:
     return converted(b, n.value(0), element_type(n.attrs["to"]), n)
 
 
+@onnx_op("CastLike", valid_lengths=True, ignores=("round_mode", "saturate"))
 def cast_like(b: Builder, n: OnnxNode) -> Result:
     return converted(b, n.value(0), n.value(1).dtype, n)
 
@@ -181,6 +195,7 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
     return result
 
 
+@onnx_op("Dropout", shape_inputs=(1, 2), ignores=(1, "ratio", "seed"))
 def dropout(b: Builder, n: OnnxNode) -> Result:
     """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
     x = n.value(0)
@@ -190,23 +205,3 @@ def dropout(b: Builder, n: OnnxNode) -> Result:
         return [x]
     kind = BOOL if n.version >= 10 else x.dtype
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]
-
-
-HANDLERS = {
-    "Cast": cast_to,
-    "CastLike": cast_like,
-    "Clip": clip,
-    "Dropout": dropout,
-    "Gelu": gelu,
-    "Gemm": gemm,
-    "MatMul": matmul,
-    "Max": variadic("maximum"),
-    "Mean": mean,
-    "Min": variadic("minimum"),
-    "Mod": modulo,
-    "PRelu": prelu,
-    "Pow": power,
-    "Selu": selu,
-    "Sum": variadic("add"),
-    "Swish": swish,
-}

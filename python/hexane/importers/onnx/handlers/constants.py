@@ -11,12 +11,14 @@ from hexane.dtypes import DType
 from hexane.errors import Error
 from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import limited
 from hexane.ops.valid_lengths import length_of
 
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 
 
+@onnx_op("Constant")
 def constant(b: Builder, n: OnnxNode) -> Result:
     if len(n.attrs) != 1:
         raise Error(f"got the attributes {', '.join(n.attrs) or 'none'}, need exactly one")
@@ -29,6 +31,7 @@ def constant(b: Builder, n: OnnxNode) -> Result:
     raise Error(f"got a constant of {name}, need dense numbers")
 
 
+@onnx_op("ConstantOfShape", shape_inputs=(0,))
 def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
     tensor: onnx.TensorProto | None = n.attrs.get("value")
     array = np.zeros(1, np.float32) if tensor is None else read_tensor(tensor, None)
@@ -37,6 +40,7 @@ def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
     return b.broadcast_to(b.const(array.reshape(())), shape=n.ints(0))
 
 
+@onnx_op("Shape", valid_lengths=True)
 def shape(b: Builder, n: OnnxNode) -> Result:
     """Known at import, but for an extent that the data decides."""
     x = n.value(0)
@@ -49,6 +53,7 @@ def shape(b: Builder, n: OnnxNode) -> Result:
     return b.concat(*dims, axis=0)
 
 
+@onnx_op("Size", valid_lengths=True)
 def size(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     length = length_of(x)
@@ -57,6 +62,7 @@ def size(b: Builder, n: OnnxNode) -> Result:
     return b.mul(length.value, np.array(prod(d for a, d in enumerate(x.shape) if a != length.axis), np.int64))
 
 
+@onnx_op("Range", shape_inputs=(0, 1, 2))
 def arange(b: Builder, n: OnnxNode) -> Result:
     start, limit, delta = (n.scalar(i) for i in range(3))
     if delta == 0 or not all(np.isfinite(v.astype(np.float64)) for v in (start, limit, delta)):
@@ -72,6 +78,7 @@ def arange(b: Builder, n: OnnxNode) -> Result:
     )
 
 
+@onnx_op("EyeLike")
 def eye_like(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     if len(x.shape) != 2:
@@ -83,16 +90,6 @@ def eye_like(b: Builder, n: OnnxNode) -> Result:
     return b.const((columns - rows == k).astype(kind.numpy))
 
 
+@onnx_op("Trilu", shape_inputs=(1,))
 def trilu(b: Builder, n: OnnxNode) -> Result:
     return b.trilu(n.value(0), k=n.integer(1) if n.has(1) else 0, upper=bool(n.attrs["upper"]))
-
-
-HANDLERS = {
-    "Constant": constant,
-    "ConstantOfShape": constant_of_shape,
-    "EyeLike": eye_like,
-    "Range": arange,
-    "Shape": shape,
-    "Size": size,
-    "Trilu": trilu,
-}

@@ -1,27 +1,15 @@
 """Ops whose results are as large as the data makes them, and which ops may read those."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 from hexane.ops.valid_lengths import length_of
-
-# Translations that do not look at the extents of their inputs, or that know of lengths. The catalogue's ops that they are
-# made of refuse what they cannot carry on.
-_CARRYING = (
-    "Cast", "CastLike", "Clip", "CumSum", "Gather", "GatherND", "Gelu", "Gemm", "IsNaN", "LogSoftmax", "MatMul", "Max",
-    "Mean", "Min", "Mod", "PRelu", "Pow", "ReduceSum", "Reshape", "Selu", "Shape", "Size", "Slice", "Softmax", "Split",
-    "Squeeze", "Sum", "Swish", "TopK", "Transpose", "Unsqueeze",
-)  # fmt: skip
-
-
-def carrying(plain: Iterable[str]) -> frozenset[str]:
-    """The ONNX ops that take inputs with a length; `plain` are those that one op of the catalogue is."""
-    return frozenset((*_CARRYING, *plain))
 
 
 def check_whole(inputs: Sequence[Item | None]) -> None:
@@ -37,6 +25,7 @@ def check_whole(inputs: Sequence[Item | None]) -> None:
             )
 
 
+@onnx_op("NonZero")
 def non_zero(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     if x.node.data is not None:
@@ -45,6 +34,7 @@ def non_zero(b: Builder, n: OnnxNode) -> Result:
     return b.non_zero(x)[0]
 
 
+@onnx_op("Compress")
 def compress(b: Builder, n: OnnxNode) -> Result:
     """The slices (or elements) where a condition holds."""
     x, condition = n.value(0), n.value(1)
@@ -60,6 +50,7 @@ def compress(b: Builder, n: OnnxNode) -> Result:
     return b.gather(x, b.reshape(b.non_zero(condition)[0], shape=condition.shape), axis=axis)
 
 
+@onnx_op("Unique")
 def unique(b: Builder, n: OnnxNode) -> Result:
     """Of all elements in one row, where no axis is given."""
     x = n.value(0)
@@ -75,6 +66,7 @@ def unique(b: Builder, n: OnnxNode) -> Result:
             for v, a in zip(found, valid, strict=True)]  # fmt: skip
 
 
+@onnx_op("NonMaxSuppression", shape_inputs=(2, 3, 4))
 def non_max_suppression(b: Builder, n: OnnxNode) -> Result:
     """Thresholds and limit are known at import; without a limit nothing is selected."""
     score = float(n.scalar(4)) if n.has(4) else -np.inf
@@ -86,11 +78,3 @@ def non_max_suppression(b: Builder, n: OnnxNode) -> Result:
     if length.node.data is not None:
         return b.const(np.ascontiguousarray(selected.node.data[: int(length.node.data)]))
     return selected
-
-
-HANDLERS = {
-    "Compress": compress,
-    "NonMaxSuppression": non_max_suppression,
-    "NonZero": non_zero,
-    "Unique": unique,
-}

@@ -6,25 +6,31 @@ from hexane.dtypes import BOOL, FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 
 
+@onnx_op("Gather", valid_lengths=True)
 def gather(b: Builder, n: OnnxNode) -> Result:
     return b.gather(n.value(0), n.value(1), axis=n.attrs["axis"])
 
 
+@onnx_op("GatherElements")
 def gather_elements(b: Builder, n: OnnxNode) -> Result:
     return b.gather_along_axis(n.value(0), n.value(1), axis=n.attrs["axis"])
 
 
+@onnx_op("GatherND", valid_lengths=True)
 def gather_nd(b: Builder, n: OnnxNode) -> Result:
     return b.gather_nd(n.value(0), n.value(1), batch_dims=n.attrs.get("batch_dims", 0))
 
 
+@onnx_op("Scatter", "ScatterElements")
 def scatter_elements(b: Builder, n: OnnxNode) -> Result:
     return b.scatter_along_axis(n.value(0), n.value(1), n.value(2), axis=n.attrs["axis"], mode=_mode(n))
 
 
+@onnx_op("ScatterND")
 def scatter_nd(b: Builder, n: OnnxNode) -> Result:
     return b.scatter_nd(n.value(0), n.value(1), n.value(2), mode=_mode(n))
 
@@ -34,6 +40,7 @@ def _mode(n: OnnxNode) -> str:
     return "update" if mode == "none" else str(mode)
 
 
+@onnx_op("OneHot", shape_inputs=(1,))
 def one_hot(b: Builder, n: OnnxNode) -> Result:
     """values are (off, on); indices may be of any numeric dtype."""
     indices, depth, values = n.value(0), n.scalar(1), n.value(2)
@@ -56,6 +63,7 @@ def _element(b: Builder, x: Value, index: int) -> Result:
     return b.reshape(b.slice_by_index(x, begin=(index,), end=(index + 1,)), shape=())
 
 
+@onnx_op("TopK", shape_inputs=(1,), valid_lengths=True)
 def top_k(b: Builder, n: OnnxNode) -> Result:
     """k is an attribute before opset 10."""
     k = n.attrs["k"] if "k" in n.attrs else n.integer(1)
@@ -64,15 +72,3 @@ def top_k(b: Builder, n: OnnxNode) -> Result:
         n.value(0), axis=n.attrs["axis"], k=k, largest=largest, sorted=ordered, dtype=INT64
     )
     return found
-
-
-HANDLERS = {
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "OneHot": one_hot,
-    "Scatter": scatter_elements,
-    "ScatterElements": scatter_elements,
-    "ScatterND": scatter_nd,
-    "TopK": top_k,
-}

@@ -5,10 +5,12 @@ from math import prod
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.spec import broadcast
 from hexane.ops.valid_lengths import length_of
 
 
+@onnx_op("Reshape", shape_inputs=(1,), valid_lengths=True)
 def reshape(b: Builder, n: OnnxNode) -> Result:
     """0 copies the input's dim, unless allowzero."""
     x, wanted = n.value(0), n.ints(1)
@@ -21,11 +23,13 @@ def reshape(b: Builder, n: OnnxNode) -> Result:
     return b.reshape(x, shape=wanted)
 
 
+@onnx_op("Transpose", valid_lengths=True)
 def transpose(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     return b.transpose(x, perm=n.attrs.get("perm", tuple(reversed(range(len(x.shape))))))
 
 
+@onnx_op("Squeeze", shape_inputs=(1,), valid_lengths=True)
 def squeeze(b: Builder, n: OnnxNode) -> Result:
     """Axes are an attribute before opset 13."""
     x, axes = n.value(0), _axes(n)
@@ -36,6 +40,7 @@ def squeeze(b: Builder, n: OnnxNode) -> Result:
     return b.squeeze(x, axes=axes) if axes else x
 
 
+@onnx_op("Unsqueeze", shape_inputs=(1,), valid_lengths=True)
 def unsqueeze(b: Builder, n: OnnxNode) -> Result:
     axes = _axes(n)
     return b.expand_dims(n.value(0), axes=axes) if axes else n.value(0)
@@ -48,6 +53,7 @@ def _axes(n: OnnxNode) -> tuple[int, ...] | None:
     return n.ints(1) if n.has(1) else None
 
 
+@onnx_op("Slice", shape_inputs=(1, 2, 3, 4), valid_lengths=True)
 def slice_(b: Builder, n: OnnxNode) -> Result:
     """Bounds are attributes before opset 10. A negative step reverses the axis first."""
     x = n.value(0)
@@ -88,6 +94,7 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, in
     return start, max(start, stop), min(step, max(extent, 1))
 
 
+@onnx_op("Split", shape_inputs=(1,), valid_lengths=True)
 def split(b: Builder, n: OnnxNode) -> Result:
     """Sizes are an attribute before opset 13; num_outputs (opset 18) leaves the last piece the rest."""
     x = n.value(0)
@@ -110,16 +117,19 @@ def split(b: Builder, n: OnnxNode) -> Result:
     return parts
 
 
+@onnx_op("Expand", shape_inputs=(1,))
 def expand(b: Builder, n: OnnxNode) -> Result:
     x, wanted = n.value(0), n.ints(1)
     shape = broadcast(x.shape, wanted)
     return x if shape == x.shape else b.broadcast_to(x, shape=shape)
 
 
+@onnx_op("Tile", shape_inputs=(1,))
 def tile(b: Builder, n: OnnxNode) -> Result:
     return b.tile(n.value(0), reps=n.ints(1))
 
 
+@onnx_op("Pad", shape_inputs=(1, 2, 3), ignores=("value", 2))
 def pad(b: Builder, n: OnnxNode) -> Result:
     """Pads are an attribute before opset 11, cover the axes named from opset 18. Negative ones cut."""
     x = n.value(0)
@@ -145,10 +155,12 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     return b.pad(x, begin=begin, end=end, mode=mode, value=float(value) if mode == "constant" else 0.0)
 
 
+@onnx_op("DepthToSpace")
 def depth_to_space(b: Builder, n: OnnxNode) -> Result:
     return b.depth_to_space(n.value(0), block_size=n.attrs["blocksize"], mode=n.attrs.get("mode", "DCR"))
 
 
+@onnx_op("SpaceToDepth")
 def space_to_depth(b: Builder, n: OnnxNode) -> Result:
     """Mode CRD puts the channel before the place in its block."""
     mode = n.attrs.get("mode", "DCR")
@@ -159,6 +171,7 @@ def space_to_depth(b: Builder, n: OnnxNode) -> Result:
     return b.space_to_depth(n.value(0), block_size=n.attrs["blocksize"])
 
 
+@onnx_op("CenterCropPad", shape_inputs=(1,))
 def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
     return b.center_crop_pad(n.value(0), shape=n.ints(1), axes=n.attrs.get("axes", ()))
 
@@ -166,19 +179,3 @@ def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
 def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
     """Rows of everything before the axis, columns of the rest."""
     return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
-
-
-HANDLERS = {
-    "CenterCropPad": center_crop_pad,
-    "DepthToSpace": depth_to_space,
-    "Expand": expand,
-    "Pad": pad,
-    "Reshape": reshape,
-    "Slice": slice_,
-    "SpaceToDepth": space_to_depth,
-    "Split": split,
-    "Squeeze": squeeze,
-    "Tile": tile,
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
-}

@@ -3,10 +3,12 @@
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 from hexane.ops.spec import broadcast
 
 
+@onnx_op("BatchNormalization", ignores=("momentum",))
 def batch_normalization(b: Builder, n: OnnxNode) -> Result:
     x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
     if not n.attrs.get("spatial", 1):
@@ -35,10 +37,12 @@ def _batch_statistics(b: Builder, n: OnnxNode) -> Result:
     return [b.batch_norm(x, own, own_variance, gamma, beta, epsilon=n.attrs["epsilon"]), *running]
 
 
+@onnx_op("InstanceNormalization")
 def instance_normalization(b: Builder, n: OnnxNode) -> Result:
     return b.instance_norm(n.value(0), n.value(1), n.value(2), epsilon=n.attrs["epsilon"])
 
 
+@onnx_op("LayerNormalization", ignores=("stash_type",))
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
     """Scale and shift may broadcast; the mean and the inverse deviation are there if wanted."""
     x, gamma, beta = n.value(0), n.value(1), n.optional(2)
@@ -57,6 +61,7 @@ def layer_normalization(b: Builder, n: OnnxNode) -> Result:
     return [out, mean, b.rsqrt(b.add(variance, epsilon))]
 
 
+@onnx_op("RMSNormalization", ignores=("stash_type",))
 def rms_normalization(b: Builder, n: OnnxNode) -> Result:
     x, gamma = n.value(0), n.value(1)
     axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
@@ -65,6 +70,7 @@ def rms_normalization(b: Builder, n: OnnxNode) -> Result:
     return b.mul(b.rms_norm(x, axes=axes, epsilon=n.attrs["epsilon"]), _onto(gamma, x))
 
 
+@onnx_op("GroupNormalization", ignores=("stash_type",))
 def group_normalization(b: Builder, n: OnnxNode) -> Result:
     """Scale and bias are one for each group before opset 21, for each channel since."""
     x, groups = n.value(0), n.attrs["num_groups"]
@@ -83,6 +89,7 @@ def _spread(b: Builder, v: Value, x: Value, groups: int) -> Value:
     return result
 
 
+@onnx_op("LRN")
 def local_response(b: Builder, n: OnnxNode) -> Result:
     options = {"alpha": n.attrs["alpha"], "beta": n.attrs["beta"], "k": n.attrs["bias"], "size": n.attrs["size"]}
     if options["size"] < 1:
@@ -95,13 +102,3 @@ def _onto(v: Value, x: Value) -> Value:
     if broadcast(v.shape, x.shape) != x.shape:
         raise Error(f"got a scale or bias of shape {v.shape}, need one that broadcasts to {x.shape}")
     return v
-
-
-HANDLERS = {
-    "BatchNormalization": batch_normalization,
-    "GroupNormalization": group_normalization,
-    "InstanceNormalization": instance_normalization,
-    "LRN": local_response,
-    "LayerNormalization": layer_normalization,
-    "RMSNormalization": rms_normalization,
-}

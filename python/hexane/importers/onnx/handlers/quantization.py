@@ -15,6 +15,7 @@ from hexane.graph import Value, constant
 from hexane.importers.onnx.handlers.windows import convolution_options
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops import OPS, apply
 from hexane.ops.compose import cast
 
@@ -26,6 +27,7 @@ QUANTISED = (*BYTES, DTYPES["int16"], DTYPES["uint16"])
 NIBBLES = {DTYPES["int4"]: INT8, DTYPES["uint4"]: UINT8}
 
 
+@onnx_op("QuantizeLinear", ignores=("saturate",))
 def quantize_linear(b: Builder, n: OnnxNode) -> Result:
     x, scale, zero = n.value(0), n.value(1), n.optional(2)
     kind = zero.dtype if zero is not None else UINT8
@@ -71,6 +73,7 @@ def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
     return cast(b, b.clip(x, alpha=float(info.min), beta=float(info.max)), kind)
 
 
+@onnx_op("DequantizeLinear")
 def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
     """Not folded: that quantised weights are integers matters to `fold_qdq`."""
     x, scale, zero = n.value(0), n.value(1), n.optional(2)
@@ -149,6 +152,7 @@ def _cut(b: Builder, x: Value, axis: int, start: int, stop: int) -> Result:
     return x if stop - start == x.shape[axis] else b.slice_by_index(x, begin=begin, end=end)
 
 
+@onnx_op("MatMulInteger")
 def matmul_integer(b: Builder, n: OnnxNode) -> Result:
     """A zero point of a is for the tensor or each row, one of b for the tensor or each column."""
     x, y, x_zero, y_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
@@ -157,6 +161,7 @@ def matmul_integer(b: Builder, n: OnnxNode) -> Result:
     return _integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
 
 
+@onnx_op("QLinearMatMul")
 def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, y, y_scale, y_zero, out_scale, out_zero = (n.value(i) for i in range(8))
     small = _fit_int32(x, x_zero, y, y_zero, -2)
@@ -258,6 +263,7 @@ def _integer_conv(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Result:
     return cast(b, b.conv(x, weight, **convolution_options(n, x, weight)), INT32)
 
 
+@onnx_op("ConvInteger")
 def conv_integer(b: Builder, n: OnnxNode) -> Result:
     x, weight, x_zero, w_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
     if _fits(x, x_zero, weight, w_zero, 0) and len(x.shape) <= 4:
@@ -266,6 +272,7 @@ def conv_integer(b: Builder, n: OnnxNode) -> Result:
     return _integer_conv(b, n, centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0))
 
 
+@onnx_op("QLinearConv")
 def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, weight, w_scale, w_zero, out_scale, out_zero = (n.value(i) for i in range(8))
     bias = n.optional(8)
@@ -282,13 +289,3 @@ def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
         total = b.add(total, cast(b, b.reshape(bias, shape=channels), total.dtype))
     scales = [b.reshape(v, shape=() if v.type.size == 1 else channels) for v in (x_scale, w_scale, out_scale)]
     return _requantised(b, total, scales, b.reshape(out_zero, shape=()))
-
-
-HANDLERS = {
-    "ConvInteger": conv_integer,
-    "DequantizeLinear": dequantize_linear,
-    "MatMulInteger": matmul_integer,
-    "QLinearConv": qlinear_conv,
-    "QLinearMatMul": qlinear_matmul,
-    "QuantizeLinear": quantize_linear,
-}

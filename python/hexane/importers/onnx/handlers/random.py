@@ -8,7 +8,8 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Value, tensor_type, unique
 from hexane.importers.onnx.load import element_type
-from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:
@@ -30,32 +31,25 @@ def _dtype(n: OnnxNode, otherwise: DType) -> DType:
     return element_type(n.attrs["dtype"]) if "dtype" in n.attrs else otherwise
 
 
-def _uniform(b: Builder, n: OnnxNode, shape: tuple[int, ...], kind: DType) -> Result:
-    return b.random_uniform(stream(b, n), shape=shape, low=n.attrs["low"], high=n.attrs["high"], dtype=kind)
+@onnx_op("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+def random(b: Builder, n: OnnxNode) -> Result:
+    like = n.value(0).type if n.op.endswith("Like") else tensor_type(FP32, n.attrs["shape"])
+    options = {"shape": like.shape, "dtype": _dtype(n, like.dtype)}
+    if n.op.startswith("RandomNormal"):
+        return b.random_normal(stream(b, n), mean=n.attrs["mean"], scale=n.attrs["scale"], **options)
+    return b.random_uniform(stream(b, n), low=n.attrs["low"], high=n.attrs["high"], **options)
 
 
-def _normal(b: Builder, n: OnnxNode, shape: tuple[int, ...], kind: DType) -> Result:
-    return b.random_normal(stream(b, n), shape=shape, mean=n.attrs["mean"], scale=n.attrs["scale"], dtype=kind)
-
-
+@onnx_op("Bernoulli")
 def bernoulli(b: Builder, n: OnnxNode) -> Result:
     p = n.value(0)
     kind = _dtype(n, p.dtype)
     return b.bernoulli(p if p.dtype is not DTYPES["fp64"] else b.cast(p, dtype=FP32), stream(b, n), dtype=kind)
 
 
+@onnx_op("Multinomial")
 def multinomial(b: Builder, n: OnnxNode) -> Result:
     kind = element_type(n.attrs["dtype"])
     if kind.kind not in ("int", "uint"):
         raise Error(f"dtype: got {kind}, need an integer")
     return b.multinomial(n.value(0), stream(b, n), sample_size=n.attrs["sample_size"], dtype=kind)
-
-
-HANDLERS: dict[str, Handler] = {
-    "Bernoulli": bernoulli,
-    "Multinomial": multinomial,
-    "RandomNormal": lambda b, n: _normal(b, n, tuple(n.attrs["shape"]), _dtype(n, FP32)),
-    "RandomNormalLike": lambda b, n: _normal(b, n, n.value(0).shape, _dtype(n, n.value(0).dtype)),
-    "RandomUniform": lambda b, n: _uniform(b, n, tuple(n.attrs["shape"]), _dtype(n, FP32)),
-    "RandomUniformLike": lambda b, n: _uniform(b, n, n.value(0).shape, _dtype(n, n.value(0).dtype)),
-}

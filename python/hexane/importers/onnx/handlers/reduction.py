@@ -6,7 +6,8 @@ from hexane.dtypes import BOOL, DTYPES, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.movement import flatten_2d
-from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result, axis_of
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 from hexane.ops.valid_lengths import length_of
 
@@ -25,6 +26,7 @@ _REDUCTIONS = {
 _KEPT_BY_NO_AXES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp")
 
 
+@onnx_op(*_REDUCTIONS, shape_inputs=(1,), valid_lengths=True)
 def reduce(b: Builder, n: OnnxNode) -> Result:
     """Axes are an attribute before opset 18 (ReduceSum: 13); none at all mean all, unless noop_with_empty_axes."""
     x = n.value(0)
@@ -94,36 +96,34 @@ def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object
     return b.broadcast_to(b.const(np.array(neutral, kind)), shape=shape)
 
 
-def arg(op: str) -> Handler:
-    def run(b: Builder, n: OnnxNode) -> Result:
-        """select_last_index: the first from the other end."""
-        x = n.value(0)
-        axis = axis_of(n.attrs["axis"], len(x.shape))
-        last = bool(n.attrs.get("select_last_index", 0))
-        source = b.reverse(x, axes=(axis,)) if last else x
-        index = b.apply(op, source, axis=axis, keep_dims=bool(n.attrs["keepdims"]), dtype=INT64)
-        return b.sub(x.shape[axis] - 1, index) if last else index
-
-    return run
-
-
-def softmax(op: str) -> Handler:
-    def run(b: Builder, n: OnnxNode) -> Result:
-        """Before opset 13 all axes from `axis` on count as one."""
-        x = n.value(0)
-        if n.version >= 13:
-            return b.apply(op, x, axis=n.attrs["axis"])
-        axis = n.attrs["axis"]
-        if axis < -len(x.shape) or axis > len(x.shape):
-            raise Error(f"axis: got {axis}, need {-len(x.shape)}..{len(x.shape)}")
-        axis += len(x.shape) if axis < 0 else 0
-        if axis == len(x.shape) - 1:
-            return b.apply(op, x, axis=axis)
-        return b.reshape(b.apply(op, flatten_2d(b, x, axis), axis=1), shape=x.shape)
-
-    return run
+@onnx_op("ArgMax", "ArgMin")
+def arg(b: Builder, n: OnnxNode) -> Result:
+    """select_last_index: the first from the other end."""
+    x = n.value(0)
+    axis = axis_of(n.attrs["axis"], len(x.shape))
+    last = bool(n.attrs.get("select_last_index", 0))
+    source = b.reverse(x, axes=(axis,)) if last else x
+    op = "reduce_argmax" if n.op == "ArgMax" else "reduce_argmin"
+    index = b.apply(op, source, axis=axis, keep_dims=bool(n.attrs["keepdims"]), dtype=INT64)
+    return b.sub(x.shape[axis] - 1, index) if last else index
 
 
+@onnx_op("LogSoftmax", "Softmax", valid_lengths=True)
+def softmax(b: Builder, n: OnnxNode) -> Result:
+    """Before opset 13 all axes from `axis` on count as one."""
+    x, axis = n.value(0), n.attrs["axis"]
+    op = "softmax" if n.op == "Softmax" else "log_softmax"
+    if n.version >= 13:
+        return b.apply(op, x, axis=axis)
+    if axis < -len(x.shape) or axis > len(x.shape):
+        raise Error(f"axis: got {axis}, need {-len(x.shape)}..{len(x.shape)}")
+    axis += len(x.shape) if axis < 0 else 0
+    if axis == len(x.shape) - 1:
+        return b.apply(op, x, axis=axis)
+    return b.reshape(b.apply(op, flatten_2d(b, x, axis), axis=1), shape=x.shape)
+
+
+@onnx_op("Hardmax")
 def hardmax(b: Builder, n: OnnxNode) -> Result:
     """Before opset 13 all axes from `axis` on count as one."""
     x = n.value(0)
@@ -133,21 +133,8 @@ def hardmax(b: Builder, n: OnnxNode) -> Result:
     return b.reshape(b.hardmax(flatten_2d(b, x, axis), axis=1), shape=x.shape)
 
 
-def cumulative(op: str) -> Handler:
-    def run(b: Builder, n: OnnxNode) -> Result:
-        options = {"exclusive": bool(n.attrs["exclusive"]), "reverse": bool(n.attrs["reverse"])}
-        return b.apply(op, n.value(0), axis=n.integer(1), **options)
-
-    return run
-
-
-HANDLERS = {
-    **dict.fromkeys(_REDUCTIONS, reduce),
-    "ArgMax": arg("reduce_argmax"),
-    "ArgMin": arg("reduce_argmin"),
-    "CumProd": cumulative("cumprod"),
-    "CumSum": cumulative("cumsum"),
-    "Hardmax": hardmax,
-    "LogSoftmax": softmax("log_softmax"),
-    "Softmax": softmax("softmax"),
-}
+@onnx_op("CumProd", shape_inputs=(1,))
+@onnx_op("CumSum", shape_inputs=(1,), valid_lengths=True)
+def cumulative(b: Builder, n: OnnxNode) -> Result:
+    options = {"exclusive": bool(n.attrs["exclusive"]), "reverse": bool(n.attrs["reverse"])}
+    return b.apply(n.op.lower(), n.value(0), axis=n.integer(1), **options)

@@ -13,6 +13,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import limited
 from hexane.ops.lines import ROUNDINGS, floats, nearest, whole
 
@@ -55,7 +56,23 @@ class Axis:
         return floats(whole(self.step, self.offset)) is not None
 
 
+@onnx_op(
+    "Resize",
+    shape_inputs=(1, 2, 3),
+    ignores=(
+        1,
+        2,
+        "cubic_coeff_a",
+        "exclude_outside",
+        "extrapolation_value",
+        "keep_aspect_ratio_policy",
+        "nearest_mode",
+    ),
+)
+@onnx_op("Upsample", shape_inputs=(1,))
 def resize(b: Builder, n: OnnxNode) -> Result:
+    if n.version < 7:
+        raise Error("got it as opset 6 has it, need opset 7 or newer")
     x = n.value(0)
     mode, rounding = n.attrs["mode"], n.attrs.get("nearest_mode", "floor")
     if rounding not in ROUNDINGS:
@@ -213,6 +230,3 @@ def _interpolated(b: Builder, n: OnnxNode, x: Value, axes: list[Axis], mode: str
     if mode == "cubic" or widths:
         options["exclude_outside"] = n.attrs["exclude_outside"]
     return b.resize(x, mode=mode, widths=widths, **_lines(axes), **options)
-
-
-HANDLERS = {"Resize": resize, "Upsample": resize}

@@ -2,8 +2,10 @@
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 
 
+@onnx_op("GridSample")
 def grid_sample(b: Builder, n: OnnxNode) -> Result:
     """Modes were called bilinear and bicubic before opset 20."""
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(n.attrs["mode"], n.attrs["mode"])
@@ -11,10 +13,12 @@ def grid_sample(b: Builder, n: OnnxNode) -> Result:
     return b.grid_sample(n.value(0), n.value(1), mode=mode, **options)
 
 
+@onnx_op("AffineGrid", shape_inputs=(1,))
 def affine_grid(b: Builder, n: OnnxNode) -> Result:
     return b.affine_grid(n.value(0), size=n.ints(1), align_corners=n.attrs["align_corners"])
 
 
+@onnx_op("RoiAlign")
 def roi_align(b: Builder, n: OnnxNode) -> Result:
     names = ("mode", "output_height", "output_width", "sampling_ratio", "spatial_scale")
     half = n.attrs.get("coordinate_transformation_mode", "output_half_pixel")
@@ -22,6 +26,7 @@ def roi_align(b: Builder, n: OnnxNode) -> Result:
     return b.roi_align(n.value(0), n.value(1), n.value(2), coordinate_transformation_mode=half, **options)
 
 
+@onnx_op("DeformConv")
 def deform_conv(b: Builder, n: OnnxNode) -> Result:
     kernel = n.value(1).shape[2:]
     if n.attrs.get("kernel_shape", kernel) != kernel:
@@ -38,6 +43,3 @@ def deform_conv(b: Builder, n: OnnxNode) -> Result:
         groups=n.attrs["group"],
         offset_groups=n.attrs["offset_group"],
     )
-
-
-HANDLERS = {"AffineGrid": affine_grid, "DeformConv": deform_conv, "GridSample": grid_sample, "RoiAlign": roi_align}

@@ -5,13 +5,16 @@ import numpy as np
 from hexane.dtypes import INT64
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast, limited
 
 
+@onnx_op("ReverseSequence")
 def reverse_sequence(b: Builder, n: OnnxNode) -> Result:
     return b.reverse_sequence(n.value(0), n.value(1), seq_axis=n.attrs["time_axis"], batch_axis=n.attrs["batch_axis"])
 
 
+@onnx_op("TensorScatter")
 def tensor_scatter(b: Builder, n: OnnxNode) -> Result:
     """The update written into each item of the cache from its own position on, around the end where circular."""
     cache, update, positions = n.value(0), n.value(1), n.optional(2)
@@ -29,6 +32,7 @@ def tensor_scatter(b: Builder, n: OnnxNode) -> Result:
     return b.scatter_along_axis(cache, b.broadcast_to(at, shape=update.shape), update, axis=axis, mode="update")
 
 
+@onnx_op("Col2Im", shape_inputs=(1, 2))
 def col2im(b: Builder, n: OnnxNode) -> Result:
     image, block = n.ints(1), n.ints(2)
     num = len(image)
@@ -39,6 +43,7 @@ def col2im(b: Builder, n: OnnxNode) -> Result:
     return b.col2im(n.value(0), image_shape=image, kernel_sizes=block, **options)
 
 
+@onnx_op("MaxUnpool", shape_inputs=(2,))
 def max_unpool(b: Builder, n: OnnxNode) -> Result:
     x, kernel = n.value(0), n.attrs["kernel_shape"]
     num = len(x.shape) - 2
@@ -55,11 +60,3 @@ def _pads(n: OnnxNode, num: int) -> list[int]:
     if len(pads) != 2 * num:
         raise Error(f"pads: got {pads}, need {2 * num} integers")
     return [p for i in range(num) for p in (pads[i], pads[num + i])]
-
-
-HANDLERS = {
-    "Col2Im": col2im,
-    "MaxUnpool": max_unpool,
-    "ReverseSequence": reverse_sequence,
-    "TensorScatter": tensor_scatter,
-}

@@ -2,23 +2,28 @@
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of
+from hexane.importers.onnx.registry import onnx_op
 
 
+@onnx_op("SequenceConstruct")
 def sequence_construct(b: Builder, n: OnnxNode) -> Result:
     return TensorList(n.value(i) for i in range(len(n.inputs)))
 
 
+@onnx_op("SequenceEmpty")
 def sequence_empty(b: Builder, n: OnnxNode) -> Result:
     n.attrs.get("dtype")
     return TensorList()
 
 
+@onnx_op("SequenceInsert", shape_inputs=(2,))
 def sequence_insert(b: Builder, n: OnnxNode) -> Result:
     tensors = n.sequence(0)
     at = _position(n, 2, len(tensors), end=True) if n.has(2) else len(tensors)
     return TensorList((*tensors[:at], n.value(1), *tensors[at:]))
 
 
+@onnx_op("SequenceErase", shape_inputs=(1,))
 def sequence_erase(b: Builder, n: OnnxNode) -> Result:
     tensors = n.sequence(0)
     at = _position(n, 1, len(tensors)) if n.has(1) else len(tensors) - 1
@@ -27,6 +32,7 @@ def sequence_erase(b: Builder, n: OnnxNode) -> Result:
     return TensorList((*tensors[:at], *tensors[at + 1 :]))
 
 
+@onnx_op("SequenceAt", shape_inputs=(1,))
 def sequence_at(b: Builder, n: OnnxNode) -> Result:
     tensors = n.sequence(0)
     return tensors[_position(n, 1, len(tensors))]
@@ -40,10 +46,12 @@ def _position(n: OnnxNode, index: int, length: int, end: bool = False) -> int:
     return at + length if at < 0 else at
 
 
+@onnx_op("SequenceLength")
 def sequence_length(b: Builder, n: OnnxNode) -> Result:
     return b.cast(b.const(len(n.sequence(0))), dtype="int64")
 
 
+@onnx_op("SplitToSequence", shape_inputs=(1,))
 def split_to_sequence(b: Builder, n: OnnxNode) -> Result:
     """Pieces of one, of a size (the last may be smaller) or of sizes; only the first can drop the axis."""
     x = n.value(0)
@@ -70,6 +78,7 @@ def split_to_sequence(b: Builder, n: OnnxNode) -> Result:
     return TensorList(pieces)
 
 
+@onnx_op("ConcatFromSequence")
 def concat_from_sequence(b: Builder, n: OnnxNode) -> Result:
     tensors = n.sequence(0)
     if not tensors:
@@ -78,29 +87,18 @@ def concat_from_sequence(b: Builder, n: OnnxNode) -> Result:
     return join(*tensors, axis=n.attrs["axis"])
 
 
+@onnx_op("Optional")
 def optional(b: Builder, n: OnnxNode) -> Result:
     n.attrs.get("type")
     return n.item(0)
 
 
+@onnx_op("OptionalHasElement")
 def optional_has_element(b: Builder, n: OnnxNode) -> Result:
     return b.cast(b.const(len(n.inputs) > 0 and n.inputs[0] is not None and n.item(0) is not None), dtype="bool")
 
 
+@onnx_op("Identity", valid_lengths=True)
+@onnx_op("OptionalGetElement")
 def optional_get_element(b: Builder, n: OnnxNode) -> Result:
     return n.item(0)
-
-
-HANDLERS = {
-    "ConcatFromSequence": concat_from_sequence,
-    "Optional": optional,
-    "OptionalGetElement": optional_get_element,
-    "OptionalHasElement": optional_has_element,
-    "SequenceAt": sequence_at,
-    "SequenceConstruct": sequence_construct,
-    "SequenceEmpty": sequence_empty,
-    "SequenceErase": sequence_erase,
-    "SequenceInsert": sequence_insert,
-    "SequenceLength": sequence_length,
-    "SplitToSequence": split_to_sequence,
-}

@@ -5,9 +5,11 @@ import numpy as np
 from hexane.errors import Error
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import limited
 
 
+@onnx_op("DFT", shape_inputs=(1, 2))
 def dft(b: Builder, n: OnnxNode) -> Result:
     """The axis is an attribute before opset 20."""
     axis = n.attrs["axis"] if n.version < 20 else n.integer(2) if n.has(2) else -2
@@ -17,6 +19,7 @@ def dft(b: Builder, n: OnnxNode) -> Result:
     return b.dft(n.value(0), axis=axis, length=length, inverse=n.attrs["inverse"], onesided=n.attrs["onesided"])
 
 
+@onnx_op("STFT", shape_inputs=(1, 3))
 def stft(b: Builder, n: OnnxNode) -> Result:
     frame = n.integer(3) if n.has(3) else 0
     if n.has(3) and frame < 1:
@@ -25,6 +28,7 @@ def stft(b: Builder, n: OnnxNode) -> Result:
     return b.stft(n.value(0), n.optional(2), **options)
 
 
+@onnx_op("MelWeightMatrix", shape_inputs=(0, 1, 2, 3, 4))
 def mel_weight_matrix(b: Builder, n: OnnxNode) -> Result:
     """Triangles over the bins of a spectrum, their corners evenly spaced in mel."""
     bands, length, rate = n.integer(0), n.integer(1), n.integer(2)
@@ -47,6 +51,3 @@ def mel_weight_matrix(b: Builder, n: OnnxNode) -> Result:
             result[j, i] = (end - j) / (end - centre)
     kind = element_type(n.attrs["output_datatype"])
     return b.const(result.astype(kind.numpy))
-
-
-HANDLERS = {"DFT": dft, "MelWeightMatrix": mel_weight_matrix, "STFT": stft}

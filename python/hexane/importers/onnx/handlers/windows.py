@@ -6,9 +6,11 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.node import Builder, Handler, OnnxNode, Result
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.registry import onnx_op
 
 
+@onnx_op("Conv")
 def conv(b: Builder, n: OnnxNode) -> Result:
     x, weight = n.value(0), n.value(1)
     return b.conv(x, weight, n.optional(2), **convolution_options(n, x, weight))
@@ -23,6 +25,7 @@ def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
     return {"strides": strides, "dilations": dilations, "pad": pad, "groups": n.attrs["group"]}
 
 
+@onnx_op("ConvTranspose")
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:
     """output_shape and auto_pad decide the pads, whatever the attribute says; the extra one goes to the end for SAME_UPPER,
     else to the begin."""
@@ -59,6 +62,7 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
     return b.conv_transpose(x, weight, bias, pad=pad, output_padding=extra, **options)
 
 
+@onnx_op("MaxPool", ignores=("storage_order",))
 def max_pool(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     options = _pool(n, x)
@@ -70,10 +74,12 @@ def max_pool(b: Builder, n: OnnxNode) -> Result:
     return list(b.max_pool_with_indices(x, column_major=bool(order) and len(x.shape) == 4, **options))
 
 
+@onnx_op("AveragePool")
 def average_pool(b: Builder, n: OnnxNode) -> Result:
     return b.avg_pool(n.value(0), exclude_padding=not n.attrs.get("count_include_pad", 0), **_pool(n, n.value(0)))
 
 
+@onnx_op("LpPool")
 def lp_pool(b: Builder, n: OnnxNode) -> Result:
     options = _pool(n, n.value(0))
     if options.pop("ceil_mode"):
@@ -83,15 +89,15 @@ def lp_pool(b: Builder, n: OnnxNode) -> Result:
     return b.lp_pool(n.value(0), p=n.attrs["p"], **options)
 
 
-def global_pool(op: str) -> Handler:
-    def run(b: Builder, n: OnnxNode) -> Result:
-        x = n.value(0)
-        _spatial(x)
-        return b.apply(op, x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
+@onnx_op("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(b: Builder, n: OnnxNode) -> Result:
+    x = n.value(0)
+    _spatial(x)
+    pool = b.reduce_mean if n.op == "GlobalAveragePool" else b.reduce_max
+    return pool(x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
 
-    return run
 
-
+@onnx_op("GlobalLpPool")
 def global_lp_pool(b: Builder, n: OnnxNode) -> Result:
     x, p = n.value(0), n.attrs["p"]
     _spatial(x)
@@ -164,15 +170,3 @@ def _pads(
         begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
         result += [begin, total - begin]
     return result
-
-
-HANDLERS = {
-    "AveragePool": average_pool,
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
-    "GlobalAveragePool": global_pool("reduce_mean"),
-    "GlobalLpPool": global_lp_pool,
-    "GlobalMaxPool": global_pool("reduce_max"),
-    "LpPool": lp_pool,
-    "MaxPool": max_pool,
-}

@@ -1,20 +1,20 @@
 """Loop and Scan with a number of steps that is known at import, one step's nodes after the other's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, axis_of
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of
+from hexane.importers.onnx.registry import onnx_op
 
 MAX_STEPS = 4096
-# (graph, what its inputs are, the step's number) -> what its outputs are; None where a node could not be translated
-Body = Callable[[onnx.GraphProto, Sequence[Item], int], "Sequence[Item] | None"]
 
 
-def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
+@onnx_op("Loop", shape_inputs=(0, 1), valid_lengths=True)
+def loop(b: Builder, n: OnnxNode) -> Outputs:
     """Carried values after the last step, then what each step gives out, stacked."""
     graph = n.attrs["body"]
     state = [n.item(i) for i in range(2, len(n.inputs))]
@@ -27,7 +27,7 @@ def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
         if step == MAX_STEPS:
             raise Error(f"got more than {MAX_STEPS} steps, need fewer")
         given = [b.const(np.array(step, np.int64)), b.const(np.array(going)), *state]
-        found = run(graph, given, step)
+        found = n.run(graph, given, step)
         if found is None:
             return None
         condition = _tensor(found[0]).node.data
@@ -41,7 +41,8 @@ def unroll_loop(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
     return [*state, *_stacked(b, stacks, [0] * len(stacks))]
 
 
-def unroll_scan(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
+@onnx_op("Scan", valid_lengths=True)
+def scan(b: Builder, n: OnnxNode) -> Outputs:
     """As Loop; each step reads a slice of every scan input. Directions: 1 is from the end, or puts at the front."""
     if n.version < 9:
         raise Error("got Scan of opset 8, which runs over batches, need opset 9 or newer")
@@ -62,7 +63,7 @@ def unroll_scan(b: Builder, n: OnnxNode, run: Body) -> Sequence[Item] | None:
     for step in range(length):
         pieces = [_slice(b, v, a, length - 1 - step if back else step)
                   for v, a, back in zip(scanned, axes, backwards, strict=True)]  # fmt: skip
-        found = run(graph, [*state, *pieces], step)
+        found = n.run(graph, [*state, *pieces], step)
         if found is None:
             return None
         state = [_tensor(value) for value in found[: len(state)]]

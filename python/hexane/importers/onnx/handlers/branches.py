@@ -1,0 +1,43 @@
+"""If: one branch where the condition is known at import. Else both are computed, and the condition selects between their
+results; an index that is out of range is then an error in either."""
+
+from collections.abc import Sequence
+
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.onnx.handlers.dynamic import check_whole
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs
+from hexane.importers.onnx.registry import onnx_op
+
+
+@onnx_op("If", shape_inputs=(0,), valid_lengths=True)
+def branch(b: Builder, n: OnnxNode) -> Outputs:
+    condition, branches = n.value(0), (n.attrs["then_branch"], n.attrs["else_branch"])
+    if condition.type.size != 1:
+        raise Error(f"got a condition of {condition.type.size} elements, need 1")
+    if condition.node.op == "const":
+        return n.run(branches[0 if n.scalar(0) else 1])
+    then, otherwise = map(n.run, branches)
+    return None if then is None or otherwise is None else choose(b, condition, then, otherwise)
+
+
+def choose(b: Builder, condition: Value, then: Sequence[Item], otherwise: Sequence[Item]) -> list[Item]:
+    """Raises Error where the branches do not agree on dtypes and shapes: those are known at import."""
+    if len(then) != len(otherwise):
+        raise Error(f"got branches of {len(then)} and {len(otherwise)} outputs, need as many")
+    condition = b.reshape(condition, shape=())
+    return [_one(b, condition, x, y) for x, y in zip(then, otherwise, strict=True)]
+
+
+def _one(b: Builder, condition: Value, x: Item, y: Item) -> Item:
+    if x is y:
+        return x
+    if not isinstance(x, Value) or not isinstance(y, Value):
+        raise Error("got a condition that is computed at run time, need tensors from both branches")
+    if x.type != y.type:
+        raise Error(
+            f"got branches of {x.type} and {y.type} for a condition that is computed at run time, need one type"
+        )
+    check_whole((x, y))
+    result: Value = b.select(condition, x, y)
+    return result

@@ -1,0 +1,95 @@
+"""The registry of ONNX ops: one record for each, made by `@onnx_op` above the function that translates it.
+
+An op of the catalogue that says in its record which ONNX op it equals (`Op.onnx`) needs no registration.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx
+
+from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.ops import OPS
+
+Handler = Callable[[Builder, OnnxNode], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxOp:
+    """What the importer knows of an ONNX op.
+
+    translate: returns the outputs: a value or sequence, or several; None where a subgraph has failed, which is reported.
+    translate_6: the same for the op as opset 6 has it, where opset 7 gave it another meaning.
+    shape_inputs: the inputs that have to be known at import, since shapes depend on their values.
+    valid_lengths: the inputs may be tensors of which the data decides how much is valid. So `translate` does not look at
+        extents, or it knows of lengths; the ops of the catalogue that it applies refuse what they cannot carry on.
+    ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for inference,
+        for the dtypes that Hexane has, or beside another attribute. An error names everything else that is not read.
+    """
+
+    translate: Handler
+    translate_6: Handler | None = None
+    shape_inputs: tuple[int, ...] = ()
+    valid_lengths: bool = False
+    ignores: tuple[int | str, ...] = ()
+
+    def handler(self, version: int) -> Handler:
+        """The translation of the op as it is since opset `version`."""
+        return self.translate if version >= 7 or self.translate_6 is None else self.translate_6
+
+
+def _plain(name: str) -> Handler:
+    def translate(b: Builder, n: OnnxNode) -> Result:
+        attrs = {key: n.attrs[key] for key in n.attrs}
+        return b.apply(name, *map(n.optional, range(len(n.inputs))), **attrs)
+
+    return translate
+
+
+ONNX_OPS = {name: OnnxOp(_plain(op.name), valid_lengths=True) for op in OPS.values() for name in op.onnx}
+_registered: set[tuple[str, int | None]] = set()
+
+
+def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Handler], Handler]:
+    """Registers a function as the translation of these ops. `facts` are fields of OnnxOp.
+
+    With `until=6` the function translates what opset 6 has under a name that is registered, or plain, already.
+    Raises ValueError for a name, input or attribute that ONNX does not have, and for a name that is registered twice.
+    """
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            if (name, until) in _registered:
+                raise ValueError(f"@onnx_op({name!r}): got a second registration, need one")
+            _registered.add((name, until))
+            if until is None:
+                ONNX_OPS[name] = OnnxOp(handler, **facts)
+                _check(name, ONNX_OPS[name])
+            elif until != 6 or facts or name not in ONNX_OPS:
+                raise ValueError(f"@onnx_op({name!r}, until={until}): need until=6, no facts, and the newer op before")
+            else:
+                ONNX_OPS[name] = replace(ONNX_OPS[name], translate_6=handler)
+        return handler
+
+    return register
+
+
+def _check(name: str, op: OnnxOp) -> None:
+    schemas = list(_history(name))
+    num_inputs = max((s.max_input for s in schemas), default=0)
+    attributes = {key for s in schemas for key in s.attributes}
+    for fact in (*op.shape_inputs, *op.ignores):
+        if not (fact in attributes if isinstance(fact, str) else 0 <= fact < num_inputs):
+            raise ValueError(f"@onnx_op({name!r}): got {fact!r}, need one of its {num_inputs} inputs or an attribute")
+    if not schemas:
+        raise ValueError(f"@onnx_op({name!r}): ONNX has no such op")
+
+
+def _history(name: str) -> Iterator[Any]:
+    """The op's schemas, newest first."""
+    version = onnx.defs.onnx_opset_version()
+    while version > 0 and onnx.defs.has(name, version, ""):
+        found: Any = onnx.defs.get_schema(name, version, "")
+        yield found
+        version = found.since_version - 1
