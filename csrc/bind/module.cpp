@@ -4,6 +4,7 @@
 #include "bind/arrays.h"
 #include "bind/register.h"
 #include "core/error.h"
+#include "core/limits.h"
 
 namespace py = pybind11;
 
@@ -23,6 +24,11 @@ void translate_error(std::exception_ptr thrown) {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of Hexane.";
   py::register_local_exception_translator(translate_error);
+  m.attr("MAX_RANK") = hexane::kMaxRank;
+  m.attr("MAX_BYTES") = hexane::kMaxBytes;
+  m.attr("MAX_LIST") = hexane::kMaxList;
+  m.attr("MAX_SLOTS") = hexane::kMaxSlots;
+  m.attr("MAX_SLOT_NUMBERS") = hexane::kMaxSlotNumbers;
   hexane::register_alloc(m);
   hexane::register_convert(m);
   hexane::register_hash(m);

@@ -9,11 +9,11 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/limits.h"
 
 namespace hexane {
 
 namespace {
-constexpr uint64_t kMost = uint64_t{1} << 40;
 
 // Memory of at least one large page begins at one and asks for as many as it fills: with small pages a core that
 // streams weights waits for a walk of the page tables every 4 KiB.
@@ -51,7 +51,7 @@ std::byte* map_on_large_pages(uint64_t bytes, const std::string& what) {
 }  // namespace
 
 Memory::Memory(uint64_t bytes, const std::string& what) : size_(bytes) {
-  if (bytes > kMost) fail("memory", what, ": got ", bytes, " bytes, need at most ", kMost);
+  if (bytes > kMaxBytes) fail("memory", what, ": got ", bytes, " bytes, need at most ", kMaxBytes);
   if (bytes == 0) return;
   if (bytes <= kMostOnHeap) {
     void* block = nullptr;

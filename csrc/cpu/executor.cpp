@@ -54,8 +54,8 @@ int64_t default_cost(const Call& call) {
 }
 
 uint64_t checked_scratch(const std::string& where, int64_t bytes) {
-  if (bytes < 0 || bytes > static_cast<int64_t>(plan::kMostBytes))
-    fail(where, "scratch: got ", bytes, " bytes, need at most ", plan::kMostBytes);
+  if (bytes < 0 || bytes > static_cast<int64_t>(kMaxBytes))
+    fail(where, "scratch: got ", bytes, " bytes, need at most ", kMaxBytes);
   return whole_lines(static_cast<uint64_t>(bytes));
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "core/limits.h"
 #include "core/memory_pool.h"
 
 namespace hexane::cpu {
@@ -182,7 +183,7 @@ void cut_every_axis(const Call& call, Cuts& cuts);
 
 struct IntList {  // layout "L"
   int64_t count;
-  int64_t values[8];
+  int64_t values[kMaxList];
 };
 
 // What is done to an accumulator before it is stored, in order: add the bias (an operand of its own), then each slot.
@@ -195,7 +196,7 @@ struct EpilogueSlot {
 
 struct Epilogue {  // layout "E"
   int64_t count;
-  EpilogueSlot slots[4];
+  EpilogueSlot slots[kMaxSlots];
 };
 
 // Applies the unary op to n floats in place: what activations are to an epilogue.

@@ -8,11 +8,12 @@
 
 #include "core/bytes.h"
 #include "core/dtype.h"
+#include "core/limits.h"
 #include "plan/plan.h"
 
 namespace hexane::plan {
 
-inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // of a space, a tensor; more is taken for an error
+static_assert(PLAN_MAX_RANK == kMaxRank);
 
 // The sections in the order of the file, which all have to be there.
 enum Section {

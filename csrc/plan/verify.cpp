@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "core/limits.h"
 #include "core/numerics.h"
 #include "plan/lifetimes.h"
 #include "plan/loops.h"
@@ -55,7 +56,7 @@ void check_spaces(const Plan& plan) {
     const PlanSpace& space = plan.spaces[i];
     check_string(plan, "spaces", i, "name", space.name);
     check_string(plan, "spaces", i, "kind", space.kind);
-    if (space.bytes > kMostBytes) bad("spaces", i, "bytes: got ", space.bytes, ", need at most ", kMostBytes);
+    if (space.bytes > kMaxBytes) bad("spaces", i, "bytes: got ", space.bytes, ", need at most ", kMaxBytes);
     const std::string_view kind = plan.string(space.kind);
     if (kind != "weights" && kind != "arena" && kind != "state" && kind != "port")
       bad("spaces", i, "kind: got '", kind, "', need weights, arena, state or port");
@@ -82,8 +83,8 @@ void check_spaces(const Plan& plan) {
 uint64_t most_elements(const Plan& plan) {
   constexpr uint64_t kAlways = uint64_t{1} << 26;
   uint64_t bytes = 0;
-  for (const PlanSpace& space : plan.spaces) bytes += std::min(space.bytes, kMostBytes - bytes);
-  return std::clamp(8 * bytes, kAlways, kMostBytes);
+  for (const PlanSpace& space : plan.spaces) bytes += std::min(space.bytes, kMaxBytes - bytes);
+  return std::clamp(8 * bytes, kAlways, kMaxBytes);
 }
 
 void check_tensor(const Plan& plan, size_t row, uint64_t most_elements) {
@@ -105,7 +106,7 @@ void check_tensor(const Plan& plan, size_t row, uint64_t most_elements) {
       if (extent || stride) bad("tensors", row, name, ": axis ", axis, " is beyond the rank and not zero");
       continue;
     }
-    constexpr auto kMost = static_cast<int64_t>(kMostBytes);
+    constexpr auto kMost = static_cast<int64_t>(kMaxBytes);
     if (extent < 0 || extent > kMost)
       bad("tensors", row, name, ": shape[", axis, "]: got ", extent, ", need 0 to ", kMost);
     if (stride < 0 || stride > kMost)
@@ -116,8 +117,8 @@ void check_tensor(const Plan& plan, size_t row, uint64_t most_elements) {
     if (static_cast<uint64_t>(extent) > most_elements / elements)
       bad("tensors", row, name, ": shape: got more than ", most_elements, " elements");
     elements *= static_cast<uint64_t>(extent);
-    if (stride && static_cast<uint64_t>(extent - 1) > (kMostBytes - last) / static_cast<uint64_t>(stride))
-      bad("tensors", row, name, ": strides: got more than ", kMostBytes, " bytes");
+    if (stride && static_cast<uint64_t>(extent - 1) > (kMaxBytes - last) / static_cast<uint64_t>(stride))
+      bad("tensors", row, name, ": strides: got more than ", kMaxBytes, " bytes");
     last += static_cast<uint64_t>(extent - 1) * static_cast<uint64_t>(stride);
   }
   if (tensor.ring && (tensor.rank < 2 || tensor.ring > static_cast<uint64_t>(tensor.shape[1])))

@@ -8,6 +8,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+# ---- limits (csrc/core/limits.h) ----
+
+MAX_RANK: int
+MAX_BYTES: int
+MAX_LIST: int
+MAX_SLOTS: int
+MAX_SLOT_NUMBERS: int
+
 # ---- kernels ----
 
 class KernelRow(TypedDict):

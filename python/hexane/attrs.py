@@ -54,7 +54,7 @@ def _field(kind: str, count: int, value: Any, strings: Strings, name: str) -> by
     if kind == "L":
         if len(value) > MAX_LIST:
             raise Error(f"[attributes] {name}: got {len(value)} values, need at most {MAX_LIST}")
-        return struct.pack("<9q", len(value), *value, *[0] * (MAX_LIST - len(value)))
+        return struct.pack(f"<{1 + MAX_LIST}q", len(value), *value, *[0] * (MAX_LIST - len(value)))
     assert kind == "E", kind
     if len(value) > MAX_SLOTS:
         raise Error(f"[attributes] {name}: got {len(value)} slots, need at most {MAX_SLOTS}")

@@ -74,7 +74,7 @@ _INT = frozenset((int,))  # and no bool, which is equal to an int
 
 
 def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
-    """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^46 bytes."""
+    """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^40 bytes."""
     kind = dtype(spec)
     if type(shape) is tuple and _INT.issuperset(map(type, shape)) and (not shape or min(shape) >= 0):
         return _tensor_type(kind, shape)
@@ -93,7 +93,7 @@ def _tensor_type(kind: DType, dims: tuple[int, ...]) -> TensorType:
     if len(dims) > MAX_RANK:
         raise Error(f"[shape] {dims}: got rank {len(dims)}, need at most {MAX_RANK}")
     if prod(max(d, 1) for d in dims) * kind.bits > MAX_BYTES * 8:
-        raise Error(f"[shape] {kind}{list(dims)}: got more than 2^46 bytes, need less")
+        raise Error(f"[shape] {kind}{list(dims)}: got more than {MAX_BYTES} bytes, need less")
     return TensorType(kind, dims)
 
 

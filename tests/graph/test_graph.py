@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.graph import Graph, constant, source_scope
+from hexane import _core
+from hexane.graph import Graph, constant, source_scope, tensor_type
 from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 
@@ -246,3 +247,9 @@ def test_large_constants_merge_by_all_their_bytes() -> None:
     first, same, inner, last = (constant(a) for a in (data, *others))
     assert first.node is same.node
     assert len({first, inner, last}) == 3
+
+
+def test_the_largest_tensor_of_a_graph_is_that_of_a_plan() -> None:
+    assert tensor_type("uint8", (_core.MAX_BYTES,)).size == _core.MAX_BYTES
+    with pytest.raises(hx.Error, match=f"got more than {_core.MAX_BYTES} bytes"):
+        tensor_type("uint8", (_core.MAX_BYTES + 1,))

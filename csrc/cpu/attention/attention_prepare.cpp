@@ -8,7 +8,6 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
-constexpr int kMaxRank = 8;
 constexpr int64_t kDirectRows = 4;   // up to here packing costs more than it gains
 constexpr int64_t kFewMatrices = 4;  // with fewer, threads share the queries of one
 constexpr int64_t kBlockRows = 8 * kTileRows;

@@ -23,7 +23,6 @@ inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
 inline constexpr int64_t kMaxTileRows = 8;
-inline constexpr int kMaxSlots = 4;
 inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are swept for each tile of rows
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].

@@ -5,8 +5,6 @@
 
 namespace hexane::cpu {
 
-inline constexpr int kMaxRank = 8;
-
 // An axis of the output but the last: how far one step moves in each operand. Bytes; y_batch in packed matrices.
 struct Axis {
   int64_t extent;

@@ -1,0 +1,14 @@
+// How large things may get: each limit once, for both languages. Python reads them in hexane/limits.py.
+#pragma once
+
+#include <cstdint>
+
+namespace hexane {
+
+inline constexpr int kMaxRank = 8;
+inline constexpr uint64_t kMaxBytes = uint64_t{1} << 40;  // of a tensor, of a memory space
+inline constexpr int kMaxList = 8;                        // integers of one attribute
+inline constexpr int kMaxSlots = 4;                       // of an epilogue
+inline constexpr int kMaxSlotNumbers = 2;                 // attributes of the op in a slot
+
+}  // namespace hexane
