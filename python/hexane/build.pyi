@@ -1,4 +1,4 @@
-# Signatures of hexane.build. The functions at the end are what `python -m hexane.cli.stub` prints; a test holds them equal.
+# Signatures of hexane.build. `python -m hexane.cli.stub` writes the second part; a test holds it equal to the records.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -89,12 +89,11 @@ def graph(
 def signature(op: Op) -> inspect.Signature:
     """Inputs by position or name, then attributes by name."""
 
-def stub() -> str:
-    """The text of build.pyi's derived part: a typed function for each op."""
-
 FUNCTIONS: dict[str, Callable[..., Any]]
 
 Operand = Tensor | np.ndarray[Any, Any] | float
+
+# ---- derived from the records ----
 
 def abs(x: Operand) -> Tensor:
     """The absolute value."""

@@ -1,10 +1,12 @@
-"""Prints the derived part of build.pyi: `python -m hexane.cli.stub`."""
+"""Writes the part of build.pyi that follows from the records: `python -m hexane.cli.stub`."""
 
-import sys
+from pathlib import Path
 
 from hexane.ops import USER_OPS
 from hexane.ops.spec import REQUIRED
 
+PATH = Path(__file__).parents[1] / "build.pyi"
+START = "# ---- derived from the records ----\n"
 _KINDS = {
     "int": "int", "float": "float", "bool": "bool", "str": "str", "ints": "int | Sequence[int]",
     "floats": "float | Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object",
@@ -12,7 +14,7 @@ _KINDS = {
 
 
 def stub() -> str:
-    """The text of build.pyi's derived part: a typed function for each op."""
+    """The text of build.pyi: the part above START as it is, and behind it a typed function for each op."""
     lines = []
     for op in USER_OPS.values():
         parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
@@ -23,9 +25,17 @@ def stub() -> str:
             parts.append(f"{name}: {_KINDS[attr.kind]}" + ("" if attr.default is REQUIRED else " = ..."))
         several = len(op.outputs) > 1 or op.outputs[0].endswith("*")
         result = "tuple[Tensor, ...]" if several else "Tensor"
-        lines.append(f'def {op.name}({", ".join(parts)}) -> {result}:\n    """{op.doc}"""\n')
-    return "\n".join(lines)
+        lines.append(f'def {op.name}({_formatted(op.name, parts, result)}) -> {result}:\n    """{op.doc}"""\n')
+    return PATH.read_text(encoding="utf-8").partition(START)[0] + START + "\n" + "\n".join(lines)
+
+
+def _formatted(name: str, parts: list[str], result: str) -> str:
+    """The parameters in lines of up to 120 characters, as `ruff format` has them."""
+    one_line = ", ".join(parts)
+    if len(f"def {name}({one_line}) -> {result}:") <= 120:
+        return one_line
+    return f"\n    {one_line}\n" if len(one_line) <= 116 else "".join(f"\n    {part}," for part in parts) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(stub())
+    PATH.write_text(stub(), encoding="utf-8")
