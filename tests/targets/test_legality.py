@@ -14,10 +14,10 @@ from hexane.ops import USER_OPS
 from hexane.targets import Family
 from hexane.targets.fact import STATUSES
 from hexane.targets.legality import Kind, Verdict, disputes, floors, layers, mil_ops, op_status
-from hexane.targets.query import load_chip
-from hexane.targets.tables import table, target_names
+from hexane.targets.query import chip_names, load_chip
+from hexane.targets.tables import table
 
-CHIPS = tuple(name for name in target_names() if name != "host")
+CHIPS = chip_names()
 MEASURED = ("h13", "h14", "h15", "h17s")  # one chip for each column of the published matrix
 Published = Callable[[str], list[dict[str, str]]]
 

@@ -10,11 +10,11 @@ from hexane import targets
 from hexane.cli.targets_page import page
 from hexane.targets import Chip, Family, Tier
 from hexane.targets.fact import STATUSES
-from hexane.targets.query import field_table, load_chip, offsets
+from hexane.targets.query import chip_names, field_table, load_chip, offsets
 from hexane.targets.read import schema
-from hexane.targets.tables import FOLDER, table, target_names
+from hexane.targets.tables import FOLDER, table
 
-CHIPS = tuple(name for name in target_names() if name != "host")
+CHIPS = chip_names()
 
 # name: family, tier, hardware version, cores the compiler counts with, cores of the silicon, generation in the header of a
 # program, generation of task descriptors, image formats

@@ -16,8 +16,8 @@ from hexane.report.preflight import as_graph, examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS
 from hexane.targets import Chip, Family, detect
 from hexane.targets.legality import KINDS
-from hexane.targets.query import load_chip
-from hexane.targets.tables import table, target_names
+from hexane.targets.query import chip_names, load_chip
+from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 
@@ -84,7 +84,7 @@ def _chips(given: str | None) -> list[Chip]:
     floor = Family[table("floors")["mil"]["floor"]]
     for name in names:
         every = name.strip().lower() == "all"
-        for one in [n for n in target_names() if n != "host"] if every else [name]:
+        for one in chip_names() if every else [name]:
             chip = load_chip(one)
             if not every or chip.family >= floor:
                 chips[chip.name] = chip

@@ -8,7 +8,7 @@ from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
 from hexane.targets.family import Family, analytic_costs, hardware_versions
-from hexane.targets.query import field_table, load_chip, offsets
+from hexane.targets.query import chip_names, field_table, load_chip, offsets
 from hexane.targets.tables import base_names, table, target_names, target_table
 
 INTRO = """\
@@ -47,7 +47,7 @@ The first column of values is the one taken: what silicon showed, where it showe
 
 def page() -> str:
     """The page's text."""
-    chips = [load_chip(name) for name in target_names() if "base" in target_table(name)]
+    chips = [load_chip(name) for name in chip_names()]
     shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations()]
     return "\n".join(
         [

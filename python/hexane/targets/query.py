@@ -9,13 +9,18 @@ from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
 from hexane.targets.names import parse
 from hexane.targets.read import load, schema
-from hexane.targets.tables import table
+from hexane.targets.tables import table, target_names
 from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str) -> Target:
     """The target a spelling means; the same object for every call. Raises Error for an unknown spelling or a broken file."""
     return load(parse(name))
+
+
+def chip_names() -> tuple[str, ...]:
+    """The names of the targets that are chips."""
+    return tuple(name for name in target_names() if isinstance(load_target(name), Chip))
 
 
 def load_chip(name: str) -> Chip:
