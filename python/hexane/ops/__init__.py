@@ -25,6 +25,8 @@ from hexane.ops.records import (
     sampling,
     shape,
     signal,
+    sort,
+    state,
     windows,
 )
 from hexane.ops.spec import Op, apply, kernel_form, same_bits, same_dtype
@@ -48,6 +50,8 @@ FAMILIES = (
     deform_conv,
     signal,
     index,
+    sort,
+    state,
     dynamic,
     random,
     quant,

@@ -178,6 +178,11 @@ def axis_index(axis: int, rank: int) -> int:
     return axis % rank
 
 
+def one_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes with `axis` of the first input counted from the front."""
+    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
+
+
 def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Sorted axes counted from the front. Raises Error for one out of range or named twice."""
     found = sorted(axis_index(a, rank) for a in axes)

@@ -3,7 +3,6 @@
 Their shapes are the largest there may be, zero behind what is valid; the last output is the number of what is valid.
 """
 
-from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT64, DType
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.spec import Case, Op, Shape, axis_index, flag, integer, number
+from hexane.ops.spec import Case, Op, Shape, flag, integer, number, one_axis
 
 Array = Any
 
@@ -49,10 +47,6 @@ def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
         first, counts = first[order], counts[order]
     vectors = [_padded(first, 0, count), inverse.reshape(-1), _padded(counts, 0, count)]
     return [_padded(np.take(x, first, axis), axis, count), *vectors, np.array(first.size)]
-
-
-def _resolve_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
 
 
 def _suppression_shape(boxes: Shape, scores: Shape, max_output: int, **_: Any) -> list[Shape]:
@@ -129,7 +123,7 @@ OPS = (
         doc="The distinct slices of x along an axis (NaN equals NaN), the index of the first of each, which of them each "
             "slice is, how often each is there, and how many there are. Not sorted: in the order they come.",
         inputs=("x",), outputs=("values", "first", "inverse", "counts", "length"),
-        attrs={"axis": integer(0), "sorted": flag(True)}, canonical=_resolve_axis, shape=_unique_shape,
+        attrs={"axis": integer(0), "sorted": flag(True)}, canonical=one_axis, shape=_unique_shape,
         dtype=_unique_dtype, kernel="unique", ref=_unique,
         ragged=lambda attrs: (attrs["axis"], 0, None, 0, None),
         cases=(Case(arrays=(np.array([2, 1, 1, 3, 0, 0, 3], np.float32),)),

@@ -1,39 +1,36 @@
-"""Ops that look elements up by index, sort, or keep state between calls."""
+"""Ops that read and write elements by index."""
 
-from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP32, INT32, INT64
+from hexane.dtypes import BOOL, FP32, INT32, INT64, DType
 from hexane.errors import Error
-from hexane.graph import TensorType
 from hexane.ops.spec import (
     Case,
     Op,
     Shape,
     axis_index,
     element_type,
-    flag,
     integer,
     number,
-    numeric,
-    same,
+    one_axis,
     text,
 )
 
 Array = Any
 
 
+def check_indices(dtype: DType) -> None:
+    """Raises Error for a dtype that indices do not have."""
+    if dtype not in (INT32, INT64):
+        raise Error(f"got indices of dtype {dtype}, need int32 or int64")
+
+
 def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Any:
-    if indices not in (INT32, INT64):
-        raise Error(f"got indices of dtype {indices}, need int32 or int64")
+    check_indices(indices)
     return x
-
-
-def _resolve_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
 
 
 def _checked(indices: Array, extent: int) -> Array:
@@ -143,63 +140,10 @@ def _one_hot(indices: Array, axis: int, depth: int, on: float, off: float, dtype
     return np.where(hit, on, off).astype(dtype.numpy)
 
 
-def _top_k_shape(x: Shape, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Shape]:
-    if not 0 <= k <= x[axis]:
-        raise Error(f"k: got {k} for an extent of {x[axis]}, need 0..{x[axis]}")
-    out = (*x[:axis], k, *x[axis + 1 :])
-    return [out, out]
-
-
-def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
-    return [numeric(x), _indexed(dtype, dtype)]
-
-
-def _order(x: Array, axis: int, descending: bool) -> Array:
-    """Stable either way: the lower index first in ties."""
-    if not descending:
-        return np.argsort(x, axis=axis, kind="stable")
-    return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-
-
-def _top_k(x: Array, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Array]:
-    at = np.take(_order(x, axis, largest), np.arange(k), axis)
-    return [np.take_along_axis(x, at, axis), at.astype(dtype.numpy)]
-
-
-def _argsort_dtype(x: Any, dtype: Any, **_: Any) -> Any:
-    numeric(x)
-    return _indexed(dtype, dtype)
-
-
-def _write_shape(state: Shape, update: Shape, position: Shape, axis: int) -> Shape:
-    if position not in ((), (1,)):
-        raise Error(f"got a position of shape {position}, need a scalar")
-    if len(update) != len(state) or any(
-        u > s if i == axis else u != s for i, (u, s) in enumerate(zip(update, state, strict=True))
-    ):
-        raise Error(f"got an update of shape {update} for a state of shape {state}, need equal dims but at axis {axis}")
-    return state
-
-
-def _write_dtype(state: Any, update: Any, position: Any, **_: Any) -> Any:
-    if update is not state:
-        raise Error(f"got an update of dtype {update}, need {state}")
-    return _indexed(state, position)
-
-
-def _write(state: Array, update: Array, position: Array, axis: int) -> Array:
-    start = int(np.asarray(position).reshape(()))
-    if not 0 <= start <= state.shape[axis] - update.shape[axis]:
-        raise Error(f"got the position {start}, need 0..{state.shape[axis] - update.shape[axis]}")
-    result = state.copy()
-    result[tuple(slice(start, start + n) if i == axis else slice(None) for i, n in enumerate(update.shape))] = update
-    return result
-
-
 OPS = (
     Op(
         name="gather", doc="Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end.",
-        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis,
+        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis,
         shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
         ref=_gather,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[3, 0], [-1, 2]]))),
@@ -207,7 +151,7 @@ OPS = (
     ),
     Op(
         name="gather_along_axis", doc="out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis.",
-        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=_resolve_axis, shape=_along_axis_shape,
+        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_along_axis_shape,
         dtype=_indexed, kernel="gather_along_axis", ref=_gather_along_axis,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[2, 0], [1, -1]])),
                     attrs={"axis": 1}),),
@@ -222,7 +166,7 @@ OPS = (
     Op(
         name="scatter_along_axis", doc="x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or "
             "combined with what is there.",
-        inputs=("x", "indices", "updates"), attrs={"axis": integer(0), "mode": _MODE}, canonical=_resolve_axis,
+        inputs=("x", "indices", "updates"), attrs={"axis": integer(0), "mode": _MODE}, canonical=one_axis,
         shape=_scatter_along_axis_shape, dtype=_scatter_dtype, kernel="scatter_along_axis", ref=_scatter_along_axis,
         cases=(Case(arrays=(np.zeros((3, 3), np.float32), np.array([[1, 0, 2]]), np.ones((1, 3), np.float32))),
                Case(arrays=(np.ones((3, 3), np.float32), np.array([[1, 1]]), np.ones((1, 2), np.float32)),
@@ -246,29 +190,5 @@ OPS = (
         kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"}, ref=_one_hot,
         cases=(Case(arrays=(np.array([0, 2, -1, 7]),), attrs={"depth": 3}),
                Case(arrays=(np.array([[0, 2]], np.int32),), attrs={"depth": 3, "axis": 0, "on": 5.0})),
-    ),
-    Op(
-        name="topk", doc="The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower "
-            "index first in ties.",
-        inputs=("x",), outputs=("values", "indices"),
-        attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
-               "dtype": element_type("int64")},
-        canonical=_resolve_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
-        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, ref=_top_k,
-        cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
-    ),
-    Op(
-        name="argsort", doc="The indices that sort x along an axis; the lower index first in ties, NaN above everything.",
-        inputs=("x",), attrs={"axis": integer(-1), "descending": flag(False), "dtype": element_type("int64")},
-        canonical=_resolve_axis, shape=same, dtype=_argsort_dtype, kernel="argsort",
-        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"},
-        ref=lambda x, axis, descending, dtype: _order(x, axis, descending).astype(dtype.numpy),
-        cases=(Case(((3, 17),)), Case(((5, 4),), {"axis": 0, "descending": True})),
-    ),
-    Op(
-        name="write_state",
-        doc="Writes update into the state at a position along an axis, in place; the result is the state afterwards.",
-        inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=_resolve_axis,
-        shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.ops.compose import cast, wide
-from hexane.ops.records.reduce import in_range, mean, one_axis
+from hexane.ops.records.reduce import in_range, mean
 from hexane.ops.spec import (
     Attr,
     Case,
@@ -20,6 +20,7 @@ from hexane.ops.spec import (
     integer,
     integers,
     number,
+    one_axis,
     same,
     text,
 )

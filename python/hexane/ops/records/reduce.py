@@ -21,6 +21,7 @@ from hexane.ops.spec import (
     integer,
     integers,
     numeric,
+    one_axis,
     same,
 )
 
@@ -129,11 +130,6 @@ def _expand_log_softmax(b: Any, x: Any, axis: int) -> Any:
 def in_range(types: Any, attrs: Any) -> None:
     """`axis` is one of the first input's."""
     axis_index(attrs["axis"], types[0].rank)
-
-
-def one_axis(types: Any, attrs: Any) -> dict[str, Any]:
-    """`axis` counted from the front."""
-    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
 
 
 def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:

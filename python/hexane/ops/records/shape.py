@@ -18,6 +18,7 @@ from hexane.ops.spec import (
     integer,
     integers,
     number,
+    one_axis,
     same,
     same_dtype,
     text,
@@ -54,10 +55,6 @@ def _resolve_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict
 
 def _resolve_new_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {"axes": axis_indices(attrs["axes"], types[0].rank + len(attrs["axes"]))}
-
-
-def _resolve_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
 
 
 def _expand_dims_shape(x: Shape, axes: tuple[int, ...]) -> Shape:
@@ -318,7 +315,7 @@ OPS = (
     ),
     Op(
         name="concat", doc="Tensors of equal dims but at one axis, joined along it.", inputs=("values*",), attrs={"axis": integer()},
-        canonical=_resolve_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
+        canonical=one_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
         ref=lambda *values, axis: np.concatenate(values, axis),
         cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",),
     ),

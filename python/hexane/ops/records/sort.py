@@ -1,0 +1,63 @@
+"""Ops that sort."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.ops.records.index import check_indices
+from hexane.ops.spec import Case, Op, Shape, element_type, flag, integer, numeric, one_axis, same
+
+Array = Any
+
+
+def _top_k_shape(x: Shape, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Shape]:
+    if not 0 <= k <= x[axis]:
+        raise Error(f"k: got {k} for an extent of {x[axis]}, need 0..{x[axis]}")
+    out = (*x[:axis], k, *x[axis + 1 :])
+    return [out, out]
+
+
+def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
+    check_indices(dtype)
+    return [numeric(x), dtype]
+
+
+def _order(x: Array, axis: int, descending: bool) -> Array:
+    """Stable either way: the lower index first in ties."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+
+
+def _top_k(x: Array, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Array]:
+    at = np.take(_order(x, axis, largest), np.arange(k), axis)
+    return [np.take_along_axis(x, at, axis), at.astype(dtype.numpy)]
+
+
+def _argsort_dtype(x: Any, dtype: Any, **_: Any) -> Any:
+    numeric(x)
+    check_indices(dtype)
+    return dtype
+
+
+OPS = (
+    Op(
+        name="topk", doc="The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower "
+            "index first in ties.",
+        inputs=("x",), outputs=("values", "indices"),
+        attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
+               "dtype": element_type("int64")},
+        canonical=one_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, ref=_top_k,
+        cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
+    ),
+    Op(
+        name="argsort", doc="The indices that sort x along an axis; the lower index first in ties, NaN above everything.",
+        inputs=("x",), attrs={"axis": integer(-1), "descending": flag(False), "dtype": element_type("int64")},
+        canonical=one_axis, shape=same, dtype=_argsort_dtype, kernel="argsort",
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"},
+        ref=lambda x, axis, descending, dtype: _order(x, axis, descending).astype(dtype.numpy),
+        cases=(Case(((3, 17),)), Case(((5, 4),), {"axis": 0, "descending": True})),
+    ),
+)  # fmt: skip

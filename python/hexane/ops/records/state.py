@@ -1,0 +1,47 @@
+"""The op that changes a state, which lasts from call to call."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.ops.records.index import check_indices
+from hexane.ops.spec import Op, Shape, integer, one_axis
+
+Array = Any
+
+
+def _write_shape(state: Shape, update: Shape, position: Shape, axis: int) -> Shape:
+    if position not in ((), (1,)):
+        raise Error(f"got a position of shape {position}, need a scalar")
+    if len(update) != len(state) or any(
+        u > s if i == axis else u != s for i, (u, s) in enumerate(zip(update, state, strict=True))
+    ):
+        raise Error(f"got an update of shape {update} for a state of shape {state}, need equal dims but at axis {axis}")
+    return state
+
+
+def _write_dtype(state: Any, update: Any, position: Any, **_: Any) -> Any:
+    if update is not state:
+        raise Error(f"got an update of dtype {update}, need {state}")
+    check_indices(position)
+    return state
+
+
+def _write(state: Array, update: Array, position: Array, axis: int) -> Array:
+    start = int(np.asarray(position).reshape(()))
+    if not 0 <= start <= state.shape[axis] - update.shape[axis]:
+        raise Error(f"got the position {start}, need 0..{state.shape[axis] - update.shape[axis]}")
+    result = state.copy()
+    result[tuple(slice(start, start + n) if i == axis else slice(None) for i, n in enumerate(update.shape))] = update
+    return result
+
+
+OPS = (
+    Op(
+        name="write_state",
+        doc="Writes update into the state at a position along an axis, in place; the result is the state afterwards.",
+        inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=one_axis,
+        shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(),
+    ),
+)  # fmt: skip
