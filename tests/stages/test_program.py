@@ -1,4 +1,4 @@
-"""Programs: a plan that runs, ordinarily and bound; what is wrong at a call is refused with the port, got and need."""
+"""Programs: ordinary calls, threads, state and weights; what is wrong at a call is refused with the port, got and need."""
 
 import array
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from hexane import _core
 from hexane.errors import Error
-from plans import PlanBuilder, copy_plan, many_sided_plan
+from plans import BIG, PlanBuilder, copy_plan, many_sided_plan, ramp, transposing_plan
 
 NUMPY = {
     "bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
@@ -20,25 +20,6 @@ NUMPY = {
     "fp64": np.float64, "bf16": ml_dtypes.bfloat16, "fp8e4m3": ml_dtypes.float8_e4m3fn,
     "fp8e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
-BIG = (64, 1024, 16)  # worth more than one thread
-
-
-def ramp(shape: tuple[int, ...] = (3, 4), dtype: Any = np.float32) -> Any:
-    return (np.arange(np.prod(shape)) % 97).astype(dtype).reshape(shape)
-
-
-def transposing_plan(shape: tuple[int, ...] = BIG) -> PlanBuilder:
-    """y is x with its last two axes exchanged, by way of the arena."""
-    plan = PlanBuilder()
-    a, b, c = shape
-    x = plan.port("inputs", "x", shape)
-    arena = plan.space("arena", 4 * a * b * c)
-    middle = plan.tensor(arena, (a, c, b))
-    y = plan.port("outputs", "y", (a, c, b))
-    turned = plan.tensor(plan.rows["tensors"][x][3], (a, c, b), strides=(4 * b * c, 4, 4 * c))
-    plan.step("copy", [turned], [middle])
-    plan.step("copy", [middle], [y])
-    return plan
 
 
 # ---- ordinary calls ----
@@ -175,128 +156,6 @@ def test_a_program_needs_a_thread(threads: int):
         _core.Program(copy_plan().tobytes(), threads)
 
 
-# ---- what the executor refuses when it loads a plan ----
-
-
-def one_step(kernel: str, **fields: Any) -> dict[str, Any]:
-    plan = PlanBuilder()
-    x = plan.port("inputs", "x", (3, 4))
-    y = plan.port("outputs", "y", (3, 4))
-    plan.step(kernel, [x], [y], **fields)
-    return plan.sections()
-
-
-def test_a_missing_kernel_is_named_with_its_step():
-    with pytest.raises(Error, match=r"no kernel is named 'frobnicate' \(step 0, frobnicate, step 0\)"):
-        _core.Program(one_step("frobnicate"))
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(0, 1), (2, 1), (1, 2)])
-def test_a_wrong_number_of_operands_is_refused(inputs: int, outputs: int):
-    plan = PlanBuilder()
-    x = [plan.port("inputs", f"x{i}", (3, 4)) for i in range(inputs)]
-    y = [plan.port("outputs", f"y{i}", (3, 4)) for i in range(outputs)]
-    plan.step("copy", x, y)
-    with pytest.raises(Error, match=r"copy: got .* need one of"):
-        _core.Program(plan.sections())
-
-
-def test_unknown_numerics_are_refused():
-    with pytest.raises(Error, match=r"family: got 'engine:h13', need one of ieee"):
-        _core.Program(one_step("relu", numerics="engine:h13"))
-
-
-def test_a_program_may_mix_arithmetics():
-    plan = copy_plan()
-    plan.rows["steps"][1] = (plan.rows["steps"][1][0], plan.numerics("ieee", "other"), *plan.rows["steps"][1][2:])
-    assert len(plan.rows["numerics"]) == 2
-    assert np.array_equal(_core.Program(plan.sections()).run([ramp()])[0], ramp())
-
-
-def test_attributes_of_another_size_are_refused():
-    sections = one_step("reverse", axes=[0])
-    sections["steps"]["attrs_bytes"] = 8
-    with pytest.raises(Error, match=r"\[reverse\] attributes: got 8 bytes, need 72"):
-        _core.Program(sections)
-
-
-def test_a_list_attribute_that_is_too_long_is_refused():
-    sections = one_step("reverse", axes=[0])
-    sections["attrs"].view(np.int64)[0] = 9
-    with pytest.raises(Error, match="attribute axes: got 9 values, need at most 8"):
-        _core.Program(sections)
-
-
-def rows_of_a_ring(kernel: str, cuts: list[tuple[int, int, int]], **attrs: Any) -> dict[str, Any]:
-    """Steps on a state of four rows, of which two are kept, into an output of four."""
-    plan = PlanBuilder()
-    ring = plan.tensor(plan.space("state", 2 * 3 * 4), (1, 4, 3), strides=(24, 12, 4), name="ring")
-    y = plan.port("outputs", "y", (1, 4, 3))
-    for cut in cuts:
-        plan.step(kernel, [ring], [y], cut=cut, **attrs)
-    sections = plan.sections()
-    sections["tensors"]["ring"][ring] = 2
-    return sections
-
-
-@pytest.mark.parametrize(
-    ("kernel", "cuts", "attrs", "message"),
-    [
-        ("relu", [(-1, 0, 0)], {}, "cut: got axis -1, need 1 for rings"),
-        ("relu", [(2, 0, 3)], {}, "cut: got axis 2, need 1 for rings"),
-        ("relu", [(1, 0, 3), (1, 3, 4)], {}, "operand 0: got a ring of 2 rows, need 3"),
-        ("reverse", [(1, 0, 2), (1, 2, 4)], {"axes": [1]}, "operand 0: got a ring of 2 rows, need all rows"),
-    ],
-)
-def test_a_ring_that_a_step_cannot_read_is_refused(kernel, cuts, attrs, message):
-    with pytest.raises(Error, match=message):
-        _core.Program(rows_of_a_ring(kernel, cuts, **attrs))
-
-
-def test_steps_read_rows_of_a_ring_around_its_end():
-    program = _core.Program(rows_of_a_ring("relu", [(1, 0, 1), (1, 1, 3), (1, 3, 4)]))
-    program.write_state("ring", np.arange(12, dtype=np.float32).reshape(1, 4, 3))  # rows 2 and 3 are kept
-    (y,) = program.run([])
-    assert y[0, :, 0].tolist() == [6, 9, 6, 9]
-
-
-def test_state_in_a_ring_is_read_and_written_inside_its_rows():
-    plan = copy_plan()
-    ring = plan.tensor(plan.space("state", 2 * 3 * 4), (1, 5, 3), strides=(24, 12, 4), name="ring")
-    sections = plan.sections()
-    sections["tensors"]["ring"][ring] = 2
-    program = _core.Program(sections)
-    program.write_state("ring", np.arange(15, dtype=np.float32).reshape(1, 5, 3))
-    rows = program.read_state("ring")[0, :, 0]
-    assert rows.tolist() == [12, 9, 12, 9, 12]  # the last two rows written are kept, row 4 in the place of row 2
-
-
-@pytest.mark.parametrize(("axis", "begin", "end"), [(3, 0, 1), (1, 0, 99)])
-def test_a_cut_outside_the_output_is_refused(axis: int, begin: int, end: int):
-    with pytest.raises(Error, match="cut: got"):
-        _core.Program(one_step("copy", cut=(axis, begin, end)))
-
-
-def test_steps_that_are_cut_cover_the_output_together():
-    plan = PlanBuilder()
-    x = plan.port("inputs", "x", (5, 4))
-    y = plan.port("outputs", "y", (4, 5))
-    turned = plan.tensor(plan.rows["tensors"][x][3], (4, 5), strides=(4, 16))
-    for begin, end in ((2, 4), (0, 1), (1, 2)):
-        plan.step("copy", [turned], [y], cut=(0, begin, end))
-    assert np.array_equal(_core.Program(plan.tobytes()).run([ramp((5, 4))])[0], ramp((5, 4)).T)
-
-
-def test_a_step_that_is_cut_writes_its_range_only():
-    plan = PlanBuilder()
-    x = plan.port("inputs", "x", (4, 5))
-    y = plan.port("outputs", "y", (4, 5))
-    for begin, end in ((0, 1), (2, 4)):
-        plan.step("copy", [x], [y], cut=(0, begin, end))
-    with pytest.raises(Error, match="outputs: y: no step writes all of it"):
-        _core.Program(plan.tobytes())
-
-
 # ---- threads ----
 
 
@@ -367,105 +226,6 @@ def test_a_program_still_runs_in_a_forked_child():
     if child == 0:
         os._exit(0 if np.array_equal(program.run([x])[0], x.transpose(0, 2, 1)) else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-# ---- bound calls ----
-
-
-def test_a_bound_call_works_in_its_buffers():
-    program = _core.Program(copy_plan().tobytes())
-    x, y = ramp(), np.zeros((3, 4), np.float32)
-    call = program.bind({"x": x, "y": y})
-    assert call.inputs["x"] is x
-    assert call.outputs["y"] is y
-    for value in (1, 2):
-        x[:] = value
-        assert call() is None
-        assert (y == value).all()
-
-
-def test_two_bound_calls_of_a_program_do_not_mix():
-    program = _core.Program(copy_plan().tobytes())
-    calls = [program.bind({"x": np.full((3, 4), value, np.float32)}) for value in range(3)]
-    for _ in range(2):
-        for value, call in enumerate(calls):
-            call()
-            assert (call.outputs["y"] == value).all()
-            assert (program.run([ramp()])[0] == ramp()).all()
-
-
-def test_a_bound_call_keeps_program_and_buffers_alive():
-    buffer = bytearray(ramp().tobytes())
-    view = memoryview(buffer).cast("B").cast("f", (3, 4))
-    call = _core.Program(copy_plan().tobytes()).bind({"x": view})
-    del view
-    with pytest.raises(BufferError):
-        buffer.clear()
-    call()
-    assert np.array_equal(call.outputs["y"], ramp())
-
-
-def test_a_bound_call_takes_no_arguments():
-    call = _core.Program(copy_plan().tobytes()).bind({"x": ramp()})
-    with pytest.raises(TypeError, match="takes no arguments"):
-        call(1)
-    with pytest.raises(TypeError, match="takes no arguments"):
-        call(x=1)
-
-
-def test_a_bound_call_is_only_made_by_bind():
-    with pytest.raises(TypeError, match="cannot create"):
-        _core.Bound()
-
-
-def read_only() -> Any:
-    y = np.zeros((3, 4), np.float32)
-    y.flags.writeable = False
-    return y
-
-
-SHARED = np.zeros(64, np.float32)
-MISALIGNED = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4)
-
-
-@pytest.mark.parametrize(
-    ("buffers", "message"),
-    [
-        ({}, r"\[input 'x'\] got nothing, need a buffer"),
-        ({"x": ramp(), "z": ramp()}, "got the name 'z', which no port has"),
-        ({"x": ramp(), "y": ramp((4, 3))}, r"\[output 'y'\] shape: got \(4, 3\), need \(3, 4\)"),
-        ({"x": ramp(), "y": ramp(dtype=np.float16)}, r"\[output 'y'\] dtype: got float16, need float32"),
-        ({"x": ramp(dtype=">f4")}, r"\[input 'x'\] dtype: got >f4, need float32 in native byte order"),
-        ({"x": ramp((4, 3)).T}, r"\[input 'x'\] strides: got \(4, 12\), need C-contiguous"),
-        ({"x": ramp(), "y": np.zeros((3, 8), np.float32)[:, ::2]}, r"\[output 'y'\] strides: got \(32, 8\), need"),
-        ({"x": MISALIGNED}, r"\[input 'x'\] address: got .* need it aligned to 4 bytes"),
-        ({"x": ramp(), "y": read_only()}, r"\[output 'y'\] got a read-only buffer"),
-        ({"x": ramp(), "y": bytes(48)}, r"\[output 'y'\] dtype: got uint8"),
-        (
-            {"x": SHARED[:12].reshape(3, 4), "y": SHARED[11:23].reshape(3, 4)},
-            r"\[output 'y'\] its buffer overlaps that of input 'x'",
-        ),
-        (
-            {"x": SHARED[11:23].reshape(3, 4), "y": SHARED[:12].reshape(3, 4)},
-            r"\[input 'x'\] its buffer overlaps that of output 'y'",
-        ),
-        (
-            {"x": SHARED[:12].reshape(3, 4), "y": SHARED[:12].reshape(3, 4)},
-            "its buffer overlaps that of",
-        ),
-        ({"x": [1.0]}, r"\[input 'x'\] got list, need an array"),
-    ],
-)
-def test_wrong_buffers_are_refused(buffers: dict[str, Any], message: str):
-    with pytest.raises(Error, match=message):
-        _core.Program(copy_plan().tobytes()).bind(buffers)
-
-
-def test_buffers_that_touch_do_not_overlap():
-    x, y = SHARED[:12].reshape(3, 4), SHARED[12:24].reshape(3, 4)
-    x[:] = ramp()
-    _core.Program(copy_plan().tobytes()).bind({"x": x, "y": y})()
-    assert np.array_equal(y, ramp())
 
 
 # ---- state, weights, what happens inside ----

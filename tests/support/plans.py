@@ -12,6 +12,7 @@ from kernels import with_slots
 DTYPES = _core.plan_dtypes()
 BITS = _core.dtypes()
 ABSENT = 0xFFFFFFFF
+BIG = (64, 1024, 16)  # worth more than one thread
 
 
 def dtype_is_row(name: str) -> bool:
@@ -161,4 +162,22 @@ def many_sided_plan() -> PlanBuilder:
     plan.step("copy", [s], [z])
     plan.step("copy", [x], [s])
     plan.step("reverse", [x], [plan.tensor(arena, (2, 3))], axes=[1])
+    return plan
+
+
+def ramp(shape: tuple[int, ...] = (3, 4), dtype: Any = np.float32) -> Any:
+    return (np.arange(np.prod(shape)) % 97).astype(dtype).reshape(shape)
+
+
+def transposing_plan(shape: tuple[int, ...] = BIG) -> PlanBuilder:
+    """y is x with its last two axes exchanged, by way of the arena."""
+    plan = PlanBuilder()
+    a, b, c = shape
+    x = plan.port("inputs", "x", shape)
+    arena = plan.space("arena", 4 * a * b * c)
+    middle = plan.tensor(arena, (a, c, b))
+    y = plan.port("outputs", "y", (a, c, b))
+    turned = plan.tensor(plan.rows["tensors"][x][3], (a, c, b), strides=(4 * b * c, 4, 4 * c))
+    plan.step("copy", [turned], [middle])
+    plan.step("copy", [middle], [y])
     return plan

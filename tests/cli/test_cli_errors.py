@@ -1,0 +1,127 @@
+"""What the command refuses: in one line that names the place, and with the exit code of its kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from command import save_model, spawn
+from hexane.cli.options import named_shape
+
+
+def broken(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("command", [("run",), ("info",), ("compile", "-o", "out.hxp")])
+@pytest.mark.parametrize("what", ["missing", "folder", "empty", "onnx", "plan", "short plan"])
+def test_a_file_that_is_no_model_is_one_readable_error(cli, tmp_path, monkeypatch, command, what):
+    monkeypatch.chdir(tmp_path)
+    path = {
+        "missing": lambda: tmp_path / "none.onnx",
+        "folder": lambda: tmp_path,
+        "empty": lambda: broken(tmp_path / "m.onnx", b""),
+        "onnx": lambda: broken(tmp_path / "m.onnx", b"\x08\x08not protobuf at all"),
+        "plan": lambda: broken(tmp_path / "m.hxp", b"HEXANE\x1a\n" + bytes(200)),
+        "short plan": lambda: broken(tmp_path / "m.hxp", b"HEXANE\x1a\n"),
+    }[what]()
+    ended = cli(command[0], path, *command[1:])
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: ")
+    assert len(ended.err.splitlines()) == 1
+    assert "fault of hexane" not in ended.err
+    assert not (tmp_path / "out.hxp").exists()
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((1, 3, 2, 5), np.float32), ("[1, 3, 2, 5]", "[1, 3, 2, 4]")),
+        (np.zeros((3, 2, 4), np.float32), ("[3, 2, 4]", "[1, 3, 2, 4]")),
+        (np.zeros((1, 3, 2, 4), np.float64), ("float64", "fp32")),
+        (np.zeros((1, 3, 2, 4), ">f4"), (">f4", "fp32")),
+        (np.full((1, 3, 2, 4), None), ("no npy file", "allow_pickle")),
+    ],
+)
+def test_an_array_that_does_not_fit_names_the_port_got_and_need(cli, model, tmp_path, array, words):
+    np.save(tmp_path / "bad.npy", array, allow_pickle=True)
+    ended = cli("run", model, "--input", f"x={tmp_path}/bad.npy")
+    assert ended.code == 1
+    assert "input 'x'" in ended.err
+    assert all(word in ended.err for word in words)
+
+
+def test_a_file_of_another_format_is_no_npy_file(cli, model, tmp_path):
+    np.savez(tmp_path / "many.npz", a=np.zeros(3))
+    for content in (b"", b"\x93NUMPY", (tmp_path / "many.npz").read_bytes()):
+        ended = cli("run", model, "--input", f"x={broken(tmp_path / 'bad.npy', content)}")
+        assert ended.code == 1
+        assert "bad.npy" in ended.err
+
+
+def test_an_unknown_input_name_is_told_the_known_ones(cli, model, x_file):
+    ended = cli("run", model, "--input", f"z={x_file}")
+    assert ended.code == 1
+    assert "got the name 'z', need one of x" in ended.err
+
+
+def test_an_unreadable_node_is_reported_with_its_op(cli, tmp_path):
+    ports = ("x", TensorProto.FLOAT, [1]), ("y", TensorProto.FLOAT, [1])
+    path = save_model(tmp_path / "m.onnx", [helper.make_node("NoSuchOp", ["x"], ["y"])], ports[:1], ports[1:])
+    ended = cli("info", path)
+    assert ended.code == 1
+    assert "NoSuchOp" in ended.err
+
+
+def test_a_plan_takes_no_option_of_the_compiler(cli, model, tmp_path):
+    assert cli("compile", model, "-o", tmp_path / "m.hxp").code == 0
+    ended = cli("run", tmp_path / "m.hxp", "--dtype", "fp16")
+    assert ended.code == 1
+    assert "--dtype" in ended.err
+    assert cli("compile", tmp_path / "m.hxp", "-o", tmp_path / "n.hxp").code == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--no-such-flag",),
+        ("no-such-command",),
+        ("run",),
+        ("run", "m.onnx", "--no-such-flag"),
+        ("run", "m.onnx", "--input", "x"),
+        ("run", "m.onnx", "--input", "=x.npy"),
+        ("run", "m.onnx", "--input", "x=picture.gif"),
+        ("run", "m.onnx", "--input", "x=a.npy", "--input", "x=b.npy"),
+        ("run", "m.onnx", "--input-shape", "x:1,2"),
+        ("run", "m.onnx", "--input-shape", "1x2"),
+        ("run", "m.onnx", "--mean", "a"),
+        ("run", "m.onnx", "--mean", "0.5"),
+        ("run", "m.onnx", "--input", "x=a.png", "--std", "0"),
+        ("run", "m.onnx", "--threads", "0"),
+        ("run", "m.onnx", "--dtype", "int3"),
+        ("compile", "m.onnx"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2(cli, args):
+    ended = cli(*args)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shape"),
+    [("x:1x3", "x", (1, 3)), ("scope/x:0:2", "scope/x:0", (2,)), ("x:", "x", ()), ("x:0x3", "x", (0, 3))],
+)
+def test_input_shapes_are_read_behind_the_last_colon(text, name, shape):
+    assert named_shape(text) == (name, shape)
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    for flags, shown in (((), False), (("--debug",), True)):
+        process = spawn("info", tmp_path / "none.onnx", *flags)
+        _, err = process.communicate()
+        assert process.returncode == 1
+        assert ("Traceback" in err) == shown

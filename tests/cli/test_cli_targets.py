@@ -1,0 +1,86 @@
+"""`hexane targets`: every target, and all that is known of one."""
+
+import json
+import re
+
+import pytest
+
+from hexane.targets import load_target
+from hexane.targets.tables import target_names
+
+
+def test_targets_lists_every_target(cli):
+    ended = cli("targets")
+    assert (ended.code, ended.err) == (0, "")
+    names = [line.split()[0] for line in ended.out.splitlines()[1:]]
+    assert names == list(target_names())
+    assert "h13g    M1 Pro, M1 Max, M1 Ultra  A13        A13       16        8  432-1464" in ended.out
+    record = json.loads(cli("targets", "--json").out)
+    assert [target["name"] for target in record["targets"]] == names
+    (m6,) = [target for target in record["targets"] if "M6" in target.get("products", ())]
+    assert (m6["name"], m6["cores"], m6["descriptor"]) == ("h18g", 16, 24)
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_is_shown_with_every_fact(cli, name):
+    facts = load_target(name).facts
+    record = json.loads(cli("targets", name, "--json").out)
+    assert record["name"] == name
+    assert {path: (fact["source"], fact["status"]) for path, fact in record["facts"].items()} == {
+        path: (fact.source, fact.status) for path, fact in facts.items()
+    }
+    shown = [line.split()[0] for line in cli("targets", name).out.splitlines()[2:] if not line.startswith("  claim")]
+    assert len(shown) == len(facts) + 1
+
+
+def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
+    text = cli("targets", "Apple M1").out
+    lines = [re.sub(r" +", " ", line.strip()) for line in text.splitlines()]
+    assert lines[0] == "h13: A13 generation, M1"
+    assert "extents.width 16384 0x138 measured guide ch24" in lines
+    assert "extents.live_tensors 2 decoded guide app. A" in lines
+    at = lines.index("descriptor 7 disputed tinygrad")
+    assert lines[at + 1] == "claim 7 measured tinygrad, live programs"
+    assert lines[at + 4] == "claim 10 decoded guide ch20 and ch23"
+    fact = json.loads(cli("targets", "m1", "--json").out)["facts"]["memory.working_set"]
+    assert (fact["value"], fact["offsets"], len(fact["claims"])) == (2_097_152, ["0x1b8"], 3)
+
+
+def test_an_unknown_target_is_told_near_ones(cli):
+    ended = cli("targets", "M1 Por")
+    assert ended.code == 1
+    assert "got 'M1 Por', need one like M1 Pro" in ended.err
+
+
+# generation: offset of the patch width, families of the table, targets
+DESCRIPTORS = {
+    1: (None, [], []),
+    4: (None, [], ["t0"]),
+    5: (None, [], ["h11"]),
+    6: (None, [], ["h12"]),
+    7: (0x200, ["A13"], ["h13", "h13g", "t1"]),
+    8: (0x224, ["A13", "A14"], ["h15", "h15c", "h15g"]),
+    10: (0x12C, ["A14"], ["m11"]),
+    11: (0x21C, ["A14", "A15"], ["h14", "h14c", "h14g"]),
+    17: (0x23C, ["A15", "A16"], ["h16", "h16c", "h16g", "h16s"]),
+    19: (0x248, ["A16", "A17"], ["h17", "h17a", "h17c", "h17d", "h17g", "h17s"]),
+    20: (0x26C, ["A17"], ["h18"]),
+    24: (None, [], ["h18g"]),
+}
+
+
+def test_generations_of_task_descriptors_are_listed(cli):
+    listed = json.loads(cli("targets", "--descriptors", "--json").out)["descriptors"]
+    assert {d["generation"]: (d["patch_width_offset"], d["families"], d["targets"]) for d in listed} == DESCRIPTORS
+    assert {d["generation"] for d in listed if d["defect"]} == {7}
+    assert all(d["source"] and d["status"] == "decoded" for d in listed)
+    blocks = {d["generation"]: d["blocks"] for d in listed if d["blocks"]}
+    assert {generation: len(rows) for generation, rows in blocks.items()} == {7: 7, 10: 7}
+    assert all(b["header"] == b["bytes"] << 24 | b["address"] for b in blocks[7])  # as the engine reads it
+    text = cli("targets", "--descriptors").out
+    assert re.search(r"^20 +0x26c +A17 +h18 ", text, re.MULTILINE)
+    assert "Generation 7: Its last setter of a patch belongs to generation 8" in text
+
+
+def test_descriptors_are_listed_for_no_single_target(cli):
+    assert cli("targets", "h13", "--descriptors").code == 2

@@ -1,0 +1,46 @@
+"""The command `hexane` in tests: run in this process or another, and small models for it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ended]
+
+
+def spawn(*args: object, **options: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "hexane", *map(str, args)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+
+
+def weights(rows: int, columns: int = 10) -> np.ndarray:
+    """Small integers: products of them are exact."""
+    return np.random.default_rng(7).integers(-3, 4, (rows, columns)).astype(np.float32)
+
+
+def save_model(path: Path, nodes, inputs, outputs, constants=()) -> Path:
+    """inputs and outputs: (name, element type, shape)."""
+    values = [[helper.make_tensor_value_info(*port) for port in ports] for ports in (inputs, outputs)]
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants]
+    graph = helper.make_graph(nodes, "g", *values, tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def linear_model(path: Path, shape, matrix: np.ndarray) -> Path:
+    """y = flatten(x) @ matrix."""
+    nodes = [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("MatMul", ["flat", "w"], ["y"])]
+    ports = ("x", TensorProto.FLOAT, shape), ("y", TensorProto.FLOAT, [shape[0], matrix.shape[1]])
+    return save_model(path, nodes, ports[:1], ports[1:], [("w", matrix)])
