@@ -22,7 +22,7 @@ class DType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What NumPy asks for where it takes a dtype: `np.zeros(port.shape, port.dtype)`."""
+        """The attribute by which NumPy takes this object as a dtype: `np.zeros(port.shape, port.dtype)`."""
         return self.numpy
 
     def __str__(self) -> str:

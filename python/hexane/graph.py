@@ -33,7 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """What an array has to be: its dtype and shape. Sizes are counted in bits."""
+    """The dtype and shape of an array. Sizes are counted in bits."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """What a kernel does to its accumulators before it stores them: an op of one operand, all of its attributes beside it,
+    """One thing that a kernel does to its accumulators before it stores them: an op of one operand with all of its attributes,
     or the addition of the node's input number `operand`."""
 
     op: str
@@ -119,7 +119,7 @@ class Value(NamedTuple):
 class Node:
     """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
 
-    `uid` is 0 but for inputs, params and states, which never merge. `data` is the array of a const (or the initial contents
+    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial contents
     of a param or state). `sources` says where in the user's model the node comes from; merging nodes join theirs.
     """
 
@@ -131,7 +131,7 @@ class Node:
     types: tuple[TensorType, ...]
     uid: int
     data: Array | None
-    _sources: tuple[str, ...] | str  # a single one by itself: there are as many as nodes
+    _sources: tuple[str, ...] | str  # a single source is stored as a plain string, since every node has one
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class Node:
 
 
 class _Kind:
-    """What many nodes have in common, once for all of them: op, attributes and types."""
+    """Op, attributes and types, stored once for all nodes that share them."""
 
     __slots__ = ("__weakref__", "attrs", "op", "types")
 
@@ -385,7 +385,7 @@ class Graph:
         return table
 
     def rewrite(self, change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None]) -> "Graph":
-        """A new graph in which `change(node, new_inputs)` stands for each node that has inputs, operands first.
+        """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
         `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). Raises
         Error where a value of another type would take the place of one: its readers' types would be wrong.

@@ -1,4 +1,4 @@
-"""How large things may get: each limit once. Those that C++ checks too are of csrc/core/limits.h."""
+"""How large things may get: each limit once. Limits that C++ checks too come from csrc/core/limits.h."""
 
 from hexane._core import MAX_BYTES as MAX_BYTES
 from hexane._core import MAX_LIST as MAX_LIST
@@ -6,5 +6,5 @@ from hexane._core import MAX_RANK as MAX_RANK
 from hexane._core import MAX_SLOT_NUMBERS as MAX_SLOT_NUMBERS
 from hexane._core import MAX_SLOTS as MAX_SLOTS
 
-MAX_GROWTH_BYTES = 64 << 20  # what constants that a model's few numbers ask for may take
-MAX_WINDOW_BYTES = 256 << 20  # what pooling of constants reads: a file may ask for any kernel size
+MAX_GROWTH_BYTES = 64 << 20  # the size of a constant that a model asks for by a few numbers
+MAX_WINDOW_BYTES = 256 << 20  # bytes that pooling of a constant may read: a file may ask for any kernel size

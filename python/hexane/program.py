@@ -15,8 +15,8 @@ BufferKind = Literal["arena", "weights", "state", "port"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of so many bytes. `data` is what it holds at first; `name` and `type` those of the leaf it belongs to; `space`
-    names the target's memory it lies in, "" for a port, which is a memory of its own."""
+    """Memory of `bytes` bytes. `data` is its first contents; `name` and `type` are those of the leaf it belongs to. `space` names
+    the target's memory that it lies in; "" for a port, which is a memory of its own."""
 
     kind: BufferKind
     bytes: int
@@ -118,8 +118,8 @@ class PortView:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a program needs of a memory. bound: the largest sum of bytes that are live at once, which no allocation can be
-    below."""
+    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once; no allocation takes
+    less."""
 
     space: Space
     bytes: int

@@ -18,7 +18,7 @@ _sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are those of
 
 
 def level_of(graph: Graph) -> GraphLevel:
-    """That of users' graphs, or of what is on its way: text may have been printed behind any pass."""
+    """The level of a parsed graph: "user", or "lowering" where it has other ops, since text may be printed after any pass."""
     return "user" if all(node.op in USER_OPS or node.op in LEAVES for node in graph.nodes) else "lowering"
 
 

@@ -92,7 +92,7 @@ def _chips(given: str | None) -> list[Chip]:
 
 
 def _find(report: Report, wanted: str) -> list[Entry]:
-    """The ops of that number, or that come from the node of that name."""
+    """The ops with that number, or those that come from the node of that name."""
     found = [e for e in report.entries if str(e.number) == wanted] or [
         e for e in report.entries if wanted in e.node.sources
     ]

@@ -45,7 +45,7 @@ def _ports(ports: Sequence[PortType]) -> list[dict[str, Any]]:
 
 
 def _open(net: hexane.OpenModel) -> dict[str, Any]:
-    """What is known before shapes are; `fix` says how to learn the rest."""
+    """The facts that do not depend on shapes; `fix` says how to give the shapes."""
     outputs = [{"name": name} for name in net.output_names]
     return {
         "inputs": _ports(net.inputs),

@@ -19,7 +19,7 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What becomes of a png's values after the division by 255: (x - mean) / std, one number or one for each channel."""
+    """How a png is scaled after its values are divided by 255: (x - mean) / std, one number or one for each channel."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)

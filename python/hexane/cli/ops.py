@@ -65,7 +65,7 @@ def _attribute(attr: Attr) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it; infinities, which it has not, and dtypes as text."""
+    """The value for JSON, which has no infinities and no dtypes: those become text."""
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     known = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))

@@ -45,7 +45,9 @@ def run(
     mean: Annotated[
         Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from a png's values in 0..1.")
     ] = None,
-    std: Annotated[Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="What they are then divided by.")] = None,
+    std: Annotated[
+        Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="The values minus the mean are divided by this.")
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -36,12 +36,12 @@ its own, which it does not print.
 )
 
 FIELDS = """\
-One chip of each generation. "?" is what no source gives, "none" what the source says there is no limit or use of; the status of each
-number is in `hexane targets NAME`. Offsets are those of the compiler's parameter block.
+One chip of each generation. "?": no source gives the value; "none": a source says that there is no such limit. `hexane targets NAME` shows
+the status of each number. Offsets are those of the compiler's parameter block.
 """
 
 DISPUTES = """\
-The first column of values is the one taken: what silicon showed, where it showed anything.
+Hexane takes the first column of values. It is what silicon showed, where somebody measured it.
 """
 
 

@@ -136,7 +136,7 @@ class _Writer:
         return self.rows[view]
 
     def add_named(self) -> None:
-        """Rows of whole params and states, by which they are found even where every step reads a part or a view."""
+        """Adds a row for each whole param and state, so that its name is found even where steps read only parts of it."""
         for i, buffer in enumerate(self.program.buffers):
             if buffer.kind in ("weights", "state") and buffer.name and buffer.type:
                 self.tensor(View(i, 0, buffer.type, dense_strides(buffer.type)))
@@ -152,7 +152,7 @@ class _Writer:
         return rows
 
     def contents(self, kind: str) -> Array:
-        """What the space of that kind holds at first."""
+        """The first contents of the space of that kind."""
         size = sum(extent.bytes for extent in self.program.extents.values() if extent.space.kind == kind)
         data = np.zeros(size, np.uint8)
         for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):

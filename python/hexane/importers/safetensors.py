@@ -16,7 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Array, tensor_type
 from hexane.importers.files import check_memory, open_inside, open_regular
 
-# What safetensors calls the dtypes of ours that it has.
+# The names that safetensors has for our dtypes.
 _NAMES = {
     "BOOL": "bool",
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -119,7 +119,7 @@ def _tensors(descriptor: int, where: str) -> dict[str, Array]:
     """The tensors of one file, which is closed; its bytes live as long as one of them."""
     with os.fdopen(descriptor, "rb") as file:
         try:
-            # By its descriptor: what is checked here is what is read below.
+            # Opened by its descriptor, so that the checked file is the one that is read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]

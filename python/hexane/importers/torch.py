@@ -51,7 +51,7 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
         except Error:
             raise
         except Exception as error:
-            # torch wraps whatever its tracer or the model's own code raises in advice.
+            # torch wraps errors of its tracer, and of the model's own code, in errors with advice.
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__

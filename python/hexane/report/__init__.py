@@ -1,4 +1,4 @@
-"""What Hexane tells people about a network: which chips run it, and why not."""
+"""Reports about a network: which chips run it, and why others do not."""
 
 from hexane.report.cross_compile import cross_compile_check
 from hexane.report.page import html_page

@@ -1,4 +1,4 @@
-"""What a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
+"""Says what a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
 
 
 def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """The graph of what `preflight` takes."""
+    """The graph of any model that `preflight` takes."""
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
     )

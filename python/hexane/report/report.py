@@ -182,7 +182,7 @@ class Report:
             yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """What is not native, under HEAD: ops of one reason share a row, the worst first."""
+        """Rows under HEAD for all ops that are not native. Ops of one reason share a row; the worst come first."""
         for kind in ("rejected", "host", "oversize", "decomposed"):
             shared: dict[tuple[str, str], list[Entry]] = {}
             for entry in self._of(kind):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PortType:
-    """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." stands for
+    """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." means
     any number of dims.
 
     Where `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest there may
@@ -103,7 +103,7 @@ class Model:
 
     @property
     def unshared_bytes(self) -> int:
-        """About what would be free without this model, beside weights that it shares with others of one open model."""
+        """About the bytes that would be free without this model. Weights that others of one open model share do not count."""
         return self._core.unshared_bytes
 
     @property

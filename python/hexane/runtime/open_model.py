@@ -26,8 +26,8 @@ class OpenModel:
     specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a default in
     the model, and are given by name.
 
-    Calls that need a compilation under way wait for it, others go on. What is kept shares its weights. When the rest of
-    it takes more than `cache_bytes`, those that were not used for longest are let go and compiled again when needed.
+    A call that needs a compilation under way waits for it; others go on. The compiled models share their weights. When
+    they take more than `cache_bytes` beside the weights, the least recently used are dropped, and compiled again when needed.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ def _last_uses(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
 
 
 def _canonical(strides: Sequence[int], kind: TensorType) -> tuple[int, ...]:
-    """Strides of axes of extent 1 say nothing: give them what they would be without gaps after the axis behind them."""
+    """The strides in one form. That of an axis of extent 1 has no meaning: it becomes the dense one."""
     result = list(strides)
     for i in reversed(range(kind.rank)):
         if kind.shape[i] == 1:

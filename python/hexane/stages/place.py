@@ -45,7 +45,7 @@ class _Placer:
         )  # fmt: skip
         self.views: dict[Value, View] = {}
         self.copies: dict[int, list[Copy]] = defaultdict(list)
-        self.busy_until: dict[int, int] = {}  # by buffer: position in the order of the last reader of what is in it
+        self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
         self.decisions: list[Decision] = []
 
     def run(self) -> None:

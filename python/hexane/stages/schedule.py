@@ -11,7 +11,7 @@ from hexane.ops import LEAVES, OPS
 def schedule(graph: Graph, first: Sequence[Value] = ()) -> list[Node]:
     """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in this order.
 
-    Of the depth-first orders that visit operands first to last and last to first, the one whose live values are smaller.
+    Tries two depth-first orders, which visit operands first to last and last to first, and takes the one with fewer live bytes.
     Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers

@@ -124,7 +124,7 @@ def _links(program: Program, touches: Counter[int], a: _Rows, b: _Rows) -> bool:
 class _Stream:
     begins: tuple[int, ...]  # of each step's range at the first trip
     moves: tuple[int, ...]
-    rings: tuple[int, ...]  # rows of what lies between the steps
+    rings: tuple[int, ...]  # rows of each tensor between two steps
     trips: int
     gain: int  # bytes
 

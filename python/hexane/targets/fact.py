@@ -20,7 +20,7 @@ STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one source says where sources disagree."""
+    """The value that one source gives, where sources disagree."""
 
     value: Any
     source: str

@@ -30,7 +30,7 @@ class _Ordered(Enum):
 
 
 class Family(_Ordered):
-    """What the engine's compiler decides the legality of ops by: its own eight values and their numbers."""
+    """The families by which the engine's compiler decides which ops are legal: its own eight values and their numbers."""
 
     A11Legacy = 0
     A12 = 1
@@ -84,7 +84,7 @@ def analytic_costs(family: Family) -> Costs:
 
 
 def arch_for_family(family: Family) -> str:
-    """A target that stands for the family: the one to compile for when only the family counts.
+    """A target that represents the family: compile for it when only the family counts.
 
     Raises Error for a family that no target has, and for a tier, which is another ordering (arch_for_tier).
     """
@@ -92,7 +92,7 @@ def arch_for_family(family: Family) -> str:
 
 
 def arch_for_tier(tier: Tier) -> str:
-    """A target that stands for the tier. Raises Error for a family, which is another ordering (arch_for_family)."""
+    """A target that represents the tier. Raises Error for a family, which is another ordering (arch_for_family)."""
     return _representative("tier", tier, Tier)
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of a target take: the one place that asks the C++ library."""
+"""Which operands the kernels of a target take: the one place that asks the C++ library."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -281,7 +281,7 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
 
 
 def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | None:
-    """Why a chip has no such layer of a netplist, whatever its operands are; None where it has."""
+    """The reason why a chip never has this layer of a netplist, for any operands; None where it has it."""
     data = table("floors")["layers"]
     layer = layers()[name]
     if not layer.authored:

@@ -117,7 +117,7 @@ def _place(file: str, own: dict[str, Any]) -> Place:
 
 
 def _inferred(fact: Fact) -> Fact:
-    """What a base says, for a chip of which nobody has said it."""
+    """A fact of a base, as the fact of a chip for which no source gives it."""
     return (
         fact
         if fact.status in ("disputed", "unknown")

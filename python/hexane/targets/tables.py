@@ -31,7 +31,7 @@ def target_names() -> tuple[str, ...]:
 
 @cache
 def target_table(name: str) -> dict[str, Any]:
-    """What a target's own file says, without its bases."""
+    """The table of a target's own file, without its bases."""
     return parse_toml((FOLDER / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 
@@ -43,7 +43,7 @@ def base_names() -> tuple[str, ...]:
 
 @cache
 def base_table(name: str) -> dict[str, Any]:
-    """What a base's own file says."""
+    """The table of a base's own file."""
     return parse_toml((FOLDER / "bases" / f"{name}.toml").read_text(encoding="utf-8"), f"bases/{name}.toml")
 
 

@@ -25,8 +25,8 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of what lies in it, and the most
-    bytes it has (0: no limit)."""
+    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of buffers in it, and its size
+    in bytes (0: no limit)."""
 
     name: str
     kind: str
@@ -51,12 +51,12 @@ class Target:
 
     @property
     def kernels(self) -> Kernels:
-        """What its kernels take."""
+        """The query for what its kernels take."""
         return kernels(self.numerics)
 
     @property
     def arithmetic(self) -> Numerics:
-        """What its steps compute in."""
+        """The arithmetic that its steps compute in."""
         return Numerics(self.name, self.numerics, {})
 
     def space(self, kind: str) -> Space:

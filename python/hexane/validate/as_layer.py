@@ -1,4 +1,4 @@
-"""What a node of a graph is to the engine: the ops of MIL it is written as, and the layer whose rules it has to keep."""
+"""How the engine sees a node of a graph: the ops of MIL it is written as, and the layer whose rules it has to keep."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -66,7 +66,7 @@ def _read(path: Path) -> memoryview:
         size = os.fstat(file.fileno()).st_size
         buffer = np.empty(size if size <= MAX_MODEL_BYTES else 0, np.uint8)
         read = file.readinto(buffer.data) if buffer.size else 0
-        # What has grown meanwhile.
+        # The file may have grown meanwhile.
         rest = file.read(MAX_MODEL_BYTES + 1 - read) if size <= MAX_MODEL_BYTES else b""
     if max(size, read + len(rest)) > MAX_MODEL_BYTES:
         raise Error(f"[import] {path}: got more than {MAX_MODEL_BYTES} bytes, need large weights as external data")

@@ -17,7 +17,7 @@ Handler = Callable[[Builder, OnnxNode], Result]
 
 @dataclass(frozen=True, slots=True)
 class OnnxOp:
-    """What the importer knows of an ONNX op.
+    """All that the importer knows of an ONNX op.
 
     translate: returns the outputs: a value or sequence, or several; None where a subgraph has failed, which is reported.
     translate_6: the same for the op as opset 6 has it, where opset 7 gave it another meaning.

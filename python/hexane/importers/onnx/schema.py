@@ -1,4 +1,4 @@
-"""What the installed onnx package says of an op: since when, which attributes and defaults, how many inputs."""
+"""The schema of an op in the installed onnx package: first opset, attributes with defaults, number of inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a model takes and gives, and the inputs that have to be known before its shapes are: specialisation inputs."""
+"""The inputs and outputs of a model, and its specialisation inputs: those that must be known before the shapes are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -73,7 +73,7 @@ def _expand(b: Any, *values: Any, equation: str) -> Any:
 
 
 def _diagonal(b: Any, term: Term) -> Term:
-    """A letter that stands twice: the two axes as one, of which every (extent + 1)th element counts."""
+    """A letter that is there twice: the two axes become one, and every (extent + 1)th element of it is taken."""
     x, letters = term
     while len(set(letters)) < len(letters):
         twice = next(c for c in letters if letters.count(c) > 1)

@@ -53,7 +53,7 @@ def _centered(x: Shape, shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def _expand_center(b: Any, x: Any, shape: Shape, axes: tuple[int, ...]) -> Any:
-    """What is odd is cut or added at the end."""
+    """An odd element is cut or added at the end."""
     more = [w - d for w, d in zip(_centered(x.shape, shape, axes), x.shape, strict=True)]
     begin = [m // 2 if m >= 0 else -(-m // 2) for m in more]
     return b.pad(x, begin=begin, end=[m - first for m, first in zip(more, begin, strict=True)]) if any(more) else x

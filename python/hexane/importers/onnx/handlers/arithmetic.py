@@ -53,7 +53,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
     alpha, beta = n.attrs["alpha"], n.attrs["beta"]
     flags = {"transpose_x": bool(n.attrs["transA"]), "transpose_y": bool(n.attrs["transB"])}
-    if beta == 0:  # whatever C holds
+    if beta == 0:  # then C does not count, not even a NaN in it
         bias = None
     if bias is not None and beta != 1:
         bias = b.mul(bias, beta)
@@ -74,7 +74,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Pow", valid_lengths=True)
 def power(b: Builder, n: OnnxNode) -> Result:
-    """The result has the base's dtype, into which the exponent is not rounded. A fraction of an integer is truncated."""
+    """The result has the base's dtype, but the exponent is not rounded to it. An integer result is truncated."""
     x, y = n.value(0), n.value(1)
     kind = _power_dtype(x, y)
     if kind is FP64 and x.dtype is not FP64 and y.dtype in (INT64, UINT64):
@@ -85,7 +85,7 @@ def power(b: Builder, n: OnnxNode) -> Result:
 
 
 def _power_dtype(x: Value, y: Value) -> DType:
-    """What is computed in."""
+    """The dtype to compute the power in."""
     whole = x.dtype.kind != "float"
     if whole and (y.dtype.kind != "float" or _is_whole(y)):
         return x.dtype if _holds(x.dtype, y) else y.dtype if y.dtype is UINT64 else INT64
@@ -93,7 +93,7 @@ def _power_dtype(x: Value, y: Value) -> DType:
 
 
 def _holds(kind: DType, y: Value) -> bool:
-    """Whether y is the same in another dtype: as a constant, or whatever it is."""
+    """Whether y keeps its value in another dtype: the value of a constant, or else every value of its dtype."""
     data = y.node.data if y.node.op == "const" else None
     if data is None:
         return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))

@@ -42,7 +42,7 @@ def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Shape", valid_lengths=True)
 def shape(b: Builder, n: OnnxNode) -> Result:
-    """Known at import, but for an extent that the data decides."""
+    """Known at import, except for an extent that the data decides."""
     x = n.value(0)
     part = slice(n.attrs.get("start", 0), n.attrs.get("end", len(x.shape)))
     axes = range(len(x.shape))[part]

@@ -52,7 +52,7 @@ def compress(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Unique")
 def unique(b: Builder, n: OnnxNode) -> Result:
-    """Of all elements in one row, where no axis is given."""
+    """Without an axis, all elements count as one row."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
     if "axis" not in n.attrs:

@@ -232,7 +232,7 @@ def _vector(b: Builder, v: Value | None) -> Value | None:
 
 
 def _ratio(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Value:
-    """What turns sums into steps of the result."""
+    """The factor that turns sums into steps of the result."""
     first, second, out = (_vector(b, v) for v in (x_scale, y_scale, out_scale))
     ratio: Value = b.real_div(b.mul(first, second), out)
     return ratio

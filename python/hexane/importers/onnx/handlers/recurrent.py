@@ -14,7 +14,7 @@ _DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(
 
 
 def _check_parameters(n: OnnxNode) -> None:
-    """Of HardSigmoid, which Keras calls its recurrent activation, the usual ones only; the other functions have none."""
+    """Refuses parameters of HardSigmoid other than the usual ones. The other functions have no parameters."""
     hard = any(function.lower() == "hardsigmoid" for function in n.attrs.get("activations") or ())
     for name, usual in _DEFAULTS.items():
         given = n.attrs.get(name) or ()

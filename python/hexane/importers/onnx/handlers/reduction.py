@@ -60,7 +60,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
 
 
 def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
-    """Truncated. Of 64 bits as the sum of quotients and that of remainders, since the sum itself may not fit."""
+    """The mean, truncated. For 64 bits, quotients and remainders are summed apart, since the sum itself may not fit."""
     to, kind = x.dtype, x.dtype if x.dtype.bits == 64 else INT64
     x = cast(b, x, kind)
     total: Value = b.reduce_sum(x, **options)
