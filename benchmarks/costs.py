@@ -1,4 +1,4 @@
-"""What kernels say they cost beside what they take, on one thread: `python benchmarks/costs.py`.
+"""The costs that kernels declare beside their measured times, on one thread: `python benchmarks/costs.py`.
 
 The executor shares a step among threads from its declared nanoseconds. Each case of the sweep is run; for each kernel this
 prints the smallest, middle and largest measured / declared. Factors below a half or above two deserve a better cost function.
@@ -14,11 +14,11 @@ from sweep_cases import Random, SweepCase, cases
 import hexane as hx
 
 RUNS = 15
-LEAST = 2000  # nanoseconds: below, the clock is most of what is measured
+LEAST = 2000  # nanoseconds: for less, the time of the clock itself is most of the result
 
 
 def steps(case: SweepCase) -> list[tuple[str, int, int]]:
-    """Of each step: its kernel, declared cost and shortest time."""
+    """For each step: its kernel, declared cost and shortest time."""
     rng = np.random.default_rng(0)
     feeds = {f"x{i}": x.array(rng) for i, x in enumerate(case.inputs) if isinstance(x, Random)}
     net = hx.compile(model(case, feeds), threads=1)

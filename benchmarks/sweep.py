@@ -1,7 +1,7 @@
 """Every op of the catalogue at realistic sizes beside onnxruntime, one thread each: `make bench-sweep`.
 
 Each case is an ONNX model of one node, imported by Hexane as a user would. The two take turns and the shortest times count.
-Listed are the cases in which Hexane takes more than 3 times as long, or all of them with --all.
+It lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def shortest(calls: list[Callable[[], object]]) -> list[float]:
 
 
 def measure(case: SweepCase) -> tuple[float, float]:
-    """Seconds of ours and theirs. Raises what either raises for what it does not have."""
+    """Our seconds and theirs. Where one of them lacks the op, its error is raised."""
     rng = np.random.default_rng(0)
     feeds = {f"x{i}": x.array(rng) for i, x in enumerate(case.inputs) if isinstance(x, Random)}
     proto = model(case, feeds)

@@ -1,4 +1,4 @@
-"""What the sweep runs: ONNX operators at the sizes of real networks, and the op of the catalogue that each is for."""
+"""The cases of the sweep: ONNX operators at the sizes of real networks, each with its op of the catalogue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ def onnxruntime_step(threads: int) -> Step:
 
 @cache
 def reference_logits() -> list[np.ndarray[Any, Any]]:
-    """Of one thread of ours: what the peer and two threads are compared with."""
+    """The time of our one thread, which the peer and our two threads are compared with."""
     step = hexane_step(1)
     return [step(token, at).copy() for at, token in enumerate(tokens())]
 
@@ -88,7 +88,7 @@ def test_token(contestant: str, threads: int, contest: Callable[..., None]) -> N
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sum_of_as_many_numbers(threads: int, contest: Callable[..., None]) -> None:
-    """What a token costs at the least: its weights have to come from memory."""
+    """The least time of a token: its weights have to come from memory."""
     rows = sum(w.size for w in weights().values()) // 4096
     net = hx.compile(hx.reduce_sum(hx.input("x", (rows, 4096)), axes=1), threads=threads)
     call = net.bind(x=np.ones((rows, 4096), np.float32))

@@ -1,4 +1,4 @@
-"""What a call costs, Python to Python: a program of one op (add 1x64) beside onnxruntime."""
+"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime."""
 
 from collections.abc import Callable
 

@@ -34,7 +34,7 @@ def test_import_decoder(decoder: tuple[str, Path], contestant: str, contest: Cal
     where, path = decoder
 
     def run() -> None:
-        """Keeps nothing: constants of a graph that lives would be compared with those of the next."""
+        """Keeps no graph: the constants of a living graph would be compared with those of the next."""
         if contestant == "hexane":
             import_onnx(path, values={"pos": np.array([10])})
         else:

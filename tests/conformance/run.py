@@ -1,6 +1,6 @@
 """`make conformance`: judges every case in a process that may die, and writes what came out.
 
-docs/conformance.md has the counts and the reasons of what is refused, tests/conformance/passing.txt the cases that pass.
+docs/conformance.md has the counts, and why cases are refused; tests/conformance/passing.txt has the cases that pass.
 """
 
 import multiprocessing

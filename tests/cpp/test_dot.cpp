@@ -53,7 +53,7 @@ int stored(const DotOutput& o, int32_t sum, float scale, float rest, float bias)
   return static_cast<int>(std::min(o.high, std::max(o.low, steps + o.zero)));
 }
 
-// What tiles need for each column, with room for whole vectors.
+// The values that tiles need for each column, padded to whole vectors.
 struct Columns {
   std::vector<int32_t> start, row_factor;
   std::vector<float> scale, rest, bias;

@@ -36,7 +36,7 @@ struct PoolAttributes {
   int64_t ceil_mode = 0;
 };
 
-// Rows of the input arrive one by one in a ring of as many as a window reaches; those of the output leave by another.
+// Rows of the input arrive one by one in a ring that holds the rows of one window; output rows leave by another ring.
 void pools_from_a_ring_to_a_ring(int64_t channels) {
   const int64_t in_shape[] = {1, 9, 6, channels}, out_shape[] = {1, 5, 6, channels};
   const int64_t row = 6 * channels * 4;

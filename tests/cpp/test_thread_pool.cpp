@@ -1,5 +1,5 @@
-// The thread pool: every index once, errors arrive, one lease at a time. That a forked child has its own is tested in
-// Python: neither qemu nor ThreadSanitizer lets one start threads.
+// The thread pool: every index once, errors arrive, one lease at a time. A test in Python shows that a forked
+// child has a pool of its own: under qemu and ThreadSanitizer a forked child cannot start threads.
 #include "core/thread_pool.h"
 
 #include <atomic>

@@ -182,7 +182,7 @@ def check(call: Call, seed: int) -> bool:
         assert np.array_equal(results[-1][~outputs], data[~outputs]), "written outside the outputs"
     if len(results) == 2 and not (inputs & outputs).any():  # in place, only some kernels mean anything
         changed = outputs & (results[0] != results[1])
-        # What no run has written differs as it did before: an op may leave elements out only where it is told to.
+        # Bytes that no run wrote keep their difference: an op may leave elements out only where it is told to.
         assert not (changed & ((results[0] != first) | (results[1] != second))).any(), "read outside the inputs"
     return True
 

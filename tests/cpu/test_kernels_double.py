@@ -38,7 +38,7 @@ def test_unary_ops_of_fp64(name: str) -> None:
     out = poisoned(x.shape, np.float64)
     run_every_cut(name, [x], [out], **attrs)
     want = meaning(name, x, **attrs)
-    # A record of GELU loses digits of what is small.
+    # The record of GELU loses digits of small results.
     assert_near(out, want, 0 if name in EXACT else 1e-13, 1e-15 if "gelu" in name else 1e-300)
 
 

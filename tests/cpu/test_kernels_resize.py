@@ -37,7 +37,7 @@ def attributes(x: Array, height: int, width: int, transformation: str, **more: A
 
 
 def exact_sources(transformation: str, size: int, out: int) -> Array:
-    """Source coordinates in units of 1 / (2 * out), which are whole numbers, but for align_corners."""
+    """Source coordinates in units of 1 / (2 * out). They are whole numbers, except for align_corners."""
     i = np.arange(out)
     if transformation == "asymmetric":
         return i * size / out

@@ -257,7 +257,7 @@ def test_external_data_outside_its_file_is_refused(offset, length, folder):
 
 
 def sized(count: int, location: str = "w.bin", offset: int = 0) -> onnx.ModelProto:
-    """Adds external data of so many floats to its input."""
+    """Adds external data of `count` floats to its input."""
     proto = external(location, str(offset), str(4 * count))
     proto.graph.initializer[0].dims[:] = [count]
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = count

@@ -128,7 +128,7 @@ def mutant(seed: int) -> bytes:
 
 
 def import_mutants(first: int, count: int) -> None:
-    """What a batch's process runs."""
+    """The function that the process of one batch runs."""
     if "ASAN_OPTIONS" not in os.environ:  # AddressSanitizer reserves terabytes of addresses
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))

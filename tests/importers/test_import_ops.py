@@ -416,7 +416,7 @@ def test_an_attribute_that_would_change_the_result_is_refused(case, message):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_op_means_what_onnx_says(case):
-    """As its record has it, and as the record expands."""
+    """In both forms: as imported, and expanded into ops with kernels."""
     proto, feeds = one_node(case)
     graph = import_onnx(proto)
     saturates = case.op in INTEGER_PRODUCTS and onnxruntime_saturates()

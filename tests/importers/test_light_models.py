@@ -75,7 +75,7 @@ def test_a_light_model_gives_the_output_that_comes_with_it(name: str) -> None:
 def test_a_light_model_with_random_weights_matches_onnxruntime(name: str) -> None:
     model, x, shape = load(name)
     fill_with_random_weights(model)
-    if model.graph.node[-1].op_type == "Softmax":  # what goes into it says more than what comes out
+    if model.graph.node[-1].op_type == "Softmax":  # its input shows errors better than its output
         model.graph.output.append(helper.make_empty_tensor_value_info(model.graph.node[-1].input[0]))
     data = model.SerializeToString()
     del model

@@ -50,7 +50,7 @@ def test_fp16_kernels_round_once(op: Op, i: int) -> None:
         assert_within_ulps(array, want[port.name], 1)
 
 
-# What no kernel, wider dtype or expansion serves.
+# Ops that have no kernel, wider dtype or expansion for a dtype.
 OF_WINDOWS = {"avg_pool", "col2im", "conv", "conv_transpose", "lp_pool", "max_pool", "max_pool_with_indices"}
 SORTED = {"argsort", "topk"}
 LACKING = {

@@ -16,7 +16,7 @@ EXTENTS = [range(1, 10, 4), pytest.param(range(1, 21), marks=pytest.mark.slow)]
 
 
 def windows(extent: int, kernel: int, stride: int, begin: int, end: int, ceil_mode: int) -> list[list[int]]:
-    """What each output reads; in ceil_mode a last window takes what the others leave, if it begins before the end."""
+    """The inputs that each output reads. In ceil_mode a last window reads the rest, if it begins before the end."""
     found = []
     for first in range(-begin, extent + end, stride):
         whole = first + kernel <= extent + end

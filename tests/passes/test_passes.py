@@ -170,7 +170,7 @@ START, END = "## In order\n", "## Without a pass\n"
 
 
 def section(name: str, why_here: str, again: bool) -> str:
-    """What the page says of a pass: its docstring the first time, and the pipeline's reason for its place."""
+    """The page's section on a pass: its docstring the first time, and the pipeline's reason for its place."""
     rule, *conditions = inspect.getdoc(getattr(pipeline, name)).split("\n\n")
     block = (
         [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]

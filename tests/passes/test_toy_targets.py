@@ -22,7 +22,7 @@ from networks import small_networks
 from random_graphs import KINDS, random_graph
 
 HOST = load_target("host")
-# This machine, but for what a target says of it.
+# This machine, except for the fields that a target changes.
 TOYS = {
     "channels_first": ("channels_last = false",),
     "no_residual": ("residual_epilogue = false",),

@@ -37,7 +37,7 @@ def meanwhile(act: Callable[[], Any]) -> Iterator[None]:
 
 
 def child_says(check: Callable[[], bool]) -> bool:
-    """What a forked child finds; a child that hangs is ended and found wrong."""
+    """The results of a forked child. A child that hangs is ended and counts as wrong."""
     child = os.fork()
     if child == 0:
         try:
@@ -56,7 +56,7 @@ def child_says(check: Callable[[], bool]) -> bool:
 
 
 def network(threads: int) -> hx.Model:
-    """A few milliseconds, of which threads take their parts; its state is one number in every place."""
+    """A program of a few milliseconds, shared by threads. Its state holds the same number everywhere."""
     x = hx.input("x", (SIZE, SIZE))
     kept = hx.state("kept", (SIZE, SIZE))
     y = hx.clip(x @ hx.param("w", np.eye(SIZE, dtype=np.float32)), alpha=-100, beta=100)

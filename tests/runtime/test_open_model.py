@@ -158,7 +158,8 @@ def test_a_cache_of_no_number_of_bytes_is_refused(value: Any) -> None:
 
 
 def held(net: hx.OpenModel, rows_held: int) -> tuple[threading.Event, threading.Event, list[int]]:
-    """Makes the compilation for so many rows wait; events that say it began, and that let it go on; what was compiled."""
+    """Makes the compilation for `rows_held` rows wait. Returns two events, set when it begins and to let it go on, and the
+    numbers of rows that were compiled."""
     began, go_on, compiled = threading.Event(), threading.Event(), list[int]()
     specialise = net._specialise
 

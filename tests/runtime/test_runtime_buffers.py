@@ -61,7 +61,7 @@ def test_the_mappings_of_a_bound_call_are_read_only(side: str, name: str, change
 @SIDES
 def test_the_dict_behind_a_mapping_does_not_hold_the_buffers(side: str, name: str) -> None:
     class Thief:
-        """Comparing a mapping proxy hands over what it stands for."""
+        """Comparing a mapping proxy gives the other object the mapping behind it."""
 
         def __eq__(self, other: object) -> bool:
             other.clear()  # type: ignore[attr-defined]

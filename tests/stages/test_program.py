@@ -75,7 +75,7 @@ def test_inputs_go_by_order_or_by_name():
 
 
 class DLPack:
-    """What another library's tensor offers."""
+    """A tensor of another library, with DLPack alone."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

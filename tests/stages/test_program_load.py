@@ -60,7 +60,7 @@ def test_a_list_attribute_that_is_too_long_is_refused():
 
 
 def rows_of_a_ring(kernel: str, cuts: list[tuple[int, int, int]], **attrs: Any) -> dict[str, Any]:
-    """Steps on a state of four rows, of which two are kept, into an output of four."""
+    """A plan whose state has four rows, two of them kept in a ring; its output has four rows."""
     plan = PlanBuilder()
     ring = plan.tensor(plan.space("state", 2 * 3 * 4), (1, 4, 3), strides=(24, 12, 4), name="ring")
     y = plan.port("outputs", "y", (1, 4, 3))

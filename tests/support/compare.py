@@ -42,7 +42,7 @@ def assert_matches(found: Any, wanted: Any) -> None:
 
 
 def assert_within_ulps(got: Any, want: Array, ulps: int) -> None:
-    """Within so many representable numbers; NaN equals NaN."""
+    """Asserts a distance of at most `ulps` representable numbers; NaN equals NaN."""
     got = np.asarray(got)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if want.dtype.kind != "f" and want.dtype != BF16:

@@ -14,7 +14,7 @@ from hexane import _core
 ROOT = Path(__file__).parents[2]
 CORE = Path(_core.__file__)
 PARTS = ("python", "csrc", "tests", "docs")
-# What commands write from the rest.
+# Files that commands write from the others.
 DERIVED = ("python/hexane/build.pyi", "docs/ops.md", "docs/passes.md", "tests/golden/")
 
 

@@ -91,7 +91,7 @@ def poisoned_outside(array: Array, box: Box) -> Array:
 
 @cache
 def kernel_cases() -> tuple[KernelCase, ...]:
-    """Of the steps of all cases, each distinct one in every row of its kernel that takes it."""
+    """Each distinct step of all cases, in every row of its kernel that takes it."""
     seen: set[tuple[Any, ...]] = set()
     found: list[KernelCase] = []
     for op, i in CASES:

@@ -109,7 +109,7 @@ def smaller(n: Node) -> bool:
     return any(a != b for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)) if i != n.attrs["axis"])
 
 
-# Of onnx 1.23 and onnxruntime 1.31.
+# Known flaws of onnx 1.23 and onnxruntime 1.31.
 FLAWS = (
     Flaw("onnxruntime", lambda n: n.op == "silu", "has no Swish"),
     Flaw("onnxruntime", lambda n: n.op == "one_hot" and (dtype(n), n.types[0].dtype.name) != ("int64", "fp32"),
@@ -135,7 +135,7 @@ FLAWS = (
     Flaw("reference", lambda n: n.op == "pad" and min((*n.attrs["begin"], *n.attrs["end"]), default=0) < 0,
          "refuses negative pads"),
     Flaw("reference", lambda n: n.op == "gather_along_axis" and smaller(n), "wants indices as large as x"),
-    Flaw("reference", lambda n: n.op == "gather_along_axis" and long(n), "chooses among as many as np.choose takes"),
+    Flaw("reference", lambda n: n.op == "gather_along_axis" and long(n), "is limited to as many choices as np.choose takes"),
     Flaw("reference", lambda n: n.op == "max_pool" and (n.attrs["ceil_mode"] or any(n.attrs["pad"])), "loses windows"),
     Flaw("reference", lambda n: n.op == "max_pool" and dtype(n) in ("int8", "uint8"), "makes integers of NaN"),
     Flaw("reference", lambda n: n.op == "avg_pool" and n.attrs["ceil_mode"], "divides by the wrong count at the end"),
@@ -144,7 +144,7 @@ FLAWS = (
          "its QLinear ops move sums by the zero point before they round: other ties"),
     Flaw("onnxruntime", lambda n: n.op in ("quantized_matmul", "quantized_conv") and onnxruntime_saturates(),
          "adds pairs of products in int16 where x86 has no VNNI"),
-    Flaw("reference", lambda n: n.op == "log_softmax", "takes the logarithm of what may be 0"),
+    Flaw("reference", lambda n: n.op == "log_softmax", "takes the logarithm of a number that may be 0"),
     Flaw("reference", lambda n: n.op == "softsign" and not n.types[0].shape, "gives what is no array"),
 )  # fmt: skip
 

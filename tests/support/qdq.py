@@ -27,7 +27,7 @@ def quantized_model(
     outputs = {o.name for o in graph.output}
     fused = {n.input[0] for n in graph.node if n.op_type in FUSED and readers[n.input[0]] == 1} - outputs
     nodes: list[onnx.NodeProto] = []
-    rounded: dict[str, str] = {}  # what stands for a tensor once it is rounded
+    rounded: dict[str, str] = {}  # the name that replaces a tensor once it is rounded
 
     def pair(name: str, scale: Array, zero: Array, source: str = "", target: str = "", axis: int = 0) -> str:
         target = target or f"{name}_dq"

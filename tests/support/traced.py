@@ -46,7 +46,7 @@ def traced(net: hx.Model, feeds: Mapping[str, Array]) -> Iterator[tuple[Step, li
 
 
 def expected(step: Step, inputs: list[Array | None]) -> list[Array]:
-    """What the step has to write: its op in fp64, rounded once; for a copy, what it copies."""
+    """The values that the step has to write: its op in fp64, rounded once; for a copy, the copied values."""
     if step.kernel == "copy":
         assert inputs[0] is not None
         return [inputs[0].view(step.outputs[0].type.dtype.numpy)]  # the bits, which bit_cast calls otherwise

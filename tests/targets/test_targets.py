@@ -117,7 +117,7 @@ formats.streams                    []     int4,sparse int4,sparse,int8 int4,spar
 """
 COLUMNS = (("h11",), ("h13", "h13g", "t1"), ("h14", "h14g", "h14c"), ("h15", "h15g", "h15c"), ("h16", "h16s", "h17s"))
 
-# What single chips have alone.
+# Values of single chips.
 EXCEPTIONS = [
     ("m9", "memory.working_set", 1_048_576),
     ("m9", "hal.cycle_divisor", 16),

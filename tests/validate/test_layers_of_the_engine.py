@@ -337,7 +337,7 @@ def test_a_layer_without_an_export_is_out_of_reach(layer: str) -> None:
         assert got.rule == "no export"
 
 
-# What the check of gathers on the first generation needs, and says.
+# The check of gathers on the first generation: its conditions and its words.
 GATHERS = [
     ((t(1, 8, 4, 4), t(1, 3, 5, 1)), {}, ""),
     ((t(1, 8, 4, 4), t(1, 3, 5, 1)), {"axes": 2}, "Invalid gather axes size 2, must be 3"),

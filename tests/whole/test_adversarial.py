@@ -29,7 +29,7 @@ def feeds_of(graph: Graph) -> dict[str, Array]:
 
 
 def assert_computes(outputs: Any, updates: Sequence[hx.Tensor] = (), calls: int = 1) -> None:
-    """What is compiled does what the reference does, in several calls where states remember."""
+    """The compiled graph gives what the reference gives, in several calls where there are states."""
     graph = hx.graph(outputs, updates)
     net = hx.compile(graph, threads=1)
     feeds, states = feeds_of(graph), {}
@@ -370,7 +370,7 @@ def test_any_dtype_of_whole_bytes_is_cast_and_moved(dtype: str) -> None:
 
 
 def square_image() -> hx.Tensor:
-    """As many channels as rows, columns and images: an axis taken for another goes unnoticed by shapes."""
+    """Channels, rows, columns and images are equally many, so shapes do not show that two axes are confused."""
     return hx.conv(hx.input("x", (4, 4, 4, 4)), normal(4, 4, 3, 3), pad=1)
 
 

@@ -1,4 +1,4 @@
-"""What docs/contributing.md promises: each kind of contribution made from nothing, and the files that it touches."""
+"""The promises of docs/contributing.md: each kind of contribution made from nothing, and the files that it touches."""
 
 from pathlib import Path
 

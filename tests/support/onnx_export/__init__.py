@@ -1,6 +1,6 @@
 """Graphs as ONNX models, for the oracles: an op by the name its record gives, by forms.py or quantized.py, or by what it expands to.
 
-What ONNX cannot say becomes an input of the model, whose contents are the reference's: everything around it is still compared.
+A value that ONNX cannot express becomes an input of the model, filled from the reference. So all other ops are still compared.
 """
 
 from collections.abc import Callable

@@ -31,7 +31,7 @@ def chain(*op_types: str) -> Form:
 
 
 def scalar(e: Exporter, n: Node, value: float) -> str:
-    """Of the dtype of the node's first input."""
+    """A constant of the dtype of the node's first input."""
     first = n.inputs[0]
     assert first is not None
     return e.const(value, first.dtype.numpy)
@@ -159,7 +159,7 @@ def instance_norm(e: Exporter, n: Node, x: str, gamma: str, beta: str) -> str:
 
 
 def local_response_norm(e: Exporter, n: Node, x: str) -> str:
-    """As the one shape that onnxruntime takes: (before, channels, behind, 1)."""
+    """In the one shape that onnxruntime takes: (before, channels, behind, 1)."""
     shape, axis = shape_of(n), n.attrs["axis"]
     flat = e.emit("Reshape", x, e.ints(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), 1), allowzero=1)
     numbers = {"alpha": n.attrs["alpha"], "beta": n.attrs["beta"], "bias": n.attrs["k"], "size": n.attrs["size"]}
@@ -202,7 +202,7 @@ def attention(e: Exporter, n: Node, query: str, key: str, value: str, mask: str 
 
 
 def rotary(e: Exporter, n: Node, x: str, cos: str, sin: str) -> str:
-    """Of halves, one op at a time: ONNX's RotaryEmbedding has its own layout of heads."""
+    """Written with halves, op by op: ONNX's RotaryEmbedding has its own layout of heads."""
     size, together = shape_of(n)[-1], n.attrs["interleaved"]
     bounds = ((0, size, 2), (1, size, 2)) if together else ((0, size // 2, 1), (size // 2, size, 1))
     a, b = (e.emit("Slice", x, e.ints(i), e.ints(j), e.ints(-1), e.ints(step)) for i, j, step in bounds)
@@ -338,7 +338,7 @@ def undisputed(mode: str, extent: int, out: int, scale: Fraction, offset: Fracti
 
 
 def resize_nearest(e: Exporter, n: Node, x: str) -> str:
-    """As Resize where that has these indices whatever it rounds, else as two gathers."""
+    """As Resize where any rounding gives these indices, else as two gathers."""
     mode, axes = n.attrs["mode"], image_axes(n)
     found = [nearest(mode, *axis) for axis in axes]
     plain = all(scale == Fraction(d, out) and offset == 0 for d, out, scale, offset in axes)

@@ -62,7 +62,7 @@ def quantized_conv(
 
 
 def quantized_add(e: Exporter, n: Node, x: str, y: str) -> str:
-    """As fp32 adds what dequantize gives."""
+    """As a sum in fp32 of dequantised operands."""
     operands = []
     for name, value, v in (("x", x, n.inputs[0]), ("y", y, n.inputs[1])):
         assert v is not None
@@ -108,7 +108,7 @@ def as_float(e: Exporter, x: str) -> str:
 
 
 def stored(e: Exporter, n: Node, total: str, scale: str, bias: str, axis: int) -> str:
-    """What is made of int32 sums."""
+    """The ops behind int32 sums."""
     shape = [-1 if i == axis % n.types[0].rank else 1 for i in range(n.types[0].rank)]
 
     def along(v: str, i: int) -> str:

@@ -1,4 +1,4 @@
-"""What the cases of passes are built of."""
+"""Pieces of which the cases of passes are built."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def random() -> np.random.Generator:
 
 
 def restart() -> None:
-    """The same weights in whatever order tests run."""
+    """Makes weights the same in any order of tests."""
     global _rng
     _rng = np.random.default_rng(3)
 
@@ -64,7 +64,7 @@ def integers(name: str = "q", shape: tuple[int, ...] = (2, 3, 4), dtype: str = "
 
 
 def real(name: str = "q", shape: tuple[int, ...] = (2, 3, 4), scale: float = 0.5, **kind: Any) -> hx.Tensor:
-    """What an int8 input stands for."""
+    """The real numbers of an int8 input."""
     return hx.dequantize(integers(name, shape), *grid(scale, **kind))
 
 

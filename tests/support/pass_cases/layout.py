@@ -1,4 +1,4 @@
-"""Cases of passes that choose axes, and of what kernels finish."""
+"""Cases of passes that choose the order of axes, and of epilogues."""
 
 import numpy as np
 

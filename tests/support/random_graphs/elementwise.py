@@ -9,7 +9,7 @@ from hexane.ops.spec import Case, floating, numeric
 from hexane.ops.spec import compare as comparison
 from random_graphs.graph import RandomGraph, Unfit, broadcasts
 
-ROUNDED = ("pow", "real_div")  # of what takes integers, those whose results are not exact in fp32
+ROUNDED = ("pow", "real_div")  # ops that take integers and are not exact in fp32
 WHOLE = ("floor", "ceil", "round", "relu6", "threshold", "thresholded_relu", "clip")  # exact, though for floats only
 CLIPS = ({"alpha": 0.0, "beta": 6.0}, {"alpha": 0.0}, {"alpha": -1.0, "beta": 2.0}, {"beta": 1.0})
 OFTEN = ("add", "add", "sub", "mul")
@@ -75,7 +75,7 @@ def binary(g: RandomGraph) -> None:
 
 
 def pattern(g: RandomGraph) -> None:
-    """What passes look for."""
+    """Patterns that passes look for."""
     x = g.tensor()
     if g.exact:
         return g.keep(hx.relu(x + g.tensor(lambda t: t.shape == x.shape)))

@@ -1,4 +1,4 @@
-"""What fp32 computes without a rounding: every value is a multiple of a power of two, and its sums are short enough."""
+"""Graphs that fp32 computes without rounding: every value is a multiple of a power of two, and sums are short enough."""
 
 from collections.abc import Sequence
 from math import prod
@@ -15,7 +15,7 @@ LIMIT = 1 << 23  # in units: what sums may come to, in any order
 BYTE = 255.0  # the largest magnitude of a byte less its zero point
 PRODUCTS = ("mul", "square", "conv", "conv_transpose", "matmul", "linear")
 SUMS = ("add", "sub", "neg", "reduce_sum", "cumsum")
-# What ends sums: no pass moves a term past it.
+# Ops that end sums: no pass moves a term past them.
 CHOICES = ("maximum", "minimum", "relu", "relu6", "clip", "abs", "sign", "select", "max_pool", "reduce_max", "reduce_min",
            "topk", "floor", "ceil", "round", "threshold", "thresholded_relu", "cast", "one_hot", "lookup")  # fmt: skip
 

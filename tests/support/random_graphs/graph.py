@@ -27,7 +27,7 @@ class Unfit(Exception):
 
 
 class Grid(NamedTuple):
-    """What the integers of a quantised tensor stand for: (q - zero) * scale, for the tensor or along an axis."""
+    """The real numbers of a quantised tensor: (q - zero) * scale, with one scale or one for each index of an axis."""
 
     scale: hx.Tensor
     zero: hx.Tensor | None
@@ -201,7 +201,7 @@ class RandomGraph:
             raise Unfit
 
     def _check_span(self, value: Value, arrays: list[Array]) -> None:
-        """Nothing on the way to the results may round, whatever order terms are added in."""
+        """No op on the way to the results may round, in any order of adding terms."""
         for v in value.node.inputs:
             if v is not None and v not in self.spans:
                 self.spans[v] = span(self.arrays[v])

@@ -58,7 +58,7 @@ def drawn_grid(g: RandomGraph, x: hx.Tensor, dtype: str) -> Grid:
 
 
 def quantize(g: RandomGraph, x: hx.Tensor, grid: Grid | None = None) -> hx.Tensor:
-    """x in 8 bits; where a rounding would be decided by another before it, on another grid."""
+    """x in 8 bits. It takes another grid where an earlier rounding would decide this one."""
     dtype = g.pick(BYTES) if grid is None or grid.zero is None else grid.zero.dtype.name
     for _ in range(4):
         found = drawn_grid(g, x, dtype) if grid is None else grid

@@ -1,4 +1,4 @@
-"""Quantised tensors: what models write between DequantizeLinear and QuantizeLinear, and what nearly looks so."""
+"""Quantised tensors: the patterns of models between DequantizeLinear and QuantizeLinear, and patterns that only look alike."""
 
 from collections.abc import Callable
 from math import prod, sqrt
@@ -40,7 +40,7 @@ def real(g: RandomGraph, test: Test = lambda t: True) -> hx.Tensor:
 
 
 def maybe(g: RandomGraph, t: hx.Tensor) -> None:
-    """A reader or an output more, in the middle of what a pass looks for."""
+    """One more reader or output, in the middle of a pattern that a pass looks for."""
     if g.coin(0.12):
         g.keep(t)
 
@@ -113,7 +113,7 @@ def matmul(g: RandomGraph) -> None:
 
 
 def beside(g: RandomGraph, y: hx.Tensor, axis: int) -> None:
-    """What stands between a product and its quantize."""
+    """The ops between a product and its quantize."""
     if g.coin(0.15):
         maybe(g, y)
         y = per_channel(g, y, axis % len(y.shape))
@@ -128,7 +128,7 @@ def binary(g: RandomGraph) -> None:
 
 
 def unary(g: RandomGraph) -> None:
-    """What a table of 256 bytes can say, mostly."""
+    """Mostly ops that a table of 256 bytes can replace."""
     x = y = real(g)
     for _ in range(g.integer(0, 4)):
         maybe(g, y)
@@ -157,7 +157,7 @@ def move(g: RandomGraph) -> None:
 
 
 def moved(g: RandomGraph, x: hx.Tensor) -> hx.Tensor:
-    """What a step makes of x where there is nothing else."""
+    """A step on x alone."""
     there, g.pool = g.pool, [x]
     try:
         for _ in range(6):
@@ -182,7 +182,7 @@ def move_bytes(g: RandomGraph) -> None:
 
 
 def concat(g: RandomGraph) -> None:
-    """Of tensors on one grid, or not quite."""
+    """A concatenation of tensors on one grid, or nearly."""
     q = in_bytes(g, lambda t: len(t.shape) > 0)
     x = dequantize(g, q)
     grid = g.grids[q.value]

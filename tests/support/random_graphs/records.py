@@ -1,6 +1,6 @@
 """Any op of the catalogue, by the cases of its own record: their shapes with other dims, operands that are there already.
 
-What has no step of its own comes from here, so that an op added to the catalogue is drawn without further work.
+Ops without a step of their own come from here. So an op that is added to the catalogue is drawn without further work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ from hexane.ops.spec import Case, floating
 from random_graphs.elementwise import ROUNDED, WHOLE, within
 from random_graphs.graph import DIMS, RandomGraph, Unfit
 
-# Not what is as large as its data, nor what is random: the oracles have no capacities, and other numbers.
+# Without ops whose results are as large as the data makes them, and without random ones: the oracles know no
+# capacities, and draw other numbers.
 DRAWN = [op for op in OPS.values() if op.cases and op.ragged is None and "stream" not in op.inputs]
 EXACT = [op for op in DRAWN if (op.dtype is not floating or op.name in WHOLE) and op.name not in ROUNDED]
 
@@ -54,7 +55,7 @@ def take(g: RandomGraph, op: Op) -> None:
 
 
 def finite(array: Array) -> bool:
-    """What integers peers make of infinities and NaN is their own affair."""
+    """Peers convert infinities and NaN to integers in their own ways, so there are none here."""
     return bool(np.isfinite(array).all())
 
 
