@@ -8,44 +8,9 @@
 namespace hexane::cpu {
 
 std::span<const std::span<const Kernel>> kernel_tables() {
-  static const std::array tables = {
-      arg_reduce_table(),
-      attention_table(),
-      binary_table(),
-      cast_table(),
-      channel_norm_table(),
-      col2im_table(),
-      conv_table(),
-      conv_transpose_table(),
-      copy_table(),
-      cumsum_table(),
-      double_table(),
-      gather_table(),
-      integer_table(),
-      lookup_table(),
-      matmul_double_table(),
-      matmul_table(),
-      non_max_suppression_table(),
-      non_zero_table(),
-      norm_table(),
-      pad_table(),
-      pool_table(),
-      quantize_table(),
-      quantized_add_table(),
-      quantized_conv_table(),
-      quantized_matmul_table(),
-      random_table(),
-      reduce_double_table(),
-      reduce_integer_table(),
-      reduce_table(),
-      resize_table(),
-      rotary_table(),
-      scatter_table(),
-      softmax_table(),
-      sort_table(),
-      unary_table(),
-      unique_table(),
-  };
+#define HEXANE_LIST_TABLE(name) name##_table(),
+  static const std::array tables = {HEXANE_KERNEL_TABLES(HEXANE_LIST_TABLE)};
+#undef HEXANE_LIST_TABLE
   return tables;
 }
 

@@ -1,45 +1,22 @@
-// The kernel tables, one per family, each for the best instruction set of this machine.
+// The kernel tables: each file of kernels ends with one, a function of the name below and `_table`, for the best
+// instruction set of this machine.
 #pragma once
 
 #include "cpu/kernel.h"
 
+// clang-format off
+#define HEXANE_KERNEL_TABLES(X) \
+  X(arg_reduce) X(attention) X(binary) X(cast) X(channel_norm) X(col2im) X(conv) X(conv_transpose) X(copy) \
+  X(cumsum) X(double) X(gather) X(integer) X(lookup) X(matmul) X(matmul_double) X(non_max_suppression) \
+  X(non_zero) X(norm) X(pad) X(pool) X(quantize) X(quantized_add) X(quantized_conv) X(quantized_matmul) \
+  X(random) X(reduce) X(reduce_double) X(reduce_integer) X(resize) X(rotary) X(scatter) X(softmax) X(sort) \
+  X(unary) X(unique)
+// clang-format on
+
 namespace hexane::cpu {
 
-std::span<const Kernel> arg_reduce_table();
-std::span<const Kernel> attention_table();
-std::span<const Kernel> binary_table();
-std::span<const Kernel> cast_table();
-std::span<const Kernel> channel_norm_table();
-std::span<const Kernel> col2im_table();
-std::span<const Kernel> conv_table();
-std::span<const Kernel> conv_transpose_table();
-std::span<const Kernel> copy_table();
-std::span<const Kernel> cumsum_table();
-std::span<const Kernel> double_table();
-std::span<const Kernel> gather_table();
-std::span<const Kernel> integer_table();
-std::span<const Kernel> lookup_table();
-std::span<const Kernel> matmul_double_table();
-std::span<const Kernel> matmul_table();
-std::span<const Kernel> non_max_suppression_table();
-std::span<const Kernel> non_zero_table();
-std::span<const Kernel> norm_table();
-std::span<const Kernel> pad_table();
-std::span<const Kernel> pool_table();
-std::span<const Kernel> random_table();
-std::span<const Kernel> quantize_table();
-std::span<const Kernel> quantized_add_table();
-std::span<const Kernel> quantized_conv_table();
-std::span<const Kernel> quantized_matmul_table();
-std::span<const Kernel> reduce_double_table();
-std::span<const Kernel> reduce_integer_table();
-std::span<const Kernel> reduce_table();
-std::span<const Kernel> resize_table();
-std::span<const Kernel> rotary_table();
-std::span<const Kernel> scatter_table();
-std::span<const Kernel> softmax_table();
-std::span<const Kernel> sort_table();
-std::span<const Kernel> unary_table();
-std::span<const Kernel> unique_table();
+#define HEXANE_DECLARE_TABLE(name) std::span<const Kernel> name##_table();
+HEXANE_KERNEL_TABLES(HEXANE_DECLARE_TABLE)
+#undef HEXANE_DECLARE_TABLE
 
 }  // namespace hexane::cpu
