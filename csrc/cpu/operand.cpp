@@ -68,6 +68,17 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
   }
 }
 
+void check_image(const char* kernel, const char* operand, const Tensor& image) {
+  if (std::find(image.shape, image.shape + image.rank, 0) != image.shape + image.rank) return;  // reads nothing
+  const int last = image.rank - 1;
+  const int64_t bytes = item_bytes(image);
+  if (image.shape[last] > 1 && image.strides[last] != bytes)
+    fail(kernel, operand, ": got a channel stride of ", image.strides[last], " bytes, need ", bytes);
+  for (int axis = 0; axis < last; ++axis)
+    if (image.strides[axis] % bytes)
+      fail(kernel, operand, ": got a stride of ", image.strides[axis], " bytes, need a multiple of ", bytes);
+}
+
 void check_same_shape(const char* kernel, const Tensor& got, const Tensor& need) {
   if (!std::equal(got.shape, got.shape + got.rank, need.shape, need.shape + need.rank))
     fail(kernel, "shape: got ", shape_text(got), ", need ", shape_text(need));

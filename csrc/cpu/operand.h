@@ -20,6 +20,9 @@ void check_dense(const char* kernel, const char* operand, const Tensor& tensor);
 // overflow.
 void check_written(const char* kernel, const char* operand, const Tensor& tensor);
 
+// Throws Error unless channels, the last axis, are dense and all strides whole elements.
+void check_image(const char* kernel, const char* operand, const Tensor& image);
+
 // The bytes of one element, 1, 2, 4 or 8.
 inline int64_t item_bytes(const Tensor& tensor) { return info(tensor.dtype).bits / 8; }
 

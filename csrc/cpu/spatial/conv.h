@@ -51,6 +51,21 @@ struct ConvGeometry {
   int64_t out_n, out_row, out_pixel;
 };
 
+// Sets the channels of a group and the strides of input and output, which a state has under these names.
+template <class State>
+void set_groups_and_strides(State& s, const Tensor& x, const Tensor& out) {
+  const bool flat = x.rank == 3;
+  s.group_in = s.in_c / s.groups;
+  s.group_out = s.out_c / s.groups;
+  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
+  s.x_n = x.strides[0];
+  s.x_h = x.strides[1];
+  s.x_w = flat ? 0 : x.strides[2];
+  s.out_n = out.strides[0];
+  s.out_row = out.strides[1];
+  s.out_pixel = flat ? 0 : out.strides[2];
+}
+
 // Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
 void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
 

@@ -11,17 +11,6 @@ int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
   return room < 0 ? 0 : room / stride + 1;
 }
 
-// Throws Error unless channels are dense and all strides whole elements.
-void check_image(const char* kernel, const char* what, const Tensor& image) {
-  if (image.size() == 0) return;
-  const int last = image.rank - 1;
-  if (image.shape[last] > 1 && image.strides[last] != item_bytes(image))
-    fail(kernel, what, ": got a last stride of ", image.strides[last], " bytes, need ", item_bytes(image));
-  for (int axis = 0; axis < last; ++axis)
-    if (image.strides[axis] % item_bytes(image))
-      fail(kernel, what, ": got a stride of ", image.strides[axis], " bytes, need a multiple of ", item_bytes(image));
-}
-
 }  // namespace
 
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
@@ -94,15 +83,7 @@ void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const C
   if (out.shape[0] != s.batch || s.out_h != h || s.out_w != width)
     fail(kernel, "output: got ", shape_text(out), ", need batch ", s.batch, " and spatial extents ", h,
          flat ? "" : " x ", flat ? std::string() : std::to_string(width));
-  s.group_in = s.in_c / s.groups;
-  s.group_out = s.out_c / s.groups;
-  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
-  s.x_n = x.strides[0];
-  s.x_h = x.strides[1];
-  s.x_w = flat ? 0 : x.strides[2];
-  s.out_n = out.strides[0];
-  s.out_row = out.strides[1];
-  s.out_pixel = flat ? 0 : out.strides[2];
+  set_groups_and_strides(s, x, out);
   s.padded = s.pad_top || pad_bottom || s.pad_left || pad_right;
 }
 

@@ -155,15 +155,7 @@ Prepared prepare(const Call& call) {
       w.shape[1] != s.out_c / s.groups)
     fail(kName, "channels: got x ", shape_text(x), ", weight ", shape_text(w), ", output ", shape_text(out),
          ", groups ", s.groups, ", need weight (C, O / groups, ..) with both divisible by groups, and one batch");
-  s.group_in = s.in_c / s.groups;
-  s.group_out = s.out_c / s.groups;
-  s.depthwise = s.groups > 1 && s.group_in == 1 && s.group_out == 1;
-  s.x_n = x.strides[0];
-  s.x_h = x.strides[1];
-  s.x_w = flat ? 0 : x.strides[2];
-  s.out_n = out.strides[0];
-  s.out_row = out.strides[1];
-  s.out_pixel = flat ? 0 : out.strides[2];
+  set_groups_and_strides(s, x, out);
   s.in_place = x.dtype == DType::kFp32;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);

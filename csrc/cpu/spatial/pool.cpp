@@ -292,12 +292,7 @@ void check_pool_operand(const char* name, const char* operand, const Tensor& ten
                         void (*check)(const char*, const char*, const Tensor&)) {
   if (tensor.rank < 3 || tensor.rank > 5) fail(name, operand, " rank: got ", tensor.rank, ", need 3 to 5");
   check(name, operand, tensor);
-  const int64_t bytes = item_bytes(tensor);
-  for (int i = 0; i < tensor.rank; ++i)
-    if (tensor.strides[i] % bytes) fail(name, operand, " stride: got ", tensor.strides[i], ", need whole elements");
-  const int last = tensor.rank - 1;
-  if (tensor.shape[last] > 1 && tensor.strides[last] != bytes)
-    fail(name, operand, " channel stride: got ", tensor.strides[last], ", need ", bytes);
+  check_image(name, operand, tensor);
 }
 
 Prepared prepare_pool(const char* name, const Call& call, const MaxPoolAttributes& a, bool exclude_padding) {

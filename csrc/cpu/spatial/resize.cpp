@@ -158,12 +158,8 @@ Prepared prepare_resize(const char* name, const Call& call, std::string_view mod
   if (out.shape[0] != in.shape[0] || out.shape[last] != in.shape[last] || item_bytes(out) != item_bytes(in))
     fail(name, "output: got ", shape_text(out), " of ", info(out.dtype).name, ", need the batch and channels of ",
          shape_text(in), " of ", info(in.dtype).name);
-  for (const Tensor* t : {&in, &out}) {
-    if (t->shape[last] > 1 && t->strides[last] != item_bytes(*t))
-      fail(name, "channel stride: got ", t->strides[last], ", need ", item_bytes(*t));
-    for (int i = 0; i < t->rank; ++i)
-      if (t->strides[i] % item_bytes(*t)) fail(name, "stride: got ", t->strides[i], ", need whole elements");
-  }
+  check_image(name, "input", in);
+  check_image(name, "output", out);
   ResizeState state;
   state.row_axis = in.rank == 4 ? 1 : -2;
   state.column_axis = in.rank - 2;
