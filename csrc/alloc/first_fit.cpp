@@ -88,7 +88,7 @@ bool FirstFit::set_lowest(int32_t item, int64_t lowest, int64_t capacity) {
   return lowest <= capacity - timeline_.items[item].size;
 }
 
-// What waits in a section lies at or above the lowest of it.
+// Every item that waits in a section lies at or above the lowest place of that section.
 bool FirstFit::has_room(int32_t item, int64_t capacity) const {
   for (const int32_t s : sections_[item]) {
     int64_t floor = capacity, rest = 0;

@@ -9,7 +9,7 @@
 //      |  +---+  | x |      |  +---+  +...+            of those it lives with.
 //      +---------+---+--    +-----------------
 //
-// This meets every packing in which no item can be moved down by itself, and there is always a lowest packing of these.
+// The search meets every packing in which no single item can be moved down. One of the lowest packings is among them.
 #pragma once
 
 #include <cstdint>

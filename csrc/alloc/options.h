@@ -18,7 +18,7 @@ struct Options {
   bool split = true;
   // An item refused at its lowest place must lie on another waiting item: it is lifted to the lowest such top.
   bool support = true;
-  // Of two items with one span, one right upon the other, the better ranked lies below.
+  // Where two items of the same span lie directly on each other, the better ranked one is below.
   bool stack = true;
   // Sections that failed often are decided earlier.
   bool learn = true;

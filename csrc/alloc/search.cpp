@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
 constexpr int32_t kHorizon = 250;  // sections looked at to choose one, so that long timelines take linear time
-constexpr int64_t kBlame = 1024;   // one failure in a section weighs as much as the section did at first
+constexpr int64_t kBlame = 1024;   // the first weight of a section, and what each failure adds to it
 
 struct Range {
   int32_t first, last;  // sections

@@ -1,12 +1,11 @@
 // The greedy packer: pour buffers into the lowest valley of the skyline.
 //
-//      height |      +--+           The skyline is the top of what is placed. Its lowest stretch gets the first item,
-//      in the order
-//             |  +---+  |           asked for, whose span fits inside; when none does, the valley is filled with waste
-//             up to its |  |...|  +---        lower wall, as the dotted one is.
+//      height |      +--+           The skyline is the top of the placed buffers. Its lowest stretch gets the first
+//             |  +---+  |           item, in the given order, whose span fits inside. When none fits, the valley is
+//             |  |...|  +---        filled with waste up to its lower wall, as the dotted one is.
 //             +--+-----------> section
 //
-// No item can sink afterwards, and an item never has to look at the others it meets: O(n log n) but for unlucky orders.
+// No item can sink afterwards, and no item has to look at its neighbours: O(n log n), except for unlucky orders.
 #pragma once
 
 #include <cstdint>

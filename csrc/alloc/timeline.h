@@ -1,5 +1,5 @@
 // The problem as the solvers see it. Only the moments at which a buffer dies after another was born matter: between two
-// such moments the live set only grows, then only shrinks, so its largest state stands for all. These states are the
+// such moments the live set only grows, then only shrinks, so its largest state is enough. These states are the
 // *sections*.
 //
 //      step      0  1  2  3  4  5
@@ -16,7 +16,7 @@
 
 namespace hexane::alloc {
 
-// A buffer that takes space, live in the sections first..last, both included, but for its gaps.
+// A buffer that takes space. It is live in the sections first..last, both included, except in its gaps.
 struct Item {
   int32_t first = 0;
   int32_t last = 0;

@@ -17,7 +17,7 @@ using Array = py::array_t<int64_t, py::array::c_style>;
 
 using MaybeArray = std::optional<Array>;
 
-// What a buffer may have beside its live range and its size; None where none has it.
+// Optional properties of buffers, beside live range and size; None where no buffer has one.
 struct Extras {
   MaybeArray alignments;  // 0: none of its own
   MaybeArray places;      // -1: none

@@ -22,7 +22,7 @@ struct Buffer {
   bool written;
   py::array array;
   py::dtype dtype;   // held, so that no other one has its address
-  py::object guard;  // a weak reference: NumPy resizes no array that has one, whatever it is told about references
+  py::object guard;  // a weak reference: NumPy refuses to resize an array that has one, even with refcheck=False
   const std::byte* begin;
   const std::byte* end;
   const py::ssize_t* shape;  // the port's

@@ -13,14 +13,14 @@
 
 namespace hexane {
 
-// What names a kernel: of "ieee" arithmetic in the tests mostly.
+// Name and family of a kernel; tests mostly use the family "ieee".
 struct KernelName {
   std::string name, family;
 };
 
-// Operands are arrays; or (dtype, shape) and (dtype, shape, strides) where no element is read, strides in bytes; or
-// None. An operand in `rings`, counted over inputs and outputs, has so many rows along axis 1, of which the array keeps
-// some.
+// An operand is an array or None. Where no element is read it may be (dtype, shape) or (dtype, shape, strides), with
+// strides in bytes. `rings` gives the full number of rows along axis 1 of an operand, counted over inputs and outputs,
+// whose array keeps only some of them.
 class KernelCall {
  public:
   KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,

@@ -23,7 +23,7 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-// What a run needs beside its operands.
+// The scratch memory of one run.
 struct Scratch {
   explicit Scratch(const KernelCall& c)
       : own(c.kernel().scratch ? c.kernel().scratch(c.call()) / 64 + 1 : 0),

@@ -10,7 +10,7 @@ namespace py = pybind11;
 
 namespace {
 
-// Looked up when an error is thrown: importing hexane.errors while the module loads would be a cycle.
+// The class is looked up when an error is thrown, since importing hexane.errors while the module loads is a cycle.
 void translate_error(std::exception_ptr thrown) {
   try {
     std::rethrow_exception(thrown);

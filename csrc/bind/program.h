@@ -1,4 +1,4 @@
-// What bind/program.cpp (the Program class) and bind/bound.cpp (the bound call) share.
+// Shared by bind/program.cpp (the Program class) and bind/bound.cpp (the bound call).
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace hexane {
 
-inline constexpr int64_t kLongRun = 100'000;  // ns; whatever may take longer releases the GIL
+inline constexpr int64_t kLongRun = 100'000;  // ns; a run that may take longer releases the GIL
 
 struct Port {
   std::string where;  // "input 'image'", for messages

@@ -46,7 +46,7 @@ void check_regular(const std::string& path, mode_t mode) {
   fail("file", path, ": got ", kind, ", need a regular file");
 }
 
-// What the path names when it is written to: the end of a chain of links, which need not be there yet.
+// The file that a write to the path reaches: the end of a chain of links. It need not exist yet.
 std::filesystem::path followed(std::filesystem::path path) {
   for (int links = 0; links < kMostLinks; ++links) {
     std::error_code error;

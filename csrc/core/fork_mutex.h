@@ -1,5 +1,6 @@
-// A mutex that forks of the process wait for. A fork takes all of them before and lets them go after, in the parent and
-// in the child: the child then finds whatever they guard whole, and no lock held by a thread that it does not have.
+// A mutex that a fork of the process waits for. A fork takes all of these mutexes first, and releases them afterwards
+// in the parent and in the child. So the data they guard is whole in the child, and no thread that it lacks holds a
+// lock.
 #pragma once
 
 #include <atomic>

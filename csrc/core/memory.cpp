@@ -15,8 +15,8 @@ namespace hexane {
 
 namespace {
 
-// Memory of at least one large page begins at one and asks for as many as it fills: with small pages a core that
-// streams weights waits for a walk of the page tables every 4 KiB.
+// A block of at least this size begins at a large page and asks the system for large pages. With small pages a core
+// that streams weights waits for a walk of the page tables every 4 KiB.
 constexpr uint64_t kLargePage = uint64_t{2} << 20;
 
 // AddressSanitizer sees an access past the end of a heap block, but not of a mapping.

@@ -24,7 +24,7 @@ class MemoryPool {
 
   ForkMutex mutex_;
   std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // by a hash of the bytes
-  size_t sweep_at_ = 64;  // so many entries, and those of blocks that are gone are removed
+  size_t sweep_at_ = 64;  // at this number of entries, those of freed blocks are removed
 };
 
 }  // namespace hexane

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
 constexpr int64_t kChunkCost = 4000;            // ns; in smaller pieces kernels lose more than threads win
 constexpr int64_t kParallelRun = 25000;         // ns; less work is done before a sleeping thread is up
-constexpr uint64_t kParallelWeights = 1 << 20;  // bytes from which threads prepare steps together
+constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; from this size on threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 constexpr int64_t kSamples = 128;  // calls whose time a profile keeps for each step
@@ -44,7 +44,7 @@ bool accepted(const Tensor& tensor, std::string_view accepts) {
   return true;
 }
 
-// What a kernel that does not say is taken to cost: its operands' bytes at about the speed of memory.
+// The cost of a kernel that gives none: moving the bytes of its operands at about the speed of memory.
 int64_t default_cost(const Call& call) {
   int64_t bytes = 0;
   for (const auto side : {call.inputs, call.outputs})

@@ -16,10 +16,10 @@ namespace hexane::cpu {
 
 class Executor {
  public:
-  // `bases` is where each space of the plan begins: null for ports, which set_base() gives before a run, and for
-  // weights that are in `pieces`, in order of their offsets. What is packed of weights is shared through the pool, if
-  // any. The plan's bytes have to outlive the executor. Throws Error if a kernel is missing or does not take what a
-  // step gives it.
+  // `bases` is where each space of the plan begins. It is null for ports, whose base set_base() gives before a run, and
+  // for weights that are in `pieces`, ordered by offset. Packed weights are shared through the pool, if there is one.
+  // The plan's bytes have to outlive the executor. Throws Error if a kernel is missing or refuses the operands of its
+  // step.
   struct Piece {
     uint64_t offset;
     std::byte* data;
@@ -63,7 +63,7 @@ class Executor {
     Range range = {};
     bool in_loop = false;
     bool rings = false;  // an operand keeps only some of its rows
-    int64_t chunk = 0;   // threads take pieces of so many indices of the axis; 0: one thread runs the whole range
+    int64_t chunk = 0;   // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
     int64_t cost = 0;

@@ -1,8 +1,8 @@
-// What a CPU kernel is to the rest of the house: a row in a table, found once by name, dtypes and family.
+// A CPU kernel, as the rest of the code sees it: a row in a table, looked up once by name, dtypes and family.
 //
-// A kernel says along which axes its (first) output can be cut, in what granularity, and which box of an input a box of
-// the output needs. Threads, tiles and row streaming all go through that one interface: whoever calls run() on ranges
-// that cover the output gets the same bits as one run() on all of it.
+// A kernel says along which axes its first output can be cut, in which steps, and which box of an input a box of the
+// output needs. Threads, tiles and row streaming all use this interface. Calls of run() on ranges that together cover
+// the output give the same bits as one run() on all of it.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct Call {
   const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;        // what prepare() returned, or null
   const void* numerics;        // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
-  MemoryPool* pool = nullptr;  // of what programs share, or null
+  MemoryPool* pool = nullptr;  // memory that programs share, or null
 
   // Packed weights, for prepare(): the memory itself, or the same bytes of another program.
   Block share(Memory packed) const {
@@ -98,8 +98,8 @@ struct Cuts {
   void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
 };
 
-// Where partial results combine: an axis of input 0 that is reduced, cut into blocks of so many indices from 0 on; the
-// last one may be shorter. Shapes alone decide it.
+// How a reduction is cut into partial results: a reduced axis of input 0 in blocks of `block` indices, the first at 0;
+// the last one may be shorter. Shapes alone decide the blocks.
 struct Blocks {
   int axis;
   int64_t extent;
@@ -137,9 +137,9 @@ struct Kernel {
   Prepared (*prepare)(const Call&) = nullptr;
   // Best axis for threads first; null: in one piece.
   void (*cuts)(const Call&, Cuts&) = nullptr;
-  // The box of a present input that a box of the first output needs, and the same box of each other output: these have
-  // the shape of the first. The result depends on nothing outside, whatever bytes are there; it lies in the tensor, but
-  // an axis of it may be empty. Null: all of every input. Call it through needed_box().
+  // The box of a present input that a box of the first output needs, and the same box of each other output, whose shape
+  // is that of the first. No byte outside this box has any influence. The box lies inside the tensor; an axis of it may
+  // be empty. Null: all of every input. Call it through needed_box().
   Box (*needs)(const Call&, int input, const Box& out) = nullptr;
   // About how many nanoseconds one core takes; null: as long as moving the operands' bytes.
   int64_t (*cost)(const Call&) = nullptr;
@@ -147,7 +147,7 @@ struct Kernel {
   int64_t (*scratch)(const Call&) = nullptr;
   // Bytes one call needs, filled by begin() before the first run(); null: none.
   int64_t (*shared_scratch)(const Call&) = nullptr;
-  // E.g. packs a weight that is not constant: of the operands that may have rows, it reads inputs 1 and 2 alone. Null:
+  // Packs for example a weight that is not constant. Inputs 1 and 2 are the only ones with rows that it reads. Null:
   // nothing.
   void (*begin)(const Call&, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
@@ -186,7 +186,7 @@ struct IntList {  // layout "L"
   int64_t values[kMaxList];
 };
 
-// What is done to an accumulator before it is stored, in order: add the bias (an operand of its own), then each slot.
+// The steps from an accumulator to the stored value, in order: add the bias (an operand of its own), then each slot.
 struct EpilogueSlot {
   uint64_t kind;  // string: "add" (adds the operand) or the name of a unary op with a row function
   double alpha;   // first two numeric attributes of that op, in the order of its record; 0 where it has none

@@ -8,7 +8,7 @@ namespace hexane::cpu {
 struct Loop {
   static constexpr int kMaxOperands = 4;
   int num_operands;  // the inputs, then the output
-  int rank;          // at least 1; no axis of extent 1 but for a single element
+  int rank;          // at least 1; an axis of extent 1 only where there is a single element
   int64_t shape[8];
   int64_t strides[kMaxOperands][8];  // bytes, 0 where broadcast; the innermost of one element is its size
   int64_t offsets[kMaxOperands];     // bytes to the first element

@@ -27,7 +27,7 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
     if (tensor.shape[i] < 0 || tensor.strides[i] < 0)
       fail(kernel, operand, " axis ", i, ": got extent ", tensor.shape[i], " and stride ", tensor.strides[i],
            ", need neither negative");
-    // An empty tensor counts as if it were not, so that the product of any of the extents fits as well.
+    // An extent of 0 counts as 1, so that the product of any of the extents fits as well.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(tensor.shape[i], 1), &bytes))
       fail(kernel, operand, ": got shape ", shape_text(tensor), ", need less than 2^63 bytes");
   }
@@ -57,7 +57,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
     for (; at > 0 && tensor.strides[axes[at - 1]] > tensor.strides[i]; --at) axes[at] = axes[at - 1];
     axes[at] = i;
   }
-  int64_t extent = item_bytes(tensor);  // of what the axes so far span
+  int64_t extent = item_bytes(tensor);  // spanned by the axes so far
   for (int i = 0; i < count; ++i) {
     const int64_t stride = tensor.strides[axes[i]];
     int64_t span;

@@ -1,4 +1,4 @@
-// What the boxes of kernels have in common.
+// Boxes that many kernels need.
 #include "cpu/region.h"
 
 #include <algorithm>

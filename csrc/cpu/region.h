@@ -8,8 +8,8 @@ namespace hexane::cpu {
 // All of the tensor; no axes if it is absent.
 Box whole(const Tensor& tensor);
 
-// What the kernel needs of an input for a box of its outputs: nothing for an empty box or of an absent input, all of it
-// if the kernel does not say.
+// The box of an input that the kernel needs for a box of its outputs. It is empty for an empty box and for an absent
+// input, and the whole input where the kernel has no `needs`.
 Box needed_box(const Kernel& kernel, const Call& call, int input, const Box& out);
 
 // For the kernels.
@@ -20,14 +20,14 @@ Box aligned(const Tensor& tensor, const Box& out);
 // `out` with all of one axis of a tensor of the same rank.
 Box all_along(const Tensor& tensor, int axis, const Box& out);
 
-// Of an operand with an element for each index of the output's last axis, or one for all.
+// The box of an operand with one element for each index of the output's last axis, or one for all.
 Box per_column(const Tensor& tensor, const Box& out);
 
-// The indices of an axis of `extent` that windows [out.begin, out.end) touch: window o has `reach` of them from
-// o * stride - before on.
+// The indices of an axis of `extent` that the windows [out.begin, out.end) touch. Window o covers `reach` indices, the
+// first at o * stride - before.
 Range reached(Range out, int64_t stride, int64_t before, int64_t reach, int64_t extent);
 
-// Of an input with the shape of the output, element by element.
+// The box of an input that has the output's shape and is read element by element.
 Box same_box(const Call& call, int input, const Box& out);
 
 }  // namespace hexane::cpu

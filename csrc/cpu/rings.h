@@ -11,9 +11,9 @@ namespace hexane::cpu {
 
 bool has_rings(const Call& call);
 
-// Throws Error unless the kernel can compute these rows of its output's axis 1 from and into the rings of a call: it
-// can be cut along that axis, every ring keeps all rows that are read or written, and a ring that the kernel does not
-// read itself is an input whose rows are those of the output.
+// Throws Error unless the kernel can compute these rows of its output's axis 1 from and into the rings of a call. The
+// kernel has to be cut along that axis, and every ring has to keep all rows that are read or written. A ring that the
+// kernel does not read itself has to be an input whose rows are those of the output.
 void check_rings(const Kernel& kernel, const Call& call, Range rows);
 
 // kernel.run() on these rows, in pieces that do not pass the end of a ring.

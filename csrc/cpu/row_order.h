@@ -14,7 +14,7 @@ namespace hexane::cpu {
 // that is cut; rings keep the last rows of axis 1.
 class RowOrder {
  public:
-  // Of the steps [first, end) of the plan.
+  // Follows the steps [first, end) of the plan.
   RowOrder(const plan::Plan& plan, size_t first, size_t end);
 
   // The next run: these rows of the first output, along the step's cut axis. Throws Error for a row that it reads and

@@ -15,15 +15,15 @@ inline constexpr size_t kMostDepth = 8;
 // is not in a loop, which runs on its own range.
 struct Run {
   uint32_t step;
-  bool last;  // no later one is of this step
+  bool last;  // no later run is of this step
   int64_t begin;
   int64_t end;
 };
 
-// Of the steps [first, end), which no loop crosses. The loops have to be verified.
+// The runs of the steps [first, end). No loop crosses the ends, and the loops have been verified.
 std::vector<Run> unroll(const Plan& plan, size_t first, size_t end);
 
-// Throws Error unless the loops are nested in order, and are not too many; `where` each step is in one counts.
+// Throws Error unless the loops are nested in order and not too many, and every step in them is cut along an axis.
 void check_loops(const Plan& plan);
 
 // The outermost loops, in order.

@@ -77,9 +77,9 @@ void check_spaces(const Plan& plan) {
     fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of the space, ", state);
 }
 
-// Broadcast views can be larger than memory, but a sensible one is seldom much larger than what it is combined with:
-// what a hostile plan can make a kernel walk over is limited by the memory it asks for, or to what takes well under a
-// second.
+// The limit of a broadcast view, which can be larger than memory. A sensible one is seldom much larger than the tensor
+// it is combined with. So a hostile plan makes a kernel walk over no more than the memory it asks for allows, or over
+// as much as takes well under a second.
 uint64_t most_elements(const Plan& plan) {
   constexpr uint64_t kAlways = uint64_t{1} << 26;
   uint64_t bytes = 0;
@@ -248,7 +248,7 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand, boo
   }
 }
 
-// A run of a step writes the range of its cut axis, of a ring whatever may lie there.
+// A run of a step writes the range of its cut axis. Into a ring it may write anywhere.
 void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t end,
                  std::vector<WrittenBytes>& written) {
   for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {

@@ -25,7 +25,8 @@ class Program {
   int threads() const { return threads_; }
   int64_t cost() const { return executor_->cost(); }  // nanoseconds on one core, estimated
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
-  uint64_t unshared_bytes();  // about what would be free if this program were gone and others of its pool not
+  uint64_t
+  unshared_bytes();  // about the bytes that would be free without this program, if the others of its pool stayed
   std::vector<cpu::Executor::StepInfo> steps();
 
   // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
@@ -73,7 +74,7 @@ class Program {
   std::vector<Memory> own_;              // of each space but weights and ports
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
   std::byte* weights_;                   // null while they are in pieces
-  std::vector<SharedPiece> pieces_;      // what is shared, and one block of what is too small for that
+  std::vector<SharedPiece> pieces_;      // shared weights, and one block of those too small to share
   std::vector<std::byte*> bases_;        // of each space
   std::unique_ptr<cpu::Executor> executor_;
   ForkMutex running_;

@@ -70,7 +70,7 @@ void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets&
     add_mask<float16_t>(from, s.mask_column, s.num_keys, scores);
 }
 
-// In place. A row ends in a whole vector, in which nothing more counts.
+// In place. A row is padded to whole vectors; the padding has no meaning.
 void softmax(const AttentionState& s, float* scores) {
   const int64_t n = s.row_floats();
   std::fill(scores + s.num_keys, scores + n, -kInfinity);

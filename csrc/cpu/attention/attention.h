@@ -1,4 +1,4 @@
-// What prepare() finds out about a call of scaled_dot_product_attention.
+// What prepare() learns about a call of scaled_dot_product_attention.
 //
 // The output's axes but the last are batches, then queries. The outer ones change keys or values; over the others many
 // queries meet the same keys: those of all heads of a group, where heads share keys.
@@ -33,7 +33,7 @@ struct AttentionState {
   bool shared;           // keys and values are packed when a call begins, not for each piece
   int64_t num_matrices;  // products of the outer extents
   int64_t block_rows;    // queries at once
-  // Of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as fp32.
+  // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as fp32.
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
 
   int64_t row_floats() const { return ceil_div(num_keys, kPanelLanes) * kPanelLanes; }  // from one row of scores on
@@ -59,7 +59,7 @@ struct AttentionOffsets {
   int64_t matrix = 0;    // which keys and values among all
   int64_t position = 0;  // of the query
 };
-// Of combination `index` of the axes [first, last) of the box.
+// The offsets of combination `index` of the axes [first, last) of the box.
 AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& box, int first, int last, int64_t index,
                                    AttentionOffsets from);
 

@@ -152,7 +152,7 @@ int64_t attention_cost(const Call& call) {
   return scores * (s.depth + s.width) / 50 + scores / 2 + packing + 100;
 }
 
-// Of one thread: packed keys | packed values | queries | scores | a row of results.
+// Scratch of one thread: packed keys | packed values | queries | scores | a row of results.
 int64_t attention_scratch(const Call& call) {
   const auto& s = call.state<AttentionState>();
   const int64_t panels = s.shared ? 0 : s.key_bytes + s.value_bytes;

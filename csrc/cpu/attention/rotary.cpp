@@ -62,7 +62,7 @@ Box needs(const Call& call, int input, const Box& out) {
 
 int64_t cost(const Call& call) { return call.outputs[0].size() / 8 + 50; }
 
-// Of one thread: the pairs of a row as floats | a row of each table.
+// Scratch of one thread: the pairs of a row as floats | a row of each table.
 int64_t scratch(const Call& call) { return 4 * 4 * whole_vectors(half_of(call)); }
 
 struct Pair {

@@ -1,4 +1,4 @@
-// What the elementwise kernel files share beside the loop.
+// Shared by the files of elementwise kernels, beside the loop.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ inline bool covers(const Call& call, int axis, Range range) {
   return axis < 0 || (range.begin == 0 && range.end == call.outputs[0].shape[axis]);
 }
 
-// Of one core, data in its caches (benchmarks/costs.py compares it with what is measured).
+// The cost on one core with its data in the caches. benchmarks/costs.py compares it with measured times.
 template <int kPicoseconds>  // for each element
 int64_t elementwise_cost(const Call& call) {
   return 20 + call.outputs[0].size() * kPicoseconds / 1000;

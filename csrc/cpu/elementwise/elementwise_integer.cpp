@@ -1,5 +1,5 @@
-// What needs no vector code of its own: integer arithmetic, comparisons, logic and select. Integers wrap as in NumPy,
-// and a division by zero is 0. Every byte of a bool but 0 is true.
+// Kernels that need no vector code of their own: integer arithmetic, comparisons, logic and select. Integers wrap as in
+// NumPy, and a division by zero is 0. Every byte of a bool but 0 is true.
 #include <algorithm>
 #include <type_traits>
 

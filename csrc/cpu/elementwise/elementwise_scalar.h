@@ -112,7 +112,7 @@ void run_unary(const Call& call, int axis, Range range, std::byte*, const std::b
     walk(make_loop(call, 1, axis, range), call, unary_row<Op, T>, &state);
 }
 
-// Of one core. Op::kPicoseconds are those of an element; most ops only move bytes, and say 0.
+// The cost on one core. Op::kPicoseconds is the time of one element, 0 for the many ops that only move bytes.
 template <class Op>
 int64_t scalar_cost(const Call& call) {
   const int64_t picoseconds = Op::kPicoseconds ? Op::kPicoseconds : 32 * item_bytes(call.inputs.back());

@@ -220,7 +220,7 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
                   int64_t n, Range columns, float* out) {
   const int64_t item = dtype == DType::kFp32 ? 4 : 2, count = columns.end - columns.begin;
   y += columns.begin * n_stride;
-  // Of a single column the terms should lie dense.
+  // For a single column, the terms themselves should be dense.
   if (n > 1 ? n_stride == item : k_stride != item)
     gemm_ops().add_rows(x, y, dtype, k_stride, k, count, out);
   else

@@ -63,7 +63,7 @@ struct Tile {
   const std::byte* extra[kMaxSlots][kMaxTileRows];
 };
 
-// What exists once per instruction set.
+// Functions that exist once for each instruction set.
 struct GemmOps {
   void (*tile_fp32)(const Tile&);  // panels of fp32
   void (*tile_fp16)(const Tile&);

@@ -105,7 +105,7 @@ int64_t cost(const Call& call) {
   return std::max(call.outputs[0].size() * s.k / 50, s.batch_bytes * s.num_y_batches / 60) + 100;
 }
 
-// Of one thread: converted rows of x | bias | a row of results, all fp32.
+// Scratch of one thread: converted rows of x | bias | a row of results, all fp32.
 int64_t chunk_floats(const MatmulState& s) { return s.dense_x ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16; }
 int64_t scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();

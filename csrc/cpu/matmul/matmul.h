@@ -1,4 +1,4 @@
-// What matrix products of any dtype share: which axes of the output walk over rows of x, and which over matrices of y.
+// Shared by matrix products of every dtype: which output axes walk over rows of x, and which over matrices of y.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -23,7 +23,7 @@ struct MatmulShape {
   int64_t k_stride_x, k_stride_y, n_stride_y;
 };
 
-// Checks x, y, the output and the strides of what the epilogue adds; throws Error.
+// Checks x, y, the output and the strides of the operands that the epilogue adds; throws Error.
 void set_shape(const char* kernel, MatmulShape& s, const Call& call, bool transpose_x, bool transpose_y,
                const ResolvedEpilogue& epilogue);
 

@@ -1,4 +1,4 @@
-// What the kernels share that look elements up, or write them, at indices known only at run time.
+// Shared by the kernels that read or write elements at indices known only at run time.
 #pragma once
 
 #include <algorithm>

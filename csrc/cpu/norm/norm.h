@@ -1,4 +1,4 @@
-// What the normalisations share: checks of dense operands, and the pieces of a tensor seen as (outer, channels, inner).
+// Shared by the normalisations: checks of dense operands, and the pieces of a tensor seen as (outer, channels, inner).
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ void check_per_channel(const char* kernel, const Call& call, int64_t channels);
 // The product of the extents of axes [begin, end).
 int64_t product(const Tensor& tensor, int begin, int end);
 
-// What of (outer, channels, inner) a piece of a call is: for each of `num_blocks`, outer indices [begin, end) + block *
-// step.
+// A piece of a call, within (outer, channels, inner): for each of `num_blocks` blocks, the outer indices
+// [begin, end) + block * step.
 struct Piece {
   int64_t outer, channels, inner;
   int64_t num_blocks, step, begin, end;

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// What the exponentials of a line sum up to: those of its maxima as a count, and all others.
+// The sum of a line's exponentials, in two parts: the number of its maxima, and the sum of all others.
 struct LogSum {
   V maxima, rest;
 

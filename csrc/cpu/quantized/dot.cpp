@@ -14,7 +14,7 @@
 
 #include "cpu/quantized/quantize-inl.h"
 
-// What CPUs of a target may have beside it.
+// The dot product instructions that CPUs of a target may have beside it.
 #undef HEXANE_DOT_EXTENSION
 #if HWY_TARGET == HWY_AVX3
 #define HEXANE_DOT_EXTENSION ",avx512vnni"

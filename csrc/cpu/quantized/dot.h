@@ -25,7 +25,7 @@ struct DotOutput {
   bool in_steps;   // the first way
   bool in_bounds;  // the epilogue only clamps
   float inverse_scale, zero;
-  float low, high;  // of what is stored, clamps included
+  float low, high;  // bounds of the stored values, clamps included
   ResolvedEpilogue epilogue;
 };
 
@@ -34,11 +34,11 @@ struct DotTile {
   const uint8_t* const* a;  // [num_segments][kTileRows]; of a depthwise tile [window][4 * quads] pixels
   int64_t num_segments;
   int64_t length;
-  bool has_slack;  // three bytes past each segment may be read, whatever they are
+  bool has_slack;  // three bytes past each segment may be read; their values do not matter
   const std::byte* panels;
   int64_t panel_bytes;
-  // For each column, padded: what the sum begins with, what each unit of the row's sum takes away (or null), scale,
-  // what the scale lacks, bias. They begin at column 0.
+  // For each column, padded: the start of the sum, the factor of the row's sum, which is taken away (or null), the
+  // scale, the rest that the scale lacks, the bias. They begin at column 0.
   const int32_t* start;
   const int32_t* row_factor;
   const float* scale;
@@ -54,14 +54,14 @@ struct DotTile {
 };
 
 // Neighbouring output pixels of one row of a depthwise convolution. Taps of one column of the window go together in
-// quads of four; a weight is the sum of as many planes as it takes for each to fit in a signed byte. Panels are
+// quads of four. A weight is the sum of its planes, enough of them that each fits in a signed byte. Panels are
 // [kernel_w][quads][planes][16][4].
 struct DepthwiseDot {
   int64_t quads, kernel_w, stride_w, dilation_w, planes;
   bool flip;  // the sign bits of x
 };
 
-// What exists once per instruction set.
+// Functions that exist once for each instruction set.
 struct DotOps {
   const char* name;
   bool signed_left;

@@ -2,7 +2,7 @@
 // include guard: dot.cpp includes it once or twice for each target, in a namespace of its own each time, after dot().
 
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes / kLanes);
-// As many panels at once as registers allow.
+// The number of panels whose sums fit into the registers.
 constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
 constexpr int64_t kPitch = kTilePanels * kPanelLanes;  // of sums in memory
 

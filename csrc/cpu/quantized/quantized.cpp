@@ -32,7 +32,7 @@ T read_column(const Tensor& t, int64_t column) {
 
 bool is_constant(const Tensor* t) { return !t || t->constant; }
 
-// What clamps do to infinities bounds what they let through.
+// The clamps applied to both infinities give the bounds of the result.
 void fold_clamps(DotOutput& o, double output_scale) {
   o.in_bounds = true;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

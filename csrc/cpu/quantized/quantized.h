@@ -1,4 +1,5 @@
-// What quantised products share: operands x, y, scale, bias, x_zero, y_zero, and what of them each output column needs.
+// Shared by quantised products: the operands x, y, scale, bias, x_zero, y_zero, and what each output column needs of
+// them.
 //
 // With a = x and b = y as the dot product wants their signs, and their zero points moved as well, a sum is
 //   sum (a - x_zero) (b - y_zero) = sum a b  -  x_zero sum b + K x_zero y_zero  -  y_zero sum a
@@ -18,7 +19,7 @@ struct QuantizedAttrs {
   Epilogue epilogue;
 };
 
-// What is known of a call when it is prepared.
+// The facts of a call that are known when it is prepared.
 struct QuantizedState {
   const DotOps* ops;
   int64_t num_columns, width;  // the columns come in groups of `width`, each padded to whole panels
@@ -36,7 +37,7 @@ void set_quantized(const char* kernel, QuantizedState& s, const Call& call, cons
 // Also scale, bias and zero points, which have one element or one for each of the columns.
 void set_columns(const char* kernel, QuantizedState& s, const Call& call, int64_t num_columns, int64_t width);
 
-// The zero point of x as it meets the dot product, and as the byte that stands for a real 0 there.
+// The zero point of x as the dot product sees it: as a number, and as the byte that means a real 0.
 int32_t left_zero(const QuantizedState& s, const Call& call);
 inline uint8_t left_zero_byte(const QuantizedState& s, const Call& call) {
   return static_cast<uint8_t>(left_zero(s, call));

@@ -16,7 +16,7 @@ struct QuantizedConvAttrs {
 static_assert(sizeof(QuantizedConvAttrs) == 8 * (3 * 9 + 1 + 19));
 
 constexpr const char* kName = "quantized_conv";
-// Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
+// Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
 struct QuantizedConvState : ConvGeometry {
@@ -176,7 +176,7 @@ int64_t cost(const Call& call) {
   return call.outputs[0].size() * s.kernel_h * s.kernel_w * s.group_in / (s.depthwise ? 30 : 150) + 100;
 }
 
-// Of one thread: row table | pointers of a tile | a depthwise pixel of zeros | copied rows.
+// Scratch of one thread: row table | pointers of a tile | a depthwise pixel of zeros | copied rows.
 int64_t table_items(const QuantizedConvState& s) { return s.depthwise ? 0 : ceil_div(s.num_rows, 8) * 8; }
 int64_t tile_items(const QuantizedConvState& s) {
   const int64_t items = s.depthwise ? window_pixels(s) * s.window.quads * 4 : s.num_segments * kTileRows;

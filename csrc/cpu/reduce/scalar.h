@@ -1,4 +1,4 @@
-// What reductions without vector code of their own share.
+// Shared by the reductions without vector code of their own.
 #pragma once
 
 #include <algorithm>

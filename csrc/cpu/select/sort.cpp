@@ -49,9 +49,9 @@ void dispatch(DType dtype, const F& with_value) {
   }
 }
 
-constexpr int64_t kFewShare = 8;   // of one in so many, keeping the best beats a partition of all
-constexpr int64_t kInserted = 32;  // so many of the best are kept in order, more as a heap
-constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst of the best
+constexpr int64_t kFewShare = 8;   // if at most one in this many is wanted, keeping the best beats a partition of all
+constexpr int64_t kInserted = 32;  // up to this number the best are kept in order, more of them as a heap
+constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst that is kept
 
 // Whether any of a block may come before `worst`; it may not after all if there are NaNs. Compares as vectors do.
 template <class T>

@@ -1,4 +1,4 @@
-// What happens to accumulators on their way to memory: full blocks of long sums, bias, epilogue, rounding. Included
+// The way of accumulators to memory: full blocks of long sums, bias, epilogue, rounding. Included
 // once per target, inside foreach_target.
 #if defined(HEXANE_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EPILOGUE_INL_H_
@@ -19,8 +19,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kPanelLanes>;
 using V = hn::Vec<D>;
-// Lanes is a constant on every target in use; a panel is this many vectors, and a tile as many panels as registers
-// allow.
+// The number of lanes is a constant on every target in use. A panel is kPanelVectors vectors; a tile has as many panels
+// as fit into the registers.
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes) / kLanes;
 constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
@@ -83,7 +83,7 @@ HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int6
   store_n(value, reinterpret_cast<float*>(to) + index, n);
 }
 
-// Blocks of long sums that are full. What is in registers joins them, and begins again with zero.
+// The full blocks of long sums. add() adds the sums in registers to them, which then begin again with zero.
 template <int kRows, int kVectors>
 struct Totals {
   HWY_ALIGN float sums[kRows][kVectors * kLanes] = {};

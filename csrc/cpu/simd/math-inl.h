@@ -37,7 +37,7 @@ HWY_INLINE V polynomial(V x, float c0, C... rest) {
 
 HWY_INLINE V nan_or(V x, V result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
 
-// What a * b lost by rounding.
+// The part of a * b that rounding lost.
 HWY_INLINE V product_error(V a, V b, V product) {
 #if HWY_NATIVE_FMA
   return hn::MulSub(a, b, product);
@@ -97,7 +97,7 @@ HWY_INLINE V exp_slope(V r) {
   return polynomial(r, 1.0f, 0.5f, 0.16666542f, 0.0416662805f, 0.00836664438f, 0.00139465544f);
 }
 
-// e^r = 1 + r slope = p, e^x = p 2^k. What multiplies a tiny e^x is multiplied with p, before scale() rounds to a
+// e^r = 1 + r slope = p, e^x = p 2^k. A factor of a tiny e^x is multiplied with p, before scale() rounds to a
 // subnormal.
 HWY_INLINE V exp_of_reduced(V r) { return hn::MulAdd(r, exp_slope(r), set(1.0f)); }
 
@@ -269,7 +269,7 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
-// What a gate that has gone to 0 leaves of x: result, but NaN where x is infinite, as the product with 0 is.
+// x times a gate that has become 0: `result`, or NaN where x is infinite, as the product with 0 is.
 HWY_INLINE V gated(V x, V result) { return hn::MulAdd(x, hn::Zero(D()), result); }
 
 // ---- the normal distribution ----

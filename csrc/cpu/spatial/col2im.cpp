@@ -59,7 +59,7 @@ struct ColumnAxis {
   }
 };
 
-// What a tap of the last axis gives to a row: columns of a row of x, added to a line of sums.
+// The part of a row that one tap of the last axis adds: columns of a row of x, added to a line of sums.
 struct Run {
   int64_t tap, first, count, place;
 };

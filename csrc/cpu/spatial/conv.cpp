@@ -20,7 +20,7 @@ struct ConvAttrs {
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
 constexpr const char* kName = "conv";
-// Of copied input rows: a fraction of a core's second-level cache; where rows are used once, of its first.
+// Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
 // [O, I, KH, 3] -> [O, I, KH, 4], fp16.
@@ -101,7 +101,7 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
-// How many input pixels of a row so many neighbouring output pixels meet.
+// The number of input pixels of a row that this many neighbouring output pixels meet.
 int64_t depthwise_window(const ConvState& s, int64_t pixels) {
   return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
 }
@@ -174,7 +174,7 @@ int64_t cost(const Call& call) {
   return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows | their factors.
+// Scratch of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows | their factors.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {

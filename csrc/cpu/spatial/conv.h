@@ -19,7 +19,7 @@ int64_t window_attribute(const char* kernel, const IntList& list, int64_t index,
 // elements.
 void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output);
 
-// Strides in bytes of what an epilogue reads: images like the output.
+// Strides in bytes of the images that an epilogue reads, which have the output's shape.
 struct ExtraImages {
   int64_t n[kMaxSlots], row[kMaxSlots], pixel[kMaxSlots];
 
@@ -105,7 +105,7 @@ DepthwiseFunction depthwise_pixels();
 DepthwiseFunction group_pixels();  // of groups of kSmallGroup channels
 inline constexpr int64_t kDepthwisePixels = 7;
 
-// How many neighbouring pixels a depthwise tile has, of a row of so many: its last tile starts early to be whole.
+// How many neighbouring pixels a depthwise tile has in a row of this many. The last tile starts early to be whole.
 inline int64_t depthwise_width(int64_t pixels) {
   if (pixels < 4) return 1;
   return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;

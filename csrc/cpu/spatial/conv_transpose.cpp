@@ -192,7 +192,7 @@ void cuts(const Call& call, Cuts& cuts) {
   if ((s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes) cuts.add(call.outputs[0].rank - 1, s.out_c, kPanelLanes);
 }
 
-// What of an axis of the input a range of the output meets.
+// The range of an input axis that a range of the output meets.
 Range met(const Axis& a, Range out) {
   const int64_t begin = out.begin + a.pad - (a.kernel - 1) * a.dilation, end = out.end - 1 + a.pad;
   return {std::clamp<int64_t>(begin <= 0 ? 0 : ceil_div(begin, a.stride), 0, a.in),
@@ -225,7 +225,7 @@ int64_t cost(const Call& call) {
   return call.inputs[0].size() * s.h.kernel * s.w.kernel * s.group_out / (s.depthwise ? 5 : 50) + 100;
 }
 
-// Of one thread: pointers of a tile | bias | zeros | converted rows.
+// Scratch of one thread: pointers of a tile | bias | zeros | converted rows.
 int64_t tile_items(const State& s) {
   return ceil_div(s.max_taps * std::max<int64_t>(kTileRows, kDepthwisePixels), 8) * 8;
 }

@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// What is summed before it joins the totals: some rows of taps, or of one row some taps.
+// The taps that are summed before they join the totals: some rows of them, or some taps of one row.
 struct TapBlock {
   int64_t rows, taps;
 };

@@ -43,7 +43,7 @@ __extension__ using Wide = __int128;
 using Words = hn::CappedTag<uint32_t, 16>;
 constexpr int64_t kWordLanes = hn::MaxLanes(Words());
 
-// What an output index along an axis reads: (1 - weight) * in[low] + weight * in[high].
+// What one output index of an axis reads: (1 - weight) * in[low] + weight * in[high].
 struct Source {
   int64_t low, high;
   float weight;
