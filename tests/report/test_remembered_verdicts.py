@@ -6,12 +6,11 @@ from cases import CASES, arrays, graph_of
 from hexane.graph import Node
 from hexane.ops import LEAVES
 from hexane.targets import Chip
-from hexane.targets.query import load_chip
-from hexane.targets.tables import target_names
+from hexane.targets.query import chip_names, load_chip
 from hexane.validate import judge, judge_all
 from hexane.validate import node as verdicts
 
-CHIPS: list[Chip] = [load_chip(name) for name in target_names() if name != "host"]
+CHIPS: list[Chip] = [load_chip(name) for name in chip_names()]
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ from hexane.targets import Family, Tier
 from hexane.targets.descriptors import descriptors
 from hexane.targets.family import hardware_versions
 from hexane.targets.legality import floors, op_status
-from hexane.targets.query import fact, load_chip, offsets
-from hexane.targets.tables import target_names
+from hexane.targets.query import chip_names, fact, load_chip, offsets
 
-CHIPS = tuple(name for name in target_names() if name != "host")
+CHIPS = chip_names()
 
 # Table 22.5: what reads a byte of the chip, the field of the chip, and where it is clear among the chips that run programs in MIL.
 GATES = [
