@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 CORE = Path(_core.__file__)
 PARTS = ("python", "csrc", "tests", "docs")
 # Files that commands write from the others.
-DERIVED = ("python/hexane/build.pyi", "docs/ops.md", "docs/passes.md", "tests/golden/")
+DERIVED = ("python/hexane/build.pyi", "docs/ops.md", "docs/passes.md", "docs/targets.md", "tests/golden/")
 
 
 class Copy:
@@ -79,12 +79,15 @@ class Copy:
     def build(self, *sources: str) -> None:
         """Compiles these sources of the copy as the installed build did, and links the copy's module with them.
 
-        Skips where the environment holds no build folder, or was built from other sources.
+        Skips where there is no build folder, or it is older than the sources.
         """
         build = ROOT / "build" / "editable"
         ninja = shutil.which("ninja", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-        if ninja is None or not (build / "build.ninja").exists() or not (build / "libhexane_core.a").exists():
+        if ninja is None or not (build / "build.ninja").exists() or not (build / CORE.name).exists():
             pytest.skip("no build folder: make .venv/done/package makes it")
+        newest = max(path.stat().st_mtime for path in (ROOT / "csrc").rglob("*.[hc]*"))
+        if (build / CORE.name).stat().st_mtime < newest:
+            pytest.skip("the build folder is older than the sources: make .venv/done/package brings it up to date")
         listed = subprocess.run([ninja, "-C", build, "-t", "commands"], capture_output=True, text=True, check=True)
         commands = listed.stdout.splitlines()
         objects = []
