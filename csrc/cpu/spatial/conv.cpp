@@ -174,7 +174,7 @@ int64_t cost(const Call& call) {
   return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Scratch of one thread: row table | pointers of a tile | bias | zeros of a depthwise pixel | copied rows | their factors.
+// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | copied rows | their factors.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
