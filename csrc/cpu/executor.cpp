@@ -81,6 +81,26 @@ std::string likeness(const PlanStep& row, const Call& call, std::span<const std:
   return key;
 }
 
+// For each tensor of the plan, whether its bytes are the same in every call: a weight, or a state that no step writes.
+std::vector<bool> constant_tensors(const plan::Plan& plan) {
+  std::vector<const PlanTensor*> written;
+  for (const PlanStep& row : plan.steps)
+    for (const uint32_t id : plan.operands.subspan(row.operands + row.num_inputs, row.num_outputs))
+      if (id != PLAN_ABSENT && plan.kind(plan.tensors[id]) == "state") written.push_back(&plan.tensors[id]);
+  const auto end = [&](const PlanTensor& tensor) {
+    return tensor.offset + plan::extent_bytes(tensor, plan.dtype(tensor));
+  };
+  std::vector<bool> result;
+  for (const PlanTensor& tensor : plan.tensors) {
+    const auto overlaps = [&](const PlanTensor* other) {
+      return tensor.space == other->space && tensor.offset < end(*other) && other->offset < end(tensor);
+    };
+    const std::string_view kind = plan.kind(tensor);
+    result.push_back(kind == "weights" || (kind == "state" && std::none_of(written.begin(), written.end(), overlaps)));
+  }
+  return result;
+}
+
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -94,6 +114,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   size_t count = 0;
   for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
   operands_.reserve(count);
+  const std::vector<bool> constant = constant_tensors(plan_);
   for (const PlanStep& row : plan_.steps)
     for (size_t i = 0; i < size_t{row.num_inputs} + row.num_outputs; ++i) {
       const uint32_t id = plan_.operands[row.operands + i];
@@ -102,8 +123,8 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
         continue;
       }
       const PlanTensor& tensor = plan_.tensors[id];
-      operands_.push_back({nullptr, plan_.dtype(tensor), static_cast<int>(tensor.rank), plan_.kind(tensor) == "weights",
-                           tensor.ring, tensor.shape, tensor.strides});
+      operands_.push_back({nullptr, plan_.dtype(tensor), static_cast<int>(tensor.rank), constant[id], tensor.ring,
+                           tensor.shape, tensor.strides});
       in_space_[tensor.space].push_back({&operands_.back(), tensor.offset});
     }
   for (uint32_t space = 0; space < bases.size(); ++space)
@@ -297,12 +318,19 @@ void Executor::place_in(std::span<const Piece> pieces, uint32_t space) {
   }
 }
 
+bool Executor::reads_constants(const Step& step, const std::byte* begin, const std::byte* end) {
+  return step.kernel->prepare && std::any_of(step.call.inputs.begin(), step.call.inputs.end(), [&](const Tensor& t) {
+           return t.constant && t.data < end && t.data + extent_bytes(t) > begin;
+         });
+}
+
+bool Executor::prepares(const std::byte* begin, const std::byte* end) const {
+  return std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) { return reads_constants(step, begin, end); });
+}
+
 void Executor::prepare(const std::byte* begin, const std::byte* end) {
-  const auto changed = [&](const Tensor& tensor) {
-    return tensor.constant && tensor.data < end && tensor.data + extent_bytes(tensor) > begin;
-  };
   for (Step& step : steps_) {
-    if (!step.kernel->prepare || std::none_of(step.call.inputs.begin(), step.call.inputs.end(), changed)) continue;
+    if (!reads_constants(step, begin, end)) continue;
     step.prepared = step.kernel->prepare(step.call);
     step.call.prepared = step.prepared.get();
   }

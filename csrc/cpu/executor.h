@@ -30,7 +30,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void set_base(uint32_t space, std::byte* base);
-  void prepare(const std::byte* begin, const std::byte* end);  // again, the steps that read constants there
+  bool prepares(const std::byte* begin, const std::byte* end) const;  // whether any step reads constants there
+  void prepare(const std::byte* begin, const std::byte* end);         // again, the steps that do
 
   void run();
   // The same, calling `after(step)` after each step, of one in a loop after its last run.
@@ -78,6 +79,7 @@ class Executor {
     uint64_t offset;
   };
 
+  static bool reads_constants(const Step& step, const std::byte* begin, const std::byte* end);
   void resolve_all(MemoryPool* pool);
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void place_in(std::span<const Piece> pieces, uint32_t space);

@@ -23,7 +23,7 @@ struct Tensor {
   std::byte* data;
   DType dtype;
   int rank;
-  bool constant;           // lives in the weights: the same bytes in every call, readable in prepare()
+  bool constant;           // a weight, or a state that no step writes: the same bytes in every call, known in prepare()
   int64_t ring;            // rows kept of axis 1 (0: all): row i lives at i % ring
   const int64_t* shape;    // [rank]
   const int64_t* strides;  // [rank], bytes; 0 where an axis is broadcast

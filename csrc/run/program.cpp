@@ -225,16 +225,33 @@ void Program::read_state(const PlanTensor& tensor, std::byte* packed) {
 
 void Program::write_state(const PlanTensor& tensor, const std::byte* packed) {
   const std::lock_guard lock(running_);
+  overwrite(tensor, packed);
+}
+
+// Replaces the tensor's contents, and what steps have prepared of them.
+void Program::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   const size_t item = static_cast<size_t>(info(plan_.dtype(tensor)).bits + 7) / 8;
-  unpack(tensor, item, packed, bases_[tensor.space] + tensor.offset);
+  std::byte* to = bases_[tensor.space] + tensor.offset;
+  std::byte* end = to + plan::extent_bytes(tensor, plan_.dtype(tensor));
+  if (!executor_->prepares(to, end)) return unpack(tensor, item, packed, to);
+  const std::vector<std::byte> old(to, end);
+  unpack(tensor, item, packed, to);
+  try {
+    executor_->prepare(to, end);
+  } catch (...) {  // a kernel refuses the values: everything as before
+    std::copy(old.begin(), old.end(), to);
+    executor_->prepare(to, end);
+    throw;
+  }
 }
 
 void Program::reset_state() {
   const std::lock_guard lock(running_);
   const uint32_t space = space_of("state");
   if (space == plan_.spaces.size()) return;
-  const auto rest = std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
-  std::fill(rest, bases_[space] + plan_.spaces[space].bytes, std::byte{});
+  std::byte* end = bases_[space] + plan_.spaces[space].bytes;
+  std::fill(std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]), end, std::byte{});
+  executor_->prepare(bases_[space], end);
 }
 
 // Makes the weights a copy of their own, which no save is reading.
@@ -248,20 +265,8 @@ void Program::own_weights(uint32_t space) {
 
 void Program::update(const PlanTensor& weight, const std::byte* packed) {
   const std::lock_guard lock(running_);
-  const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
-  if (bytes == 0) return;
-  own_weights(weight.space);
-  const size_t item = static_cast<size_t>(info(plan_.dtype(weight)).bits + 7) / 8;
-  std::byte* to = bases_[weight.space] + weight.offset;
-  const std::vector<std::byte> old(to, to + bytes);
-  unpack(weight, item, packed, to);
-  try {
-    executor_->prepare(to, to + bytes);
-  } catch (...) {  // a kernel refuses the values: everything as before
-    std::copy(old.begin(), old.end(), to);
-    executor_->prepare(to, to + bytes);
-    throw;
-  }
+  if (plan::extent_bytes(weight, plan_.dtype(weight))) own_weights(weight.space);
+  overwrite(weight, packed);
 }
 
 void Program::save(const std::string& path) {

@@ -62,6 +62,7 @@ class Program {
   };
   void share_weights();
   void own_weights(uint32_t space);
+  void overwrite(const PlanTensor& tensor, const std::byte* packed);
   std::shared_ptr<Memory> copy_of_weights() const;
   void resolve(const Ports& ports);
   void allocate(uint32_t space);
