@@ -13,7 +13,7 @@ import numpy as np
 
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
-from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, tensor_type, topological
+from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, free_name, tensor_type, topological
 from hexane.graph import unique as leaf
 from hexane.ops import OPS, USER_OPS, Op
 from hexane.ops.spec import REQUIRED, op_error
@@ -245,20 +245,11 @@ def graph(
         taken.add(explicit)
     ports = []
     for explicit, tensor in named:
-        port = explicit or _free(tensor.value.node.op, taken)
+        port = explicit or free_name(tensor.value.node.op, taken)
         taken.add(port)
         ports.append(Port(port, tensor.value))
     built = Graph(tuple(n.values[0] for n in inputs), tuple(ports), tuple(t.value for t in updates), name)
     return with_lengths(advance_streams(built))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    if name not in taken:
-        return name
-    number = 1
-    while f"{name}_{number}" in taken:
-        number += 1
-    return f"{name}_{number}"
 
 
 def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:

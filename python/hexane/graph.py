@@ -212,6 +212,16 @@ def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sour
     return Value(_intern(uid, _Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
 
 
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or with the first number behind it that nobody has taken."""
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
 def truths(array: Array) -> Array:
     """A bool of any byte but 0 is true: with 1 for those bytes. Other arrays as they are."""
     if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():

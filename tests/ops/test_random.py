@@ -168,3 +168,22 @@ def test_a_seeded_op_draws_anew_in_every_step(op: str) -> None:
     assert len(np.unique(y, axis=0)) == len(y) == (16 if "in" in op else 4)
     np.testing.assert_array_equal(again(np.zeros(4, np.float32)).reshape(-1, 50), y)
     assert not np.isin(first(np.zeros(4, np.float32)), y).all()
+
+
+def test_nodes_of_one_name_have_streams_of_their_own() -> None:
+    draws = [
+        helper.make_node("RandomUniform", [], [y], name="draw", shape=[5], seed=seed)
+        for y, seed in (("y", 1.0), ("z", 2.0))
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("y", "z")]
+    proto = helper.make_model(
+        helper.make_graph(draws, "g", [], outputs), opset_imports=[helper.make_opsetid("", 22)], ir_version=8
+    )
+    net = hx.compile(proto)
+    first = net()
+    names = ("draw.stream", "draw.stream_1")
+    assert [net.read_state(name).tolist() for name in names] == [[1, 1], [2, 1]]
+    net.write_state("draw.stream_1", np.array([2, 0]))
+    second = net()
+    np.testing.assert_array_equal(second["z"], first["z"])
+    assert not np.array_equal(second["y"], first["y"])

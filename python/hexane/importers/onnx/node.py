@@ -64,6 +64,7 @@ class OnnxNode:
     outputs: tuple[str, ...]  # "" where one is not wanted
     run: Run  # translates a subgraph of it
     steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
+    states: set[str] = field(default_factory=set)  # names of states, of the whole model
     _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:

@@ -35,6 +35,7 @@ class Translator:
         self._inlined = 0
         self._calls: list[str] = []
         self._steps: tuple[int, ...] = ()
+        self._states: set[str] = set()
 
     def initializers(
         self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
@@ -149,6 +150,7 @@ class Translator:
                 tuple(proto.output),
                 partial(self._run, {}, scope, opsets, outer, where),
                 self._steps,
+                self._states,
             )
             made = op.handler(node.version)(Builder(where), node)
             if made is None:

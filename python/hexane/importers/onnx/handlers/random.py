@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
-from hexane.graph import Value, tensor_type, unique
+from hexane.graph import Value, free_name, tensor_type, unique
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
@@ -24,7 +24,9 @@ def stream(b: Builder, n: OnnxNode) -> Value:
         if n.steps:
             sequence = np.random.SeedSequence(seed % 2**64, spawn_key=n.steps)
             seed = int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
-    return unique("state", f"{', '.join(b.sources)}.stream", tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
+    name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # nodes may share a name
+    n.states.add(name)
+    return unique("state", name, tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
 
 
 def _dtype(n: OnnxNode, otherwise: DType) -> DType:
