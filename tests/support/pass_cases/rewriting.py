@@ -44,6 +44,18 @@ FIRES: dict[str, Case] = {
             hx.input("x", (1, 2, 3, 2, 2)), normal(2, 1, 2, 2, 1), groups=2, strides=(2, 1, 1), pad=(1, 0, 0)
         ),
     ),
+    "split_conv_3d_channels_last": (
+        split_conv_3d,
+        lambda: hx.conv(
+            hx.input("x", (1, 4, 3, 5, 2)), normal(3, 2, 2, 1, 3), normal(3), pad=(1, 0, 0, 0, 1, 2), layout="nhwc"
+        ),
+    ),
+    "spread_conv_transpose_3d_channels_last": (
+        spread_conv_transpose_3d,
+        lambda: hx.conv_transpose(
+            hx.input("x", (1, 3, 2, 4, 2)), normal(2, 3, 2, 2, 1), normal(3), strides=(2, 1, 1), layout="nhwc"
+        ),
+    ),
     "fold_constants": (fold, lambda: hx.input("x", (2,)) + hx.exp(hx.const([0.0, 1.0])) * 2.0),
     "simplify_transposes": (
         simplify,

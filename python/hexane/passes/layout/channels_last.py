@@ -100,6 +100,17 @@ def first_perm(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
+def channels_first(
+    node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
+) -> tuple[Value]:
+    """What `run` gives for the inputs, the first of them and the result channels first, in the layout of the node."""
+    image = inputs[0]
+    if image is None or node.attrs["layout"] == "nchw":
+        return (run(inputs),)
+    result = run((transposed(image, first_perm(image.type.rank), node.sources), *inputs[1:]))
+    return (transposed(result, last_perm(image.type.rank), node.sources),)
+
+
 def _place(axis: int, rank: int) -> int:
     """Where an axis goes in the channels-last form."""
     return last_perm(rank).index(axis)

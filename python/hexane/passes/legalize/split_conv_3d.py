@@ -1,10 +1,13 @@
 """Writes 3-D convolutions as sums of 2-D ones, which have a kernel."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
-from hexane.ops.records.conv import pairs
+from hexane.ops.compose import cast
+from hexane.ops.records.conv import convolved_shape, pairs
+from hexane.passes.layout.channels_last import channels_first
 from hexane.passes.legalize.expand import Emit
 from hexane.targets import Target
 
@@ -12,26 +15,29 @@ from hexane.targets import Target
 def split_conv_3d(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
 
-    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels first only.
+    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels last between transposes.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "conv" or node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
+        if node.op != "conv" or node.types[0].rank != 5:
             return None
-        b = Emit(node.sources)
-        carried = FP64 if node.types[0].dtype is FP64 else FP32
-        wide = [None if v is None or v.dtype is carried else b.cast(v, dtype=carried) for v in inputs]
-        operands = [w if w is not None else v for w, v in zip(wide, inputs, strict=True)]
-        total = sum_of_taps(b, node.types[0].shape, operands, node.attrs)
-        return (total if total.dtype is node.types[0].dtype else b.cast(total, dtype=node.types[0].dtype),)
+        kind, b = node.types[0].dtype, Emit(node.sources)
+
+        def split(operands: tuple[Value | None, ...]) -> Value:
+            wide = [None if v is None else cast(b, v, FP64 if kind is FP64 else FP32) for v in operands]
+            return cast(b, sum_of_taps(b, wide, node.attrs), kind)  # type: ignore[no-any-return]
+
+        return channels_first(node, inputs, split)
 
     return graph.rewrite(change)
 
 
-def sum_of_taps(b: Any, out: tuple[int, ...], operands: list[Value | None], attrs: Any) -> Value:
+def sum_of_taps(b: Any, operands: Sequence[Value | None], attrs: Any) -> Value:
+    """Of channels first; all floats of one dtype, in which the sum is rounded."""
     x, weight, bias = operands
     assert x is not None
     assert weight is not None
+    out = convolved_shape(x.shape, weight.shape, None, **{**attrs, "layout": "nchw"})
     depth, *plane = pairs(attrs["pad"])
     x = b.pad(x, begin=(0, 0, depth[0], 0, 0), end=(0, 0, depth[1], 0, 0))
     n, c, _, h, w = x.shape

@@ -4,6 +4,7 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops.records.conv import pairs
+from hexane.passes.layout.channels_last import channels_first
 from hexane.passes.legalize.expand import Emit
 from hexane.targets import Target
 
@@ -11,13 +12,13 @@ from hexane.targets import Target
 def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
-    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels first only.
+    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels last between transposes.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "conv_transpose" or node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
+        if node.op != "conv_transpose" or node.types[0].rank != 5:
             return None
-        return (_convolution(Emit(node.sources), inputs, node.attrs),)
+        return channels_first(node, inputs, lambda operands: _convolution(Emit(node.sources), operands, node.attrs))
 
     return graph.rewrite(change)
 

@@ -99,7 +99,7 @@ def three_axes(b: Writer, node: Node) -> Written | None:
     if node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
         return None
     depth = node.inputs[1].shape[2]  # type: ignore[union-attr]
-    y = sum_of_taps(b, node.types[0].shape, list(node.inputs), node.attrs)
+    y = sum_of_taps(b, node.inputs, node.attrs)
     return Written((y,), f"written as {depth} convolutions of images", SUMS.format(depth) if depth > 1 else "")
 
 
