@@ -41,6 +41,11 @@ def dynamic(scale: hx.Tensor) -> hx.Tensor:
     return hx.cast(product, dtype="fp32") * scale
 
 
+def rounded_product() -> hx.Tensor:
+    weight = random().integers(-128, 128, (4, 5)).astype(np.int8)
+    return hx.quantized_matmul(integers("q", (2, 3, 4), "int8"), weight, np.float32(0.5), dtype="int8")
+
+
 FIRES: dict[str, Case] = {
     "move_qdq_past_data_movement_down": (
         move_qdq_past_data_movement,
@@ -155,6 +160,7 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "a_bias_of_bytes": (fuse_bias, lambda: rounded_product() + np.arange(5, dtype=np.int8)),
     "a_dequantize_of_rows_before_a_reshape": (
         move_qdq_past_data_movement,
         lambda: hx.reshape(hx.dequantize(integers(), np.float32([1, 2, 4]), axis=1), shape=(6, 4)),

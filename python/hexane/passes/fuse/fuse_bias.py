@@ -3,6 +3,7 @@
 from hexane.graph import Graph, Node, Value
 from hexane.match import joined_sources, made_by, only_along, use_counts
 from hexane.ops import OPS, apply
+from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
 
 _FUSABLE = ("matmul", "conv", "conv_transpose", "quantized_matmul", "quantized_conv")
@@ -12,12 +13,12 @@ def fuse_bias(graph: Graph, target: Target) -> Graph:
     """matmul(%x, %w) + %b  ->  matmul(%x, %w, %b)
 
     Where %b has one element for each output column (matmul) or channel (convolutions), nothing else
-    reads the product, and it has no bias yet.
+    reads the product, and it has no bias yet. Not where the product is rounded to 8 bits, which happens before the addition.
     """
     counts = use_counts(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "add":
+        if node.op != "add" or node.types[0].dtype in BYTES:
             return None
         for i in (0, 1):
             product, bias = inputs[i], inputs[1 - i]
