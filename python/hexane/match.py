@@ -42,6 +42,11 @@ def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
     return all(d == (shape[i] if i == axis else 1) for i, d in enumerate(padded))
 
 
+def channel_axis(product: Node) -> int:
+    """The axis of a product's output channels, or columns."""
+    return 1 if product.attrs.get("layout") == "nchw" else product.types[0].rank - 1
+
+
 def use_counts(graph: Graph) -> Counter[Value]:
     """How often each value is read, outputs and updates included."""
     counts = Counter(v for node in graph.nodes for v in node.inputs if v is not None)

@@ -70,7 +70,7 @@ def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
         record = OPS.get(slot.op)
         if slot.op == "add" and slot.operand is not None and not slot.attributes:
             added.append(slot.operand)
-        elif record is None or record.layout != "elementwise" or len(record.inputs) != 1 or slot.operand is not None:
+        elif record is None or not record.elementwise or len(record.inputs) != 1 or slot.operand is not None:
             raise Error(f"epilogue: got {slot}, need add with an operand, or an op of one operand")
         elif attr_bits(tuple(normalize_attrs(record, dict(slot.attributes)).items())) != attr_bits(slot.attributes):
             raise Error(f"epilogue: got {slot}, need all attributes of {slot.op}")

@@ -29,7 +29,7 @@ from hexane.ops.records import (
     state,
     windows,
 )
-from hexane.ops.spec import Op, apply, kernel_form, same_bits, same_dtype
+from hexane.ops.spec import Op, apply, kernel_form
 
 __all__ = ["FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
 
@@ -71,9 +71,8 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     op = OPS[node.op]
     attrs = dict(node.attrs)
     slots = attrs.pop("epilogue", ())
-    moves = op.dtype in (same_dtype, same_bits)  # elements are moved, not computed with
     with np.errstate(all="ignore"):
-        wide = [a if a is None or moves else _widen(a) for a in arrays]
+        wide = [a if a is None or op.moves else _widen(a) for a in arrays]
         results = op.ref(*wide[: len(op.inputs)] if op.takes_slots else wide, **attrs)
         if not isinstance(results, list):
             results = [results]

@@ -60,8 +60,7 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
         return values if all(v.node.op == "const" for v in values) else None
     arrays = [None if v is None else v.node.data for v in node.inputs]
     try:
-        # A view moves bits, whatever they mean.
-        results = [np.asarray(op.ref(*arrays, **node.attrs))] if op.view else evaluate(node, arrays)
+        results = evaluate(node, arrays)
     except MemoryError:
         return None
     except (Error, ValueError) as error:

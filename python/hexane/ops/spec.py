@@ -19,6 +19,21 @@ from hexane.targets.legality import mil_ops, op_unit
 REQUIRED = object()
 Shape = tuple[int, ...]
 Level = Literal["user", "kernel"]
+Lengths = Literal[
+    "",
+    "axes",
+    "concat",
+    "expand_dims",
+    "gather",
+    "gather_nd",
+    "reduce",
+    "reshape",
+    "rows",
+    "slice",
+    "squeeze",
+    "sum",
+    "transpose",
+]
 AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dtype", "slots"]
 
 
@@ -94,6 +109,17 @@ class Op:
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
     of its kernel form.
+
+    Traits are what passes ask of an op in place of its name. A pass does nothing with an op that does not say what it needs.
+    elementwise: each element of the result depends on one element of each input, broadcast.
+    moves: the inputs whose elements, bit for bit, are all that the result consists of; which one goes where depends on the
+    other inputs and the attributes alone. fills: beside them, there are elements that an attribute or the op gives.
+    picks: the elements of the result are some of the first input's, chosen by their order.
+    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight: the scale of each
+    output channel (see `channel_axis`) in a shape that broadcasts over the weight.
+    padding: what its attribute `pad` puts around x. not_negative: no element of a float result is below 0.
+    results: attributes that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
+
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
@@ -116,6 +142,15 @@ class Op:
     view: bool = False
     layout: str = ""
     epilogue: bool = False
+    elementwise: bool = False
+    moves: tuple[str, ...] = ()
+    fills: bool = False
+    picks: bool = False
+    product: Callable[..., Any] | None = None
+    padding: float | None = None
+    not_negative: bool = False
+    results: tuple[str, ...] = ()
+    lengths: Lengths = ""
     ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
@@ -135,6 +170,12 @@ class Op:
     def unit(self) -> str:
         """The unit of the engine that does its main work: mac, planar, transpose, texture or dma; "" for none."""
         return op_unit(self.name)
+
+
+def moved_inputs(op: Op, count: int) -> list[int]:
+    """Which of so many inputs `moves` names."""
+    names = [name.rstrip("?*") for name in op.inputs]
+    return [i for i in range(count) if names[min(i, len(names) - 1)] in op.moves]
 
 
 def kernel_form(op: Op) -> Op:

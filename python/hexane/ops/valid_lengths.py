@@ -17,6 +17,7 @@ from hexane import ops
 from hexane.errors import Error
 from hexane.graph import AttrValue, Graph, Node, Port, Value, constant
 from hexane.ops import OPS, Op
+from hexane.ops.spec import Lengths
 
 
 class Length(NamedTuple):
@@ -51,7 +52,7 @@ def apply(
     try:
         values = ops.apply(op, _masked(values[0].node, lengths), attrs, sources)
         node = values[0].node
-        rule = _elementwise if op.layout == "elementwise" else _RULES.get(op.name)
+        rule = _elementwise if op.elementwise else _RULES.get(op.lengths)
         if rule is None:
             raise Error("this op has no rule for it")
         _carried[node] = rule(node, [*lengths, *[None] * (len(node.inputs) - len(lengths))])
@@ -93,8 +94,9 @@ def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
     """The inputs with 0 in the place of indices that are not valid, and of terms of a sum."""
     inputs = list(node.inputs)
     for i, length in enumerate(lengths):
-        summed = node.op == "reduce_sum" and length is not None and length.axis in node.attrs["axes"]
-        if length is not None and (summed or (node.op in ("gather", "gather_nd") and i == 1)):
+        rule = OPS[node.op].lengths
+        summed = rule == "sum" and length is not None and length.axis in node.attrs["axes"]
+        if length is not None and (summed or (rule in ("gather", "gather_nd") and i == 1)):
             inputs[i] = _zeroed(inputs[i], length, node.sources)
     return inputs
 
@@ -193,18 +195,13 @@ def _slice(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | No
     return [Length(length.axis, value)]
 
 
-def _beside(*names: str) -> Rule:
-    """Ops that work along the axes which these attributes name, and leave the others as they are."""
-
-    def rule(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-        length = _only(node, lengths)
-        for name in names:
-            axes = node.attrs[name] if isinstance(node.attrs[name], tuple) else (node.attrs[name],)
-            if length.axis in axes:
-                raise Error(f"the op works along {name} {node.attrs[name]}")
-        return [length] * len(node.types)
-
-    return rule
+def _axes(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    """The op works along `axis` or `axes`, and leaves the others as they are."""
+    length = _only(node, lengths)
+    name = "axes" if "axes" in node.attrs else "axis"
+    if length.axis in (node.attrs[name] if name == "axes" else (node.attrs[name],)):
+        raise Error(f"the op works along {name} {node.attrs[name]}")
+    return [length] * len(node.types)
 
 
 def _concat(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
@@ -219,7 +216,7 @@ def _concat(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
 def _reduce(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     length, axes = _only(node, lengths), node.attrs["axes"]
     if length.axis in axes:
-        if node.op != "reduce_sum":
+        if OPS[node.op].lengths != "sum":
             raise Error("the op reduces along that axis, which only reduce_sum can")
         return [None]
     gone = 0 if node.attrs["keep_dims"] else sum(a < length.axis for a in axes)
@@ -252,7 +249,7 @@ def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
     return [length]
 
 
-def _matmul(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+def _rows(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     length = _only(node, lengths)
     assert node.inputs[0] is not None
     rank = node.inputs[0].type.rank
@@ -261,28 +258,17 @@ def _matmul(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
     return [Length(node.types[0].rank - 2, length.value)]
 
 
-_RULES: Mapping[str, Rule] = {
+_RULES: Mapping[Lengths, Rule] = {
+    "axes": _axes,
     "concat": _concat,
-    "cumsum": _beside("axis"),
     "expand_dims": _expand_dims,
-    "flatten": _reshape,
     "gather": _gather,
     "gather_nd": _gather_nd,
-    "identity": _elementwise,
-    "layer_norm": _beside("axes"),
-    "linear": _matmul,
-    "log_softmax": _beside("axis"),
-    "matmul": _matmul,
+    "reduce": _reduce,
     "reshape": _reshape,
-    "reverse": _beside("axes"),
-    "rms_norm": _beside("axes"),
-    "slice_by_index": _slice,
-    "softmax": _beside("axis"),
-    "split": _beside("axis"),
+    "rows": _rows,
+    "slice": _slice,
     "squeeze": _squeeze,
-    "topk": _beside("axis"),
+    "sum": _reduce,
     "transpose": _transpose,
-    **dict.fromkeys(
-        (name for name in OPS if name.startswith("reduce_") and "axes" in (OPS[name].attrs or {})), _reduce
-    ),
 }

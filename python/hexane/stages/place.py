@@ -112,7 +112,7 @@ class _Placer:
 
     def _in_place(self, node: Node) -> View | None:
         """The operand that an elementwise result overwrites: one of its size, alone in its buffer, read by nobody later."""
-        if OPS[node.op].layout != "elementwise":
+        if not OPS[node.op].elementwise:
             return None
         kind = node.types[0]
         operands = [self.views[v] for v in node.inputs if v is not None]

@@ -9,6 +9,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from pass_cases.graphs import (
     Case,
     block,
@@ -41,9 +42,9 @@ def dynamic(scale: hx.Tensor) -> hx.Tensor:
     return hx.cast(product, dtype="fp32") * scale
 
 
-def rounded_product() -> hx.Tensor:
+def rounded_product(dtype: str = "int8") -> hx.Tensor:
     weight = random().integers(-128, 128, (4, 5)).astype(np.int8)
-    return hx.quantized_matmul(integers("q", (2, 3, 4), "int8"), weight, np.float32(0.5), dtype="int8")
+    return hx.quantized_matmul(integers("q", (2, 3, 4), "int8"), weight, np.float32(0.5), dtype=dtype)
 
 
 FIRES: dict[str, Case] = {
@@ -55,6 +56,16 @@ FIRES: dict[str, Case] = {
         move_qdq_past_data_movement,
         lambda: hx.transpose(
             hx.dequantize(integers(), np.float32([1, 2, 4]), np.int8([1, 0, -1]), axis=1), perm=(2, 0, 1)
+        ),
+    ),
+    "move_qdq_past_data_movement_down_a_choice": (
+        move_qdq_past_data_movement,
+        lambda: hx.select(hx.input("where", (4,), "bool"), real("a"), real("b")),
+    ),
+    "move_qdq_past_data_movement_up_a_broadcast": (
+        move_qdq_past_data_movement,
+        lambda: hx.quantize(
+            hx.broadcast_to(hx.exp(hx.input("x", (2, 1, 4))), shape=(2, 3, 4)), np.float32(0.5), dtype="int8"
         ),
     ),
     "move_qdq_past_data_movement_concat": (
@@ -160,6 +171,12 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "a_scale_behind_a_quantised_product": (fold_batch_norm, lambda: rounded_product("fp32") * normal(5)),
+    "a_dequantize_before_a_pad": (
+        move_qdq_past_data_movement,
+        lambda: hx.pad(real(), begin=(1, 0, 0), end=(0, 0, 0), value=3.0),
+    ),
+    "a_dequantize_whose_bits_are_read": (move_qdq_past_data_movement, lambda: hx.bit_cast(real(), dtype="int32")),
     "a_bias_of_bytes": (fuse_bias, lambda: rounded_product() + np.arange(5, dtype=np.int8)),
     "a_dequantize_of_rows_before_a_reshape": (
         move_qdq_past_data_movement,

@@ -135,6 +135,10 @@ FIRES: dict[str, Case] = {
         ),
     ),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
+    "to_fp16_of_limits": (
+        to_fp16,
+        lambda: hx.clip(hx.pad(hx.input("x", (3,)), begin=(1,), end=(0,), value=0.1), beta=1e9),
+    ),
     "legalize_dtypes": (
         legalize_dtypes,
         lambda: hx.input("x", (2, 3), "bf16") @ hx.cast(hx.const(normal(3, 4)), dtype="bf16"),

@@ -16,7 +16,7 @@ OFTEN = ("add", "add", "sub", "mul")
 
 _of_one, _of_two, COMPARISONS = [], [], []
 for op in USER_OPS.values():
-    if op.layout == "elementwise" and op.dtype in (floating, numeric):
+    if op.elementwise and op.kernel and op.dtype in (floating, numeric):
         (_of_one if len(op.inputs) == 1 else _of_two).append(op.name)
     elif op.dtype is comparison:
         COMPARISONS.append(op.name)

@@ -9,7 +9,6 @@ import numpy as np
 from hexane.graph import Array, Node
 from hexane.ops import OPS
 from hexane.ops.records.quant import BYTES
-from hexane.ops.spec import same_bits, same_dtype
 
 LIMIT = 1 << 23  # in units: what sums may come to, in any order
 BYTE = 255.0  # the largest magnitude of a byte less its zero point
@@ -62,7 +61,7 @@ def spanned(node: Node, inputs: Sequence[Span | None], result: Array) -> Span | 
         return own if own.exact and power(scale.unit) and scale.exact else None
     if node.op in CHOICES:
         return checked(own)
-    if OPS[node.op].dtype in (same_dtype, same_bits):
+    if OPS[node.op].moves:
         return checked(Span(min(own.unit, *(s.unit for s in there)), max(own.most, *(s.most for s in there))))
     return checked(own) if min((own.unit, *(s.unit for s in there))) >= 1 else None  # integers do no harm, mostly
 

@@ -276,6 +276,17 @@ def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
 
+def over_rows(scale: Array, weight: Shape, **_: Any) -> Array:
+    """The scale of each output channel beside a weight (out, ..)."""
+    return scale.reshape(-1, *[1] * (len(weight) - 1))
+
+
+def _over_groups(scale: Array, weight: Shape, groups: int, **_: Any) -> Array:
+    """Beside a weight (in, out / groups, ..): the inputs of a group reach the outputs of that group only."""
+    each = np.repeat(scale.reshape(groups, weight[1]), weight[0] // groups, axis=0)
+    return each.reshape(*weight[:2], *[1] * (len(weight) - 2))
+
+
 WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
 POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 
@@ -286,7 +297,7 @@ OPS = (
             "dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the "
             "result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
-        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=convolve,
+        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
         cases=(
             Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
             Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),
@@ -303,7 +314,7 @@ OPS = (
         inputs=("x", "weight", "bias?"),
         attrs={**WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
         shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
-        epilogue=True, ref=_conv_transpose,
+        epilogue=True, product=_over_groups, ref=_conv_transpose,
         cases=(
             Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
             Case(((1, 4, 5, 5), (4, 3, 3, 3)), {"strides": 2, "pad": 1, "output_padding": 1}),
@@ -315,7 +326,7 @@ OPS = (
     Op(
         name="max_pool", doc="The maximum of each window of x (N, C, spatial...). "
             "kernel_sizes, strides, dilations: one number, or one for each spatial axis; ceil_mode: windows may end outside.", inputs=("x",), attrs={**POOL, "layout": LAYOUT},
-        shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_max_pool,
+        shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=-np.inf, picks=True, ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
@@ -325,7 +336,7 @@ OPS = (
         name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
             "max_pool.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
-        canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_avg_pool,
+        canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,

@@ -53,14 +53,15 @@ def _unary(
     low: float = -3.0,
     high: float = 3.0,
     cases: tuple[Case, ...] = (),
+    **traits: Any,
 ) -> Op:
     dtypes = ("bool",) if dtype is boolean else ("fp32",)
     shown = (Case(((2, 3, 17),), dtypes=dtypes, low=low, high=high), Case(((0, 3),), dtypes=dtypes), *cases)
     if dtype is numeric:
         shown = (*shown, Case(((5,),), dtypes=("int32",), low=-9, high=9))
     return Op(
-        name=name, doc=doc, inputs=("x",), attrs=attrs, shape=same, dtype=dtype, kernel=name, layout="elementwise",
-        ref=ref, onnx=onnx, cases=shown,
+        name=name, doc=doc, inputs=("x",), attrs=attrs, shape=same, dtype=dtype, kernel=name, elementwise=True,
+        ref=ref, onnx=onnx, cases=shown, **traits,
     )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def _binary(
     if dtype is numeric:
         shown.append(Case(((5,), (5,)), dtypes=("int32",), low=1, high=9))
     return Op(
-        name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=dtype, kernel=name, layout="elementwise",
+        name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=dtype, kernel=name, elementwise=True,
         ref=ref, onnx=onnx, cases=(*shown, *cases), epilogue=epilogue,
     )  # fmt: skip
 
@@ -160,7 +161,7 @@ _ALPHA = {"alpha": number(0.01)}
 _SPECIAL = np.array([1, -math.inf, math.nan, 0, math.inf], np.float32)
 
 OPS = (
-    _unary("abs", "The absolute value.", np.abs, dtype=numeric, onnx=("Abs",)),
+    _unary("abs", "The absolute value.", np.abs, dtype=numeric, onnx=("Abs",), not_negative=True),
     _unary("neg", "The negative.", np.negative, dtype=numeric, onnx=("Neg",)),
     _unary("ceil", "The smallest integer not below x.", np.ceil, onnx=("Ceil",)),
     _unary("floor", "The largest integer not above x.", np.floor, onnx=("Floor",)),
@@ -170,8 +171,8 @@ OPS = (
     _unary("rsqrt", "1 / sqrt(x).", lambda x: 1 / np.sqrt(x), low=0.1),
     _unary("inverse", "1 / x.", lambda x: 1 / x, onnx=("Reciprocal",), low=0.1),
     _unary("square", "x * x.", np.square, dtype=numeric),
-    _unary("exp", "e to the x.", np.exp, onnx=("Exp",)),
-    _unary("exp2", "2 to the x.", np.exp2),
+    _unary("exp", "e to the x.", np.exp, onnx=("Exp",), not_negative=True),
+    _unary("exp2", "2 to the x.", np.exp2, not_negative=True),
     _unary("log", "The natural logarithm.", np.log, onnx=("Log",), low=0.1),
     _unary("erf", "The error function.", erf, onnx=("Erf",), cases=(Case(((),)),)),
     _unary("sin", "The sine.", np.sin, onnx=("Sin",)),
@@ -186,9 +187,10 @@ OPS = (
     _unary("acosh", "The inverse hyperbolic cosine.", np.arccosh, onnx=("Acosh",), low=1.0),
     _unary("atanh", "The inverse hyperbolic tangent.", np.arctanh, onnx=("Atanh",), low=-0.9, high=0.9),
     _unary("tanh", "The hyperbolic tangent.", np.tanh, onnx=("Tanh",)),
-    _unary("sigmoid", "1 / (1 + e^-x).", sigmoid, onnx=("Sigmoid",)),
-    _unary("relu", "x where positive, else 0.", lambda x: np.maximum(x, 0), dtype=numeric, onnx=("Relu",)),
-    _unary("relu6", "x clipped to 0..6.", lambda x: np.clip(x, 0, 6), high=9.0),
+    _unary("sigmoid", "1 / (1 + e^-x).", sigmoid, onnx=("Sigmoid",), not_negative=True),
+    _unary("relu", "x where positive, else 0.", lambda x: np.maximum(x, 0), dtype=numeric, onnx=("Relu",),
+           not_negative=True),
+    _unary("relu6", "x clipped to 0..6.", lambda x: np.clip(x, 0, 6), high=9.0, not_negative=True),
     _unary("leaky_relu", "x where positive, else alpha * x.", lambda x, alpha: np.where(x < 0, alpha * x, x), _ALPHA,
            onnx=("LeakyRelu",)),
     _unary("elu", "x where positive, else alpha * (e^x - 1).",
@@ -211,11 +213,11 @@ OPS = (
     _unary("softsign", "x / (1 + |x|).", lambda x: x / (1 + np.abs(x)), onnx=("Softsign",)),
     _unary("sigmoid_hard", "clip(alpha * x + beta, 0, 1).",
            lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), {"alpha": number(0.2), "beta": number(0.5)},
-           onnx=("HardSigmoid",)),
+           onnx=("HardSigmoid",), not_negative=True),
     Op(
         name="clip", doc="x limited to alpha..beta; NaN stays NaN.", inputs=("x",),
         attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
-        kernel="clip", layout="elementwise",
+        kernel="clip", elementwise=True, results=("alpha", "beta"),
         ref=lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta).astype(x.dtype),
         cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
                Case(((9,),), {"alpha": 2, "beta": 5}, dtypes=("int32",), low=0, high=9)),
@@ -224,7 +226,8 @@ OPS = (
            {"alpha": number(1.0), "beta": number(1.0)}),
     _unary("thresholded_relu", "x where above alpha, else 0.", lambda x, alpha: np.where(x > alpha, x, 0),
            {"alpha": number(1.0)}, onnx=("ThresholdedRelu",)),
-    _unary("threshold", "max(x, alpha).", lambda x, alpha: np.maximum(x, alpha), {"alpha": number(1.0)}),
+    _unary("threshold", "max(x, alpha).", lambda x, alpha: np.maximum(x, alpha), {"alpha": number(1.0)},
+           results=("alpha",)),
     _unary("linear_activation", "alpha * x + beta.", lambda x, alpha, beta: alpha * x + beta,
            {"alpha": number(1.0), "beta": number(0.0)}),
     _unary("logical_not", "True where x is False.", np.logical_not, dtype=boolean, onnx=("Not",)),
@@ -251,7 +254,7 @@ OPS = (
     _binary("logical_xor", "True where exactly one of them is.", np.logical_xor, dtype=boolean, onnx=("Xor",)),
     *(
         Op(
-            name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, layout="elementwise",
+            name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, elementwise=True,
             ref=ref, onnx=onnx,
             cases=(Case(((5, 7), (5, 7)), dtypes=("uint8",), low=0, high=200 if onnx else 9),
                    Case(((2, 1, 5), (3, 1)), dtypes=("uint32",), low=0, high=40)),
@@ -267,35 +270,35 @@ OPS = (
     Op(
         name="bit_cast", doc="The same bits as another dtype of the same size.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=same_bits, kernel="copy",
-        kernel_attrs=lambda types, attrs: {}, ref=lambda x, dtype: x.view(dtype.numpy),
+        kernel_attrs=lambda types, attrs: {}, elementwise=True, moves=("x",), ref=lambda x, dtype: x.view(dtype.numpy),
         cases=(Case(((3, 5),), {"dtype": "int32"}), Case(((9,),), {"dtype": "int8"}, dtypes=("uint8",), low=0, high=255)),
     ),
     Op(
         name="select", doc="a where cond (bool) is True, else b, all broadcast.", inputs=("cond", "a", "b"), shape=_select_shape,
-        dtype=_select_dtype, kernel="select", layout="elementwise", ref=np.where, onnx=("Where",),
+        dtype=_select_dtype, kernel="select", elementwise=True, moves=("a", "b"), ref=np.where, onnx=("Where",),
         cases=(Case(((3, 5), (3, 5), (5,)), dtypes=("bool", "fp32", "fp32")),
                Case(((1, 7), (), (4, 1)), dtypes=("bool", "int32", "int32"))),
     ),
     Op(
         name="cast", doc="x as another dtype; floats truncate to integers, saturating, NaN to 0.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=_accepts_any, kernel="cast",
-        kernel_attrs=lambda types, attrs: {}, layout="elementwise", ref=_cast,
+        kernel_attrs=lambda types, attrs: {}, elementwise=True, ref=_cast,
         cases=(Case(((3, 5),), {"dtype": "fp16"}), Case(((9,),), {"dtype": "int32"}, low=-9.0, high=9.0),
                Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)),
     ),
     Op(
         name="bitwise_not", doc="Every bit of an integer turned.", inputs=("x",), shape=same, dtype=integral,
-        expand=lambda b, x: b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy)))), ref=np.invert,
+        expand=lambda b, x: b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy)))), elementwise=True, ref=np.invert,
         onnx=("BitwiseNot",), cases=(Case(((5, 7),), dtypes=("uint8",), low=0, high=200), Case(((9,),), dtypes=("int32",))),
     ),
     Op(
         name="is_nan", doc="True where x is not a number.", inputs=("x",), shape=same, dtype=_tested,
-        expand=lambda b, x: b.not_equal(x, x), ref=np.isnan, onnx=("IsNaN",), cases=(Case(arrays=(_SPECIAL,)),),
+        expand=lambda b, x: b.not_equal(x, x), elementwise=True, ref=np.isnan, onnx=("IsNaN",), cases=(Case(arrays=(_SPECIAL,)),),
     ),
     Op(
         name="is_inf", doc="True where x is infinite; detect_negative and detect_positive: which infinities count.",
         inputs=("x",), attrs={"detect_negative": flag(True), "detect_positive": flag(True)}, shape=same, dtype=_tested,
-        expand=_expand_is_inf, ref=_is_inf, onnx=("IsInf",),
+        expand=_expand_is_inf, elementwise=True, ref=_is_inf, onnx=("IsInf",),
         cases=tuple(Case(arrays=(_SPECIAL,), attrs={"detect_negative": n, "detect_positive": p})
                     for n, p in ((True, True), (True, False), (False, False))),
     ),
@@ -303,13 +306,13 @@ OPS = (
         name="clamped_relu", doc="x where positive, else alpha * x; at most beta.", inputs=("x",),
         attrs={"alpha": number(), "beta": number()}, shape=same, dtype=floating,
         expand=lambda b, x, alpha, beta: b.minimum(b.leaky_relu(x, alpha=alpha), beta),
-        ref=lambda x, alpha, beta: np.minimum(np.where(x >= 0, x, alpha * x), beta),
+        elementwise=True, ref=lambda x, alpha, beta: np.minimum(np.where(x >= 0, x, alpha * x), beta),
         cases=(Case(((2, 3, 17),), {"alpha": 0.1, "beta": 1.0}),),
     ),
     Op(
         name="shrink", doc="x - bias above lambd, x + bias below -lambd, 0 between them.", inputs=("x",),
         attrs={"bias": number(0.0), "lambd": number(0.5)}, shape=same, dtype=floating, expand=_expand_shrink,
-        ref=lambda x, bias, lambd: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)), onnx=("Shrink",),
+        elementwise=True, ref=lambda x, bias, lambd: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)), onnx=("Shrink",),
         cases=(Case(((2, 3, 17),)), Case(((9,),), {"bias": 1.5, "lambd": 1.5})),
     ),
 )  # fmt: skip

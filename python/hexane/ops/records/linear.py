@@ -151,11 +151,16 @@ def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
     return np.concatenate([first, second], -1)
 
 
+def over_columns(scale: Array, weight: Shape, transpose_y: bool, **_: Any) -> Array:
+    """The scale of each column of the result beside the right operand."""
+    return scale[:, None] if transpose_y else scale
+
+
 OPS = (
     Op(
         name="matmul", doc="Matrix product over the last two axes, batched over the others with broadcasting.",
         inputs=("x", "y", "bias?"), attrs={"transpose_x": flag(False), "transpose_y": flag(False)}, shape=matmul_shape,
-        dtype=floating, kernel="matmul", epilogue=True, ref=_matmul,
+        dtype=floating, kernel="matmul", epilogue=True, product=over_columns, lengths="rows", ref=_matmul,
         cases=(
             Case(((7, 5), (5, 3))), Case(((2, 3, 7, 5), (3, 5, 4), (4,))),
             Case(((1, 9), (17, 9)), {"transpose_y": True}), Case(((2, 5, 7), (5, 33)), {"transpose_x": True}),
@@ -163,7 +168,7 @@ OPS = (
     ),
     Op(
         name="linear", doc="x @ weight.T + bias, weight (out, in).", inputs=("x", "weight", "bias?"),
-        shape=_linear_shape, dtype=floating, expand=_expand_linear, ref=_linear,
+        shape=_linear_shape, dtype=floating, expand=_expand_linear, lengths="rows", ref=_linear,
         cases=(Case(((3, 7), (5, 7), (5,))), Case(((2, 3, 4), (6, 4))), Case(((4,), (3, 4)))),
     ),
     Op(

@@ -72,7 +72,7 @@ OPS = (
         doc="The upper (or lower) triangle of matrices (..., rows, columns), other elements 0; k: the first (last) diagonal that "
             "stays, counted upwards from the main one.",
         inputs=("x",), attrs={"k": integer(0), "upper": flag(True)}, shape=same, dtype=same_dtype, check=(_matrices,),
-        expand=_expand_trilu, ref=lambda x, k, upper: np.triu(x, k) if upper else np.tril(x, k),
+        expand=_expand_trilu, moves=("x",), fills=True, ref=lambda x, k, upper: np.triu(x, k) if upper else np.tril(x, k),
         cases=(Case(((2, 3, 4),), {"k": 1}), Case(((5, 4),), {"upper": False, "k": -1}, dtypes=("int64",))),
     ),
     Op(
@@ -80,7 +80,7 @@ OPS = (
         doc="Matrices (..., rows, columns) with the main diagonal, `lower` ones below and `upper` ones above it (-1: all), other "
             "elements 0.",
         inputs=("x",), attrs={"lower": integer(-1), "upper": integer(-1)}, shape=same, dtype=same_dtype,
-        check=(_matrices,), expand=_expand_band_part, ref=_band_part,
+        check=(_matrices,), expand=_expand_band_part, moves=("x",), fills=True, ref=_band_part,
         cases=(Case(((2, 5, 4),), {"lower": 1, "upper": 2}), Case(((4, 4),), {"lower": 0})),
     ),
     Op(

@@ -207,13 +207,13 @@ OPS = (
     Op(
         name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have.",
         inputs=("x", "gamma?", "beta?"), attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating,
-        check=(finite("epsilon"),), kernel="layer_norm", expand=_expand_layer_norm, canonical=_norm_attrs, ref=layer_norm,
+        check=(finite("epsilon"),), kernel="layer_norm", expand=_expand_layer_norm, canonical=_norm_attrs, lengths="axes", ref=layer_norm,
         cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})),
     ),
     Op(
         name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has.", inputs=("x", "gamma?"),
         attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating, check=(finite("epsilon"),),
-        kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
+        kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, lengths="axes", ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
     ),
     Op(
         name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`.",

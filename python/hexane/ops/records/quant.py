@@ -139,7 +139,7 @@ OPS = (
     Op(
         name="lookup", doc="The element of a table of 256 that each byte of x names.", inputs=("x", "table"), shape=_lookup_shape,
         dtype=_lookup_dtype, kernel="lookup", kernel_attrs=lambda types, attrs: {}, layout="first",
-        ref=lambda x, table: table[np.asarray(x).view(np.uint8)],
+        moves=("table",), ref=lambda x, table: table[np.asarray(x).view(np.uint8)],
         cases=(
             Case(arrays=(image(SIGNED, 3, 7), image(WEIGHT, 256))),
             Case(arrays=(image(UNSIGNED, 2, 3, 5), image(UNSIGNED, 256))),

@@ -7,8 +7,8 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, DType
 from hexane.errors import Error
-from hexane.ops.records.conv import LAYOUT, WINDOW, convolve, convolved_shape, window_attrs
-from hexane.ops.records.linear import matmul_shape
+from hexane.ops.records.conv import LAYOUT, WINDOW, convolve, convolved_shape, over_rows, window_attrs
+from hexane.ops.records.linear import matmul_shape, over_columns
 from hexane.ops.records.quant import (
     BIAS,
     BYTES,
@@ -148,7 +148,7 @@ OPS = (
         name="quantized_matmul", doc="The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap beyond (from 33,026 products of 255 * 255 on).",
         inputs=("x", "y", *_PRODUCT, "y_zero?"), attrs={"transpose_y": flag(False), **_OUTPUT}, shape=_matmul_shape,
         dtype=_product_dtype, check=(_check_product,), kernel="quantized_matmul", kernel_attrs=_kernel_attrs,
-        epilogue=True, ref=_quantized_matmul, stored=_stored,
+        epilogue=True, product=over_columns, ref=_quantized_matmul, stored=_stored,
         cases=(
             Case(attrs={"dtype": "int32"}, arrays=(image(UNSIGNED, 7, 5), image(WEIGHT, 5, 6), None, None, np.uint8(9), array("int8", 1, 0, -3, 9, 0, 2))),
             Case(attrs={"dtype": "fp32", "transpose_y": True}, arrays=(image(SIGNED, 2, 3, 33), image(WEIGHT, 6, 33), SCALES, BIAS)),
@@ -160,7 +160,7 @@ OPS = (
         name="quantized_conv", doc="The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap beyond.",
         inputs=("x", "weight", *_PRODUCT, "weight_zero?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, **_OUTPUT},
         shape=_conv_shape, dtype=_product_dtype, check=(_check_product,), canonical=window_attrs,
-        kernel="quantized_conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, ref=_quantized_conv, stored=_stored,
+        kernel="quantized_conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, ref=_quantized_conv, stored=_stored,
         cases=(
             Case(attrs={"dtype": "int32", "pad": 1}, arrays=(image(UNSIGNED, 1, 3, 9, 8), image(WEIGHT, 6, 3, 3, 3), None, BIAS, np.uint8(9), array("int8", 1, 0, -3, 9, 0, 2))),
             Case(attrs={"dtype": "int8", "strides": 2, "pad": (1, 0), "groups": 2, "output_scale": 16.0, "output_zero": 3}, arrays=(image(SIGNED, 2, 4, 7, 7), image(WEIGHT, 6, 2, 3, 2), SCALES, BIAS, np.int8(-4))),
@@ -173,7 +173,7 @@ OPS = (
         name="quantized_add", doc="The sum of two quantised tensors, quantised again, broadcast.", inputs=("x", "y"),
         attrs={"x_scale": number(), "x_zero": integer(0), "y_scale": number(), "y_zero": integer(0), **_OUTPUT},
         shape=broadcast, dtype=_add_dtype, check=(_check_output,), kernel="quantized_add", kernel_attrs=_kernel_attrs,
-        layout="elementwise", epilogue=True, ref=_quantized_add, stored=_stored,
+        epilogue=True, elementwise=True, ref=_quantized_add, stored=_stored,
         cases=(
             Case(attrs={"x_scale": 0.5, "x_zero": 3, "y_scale": 0.25, "dtype": "int8", "output_scale": 1.0, "output_zero": -9},
                  arrays=(image(SIGNED, 2, 3, 17), image(WEIGHT, 2, 3, 17))),

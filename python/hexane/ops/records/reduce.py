@@ -74,7 +74,7 @@ def _reduce(
 
     return Op(
         name=name, doc=doc, inputs=("x",), attrs={"axes": integers(()), "keep_dims": flag(True)}, shape=reduced,
-        dtype=dtype, kernel=name, canonical=canonical, layout="reduce", ref=run, onnx=(onnx,),
+        dtype=dtype, kernel=name, canonical=canonical, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,),
         cases=(Case(((2, 3, 17),), {"axes": (-1,)}, low=low), Case(((2, 5, 4),), {"axes": (0, 1), "keep_dims": False}, low=low),
                Case(((3, 4),), {"keep_dims": False}, low=low)),
     )  # fmt: skip
@@ -203,17 +203,17 @@ OPS = (
     _arg("reduce_argmin", "The index of the first minimum along an axis.", np.argmin),
     Op(
         name="softmax", doc="e^x / sum(e^x) along an axis.", inputs=("x",), attrs={"axis": integer(-1)}, shape=same,
-        dtype=floating, check=(in_range,), kernel="softmax", expand=_expand_softmax, canonical=one_axis, layout="axis", ref=softmax,
+        dtype=floating, check=(in_range,), kernel="softmax", expand=_expand_softmax, canonical=one_axis, layout="axis", lengths="axes", ref=softmax,
         cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
     Op(
         name="log_softmax", doc="x - log(sum(e^x)) along an axis.", inputs=("x",), attrs={"axis": integer(-1)},
         shape=same, dtype=floating, check=(in_range,), kernel="log_softmax", expand=_expand_log_softmax,
-        canonical=one_axis, layout="axis", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
+        canonical=one_axis, layout="axis", lengths="axes", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
     ),
     Op(
         name="cumsum", doc="The running sum along an axis; exclusive: without the element itself; reverse: from the end.", inputs=("x",),
-        attrs=_CUMULATIVE, shape=same, dtype=numeric, check=(in_range,), kernel="cumsum", canonical=one_axis, layout="axis", ref=_cumsum,
+        attrs=_CUMULATIVE, shape=same, dtype=numeric, check=(in_range,), kernel="cumsum", canonical=one_axis, layout="axis", lengths="axes", ref=_cumsum,
         cases=(Case(((3, 17),), {"axis": 1}), Case(((4, 3),), {"exclusive": True, "reverse": True})),
     ),
     Op(

@@ -322,7 +322,7 @@ OPS = (
         name="resize_nearest_neighbor",
         doc="An image (N, C, H, W) resized to height x width: output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` as the exact number.", inputs=("x",),
         attrs={**_RESIZE, "mode": text("floor", tuple(ROUNDINGS)), "layout": LAYOUT}, shape=_resize_shape,
-        dtype=same_dtype, check=(_on_short_lines,), kernel="resize_nearest", kernel_attrs=_in_integers, layout="spatial", ref=_resize_nearest,
+        dtype=same_dtype, check=(_on_short_lines,), kernel="resize_nearest", kernel_attrs=_in_integers, layout="spatial", moves=("x",), ref=_resize_nearest,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
                Case(((1, 3, 4, 5),), {"height": 7, "width": 3, "scale_h": 4 / 7, "scale_w": 5 / 3, "offset_h": -0.2,
                                       "offset_w": 1 / 3, "mode": "round_prefer_floor"}),
@@ -360,7 +360,7 @@ OPS = (
     Op(
         name="upsample_nearest_neighbor", doc="An image (N, C, H, W) enlarged: output i reads the source at floor(i / factor).",
         inputs=("x",), attrs=_FACTORS, shape=_upsampled, dtype=same_dtype, expand=_expand_upsample("resize_nearest_neighbor"),
-        ref=_upsample_nearest, cases=(Case(((1, 3, 4, 5),), {"scale_factor_height": 2, "scale_factor_width": 1.5}),),
+        moves=("x",), ref=_upsample_nearest, cases=(Case(((1, 3, 4, 5),), {"scale_factor_height": 2, "scale_factor_width": 1.5}),),
     ),
     Op(
         name="upsample_bilinear",

@@ -259,70 +259,70 @@ def _all_axes(x: Array, axes: tuple[int, ...]) -> Array:
 
 OPS = (
     Op(
-        name="identity", doc="x.", inputs=("x",), shape=same, dtype=same_dtype, expand=lambda b, x: x, ref=lambda x: x,
+        name="identity", doc="x.", inputs=("x",), shape=same, dtype=same_dtype, expand=lambda b, x: x, elementwise=True, moves=("x",), ref=lambda x: x,
         onnx=("Identity",), cases=(Case(((3, 4),)),),
     ),
     Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
         attrs={"shape": integers()}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
-        kernel="copy", view=True, ref=lambda x, shape: np.reshape(x, shape),
-        cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((1,),), {"shape": ()})),
+        kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
+        cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})),
     ),
     Op(
         name="transpose", doc="x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given.", inputs=("x",),
         attrs={"perm": integers(())}, canonical=_resolve_perm, shape=lambda x, perm: tuple(x[p] for p in perm),
-        dtype=same_dtype, kernel="copy", view=True, layout="transpose", ref=lambda x, perm: np.transpose(x, perm),
+        dtype=same_dtype, kernel="copy", view=True, layout="transpose", moves=("x",), lengths="transpose", ref=lambda x, perm: np.transpose(x, perm),
         cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))),
     ),
     Op(
         name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": integers()},
         canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
-        ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
+        moves=("x",), lengths="expand_dims", ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
     ),
     Op(
         name="squeeze", doc="x without axes of extent 1: those named, or all.", inputs=("x",),
         attrs={"axes": integers(())}, canonical=_resolve_squeeze,
         shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
-        ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
+        moves=("x",), lengths="squeeze", ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
     ),
     Op(
         name="flatten", doc="x as a matrix: rows of the axes before `axis`, columns of the others.", inputs=("x",), attrs={"axis": integer(1)},
         canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
-        ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
+        moves=("x",), lengths="reshape", ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
         cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),
     ),
     Op(
         name="slice_by_index", doc="x[begin:end:stride] on every axis, bounds as in Python, strides positive.",
         inputs=("x",), attrs={"begin": integers(), "end": integers(), "stride": integers(())},
         canonical=_resolve_slice, shape=_slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
-        ref=_slice,
+        moves=("x",), lengths="slice", ref=_slice,
         cases=(Case(((4, 9),), {"begin": (1, -8), "end": (3, 99), "stride": (1, 3)}),
                Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})),
     ),
     Op(
         name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": integers()},
-        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, ref=np.broadcast_to,
+        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),),
     ),
     Op(
         name="split", doc="x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple.", inputs=("x",),
         attrs={"axis": integer(), "num_splits": integer(0), "split_sizes": integers(())}, canonical=_resolve_split,
-        shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), ref=_split,
+        shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), moves=("x",), lengths="axes", ref=_split,
         cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
     ),
     Op(
         name="concat", doc="Tensors of equal dims but at one axis, joined along it.", inputs=("values*",), attrs={"axis": integer()},
         canonical=one_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
-        ref=lambda *values, axis: np.concatenate(values, axis),
+        moves=("values",), lengths="concat", ref=lambda *values, axis: np.concatenate(values, axis),
         cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",),
     ),
     Op(
         name="stack", doc="Tensors of one shape joined along a new axis, which `axis` counts in the result.", inputs=("values*",), attrs={"axis": integer()},
         canonical=_resolve_stack, shape=_stack_shape, dtype=same_dtype, expand=_expand_stack,
-        ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
+        moves=("values",), ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
     ),
     Op(
         name="pad", doc="x with begin[i] elements added before and end[i] behind axis i (or cut off, where negative): `value`, x reflected "
@@ -330,26 +330,26 @@ OPS = (
         inputs=("x",),
         attrs={"begin": integers(), "end": integers(),
                "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},
-        shape=_pad_shape, dtype=same_dtype, kernel="pad", layout="per_axis", ref=_pad,
+        shape=_pad_shape, dtype=same_dtype, kernel="pad", layout="per_axis", moves=("x",), fills=True, results=("value",), ref=_pad,
         cases=(Case(((3, 4),), {"begin": (1, 0), "end": (2, -1), "value": 7.0}),
                Case(((3, 4),), {"begin": (1, 2), "end": (2, 0), "mode": "reflect"}),
                Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})),
     ),
     Op(
         name="tile", doc="x repeated reps[i] times along axis i.", inputs=("x",), attrs={"reps": integers()}, shape=_tile_shape,
-        dtype=same_dtype, expand=_expand_tile, ref=np.tile,
+        dtype=same_dtype, expand=_expand_tile, moves=("x",), ref=np.tile,
         cases=(Case(((2, 3),), {"reps": (2, 1)}), Case(((2, 3),), {"reps": (3, 2)})),
     ),
     Op(
         name="reverse", doc="x with the elements along each of `axes` in the opposite order.", inputs=("x",), attrs={"axes": integers()},
-        canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", ref=_all_axes,
+        canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", moves=("x",), lengths="axes", ref=_all_axes,
         cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),),
     ),
     Op(
         name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode "
             "DCR the place in the block is the outer part of the channel axis, in CRD the channel.", inputs=("x",), attrs=_BLOCK,
         shape=_depth_to_space_shape, dtype=same_dtype, expand=_depth_to_space,
-        ref=lambda x, block_size, mode: _depth_to_space(NumPyBuilder(), x, block_size, mode),
+        moves=("x",), ref=lambda x, block_size, mode: _depth_to_space(NumPyBuilder(), x, block_size, mode),
         cases=(Case(((1, 8, 2, 3),), {"block_size": 2}), Case(((1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"})),
     ),
     Op(
@@ -357,14 +357,14 @@ OPS = (
         attrs={"upscale_factor": integer()},
         shape=lambda x, upscale_factor: _depth_to_space_shape(x, upscale_factor, "CRD"), dtype=same_dtype,
         expand=lambda b, x, upscale_factor: _depth_to_space(b, x, upscale_factor, "CRD"),
-        ref=lambda x, upscale_factor: _depth_to_space(NumPyBuilder(), x, upscale_factor, "CRD"),
+        moves=("x",), ref=lambda x, upscale_factor: _depth_to_space(NumPyBuilder(), x, upscale_factor, "CRD"),
         cases=(Case(((1, 8, 2, 3),), {"upscale_factor": 2}),),
     ),
     Op(
         name="space_to_depth", doc="(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place "
             "in the block outermost.", inputs=("x",),
         attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype, expand=_space_to_depth,
-        ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
+        moves=("x",), ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
         cases=(Case(((1, 2, 4, 6),), {"block_size": 2}),), onnx=(),
     ),
 )  # fmt: skip

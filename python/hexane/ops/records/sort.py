@@ -49,7 +49,7 @@ OPS = (
         attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
                "dtype": element_type("int64")},
         canonical=one_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
-        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, ref=_top_k,
+        kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, lengths="axes", ref=_top_k,
         cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
     ),
     Op(

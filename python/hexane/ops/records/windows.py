@@ -301,7 +301,7 @@ OPS = (
     Op(
         name="im2col",
         doc="The windows of x (N, C, spatial...) as columns (N, C * taps, windows).", inputs=("x",), attrs=_KERNEL,
-        shape=_im2col_shape, dtype=same_dtype, canonical=_im2col_attrs, expand=_expand_im2col, ref=_im2col,
+        shape=_im2col_shape, dtype=same_dtype, canonical=_im2col_attrs, expand=_expand_im2col, moves=("x",), fills=True, ref=_im2col,
         cases=(Case(((2, 3, 5, 6),), {"kernel_sizes": (2, 3), "pad": 1, "strides": 2}),
                Case(((1, 2, 9),), {"kernel_sizes": 3, "dilations": 2})),
     ),
@@ -317,7 +317,7 @@ OPS = (
         name="sliding_windows",
         doc="Windows of `size` along an axis, one every `stride`: (..., extent, ...) -> (..., windows, size, ...).",
         inputs=("x",), attrs={"axis": integer(), "size": integer(), "stride": integer(1)}, shape=_sliding_shape,
-        dtype=same_dtype, canonical=_sliding_attrs, expand=_expand_sliding, ref=_sliding,
+        dtype=same_dtype, canonical=_sliding_attrs, expand=_expand_sliding, moves=("x",), ref=_sliding,
         cases=(Case(((2, 9, 3),), {"axis": 1, "size": 4, "stride": 2}), Case(((7,),), {"axis": 0, "size": 3})),
     ),
 )  # fmt: skip

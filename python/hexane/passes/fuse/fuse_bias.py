@@ -1,12 +1,10 @@
 """Moves the addition of a per-column or per-channel constant into the op before it."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources, made_by, only_along, use_counts
+from hexane.match import channel_axis, joined_sources, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
-
-_FUSABLE = ("matmul", "conv", "conv_transpose", "quantized_matmul", "quantized_conv")
 
 
 def fuse_bias(graph: Graph, target: Target) -> Graph:
@@ -22,8 +20,8 @@ def fuse_bias(graph: Graph, target: Target) -> Graph:
             return None
         for i in (0, 1):
             product, bias = inputs[i], inputs[1 - i]
-            maker = made_by(product, *_FUSABLE)
-            if maker is None or bias is None:
+            maker = product.node if product is not None else None
+            if maker is None or bias is None or maker.op not in OPS or OPS[maker.op].product is None:
                 continue
             place = OPS[maker.op].inputs.index("bias?")
             if maker.inputs[place] is not None:
@@ -31,8 +29,7 @@ def fuse_bias(graph: Graph, target: Target) -> Graph:
             old = node.inputs[i]
             if old is None or counts[old] != 1:
                 continue
-            axis = 1 if maker.attrs.get("layout") == "nchw" else maker.types[0].rank - 1
-            if maker.types[0] != node.types[0] or not only_along(bias, axis, maker.types[0].shape):
+            if maker.types[0] != node.types[0] or not only_along(bias, channel_axis(maker), maker.types[0].shape):
                 continue
             flat = apply(OPS["reshape"], [bias], {"shape": (-1,)}, bias.node.sources)[0]
             sources = joined_sources(maker, node)

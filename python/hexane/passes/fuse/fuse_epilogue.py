@@ -52,14 +52,14 @@ def _takes(producer: Node, node: Node) -> bool:
     if len(slots) == MAX_SLOTS:
         return False
     if node.op == "cpu.add":
-        return not node.attrs["epilogue"] and op.layout != "elementwise" and all(s.operand is None for s in slots)
+        return not node.attrs["epilogue"] and op.product is not None and all(s.operand is None for s in slots)
     return activation(node) is not None
 
 
 def activation(node: Node) -> EpilogueSlot | None:
     """The slot that does to an accumulator what the node does to its one operand."""
     record = OPS.get(node.op)
-    if record is None or record.layout != "elementwise" or len(record.inputs) != 1:
+    if record is None or not record.elementwise or not record.kernel or len(record.inputs) != 1:
         return None
     numbers = tuple(node.attrs.items())
     fits = len(numbers) <= MAX_SLOT_NUMBERS and all(isinstance(v, float) for _, v in numbers)

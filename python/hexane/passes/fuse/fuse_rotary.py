@@ -156,11 +156,12 @@ def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
     last = value.type.rank - 1
     if node.op == "concat":
         return node.attrs["axis"] == last and len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]
-    if node.op in OPS and OPS[node.op].layout == "elementwise":
+    op = OPS.get(node.op)
+    if op is not None and op.elementwise:
         return all(
             v is not None and (v.type.rank == 0 or v.shape[-1] == 1 or _repeats(v, x, depth - 1)) for v in node.inputs
         )
-    keeps_rows = node.op in ("reshape", "slice_by_index", "broadcast_to")
+    keeps_rows = op is not None and op.view
     if node.op == "gather" and node.inputs[0] is not None:
         keeps_rows = node.attrs["axis"] < node.inputs[0].type.rank - 1
     elif node.op == "transpose":

@@ -129,7 +129,7 @@ def _move(node: Node, moved: _Moved) -> bool:
         inputs = [moved.last(first), *(None if v is None else moved.plain(v) for v in rest)]
         moved.add(node, apply(op, inputs, {**node.attrs, "layout": "nhwc"}, node.sources), last=True)
         return True
-    follow = _FOLLOW.get("reshape" if node.op == "reshape" else op.layout)
+    follow = _elementwise if op.elementwise else _FOLLOW.get("reshape" if node.op == "reshape" else op.layout)
     return follow is not None and moved.leads(node, follow in _ALIKE) and follow(node, moved)
 
 
@@ -217,7 +217,6 @@ def _reshape(node: Node, moved: _Moved) -> bool:
 
 
 _FOLLOW: dict[str, Callable[[Node, _Moved], bool]] = {
-    "elementwise": _elementwise,
     "first": _first,
     "axis": _axis,
     "reduce": _reduce,

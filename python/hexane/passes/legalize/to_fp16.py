@@ -1,17 +1,17 @@
 """Stores everything between the ports in fp16."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hexane.dtypes import BF16, FP16, FP32, FP64, DType
+from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
-from hexane.ops import OPS, apply
+from hexane.ops import OPS, Op, apply
 from hexane.targets import Target
 
-_LIMITS = ("clip", "threshold")  # their attributes are values they may return
 _SINGLE = (FP32, FP64, BF16)  # what becomes fp16
-_WIDE = ("non_max_suppression", "one_hot", "random")  # their kernels only know fp32
 
 
 def to_fp16(graph: Graph, target: Target) -> Graph:
@@ -42,16 +42,25 @@ def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
     if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
         return _quantised(node, inputs)
-    if node.op in _WIDE:
+    attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
+    if not _takes_halves(OPS[node.op], inputs, attrs):
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
         results = apply(OPS[node.op], operands, node.attrs, node.sources)
         halves = tuple(_cast(v, FP16) if v.dtype in _SINGLE else v for v in results)
         # [0, 1) stays without its end, to which the last numbers below it are rounded.
         return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
-    attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
-    if node.op in _LIMITS and single:
-        attrs |= {k: float(half(np.asarray(v, np.float32))) for k, v in attrs.items() if isinstance(v, float)}
+    if single:
+        attrs |= {k: float(half(np.asarray(attrs[k], np.float32))) for k in OPS[node.op].results}
     return apply(OPS[node.op], inputs, attrs, node.sources)
+
+
+def _takes_halves(op: Op, inputs: list[Value | None], attrs: dict[str, Any]) -> bool:
+    """Whether the op computes in fp16 by its record's own rule; others only know fp32."""
+    try:
+        found = op.dtype(*(None if v is None else v.dtype for v in inputs), **attrs)
+    except Error:
+        return False
+    return FP32 not in (found if isinstance(found, list) else [found])
 
 
 def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:

@@ -7,13 +7,13 @@ import numpy as np
 from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOTS
-from hexane.match import joined_sources, made_by, only_along, use_counts
+from hexane.match import channel_axis, joined_sources, made_by, only_along, use_counts
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
 from hexane.passes.fuse.fuse_epilogue import activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
-from hexane.passes.quantize.subpixel import MOVES, convolution, interleaved
+from hexane.passes.quantize.subpixel import convolution, interleaved
 from hexane.targets import Target
 
 PRODUCTS = ("quantized_conv", "quantized_matmul")
@@ -130,7 +130,7 @@ def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Valu
     if product is None or scale is None or cast.dtype is not FP32 or product.attrs["dtype"] is not INT32:
         return None
     kind = product.types[0]
-    axis = 1 if product.attrs.get("layout") == "nchw" else kind.rank - 1
+    axis = channel_axis(product)
     if node.types[0].shape != kind.shape or not (scale.type.size == 1 or only_along(scale, axis, kind.shape)):
         return None
     shape = () if scale.type.size == 1 else (kind.shape[axis],)
@@ -156,7 +156,7 @@ def _stored(graph: Graph) -> Graph:
         while old is not None and new is not None and counts[old] == 1:
             if slot := activation(new.node):
                 slots.insert(0, slot)
-            elif new.node.op in MOVES:
+            elif new.node.op in OPS and OPS[new.node.op].view:
                 moves.insert(0, new.node)
             else:
                 break

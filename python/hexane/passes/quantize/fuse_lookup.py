@@ -69,7 +69,7 @@ def _elementwise(node: Node) -> bool:
         return False  # what is still a quantize here depends on more than one byte
     if node.op == "lookup":
         return known(node.inputs[1]) is not None
-    return node.op == "dequantize" or OPS[node.op].layout == "elementwise"
+    return node.op == "dequantize" or OPS[node.op].elementwise
 
 
 def _table(source: Value, nodes: list[Node]) -> Array:

@@ -5,12 +5,10 @@ from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
+from hexane.ops.spec import moved_inputs
 from hexane.passes.quantize.quantized import dequantized, grid
 from hexane.targets import Target
 
-# Ops that choose among the elements of their first operand, whatever those mean.
-_DOWN = ("reshape", "transpose", "slice_by_index", "reverse", "gather", "resize_nearest_neighbor", "max_pool")
-_UP = ("reshape", "transpose", "reverse", "resize_nearest_neighbor", "max_pool", "concat")
 _MAX_CHAIN = 16
 
 
@@ -34,39 +32,52 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
         """The quantised form of a value; `old` is what it was in the graph whose readers are counted."""
         assert old is not None
         assert new is not None
-        if left == 0 or counts[old] != 1 or not _rises(old) or (_pools(old) and grid(inputs[1], inputs[2]) is None):
+        if left == 0 or counts[old] != 1 or not _rises(old) or (_picks(old) and grid(inputs[1], inputs[2]) is None):
             return apply(OPS["quantize"], [new, *inputs[1:]], node.attrs, node.sources)[0]
-        num = len(old.node.inputs) if old.node.op == "concat" else 1
-        pairs = zip(old.node.inputs[:num], new.node.inputs[:num], strict=True)
-        moved = [raised(node, inputs, a, b, left - 1) for a, b in pairs]
-        return apply(OPS[old.node.op], [*moved, *new.node.inputs[num:]], new.node.attrs, new.node.sources)[0]
+        operands = list(new.node.inputs)
+        for i in _moved(old.node):
+            operands[i] = raised(node, inputs, old.node.inputs[i], operands[i], left - 1)
+        return apply(OPS[old.node.op], operands, new.node.attrs, new.node.sources)[0]
 
     return graph.rewrite(change)
 
 
+def _moved(node: Node) -> list[int]:
+    """The inputs that all elements of the one result come from; none where others are among them, or they are read as another
+    dtype, or the record does not say."""
+    op = OPS.get(node.op)
+    if op is None or op.fills or len(node.types) > 1 or "dtype" in node.attrs:
+        return []
+    return [0] if op.picks else moved_inputs(op, len(node.inputs))
+
+
 def _rises(value: Value | None) -> bool:
-    return value is not None and value.node.op in _UP
+    """Whether quantising what it is made of is no more work."""
+    if value is None:
+        return False
+    operands = [value.node.inputs[i] for i in _moved(value.node)]
+    return bool(operands) and (_picks(value) or sum(v.type.size for v in operands if v is not None) <= value.type.size)
 
 
-def _pools(value: Value) -> bool:
-    return value.node.op == "max_pool"
+def _picks(value: Value) -> bool:
+    return OPS[value.node.op].picks
 
 
 def _sunk(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-    if node.op not in _DOWN and node.op != "concat":
-        return None
-    num = len(inputs) if node.op == "concat" else 1
-    operands = [dequantized(v) for v in inputs[:num]]
-    first = operands[0]
-    if first is None or any(o is None or (num > 1 and not o.same_grid(first)) for o in operands):
+    moved = _moved(node)
+    found = [dequantized(inputs[i]) for i in moved]
+    first = found[0] if found else None
+    if first is None or any(o is None or (len(found) > 1 and not o.same_grid(first)) for o in found):
         return None
     if not first.single and node.op != "transpose":
         return None
-    if node.op == "max_pool" and (first.grid is None or first.value.dtype not in BYTES):
+    if OPS[node.op].picks and (first.grid is None or first.value.dtype not in BYTES):
         return None
-    values = [o.value for o in operands if o is not None]
-    moved = apply(OPS[node.op], [*values, *inputs[num:]], node.attrs, node.sources)
-    source = (fold_node(moved[0].node) or moved)[0]
+    operands = list(inputs)
+    for i, quantized in zip(moved, found, strict=True):
+        operands[i] = None if quantized is None else quantized.value
+    result = apply(OPS[node.op], operands, node.attrs, node.sources)
+    source = (fold_node(result[0].node) or result)[0]
     axis = 0 if first.single else node.attrs["perm"].index(first.axis)
     attrs = {"axis": axis, "dtype": first.real}
     return apply(OPS["dequantize"], [source, first.scale, first.zero], attrs, node.sources)

@@ -19,7 +19,6 @@ from hexane.passes.layout.channels_last import first_perm, last_perm
 from hexane.passes.legalize.expand import Emit
 from hexane.passes.quantize.quantized import dequantized, known
 
-MOVES = ("reshape", "transpose", "slice_by_index")  # what `interleaved` is made of
 # Of products, for what the node has: weights that fill up a multiple of the stride are multiplied as well.
 _MAX_GROWTH = 4
 

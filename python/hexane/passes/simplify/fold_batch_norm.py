@@ -5,11 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.match import joined_sources, made_by, only_along, use_counts
+from hexane.match import channel_axis, joined_sources, only_along, use_counts
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
-_FOLDABLE = ("conv", "conv_transpose", "matmul")
 _FP32_EPSILON = 2.0**-23
 
 
@@ -32,10 +31,10 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for i, product in enumerate(inputs[:2]):
-            maker = made_by(product, *_FOLDABLE)
+            maker = _float_product(product)
             if product is None or maker is None or counts[node.inputs[i]] != 1 or maker.types != node.types:  # type: ignore[index]
                 continue
-            affine = _affine(node, inputs, i, _channel_axis(maker))
+            affine = _affine(node, inputs, i, channel_axis(maker))
             if affine is None:
                 continue
             base, before = folded.get(product, (maker, None))
@@ -53,8 +52,13 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     return graph.rewrite(change)
 
 
-def _channel_axis(maker: Node) -> int:
-    return 1 if maker.attrs.get("layout") == "nchw" else maker.types[0].rank - 1
+def _float_product(value: Value | None) -> Node | None:
+    """The product that makes the value, if it is one of floats."""
+    op = None if value is None else OPS.get(value.node.op)
+    if value is None or op is None or op.product is None:
+        return None
+    weight = value.node.inputs[1]
+    return value.node if weight is not None and weight.dtype.kind == "float" else None
 
 
 def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> _Affine | None:
@@ -100,8 +104,10 @@ def _numbers(value: Value) -> Array | None:
 def _scaled(maker: Node, affine: _Affine) -> list[Value] | None:
     """Operands with which the op computes its result * scale + shift."""
     x, weight, bias = maker.inputs
+    over_weight = OPS[maker.op].product
     assert x is not None
     assert weight is not None
+    assert over_weight is not None
     wide = None if weight.node.op != "const" else weight.node.data
     offset = np.zeros_like(affine.shift) if bias is None else _numbers(bias)
     if wide is None or offset is None:
@@ -110,20 +116,8 @@ def _scaled(maker: Node, affine: _Affine) -> list[Value] | None:
     if (affine.scale == 1).all():
         new_weight: Value | None = weight
     else:
-        new_weight = _constant(wide.astype(np.float64) * _over_weight(affine.scale, maker, weight.shape), weight)
+        new_weight = _constant(wide.astype(np.float64) * over_weight(affine.scale, weight.shape, **maker.attrs), weight)
     return None if new_weight is None or new_bias is None else [x, new_weight, new_bias]
-
-
-def _over_weight(scale: Array, maker: Node, shape: tuple[int, ...]) -> Array:
-    """The scale of each output channel in a shape that broadcasts over the weight."""
-    if maker.op == "matmul":
-        return scale[:, None] if maker.attrs["transpose_y"] else scale
-    spatial = (1,) * (len(shape) - 2)
-    if maker.op == "conv":
-        return scale.reshape(-1, 1, *spatial)
-    # (in, out / groups, ..): the inputs of a group reach the outputs of that group only.
-    groups: int = maker.attrs["groups"]
-    return np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0).reshape(*shape[:2], *spatial)
 
 
 def _constant(wide: Array, like: Value) -> Value | None:

@@ -19,10 +19,11 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        pad = made_by(inputs[0], "pad") if node.op in _FILL else None
-        if pad is None:
+        pad = made_by(inputs[0], "pad") if inputs else None
+        fill = OPS[node.op].padding
+        if pad is None or fill is None:
             return None
-        attrs = _padded(node, pad)
+        attrs = _padded(node, pad, 0.0 if _zeros_lose(node, pad) else fill)
         if attrs is None:
             return None
         try:
@@ -34,14 +35,9 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
     return graph.rewrite(change)
 
 
-_FILL = {"conv": 0.0, "avg_pool": 0.0, "max_pool": -math.inf}
-_NOT_NEGATIVE = ("relu", "relu6", "sigmoid", "sigmoid_hard", "abs", "exp")
-
-
-def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
-    """The node's attributes when it pads as well as `pad` does; None where it cannot."""
+def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
+    """The node's attributes when it pads with `fill` as well as `pad` does; None where it cannot."""
     begin, end, value = pad.attrs["begin"], pad.attrs["end"], pad.attrs["value"]
-    fill = 0.0 if _zeros_lose(node, pad) else _FILL[node.op]
     same_fill = value == fill and math.copysign(1, value) == math.copysign(1, fill)
     if pad.attrs["mode"] != "constant" or not same_fill or pad.types[0].dtype.kind != "float":
         return None
@@ -52,7 +48,7 @@ def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
     own: tuple[int, ...] = node.attrs["pad"]
     added = tuple(p for i in spatial for p in (begin[i], end[i]))
     attrs = {**node.attrs, "pad": tuple(a + b for a, b in zip(own, added, strict=True))}
-    if node.op == "avg_pool":
+    if "exclude_padding" in node.attrs:
         if node.attrs["exclude_padding"] and any(own):
             return None
         attrs["exclude_padding"] = False
@@ -61,6 +57,7 @@ def _padded(node: Node, pad: Node) -> dict[str, Any] | None:
 
 def _zeros_lose(node: Node, pad: Node) -> bool:
     """Whether zeros lose against whatever a max_pool reads beside them: every window without gaps reads such an element."""
-    x = made_by(pad.inputs[0], *_NOT_NEGATIVE)
-    dense = node.op == "max_pool" and set(node.attrs["dilations"]) == {1}
-    return dense and pad.attrs["value"] == 0 and x is not None and x.types[0].size > 0
+    x = pad.inputs[0]
+    dense = OPS[node.op].picks and set(node.attrs["dilations"]) == {1}
+    positive = x is not None and x.node.op in OPS and OPS[x.node.op].not_negative and x.type.size > 0
+    return dense and pad.attrs["value"] == 0 and positive
