@@ -1,6 +1,8 @@
-"""What expansions share: `b` applies ops, in the passes and in the importers alike, and takes scalars where tensors go."""
+"""What expansions share: `b`, which applies ops, in the passes and in the importers alike."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,36 @@ from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.limits import MAX_GROWTH_BYTES
 
+Operand = Value | Array | float | None
 
-def lift(inputs: Sequence[Value | Array | float | None], sources: tuple[str, ...]) -> list[Value | None]:
+
+class Builder(ABC):
+    """Applies ops by name: `b.add(x, 1.0)` is the value of an op that has one output, `b.several("topk", x, k=3)` gives those
+    of any. Arrays and scalars become constants, scalars of the first tensor's dtype."""
+
+    __slots__ = ("sources",)
+
+    def __init__(self, *sources: str) -> None:
+        """What is built comes from here."""
+        self.sources = sources
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        return partial(self.apply, name)
+
+    def apply(self, name: str, *inputs: Operand, **attrs: Any) -> Value:
+        (value,) = self.several(name, *inputs, **attrs)
+        return value
+
+    @abstractmethod
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        """What stands for the outputs of the op."""
+
+    def const(self, x: Any, dtype: Any = None) -> Value:
+        """A constant; an array keeps its own dtype."""
+        return constant(x if isinstance(x, np.ndarray) else np.array(x, dtype), self.sources)
+
+
+def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | None]:
     """Arrays and scalars as constants, scalars of the first tensor's dtype."""
     like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
     return [
@@ -20,7 +50,7 @@ def lift(inputs: Sequence[Value | Array | float | None], sources: tuple[str, ...
     ]  # fmt: skip
 
 
-def cast(b: Any, x: Any, to: DType) -> Any:
+def cast(b: Builder, x: Value, to: DType) -> Value:
     """x where it has the dtype already."""
     return x if x.dtype is to else b.cast(x, dtype=to)
 
@@ -30,7 +60,7 @@ def wide(*values: Any) -> DType:
     return FP64 if any(v is not None and v.dtype is FP64 for v in values) else FP32
 
 
-def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
+def part(b: Builder, x: Value, axis: int, start: int, stop: int) -> Value:
     """x[start:stop] along one axis."""
     begin, end = [0] * len(x.shape), list(x.shape)
     begin[axis], end[axis] = start, stop
@@ -49,9 +79,9 @@ def check_lengths(lengths: Array, most: int) -> None:
         raise Error(f"lengths: got {length}, need 0 to {most}")
 
 
-def checked_lengths(b: Any, lengths: Any, most: int) -> Any:
+def checked_lengths(b: Builder, lengths: Value, most: int) -> Value:
     """In int64. Others than 0..most are refused: constants at once, those of run time as indices of what does not exist."""
-    if lengths.node.op == "const":
+    if lengths.node.data is not None:
         check_lengths(lengths.node.data, most)
         return cast(b, lengths, INT64)
     given, there = cast(b, lengths, INT64), np.arange(most + 1)

@@ -1,43 +1,24 @@
 """Constant folding: a node whose operands are constants, evaluated by its record."""
 
-from collections.abc import Callable
-from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from hexane.errors import Error
-from hexane.graph import Array, Node, Value, constant
+from hexane.graph import Node, Value, constant
 from hexane.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 from hexane.ops import LEAVES, OPS, evaluate
-from hexane.ops.compose import lift
+from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.valid_lengths import apply
 
 
-class Builder:
-    """Applies ops by name and folds constants: `b.add(x, 1.0)`. Arrays and scalars become constants, scalars of the first
-    tensor's dtype."""
+class Folder(Builder):
+    """Folds constants."""
 
-    __slots__ = ("sources",)
+    __slots__ = ()
 
-    def __init__(self, *sources: str) -> None:
-        self.sources = sources
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.apply, name)
-
-    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
-        """The op's output, or a tuple where its record has several."""
-        op = OPS[name]
-        values = apply(op, lift(inputs, self.sources), attrs, self.sources)
-        values = fold_node(values[0].node) or values
-        return values if len(op.outputs) > 1 or op.outputs[0].endswith("*") else values[0]
-
-    def const(self, x: Any, dtype: Any = None) -> Value:
-        """A constant; an array keeps its own dtype."""
-        array = x if isinstance(x, np.ndarray) else np.array(x, dtype)
-        return constant(array, self.sources)
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+        return fold_node(values[0].node) or values
 
 
 def fold_node(node: Node) -> tuple[Value, ...] | None:
@@ -55,7 +36,7 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
         return None
     op = OPS[node.op]
     if op.expand is not None and not op.kernel:  # as it runs, and not by a ref that may go from element to element
-        made = op.expand(Builder(*node.sources), *node.inputs, **node.attrs)
+        made = op.expand(Folder(*node.sources), *node.inputs, **node.attrs)
         values = (made,) if isinstance(made, Value) else tuple(made)
         return values if all(v.node.op == "const" for v in values) else None
     arrays = [None if v is None else v.node.data for v in node.inputs]

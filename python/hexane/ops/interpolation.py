@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import INT64, DType
-from hexane.ops.compose import cast
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast
 
 Array = Any
 CUBIC = -0.75
-Taps = list[tuple[Any, Any]]  # (index of an element, its weight), both (batch, points) of floats
+Taps = list[tuple[Value, Value]]  # (index of an element, its weight), both (batch, points) of floats
 Pairs = list[tuple[int, float]]  # the same of one point
 
 # ---- as other ops ----
 
 
-def pick(b: Any, flat: Any, indices: Sequence[Any], extents: Sequence[int]) -> Any:
+def pick(b: Builder, flat: Value, indices: Sequence[Value], extents: Sequence[int]) -> Value:
     """(batch, points, channels) of flat (batch, elements, channels), by an index along each of the extents."""
     at = cast(b, indices[0], INT64)
     for index, extent in zip(indices[1:], extents[1:], strict=True):
@@ -27,13 +28,13 @@ def pick(b: Any, flat: Any, indices: Sequence[Any], extents: Sequence[int]) -> A
     return b.gather_nd(flat, b.expand_dims(at, axes=(-1,)), batch_dims=1)
 
 
-def channels_behind(b: Any, x: Any, kind: DType) -> Any:
+def channels_behind(b: Builder, x: Value, kind: DType) -> Value:
     """(batch, elements, channels) in a dtype, of (batch, channels, extents...)."""
     flat = b.reshape(cast(b, x, kind), shape=(*x.shape[:2], prod(x.shape[2:])))
     return b.transpose(flat, perm=(0, 2, 1))
 
 
-def interpolated(b: Any, flat: Any, taps: Sequence[Taps], extents: Sequence[int]) -> Any:
+def interpolated(b: Builder, flat: Value, taps: Sequence[Taps], extents: Sequence[int]) -> Value:
     """The weighted sum over every combination of the axes' taps."""
     terms = []
     for combination in product(*taps):
@@ -43,22 +44,22 @@ def interpolated(b: Any, flat: Any, taps: Sequence[Taps], extents: Sequence[int]
     return reduce(lambda x, y: b.add(x, y), terms)
 
 
-def linear_taps(b: Any, at: Any) -> Taps:
+def linear_taps(b: Builder, at: Value) -> Taps:
     low = b.floor(at)
     rest = b.sub(at, low)
     return [(low, b.sub(1.0, rest)), (b.add(low, 1.0), rest)]
 
 
-def cubic_taps(b: Any, at: Any) -> Taps:
+def cubic_taps(b: Builder, at: Value) -> Taps:
     low = b.floor(at)
     rest = b.sub(at, low)
 
-    def outer(t: Any) -> Any:
+    def outer(t: Value) -> Value:
         """((a t - 5 a) t + 8 a) t - 4 a, for 1 <= t <= 2."""
         inner = b.add(b.mul(b.sub(b.mul(t, CUBIC), 5 * CUBIC), t), 8 * CUBIC)
         return b.sub(b.mul(inner, t), 4 * CUBIC)
 
-    def near(t: Any) -> Any:
+    def near(t: Value) -> Value:
         """((a + 2) t - (a + 3)) t t + 1, for 0 <= t <= 1."""
         return b.add(b.mul(b.mul(b.sub(b.mul(t, CUBIC + 2), CUBIC + 3), t), t), 1.0)
 
@@ -70,7 +71,7 @@ def cubic_taps(b: Any, at: Any) -> Taps:
     ]
 
 
-def kept_inside(b: Any, taps: Taps, extent: int) -> Taps:
+def kept_inside(b: Builder, taps: Taps, extent: int) -> Taps:
     """Taps beyond the edge weigh nothing."""
     last = extent - 1.0
     result = []
@@ -81,11 +82,11 @@ def kept_inside(b: Any, taps: Taps, extent: int) -> Taps:
     return result
 
 
-def clipped(b: Any, index: Any, extent: int) -> Any:
+def clipped(b: Builder, index: Value, extent: int) -> Value:
     return b.clip(index, alpha=0.0, beta=extent - 1.0)
 
 
-def reflected(b: Any, at: Any, low: float, high: float) -> Any:
+def reflected(b: Builder, at: Value, low: float, high: float) -> Value:
     """at, bounced off the borders until it lies between them."""
     span = high - low
     if span == 0:
@@ -97,7 +98,7 @@ def reflected(b: Any, at: Any, low: float, high: float) -> Any:
     return b.select(odd, b.sub(high, rest), b.add(rest, low))
 
 
-def outside_of(b: Any, at: Any, low: float, high: float) -> Any:
+def outside_of(b: Builder, at: Value, low: float, high: float) -> Value:
     return b.logical_or(b.less(at, low), b.greater(at, high))
 
 

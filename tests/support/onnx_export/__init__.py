@@ -88,7 +88,7 @@ class Exporter:
             return self.emit(op.onnx[0], *inputs, **{k: plain(v) for k, v in node.attrs.items() if k != "epilogue"})
         if op.kernel or op.expand is None:
             return None
-        result = op.expand(Emit(()), *node.inputs, **node.attrs)
+        result = op.expand(Emit(), *node.inputs, **node.attrs)
         return self.value(result) if isinstance(result, Value) else [self.value(v) for v in result]
 
 

@@ -1,14 +1,17 @@
 """One ONNX node as its translation sees it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import onnx
 
 from hexane.errors import Error
 from hexane.graph import Array, Value
-from hexane.ops.fold import Builder as Builder
+from hexane.ops import OPS
+from hexane.ops.compose import Operand
+from hexane.ops.fold import Folder
 
 Result = Any  # what a Builder returns: a Value, or several
 
@@ -28,6 +31,19 @@ class Run(Protocol):
     """
 
     def __call__(self, graph: onnx.GraphProto, given: Sequence[Item] = (), step: int | None = None) -> Outputs: ...
+
+
+class Builder(Folder):
+    """What handlers apply ops with: gives a tuple where the op's record has several outputs."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Callable[..., Result]:
+        return partial(self.apply, name)
+
+    def apply(self, name: str, *inputs: Operand, **attrs: Any) -> Result:
+        values, outputs = self.several(name, *inputs, **attrs), OPS[name].outputs
+        return values if len(outputs) > 1 or outputs[0].endswith("*") else values[0]
 
 
 class Attributes(dict[str, Any]):

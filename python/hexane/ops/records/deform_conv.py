@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.ops.compose import cast, limited, part, wide
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast, limited, part, wide
 from hexane.ops.interpolation import (
     channels_behind,
     interpolated,
@@ -60,9 +61,9 @@ def _deform_shape(
 
 
 def _expand_deform_conv(
-    b: Any, x: Any, weight: Any, offset: Any, bias: Any, mask: Any, strides: Shape, dilations: Shape, pad: Shape,
+    b: Builder, x: Value, weight: Value, offset: Value, bias: Value | None, mask: Value | None, strides: Shape, dilations: Shape, pad: Shape,
     groups: int, offset_groups: int,
-) -> Any:  # fmt: skip
+) -> Value:  # fmt: skip
     batch, channels, *extents = x.shape
     kernel, outs = weight.shape[2:], offset.shape[2:]
     kind = wide(x, weight, offset, bias, mask)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import TensorType
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder
 from hexane.ops.spec import Case, Op, Shape, numeric, text
 
 Array = Any
-Term = tuple[Any, str]  # a tensor and a letter for each of its axes
+Term = tuple[Value, str]  # a tensor and a letter for each of its axes
 DIGITS = "01234567"  # stand for the axes behind "...", from the last
 
 
@@ -58,7 +59,7 @@ def _plain(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, A
     return {"equation": attrs["equation"].replace(" ", "")}
 
 
-def _expand(b: Any, *values: Any, equation: str) -> Any:
+def _expand(b: Builder, *values: Value, equation: str) -> Value:
     """Two operands at a time, each first without the axes nobody else reads."""
     names, out, extents = parsed(equation, [x.shape for x in values])
     terms = [_diagonal(b, (x, letters)) for x, letters in zip(values, names, strict=True)]
@@ -72,7 +73,7 @@ def _expand(b: Any, *values: Any, equation: str) -> Any:
     return _arranged(b, (x, letters), out)
 
 
-def _diagonal(b: Any, term: Term) -> Term:
+def _diagonal(b: Builder, term: Term) -> Term:
     """A letter that is there twice: the two axes become one, and every (extent + 1)th element of it is taken."""
     x, letters = term
     while len(set(letters)) < len(letters):
@@ -87,14 +88,14 @@ def _diagonal(b: Any, term: Term) -> Term:
     return x, letters
 
 
-def _widened(b: Any, term: Term, extents: Mapping[str, int]) -> Term:
+def _widened(b: Builder, term: Term, extents: Mapping[str, int]) -> Term:
     """Axes of "..." that are 1 here and not elsewhere."""
     x, letters = term
     shape = tuple(extents[c] for c in letters)
     return (x if x.shape == shape else b.broadcast_to(x, shape=shape)), letters
 
 
-def _summed(b: Any, term: Term, needed: str) -> Term:
+def _summed(b: Builder, term: Term, needed: str) -> Term:
     x, letters = term
     axes = tuple(i for i, c in enumerate(letters) if c not in needed)
     if not axes:
@@ -102,12 +103,12 @@ def _summed(b: Any, term: Term, needed: str) -> Term:
     return b.reduce_sum(x, axes=axes, keep_dims=False), "".join(c for c in letters if c in needed)
 
 
-def _arranged(b: Any, term: Term, order: str) -> Any:
+def _arranged(b: Builder, term: Term, order: str) -> Value:
     x, letters = term
     return x if letters == order else b.transpose(x, perm=[letters.index(c) for c in order])
 
 
-def _product(b: Any, first: Term, second: Term, needed: str) -> Term:
+def _product(b: Builder, first: Term, second: Term, needed: str) -> Term:
     """(shared and kept, rows, summed) @ (shared and kept, summed, columns)."""
     (x, p), (y, q) = first, second
     shared = [c for c in p if c in q]

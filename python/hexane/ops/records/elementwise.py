@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import BOOL
+from hexane.graph import Value
+from hexane.ops.compose import Builder
 from hexane.ops.spec import (
     Attr,
     Case,
@@ -140,7 +142,7 @@ def _tested(x: Any, **_: Any) -> Any:
     return BOOL
 
 
-def _expand_is_inf(b: Any, x: Any, detect_negative: bool, detect_positive: bool) -> Any:
+def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative and detect_positive:
         return b.equal(b.abs(x), math.inf)
     if detect_negative or detect_positive:
@@ -152,7 +154,7 @@ def _is_inf(x: Array, detect_negative: bool, detect_positive: bool) -> Array:
     return (np.isposinf(x) & detect_positive) | (np.isneginf(x) & detect_negative)
 
 
-def _expand_shrink(b: Any, x: Any, bias: float, lambd: float) -> Any:
+def _expand_shrink(b: Builder, x: Value, bias: float, lambd: float) -> Value:
     inner = b.select(b.greater(x, lambd), b.sub(x, bias), b.const(np.zeros((), x.dtype.numpy)))
     return b.select(b.less(x, -lambd), b.add(x, bias), inner)
 

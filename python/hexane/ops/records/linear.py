@@ -8,7 +8,8 @@ import numpy as np
 
 from hexane.dtypes import BOOL
 from hexane.errors import Error
-from hexane.ops.compose import limited, part
+from hexane.graph import Value
+from hexane.ops.compose import Builder, limited, part
 from hexane.ops.records.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
@@ -49,7 +50,7 @@ def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return y if bias is None else y + bias
 
 
-def _expand_linear(b: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+def _expand_linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Value:
     if len(x.shape) == 1:
         row = b.reshape(x, shape=(1, *x.shape))
         return b.reshape(b.matmul(row, weight, bias, transpose_y=True), shape=(weight.shape[0],))
@@ -103,8 +104,9 @@ def _attention(
 
 
 def _expand_attention(
-    b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, causal: bool, zero_hidden: bool, hidden: float
-) -> Any:
+    b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
+    hidden: float,
+) -> Value:  # fmt: skip
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
     least, other = (b.const(np.array(v).astype(scores.dtype.numpy)) for v in (-np.inf, hidden))
     if causal:
@@ -133,7 +135,7 @@ def _halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
     return x[..., :half], x[..., half:]
 
 
-def _expand_rotary(b: Any, x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+def _expand_rotary(b: Builder, x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
     half = x.shape[-1] // 2
     pairs = (half, 2) if interleaved else (2, half)
     deep = b.reshape(x, shape=(*x.shape[:-1], *pairs))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import limited
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, limited
 from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, same, same_dtype
 
 Array = Any
@@ -21,7 +21,7 @@ def _matrices(types: Sequence[TensorType], attrs: Any) -> None:
     limited(x.shape[-2] * x.shape[-1], np.dtype(np.bool_))
 
 
-def _masked(b: Any, x: Any, low: int | None, high: int | None) -> Any:
+def _masked(b: Builder, x: Value, low: int | None, high: int | None) -> Value:
     """The elements on the diagonals low..high, counted upwards from the main one; others are 0."""
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = np.ones(x.shape[-2:], np.bool_)
@@ -30,11 +30,11 @@ def _masked(b: Any, x: Any, low: int | None, high: int | None) -> Any:
     return b.select(b.const(keep), x, b.const(np.zeros((), x.dtype.numpy)))
 
 
-def _expand_trilu(b: Any, x: Any, k: int, upper: bool) -> Any:
+def _expand_trilu(b: Builder, x: Value, k: int, upper: bool) -> Value:
     return _masked(b, x, k if upper else None, None if upper else k)
 
 
-def _expand_band_part(b: Any, x: Any, lower: int, upper: int) -> Any:
+def _expand_band_part(b: Builder, x: Value, lower: int, upper: int) -> Value:
     return _masked(b, x, -lower if lower >= 0 else None, upper if upper >= 0 else None)
 
 
@@ -49,15 +49,15 @@ def _det_shape(x: Shape) -> Shape:
     return x[:-2]
 
 
-def _expand_det(b: Any, x: Any) -> Any:
+def _expand_det(b: Builder, x: Value) -> Value:
     """By minors along the first row."""
 
-    def at(row: int, column: int) -> Any:
+    def at(row: int, column: int) -> Value:
         begin, end = [0] * len(x.shape), list(x.shape)
         begin[-2:], end[-2:] = (row, column), (row + 1, column + 1)
         return b.reshape(b.slice_by_index(x, begin=begin, end=end), shape=x.shape[:-2])
 
-    def minor(row: int, columns: tuple[int, ...]) -> Any:
+    def minor(row: int, columns: tuple[int, ...]) -> Value:
         if len(columns) == 1:
             return at(row, columns[0])
         terms = [b.mul(at(row, c), minor(row + 1, tuple(k for k in columns if k != c))) for c in columns]

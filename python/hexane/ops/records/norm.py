@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.ops.compose import cast, wide
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast, wide
 from hexane.ops.records.reduce import in_range, mean
 from hexane.ops.spec import (
     Attr,
@@ -115,7 +116,9 @@ def _group_shape(x: Shape, gamma: Shape | None, beta: Shape | None, num_groups: 
     return x
 
 
-def _expand_group_norm(b: Any, x: Any, gamma: Any, beta: Any, num_groups: int, epsilon: float) -> Any:
+def _expand_group_norm(
+    b: Builder, x: Value, gamma: Value | None, beta: Value | None, num_groups: int, epsilon: float
+) -> Value:
     channels, rest = x.shape[1], prod(x.shape[2:])
     y = b.reshape(x, shape=(x.shape[0], num_groups, channels // num_groups * rest))
     y = b.reshape(b.layer_norm(y, axes=(2,), epsilon=epsilon), shape=(x.shape[0], channels, rest))
@@ -139,7 +142,7 @@ def _some_axes(types: Any, attrs: Any) -> dict[str, Any]:
     return {**attrs, "axes": axis_indices(attrs["axes"], types[0].rank)}
 
 
-def _expand_l2_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_l2_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
     return b.mul(x, b.rsqrt(b.add(b.reduce_sum_square(x, axes=axes), epsilon)))
 
 
@@ -148,7 +151,7 @@ def _p_norm(types: Any, attrs: Any) -> None:
         raise Error(f"p: got {attrs['p']}, need a positive integer")
 
 
-def _expand_lp_norm(b: Any, x: Any, p: int, axis: int) -> Any:
+def _expand_lp_norm(b: Builder, x: Value, p: int, axis: int) -> Value:
     if p <= 2:
         norm = b.apply(f"reduce_l{p}_norm", x, axes=(axis,))
     else:
@@ -161,21 +164,30 @@ def _lp_norm(x: Array, p: int, axis: int) -> Array:
     return np.divide(x, norm, out=np.zeros_like(x), where=norm != 0)
 
 
-def _expand_layer_norm(b: Any, x: Any, gamma: Any, beta: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_layer_norm(
+    b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: tuple[int, ...], epsilon: float
+) -> Value:
     centred = b.sub(x, b.reduce_mean(x, axes=axes))
     y = b.real_div(centred, b.sqrt(b.add(b.reduce_mean(b.square(centred), axes=axes), epsilon)))
     y = y if gamma is None else b.mul(y, gamma)
     return y if beta is None else b.add(y, beta)
 
 
-def _expand_rms_norm(b: Any, x: Any, gamma: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_rms_norm(b: Builder, x: Value, gamma: Value | None, axes: tuple[int, ...], epsilon: float) -> Value:
     y = b.real_div(x, b.sqrt(b.add(b.reduce_mean(b.square(x), axes=axes), epsilon)))
     return y if gamma is None else b.mul(y, gamma)
 
 
 def _expand_batch_norm(
-    b: Any, x: Any, mean: Any, variance: Any, gamma: Any, beta: Any, epsilon: float, axis: int
-) -> Any:
+    b: Builder,
+    x: Value,
+    mean: Value,
+    variance: Value,
+    gamma: Value | None,
+    beta: Value | None,
+    epsilon: float,
+    axis: int,
+) -> Value:
     def along(v: Any) -> Any:
         return b.reshape(v, shape=(-1, *(1 for _ in x.shape[axis + 1 :])))
 
@@ -184,7 +196,9 @@ def _expand_batch_norm(
     return y if beta is None else b.add(y, along(beta))
 
 
-def _expand_instance_norm(b: Any, x: Any, gamma: Any, beta: Any, epsilon: float, layout: str) -> Any:
+def _expand_instance_norm(
+    b: Builder, x: Value, gamma: Value | None, beta: Value | None, epsilon: float, layout: str
+) -> Value:
     last = layout == "nhwc"
     axes = tuple(range(1, len(x.shape) - 1)) if last else tuple(range(2, len(x.shape)))
     shape = (-1,) if last else (-1, *(1 for _ in axes))
@@ -193,7 +207,7 @@ def _expand_instance_norm(b: Any, x: Any, gamma: Any, beta: Any, epsilon: float,
     return y if beta is None else b.add(y, b.reshape(beta, shape=shape))
 
 
-def _expand_mean_variance_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def _expand_mean_variance_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
     """Not in fp16, which has no such epsilon."""
     x, kind = cast(b, x, wide(x)), x.dtype
     spread = b.sub(x, b.reduce_mean(x, axes=axes))

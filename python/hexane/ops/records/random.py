@@ -12,7 +12,8 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, INT64, DType
 from hexane.errors import Error
-from hexane.ops.compose import cast, part
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast, part
 from hexane.ops.spec import Case, Op, Shape, element_type, integer, integers, number
 
 Array = Any
@@ -63,12 +64,12 @@ def _from_floats(x: DType, stream: DType, dtype: DType, **_: Any) -> DType:
     return _drawn(stream, dtype=dtype)
 
 
-def _uniform(b: Any, stream: Any, shape: Shape, low: float, high: float, dtype: DType) -> Any:
+def _uniform(b: Builder, stream: Value, shape: Shape, low: float, high: float, dtype: DType) -> Value:
     x = b.mul(b.random(stream, shape=shape), high - low)
     return cast(b, b.add(x, low) if low else x, dtype)
 
 
-def _normal(b: Any, stream: Any, shape: Shape, mean: float, scale: float, dtype: DType) -> Any:
+def _normal(b: Builder, stream: Value, shape: Shape, mean: float, scale: float, dtype: DType) -> Value:
     """Box and Muller's: a random direction, at a random distance. The distance draws from (0, 1]."""
     pair = b.random(stream, shape=(2, prod(shape)))
     radius, angle = (b.reshape(part(b, pair, 0, i, i + 1), shape=shape) for i in (0, 1))
@@ -82,7 +83,7 @@ def _normal_ref(stream: Array, shape: Shape, mean: float, scale: float, dtype: D
     return (mean + scale * np.sqrt(-2 * np.log(1 - radius)) * np.cos(2 * pi * angle)).reshape(shape)
 
 
-def _bernoulli(b: Any, p: Any, stream: Any, dtype: DType) -> Any:
+def _bernoulli(b: Builder, p: Value, stream: Value, dtype: DType) -> Value:
     return b.cast(b.less(b.random(stream, shape=p.shape), cast(b, p, FP32)), dtype=dtype)
 
 
@@ -92,7 +93,7 @@ def _multinomial_shape(logits: Shape, stream: Shape, sample_size: int, **_: Any)
     return _stream_shape(stream, (logits[0], sample_size))
 
 
-def _multinomial(b: Any, logits: Any, stream: Any, sample_size: int, dtype: DType) -> Any:
+def _multinomial(b: Builder, logits: Value, stream: Value, sample_size: int, dtype: DType) -> Value:
     """The class whose share of the sums of probabilities a number falls into."""
     batches, classes = logits.shape
     x = cast(b, logits, FP32)

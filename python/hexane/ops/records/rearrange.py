@@ -8,8 +8,8 @@ import numpy as np
 
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import check_lengths, checked_lengths, limited
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
 from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype
 
@@ -27,7 +27,7 @@ def _crop_shape(x: Shape, crop_height: Shape, crop_width: Shape) -> Shape:
     return out
 
 
-def _expand_crop(b: Any, x: Any, crop_height: Shape, crop_width: Shape) -> Any:
+def _expand_crop(b: Builder, x: Value, crop_height: Shape, crop_width: Shape) -> Value:
     rest = [0] * (len(x.shape) - 2)
     begin = (*rest, crop_height[0], crop_width[0])
     end = (*x.shape[:-2], x.shape[-2] - crop_height[1], x.shape[-1] - crop_width[1])
@@ -52,7 +52,7 @@ def _centered(x: Shape, shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(wanted.get(i, d) for i, d in enumerate(x))
 
 
-def _expand_center(b: Any, x: Any, shape: Shape, axes: tuple[int, ...]) -> Any:
+def _expand_center(b: Builder, x: Value, shape: Shape, axes: tuple[int, ...]) -> Value:
     """An odd element is cut or added at the end."""
     more = [w - d for w, d in zip(_centered(x.shape, shape, axes), x.shape, strict=True)]
     begin = [m // 2 if m >= 0 else -(-m // 2) for m in more]
@@ -81,7 +81,7 @@ def _size_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[s
     return {"begin": begin, "size": size}
 
 
-def _expand_size(b: Any, x: Any, begin: Shape, size: Shape) -> Any:
+def _expand_size(b: Builder, x: Value, begin: Shape, size: Shape) -> Value:
     return b.slice_by_index(x, begin=begin, end=[v + s for v, s in zip(begin, size, strict=True)])
 
 
@@ -92,7 +92,7 @@ def _unshuffle_shape(x: Shape, downscale_factor: int) -> Shape:
     return (x[0], x[1] * r * r, x[2] // r, x[3] // r)
 
 
-def _expand_unshuffle(b: Any, x: Any, downscale_factor: int) -> Any:
+def _expand_unshuffle(b: Builder, x: Value, downscale_factor: int) -> Value:
     n, c, h, w = x.shape
     r = downscale_factor
     y = b.transpose(b.reshape(x, shape=(n, c, h // r, r, w // r, r)), perm=(0, 1, 3, 5, 2, 4))
@@ -121,7 +121,7 @@ def _sequence_dtype(x: Any, lengths: Any, **_: Any) -> Any:
     return x
 
 
-def _expand_reverse_sequence(b: Any, x: Any, lengths: Any, seq_axis: int, batch_axis: int) -> Any:
+def _expand_reverse_sequence(b: Builder, x: Value, lengths: Value, seq_axis: int, batch_axis: int) -> Value:
     """Whole slices behind the two axes, which come first, by their place on both."""
     first, second = sorted((seq_axis, batch_axis))
     perm = [first, second, *(i for i in range(len(x.shape)) if i not in (first, second))]

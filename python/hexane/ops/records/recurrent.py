@@ -13,8 +13,8 @@ import numpy as np
 
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import check_lengths, checked_lengths, limited, part
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited, part
 from hexane.ops.records.elementwise import sigmoid, softplus
 from hexane.ops.spec import Attr, Case, Op, Shape, finite, flag, floating, number, text, texts
 
@@ -49,34 +49,34 @@ class Cell:
 class Direction:
     """One direction's weights. `inputs` are the products of x and the weight with its bias, (time, batch, gates * hidden)."""
 
-    inputs: Any
-    recurrent: Any  # (gates * hidden, hidden)
-    bias: Any  # the recurrent one, (gates * hidden,)
-    peephole: Any
-    functions: Sequence[Callable[[Any], Any]]
+    inputs: Value
+    recurrent: Value  # (gates * hidden, hidden)
+    bias: Value | None  # the recurrent one, (gates * hidden,)
+    peephole: Value | None
+    functions: Sequence[Callable[[Value], Value]]
     hidden: int
     attrs: Mapping[str, Any]
 
 
-def _gate(b: Any, d: Direction, x: Any, index: int, axis: int = 1) -> Any:
+def _gate(b: Builder, d: Direction, x: Value, index: int, axis: int = 1) -> Value:
     """The part of x that belongs to one gate."""
     return part(b, x, axis, index * d.hidden, (index + 1) * d.hidden)
 
 
-def _clipped(b: Any, d: Direction, x: Any) -> Any:
+def _clipped(b: Builder, d: Direction, x: Value) -> Value:
     bound = d.attrs["clip"]
     return b.clip(x, alpha=-bound, beta=bound) if bound else x
 
 
-def _product(b: Any, d: Direction, hidden: Any) -> Any:
+def _product(b: Builder, d: Direction, hidden: Value) -> Value:
     return b.matmul(hidden, d.recurrent, d.bias, transpose_y=True)
 
 
-def _rnn_step(b: Any, d: Direction, x: Any, state: State) -> State:
+def _rnn_step(b: Builder, d: Direction, x: Value, state: State) -> State:
     return (d.functions[0](_clipped(b, d, b.add(x, _product(b, d, state[0])))),)
 
 
-def _gru_step(b: Any, d: Direction, x: Any, state: State) -> State:
+def _gru_step(b: Builder, d: Direction, x: Value, state: State) -> State:
     (hidden,) = state
     together = 3 if d.attrs["linear_before_reset"] else 2
     bias = None if d.bias is None else part(b, d.bias, 0, 0, together * d.hidden)
@@ -93,12 +93,12 @@ def _gru_step(b: Any, d: Direction, x: Any, state: State) -> State:
     return (b.add(b.mul(b.sub(1.0, update), new), b.mul(update, hidden)),)
 
 
-def _lstm_step(b: Any, d: Direction, x: Any, state: State) -> State:
+def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
     """The peepholes of i and f see the old cell, that of o the new one."""
     hidden, cell = state
     total = b.add(x, _product(b, d, hidden))
 
-    def opened(index: int, seen: Any) -> Any:
+    def opened(index: int, seen: Value) -> Value:
         value = _gate(b, d, total, index)
         if d.peephole is not None:
             value = b.add(value, b.mul(_gate(b, d, d.peephole, index, 0), seen))
@@ -111,7 +111,7 @@ def _lstm_step(b: Any, d: Direction, x: Any, state: State) -> State:
 
 
 def _expansion(cell: Cell) -> Callable[..., Any]:
-    def expand(b: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
+    def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
         weights, lengths, peephole, initial = _sorted(cell, rest)
         if attrs["batch_first"]:
             x = b.transpose(x, perm=(1, 0, 2))
@@ -122,7 +122,8 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
         zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
         outs, ends = [], []
         for i in range(directions):
-            w, r, bias, p, *start = (_direction(b, v, i) for v in (*weights, peephole, *initial))
+            w, r = (_direction(b, v, i) for v in weights[:2])
+            bias, p, *start = (v and _direction(b, v, i) for v in (weights[2], peephole, *initial))
             halves = (None, None) if bias is None else (part(b, bias, 0, 0, width), part(b, bias, 0, width, 2 * width))
             names = attrs["activations"][i * len(cell.defaults) :]
             functions = [lambda v, name=name: b.apply(name, v) for name in names]
@@ -140,8 +141,8 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
     return expand
 
 
-def _direction(b: Any, v: Any, index: int) -> Any:
-    return None if v is None else b.reshape(part(b, v, 0, index, index + 1), shape=v.shape[1:])
+def _direction(b: Builder, v: Value, index: int) -> Value:
+    return b.reshape(part(b, v, 0, index, index + 1), shape=v.shape[1:])
 
 
 def _sorted(cell: Cell, rest: Sequence[Any]) -> tuple[list[Any], Any, Any, list[Any]]:
@@ -151,10 +152,12 @@ def _sorted(cell: Cell, rest: Sequence[Any]) -> tuple[list[Any], Any, Any, list[
     return [weight, recurrent, bias], lengths, peephole, more[: cell.states]
 
 
-def _unrolled(b: Any, cell: Cell, d: Direction, state: State, lengths: Any, backwards: bool) -> tuple[Any, State]:
+def _unrolled(
+    b: Builder, cell: Cell, d: Direction, state: State, lengths: Value | None, backwards: bool
+) -> tuple[Value, State]:
     """(time, batch, hidden) and the last state; behind a sequence's end the state stays and the output is 0."""
     time, batch, _ = d.inputs.shape
-    found: dict[int, Any] = {}
+    found: dict[int, Value] = {}
     nothing = b.const(np.zeros((), d.inputs.dtype.numpy))
     for t in reversed(range(time)) if backwards else range(time):
         x = b.reshape(part(b, d.inputs, 0, t, t + 1), shape=d.inputs.shape[1:])

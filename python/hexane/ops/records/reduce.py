@@ -8,7 +8,8 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, INT64
 from hexane.errors import Error
-from hexane.ops.compose import cast
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast
 from hexane.ops.spec import (
     Case,
     Op,
@@ -117,12 +118,12 @@ def _log_softmax(x: Array, axis: int) -> Array:
     return x - top - np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True))
 
 
-def _expand_softmax(b: Any, x: Any, axis: int) -> Any:
+def _expand_softmax(b: Builder, x: Value, axis: int) -> Value:
     e = b.exp(b.sub(x, b.reduce_max(x, axes=(axis,))))
     return b.real_div(e, b.reduce_sum(e, axes=(axis,)))
 
 
-def _expand_log_softmax(b: Any, x: Any, axis: int) -> Any:
+def _expand_log_softmax(b: Builder, x: Value, axis: int) -> Value:
     rest = b.sub(x, b.reduce_max(x, axes=(axis,)))
     return b.sub(rest, b.log(b.reduce_sum(b.exp(rest), axes=(axis,))))
 
@@ -139,7 +140,7 @@ def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     return np.flip(total, axis) if reverse else total
 
 
-def _expand_cumprod(b: Any, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+def _expand_cumprod(b: Builder, x: Value, axis: int, exclusive: bool, reverse: bool) -> Value:
     """In log2(extent) rounds: each multiplies by what lies 1, 2, 4, ... before."""
     extent = x.shape[axis]
 
@@ -170,7 +171,7 @@ def _not_empty(types: Any, attrs: Any) -> None:
         raise Error(f"got the shape {types[0].shape}, need at least one element along axis {attrs['axis']}")
 
 
-def _expand_hardmax(b: Any, x: Any, axis: int) -> Any:
+def _expand_hardmax(b: Builder, x: Value, axis: int) -> Value:
     index = b.reduce_argmax(x, axis=axis, keep_dims=False, dtype=INT64)
     return cast(b, b.one_hot(index, axis=axis, depth=x.shape[axis], dtype=FP32), x.dtype)
 

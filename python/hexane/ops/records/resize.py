@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import limited
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, limited
 from hexane.ops.lines import LIMIT, ROUNDINGS, fits, nearest, whole
 from hexane.ops.records.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.spec import (
@@ -154,17 +154,17 @@ def _any_dtype(x: Any, mode: str, **_: Any) -> Any:
 
 
 def _expand_resize(
-    b: Any, x: Any, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
+    b: Builder, x: Value, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
     units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
-) -> Any:  # fmt: skip
+) -> Value:  # fmt: skip
     """As an image op where it is one, else along each axis a gather, or a product with a constant matrix (source, output)."""
     lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1
     if image and (mode == "linear" or (mode == "nearest" and all(fits(whole(*line)) for line in lines))):
         found = {a: (size, line) for a, size, line in zip(axes, sizes, lines, strict=True)}
         options: dict[str, Any] = {}
-        for axis, extent, letter in ((2, "height", "h"), (3, "width", "w")):
-            options[extent], line = found.get(axis, (x.shape[axis], (1.0, 0.0, 1.0)))
+        for axis, side, letter in ((2, "height", "h"), (3, "width", "w")):
+            options[side], line = found.get(axis, (x.shape[axis], (1.0, 0.0, 1.0)))
             options |= {f"{name}_{letter}": v for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
         return (
             b.resize_bilinear(x, **options)
@@ -279,9 +279,9 @@ def _one_way(types: Any, attrs: Mapping[str, Any]) -> None:
 
 def _expand_upsample(op: str) -> Callable[..., Any]:
     def expand(
-        b: Any, x: Any, scale_factor_height: float, scale_factor_width: float, align_corners: bool = False,
+        b: Builder, x: Value, scale_factor_height: float, scale_factor_width: float, align_corners: bool = False,
         half_pixel_centers: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Value:  # fmt: skip
         _, _, height, width = _upsampled(x.shape, scale_factor_height, scale_factor_width)
         factors = (scale_factor_height, scale_factor_width)
         options: dict[str, Any] = {}

@@ -11,7 +11,8 @@ import numpy as np
 
 from hexane.dtypes import FP64, INT32, INT64
 from hexane.errors import Error
-from hexane.ops.compose import cast, limited, part, wide
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast, limited, part, wide
 from hexane.ops.interpolation import (
     Taps,
     channels_behind,
@@ -48,8 +49,8 @@ def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
 
 
 def _expand_grid_sample(
-    b: Any, x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool, unit: float = 1.0
-) -> Any:
+    b: Builder, x: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool, unit: float = 1.0
+) -> Value:
     """Of a grid that is `unit` times the coordinates."""
     extents, points, kind = x.shape[2:], prod(grid.shape[1:-1]), wide(x, grid)
     places = FP64 if mode == "nearest" else kind  # fp32 would round once more before halves are looked for
@@ -67,7 +68,7 @@ def _expand_grid_sample(
     return cast(b, y, x.dtype)
 
 
-def _padded_taps(b: Any, at: Any, extent: int, mode: str, padding: str, corners: bool) -> Taps:
+def _padded_taps(b: Builder, at: Value, extent: int, mode: str, padding: str, corners: bool) -> Taps:
     low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
     if padding == "border":
         at = b.select(outside_of(b, at, low, high), clipped(b, at, extent), at)
@@ -116,7 +117,7 @@ def _base_grid(extents: Sequence[int], corners: bool) -> Array:
     return grid.reshape(-1, len(extents) + 1)
 
 
-def _expand_affine_grid(b: Any, theta: Any, size: tuple[int, ...], align_corners: bool) -> Any:
+def _expand_affine_grid(b: Builder, theta: Value, size: tuple[int, ...], align_corners: bool) -> Value:
     """Long rows in the product, the coordinates of a point side by side afterwards."""
     base = b.const(np.ascontiguousarray(_base_grid(size[2:], align_corners).T.astype(theta.dtype.numpy)))
     grid = b.transpose(b.matmul(theta, base), perm=(0, 2, 1))
@@ -145,8 +146,8 @@ def _bounded_grid(types: Any, attrs: Any) -> None:
 
 
 def _expand_affine(
-    b: Any, x: Any, theta: Any, output_height: int, output_width: int, align_corners: bool, **options: Any
-) -> Any:
+    b: Builder, x: Value, theta: Value, output_height: int, output_width: int, align_corners: bool, **options: Any
+) -> Value:
     """Where halves are rounded, the grid is whole numbers times theta: its coordinates are no floats."""
     extents = (output_height, output_width)
     if options["mode"] != "nearest":
@@ -183,9 +184,9 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _expand_roi_align(
-    b: Any, x: Any, rois: Any, batch: Any, mode: str, output_height: int, output_width: int, sampling_ratio: int,
+    b: Builder, x: Value, rois: Value, batch: Value, mode: str, output_height: int, output_width: int, sampling_ratio: int,
     spatial_scale: float, coordinate_transformation_mode: str,
-) -> Any:  # fmt: skip
+) -> Value:  # fmt: skip
     samples, outs = sampling_ratio, (output_height, output_width)
     half = coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
@@ -219,7 +220,7 @@ def _expand_roi_align(
     return cast(b, b.transpose(y, perm=(0, 3, 1, 2)), x.dtype)
 
 
-def _over(b: Any, v: Any, grid: tuple[int, int], axis: int) -> Any:
+def _over(b: Builder, v: Value, grid: tuple[int, int], axis: int) -> Value:
     """(regions, rows) or (regions, columns) for every point of the grid."""
     deep = b.expand_dims(v, axes=(2 - axis,))
     return b.reshape(b.broadcast_to(deep, shape=(v.shape[0], *grid)), shape=(v.shape[0], prod(grid)))

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import TensorType
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder
 from hexane.ops.spec import (
     Case,
     Op,
@@ -133,7 +134,7 @@ def _split(x: Array, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[
     return np.split(x, np.cumsum(split_sizes)[:-1], axis=axis)
 
 
-def _expand_split(b: Any, x: Any, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[Any]:
+def _expand_split(b: Builder, x: Value, axis: int, split_sizes: tuple[int, ...], **_: Any) -> list[Value]:
     parts, start = [], 0
     for size in split_sizes:
         begin = tuple(start if i == axis else 0 for i in range(len(x.shape)))
@@ -161,7 +162,7 @@ def _stack_shape(*shapes: Shape, axis: int) -> Shape:
     return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])
 
 
-def _expand_stack(b: Any, *values: Any, axis: int) -> Any:
+def _expand_stack(b: Builder, *values: Value, axis: int) -> Value:
     return b.concat(*(b.expand_dims(v, axes=(axis,)) for v in values), axis=axis)
 
 
@@ -194,7 +195,7 @@ def _tile_shape(x: Shape, reps: tuple[int, ...]) -> Shape:
     return tuple(d * r for d, r in zip(x, reps, strict=True))
 
 
-def _expand_tile(b: Any, x: Any, reps: tuple[int, ...]) -> Any:
+def _expand_tile(b: Builder, x: Value, reps: tuple[int, ...]) -> Value:
     """x[d] -> x[1, d] broadcast to [r, d] -> [r * d], for the axes that are repeated."""
     if 0 in reps or len(x.shape) + sum(r > 1 for r in reps) > 8:
         for axis, r in enumerate(reps):
@@ -206,9 +207,23 @@ def _expand_tile(b: Any, x: Any, reps: tuple[int, ...]) -> Any:
     return b.reshape(repeated, shape=tuple(d * r for d, r in zip(x.shape, reps, strict=True)))
 
 
-def _empty(b: Any, x: Any, axis: int) -> Any:
+def _empty(b: Builder, x: Value, axis: int) -> Value:
     end = tuple(0 if i == axis else d for i, d in enumerate(x.shape))
     return b.slice_by_index(x, begin=(0,) * len(x.shape), end=end)
+
+
+class Rearrangement(NamedTuple):
+    """What a reshape, a transpose and another reshape do to an image."""
+
+    first: Shape
+    perm: Shape
+    last: Shape
+
+    def expand(self, b: Builder, x: Value) -> Value:
+        return b.reshape(b.transpose(b.reshape(x, shape=self.first), perm=self.perm), shape=self.last)
+
+    def ref(self, x: Array) -> Array:
+        return np.reshape(np.transpose(np.reshape(x, self.first), self.perm), self.last)
 
 
 _BLOCK = {"block_size": integer(), "mode": text("DCR", ("DCR", "CRD"))}
@@ -220,14 +235,13 @@ def _depth_to_space_shape(x: Shape, block_size: int, mode: str) -> Shape:
     return (x[0], x[1] // block_size**2, x[2] * block_size, x[3] * block_size)
 
 
-def _depth_to_space(b: Any, x: Any, block_size: int, mode: str) -> Any:
-    n, c, h, w = x.shape
+def _depth_to_space(x: Shape, block_size: int, mode: str) -> Rearrangement:
+    n, c, h, w = x
     r, depth = block_size, c // block_size**2
+    last = (n, depth, h * r, w * r)
     if mode == "DCR":
-        y = b.transpose(b.reshape(x, shape=(n, r, r, depth, h, w)), perm=(0, 3, 4, 1, 5, 2))
-    else:
-        y = b.transpose(b.reshape(x, shape=(n, depth, r, r, h, w)), perm=(0, 1, 4, 2, 5, 3))
-    return b.reshape(y, shape=(n, depth, h * r, w * r))
+        return Rearrangement((n, r, r, depth, h, w), (0, 3, 4, 1, 5, 2), last)
+    return Rearrangement((n, depth, r, r, h, w), (0, 1, 4, 2, 5, 3), last)
 
 
 def _space_to_depth_shape(x: Shape, block_size: int) -> Shape:
@@ -236,21 +250,10 @@ def _space_to_depth_shape(x: Shape, block_size: int) -> Shape:
     return (x[0], x[1] * block_size**2, x[2] // block_size, x[3] // block_size)
 
 
-def _space_to_depth(b: Any, x: Any, block_size: int) -> Any:
-    n, c, h, w = x.shape
+def _space_to_depth(x: Shape, block_size: int) -> Rearrangement:
+    n, c, h, w = x
     r = block_size
-    y = b.transpose(b.reshape(x, shape=(n, c, h // r, r, w // r, r)), perm=(0, 3, 5, 1, 2, 4))
-    return b.reshape(y, shape=(n, c * r * r, h // r, w // r))
-
-
-class NumPyBuilder:
-    """`b` of an expansion that runs in NumPy: how ops that are only reshapes and transposes get their meaning."""
-
-    def reshape(self, x: Array, shape: Shape) -> Array:
-        return np.reshape(x, shape)
-
-    def transpose(self, x: Array, perm: Shape) -> Array:
-        return np.transpose(x, perm)
+    return Rearrangement((n, c, h // r, r, w // r, r), (0, 3, 5, 1, 2, 4), (n, c * r * r, h // r, w // r))
 
 
 def _all_axes(x: Array, axes: tuple[int, ...]) -> Array:
@@ -348,23 +351,24 @@ OPS = (
     Op(
         name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode "
             "DCR the place in the block is the outer part of the channel axis, in CRD the channel.", inputs=("x",), attrs=_BLOCK,
-        shape=_depth_to_space_shape, dtype=same_dtype, expand=_depth_to_space,
-        moves=("x",), ref=lambda x, block_size, mode: _depth_to_space(NumPyBuilder(), x, block_size, mode),
+        shape=_depth_to_space_shape, dtype=same_dtype, expand=lambda b, x, **attrs: _depth_to_space(x.shape, **attrs).expand(b, x),
+        moves=("x",), ref=lambda x, **attrs: _depth_to_space(x.shape, **attrs).ref(x),
         cases=(Case(((1, 8, 2, 3),), {"block_size": 2}), Case(((1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"})),
     ),
     Op(
         name="pixel_shuffle", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = upscale_factor: depth_to_space in mode CRD.", inputs=("x",),
         attrs={"upscale_factor": integer()},
         shape=lambda x, upscale_factor: _depth_to_space_shape(x, upscale_factor, "CRD"), dtype=same_dtype,
-        expand=lambda b, x, upscale_factor: _depth_to_space(b, x, upscale_factor, "CRD"),
-        moves=("x",), ref=lambda x, upscale_factor: _depth_to_space(NumPyBuilder(), x, upscale_factor, "CRD"),
+        expand=lambda b, x, upscale_factor: _depth_to_space(x.shape, upscale_factor, "CRD").expand(b, x),
+        moves=("x",), ref=lambda x, upscale_factor: _depth_to_space(x.shape, upscale_factor, "CRD").ref(x),
         cases=(Case(((1, 8, 2, 3),), {"upscale_factor": 2}),),
     ),
     Op(
         name="space_to_depth", doc="(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place "
             "in the block outermost.", inputs=("x",),
-        attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype, expand=_space_to_depth,
-        moves=("x",), ref=lambda x, block_size: _space_to_depth(NumPyBuilder(), x, block_size),
+        attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype,
+        expand=lambda b, x, block_size: _space_to_depth(x.shape, block_size).expand(b, x),
+        moves=("x",), ref=lambda x, block_size: _space_to_depth(x.shape, block_size).ref(x),
         cases=(Case(((1, 2, 4, 6),), {"block_size": 2}),), onnx=(),
     ),
 )  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import limited, part
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, limited, part
 from hexane.ops.spec import Case, Op, Shape, axis_index, flag, floating, integer
 
 Array = Any
@@ -44,7 +44,7 @@ def _dft_shape(x: Shape, axis: int, length: int, inverse: bool, onesided: bool) 
     return (*x[:axis], outputs, *x[axis + 1 : -1], results)
 
 
-def _expand_dft(b: Any, x: Any, axis: int, length: int, inverse: bool, onesided: bool) -> Any:
+def _expand_dft(b: Builder, x: Value, axis: int, length: int, inverse: bool, onesided: bool) -> Value:
     """x cut or filled with zeros to the length, times the matrix of the transform."""
     read, outputs, results = _sizes(x.shape[axis], length, inverse, onesided)
     parts, last = x.shape[-1], len(x.shape) - 1
@@ -107,7 +107,9 @@ def _stft_shape(signal: Shape, window: Shape | None, frame_step: int, frame_leng
     return (signal[0], _frames(signal[1], frame_length, frame_step), bins, 2)
 
 
-def _expand_stft(b: Any, signal: Any, window: Any, frame_step: int, frame_length: int, onesided: bool) -> Any:
+def _expand_stft(
+    b: Builder, signal: Value, window: Value | None, frame_step: int, frame_length: int, onesided: bool
+) -> Value:
     count = _frames(signal.shape[1], frame_length, frame_step)
     at = frame_step * np.arange(count)[:, None] + np.arange(frame_length)
     frames = b.gather(signal, b.const(at), axis=1)

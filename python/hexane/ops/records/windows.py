@@ -8,8 +8,8 @@ import numpy as np
 
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
-from hexane.graph import TensorType
-from hexane.ops.compose import limited
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder, limited
 from hexane.ops.records.conv import POOL, WINDOW, pairs, pool_shape, pool_taps, spread, spread_pad, window_attrs
 from hexane.ops.spec import (
     Attr,
@@ -57,7 +57,7 @@ def _lp_shape(x: Shape, p: int, **attrs: Any) -> Shape:
     return pool_shape(x, **attrs, ceil_mode=False, layout="nchw")
 
 
-def _expand_lp_pool(b: Any, x: Any, p: int, **attrs: Any) -> Any:
+def _expand_lp_pool(b: Builder, x: Value, p: int, **attrs: Any) -> Value:
     """The mean of a window, padding counted, times its size."""
     powers = b.avg_pool(b.pow(b.abs(x), float(p)), exclude_padding=False, **attrs)
     return b.pow(b.mul(powers, float(prod(attrs["kernel_sizes"]))), 1 / p)
@@ -86,7 +86,7 @@ def _indexed_shape(x: Shape, column_major: bool, **attrs: Any) -> list[Shape]:
     return [pool_shape(x, **attrs, layout="nchw")] * 2
 
 
-def _expand_indexed(b: Any, x: Any, column_major: bool, **attrs: Any) -> list[Any]:
+def _expand_indexed(b: Builder, x: Value, column_major: bool, **attrs: Any) -> list[Value]:
     values = b.max_pool(x, **attrs)
     extents, outs = x.shape[2:], values.shape[2:]
     size, lines = prod(extents), x.shape[0] * x.shape[1]
@@ -142,7 +142,7 @@ def _unpool_limit(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> None
     limited(prod(shape), types[0].dtype.numpy)
 
 
-def _expand_max_unpool(b: Any, x: Any, indices: Any, output_shape: Shape, **attrs: Any) -> Any:
+def _expand_max_unpool(b: Builder, x: Value, indices: Value, output_shape: Shape, **attrs: Any) -> Value:
     shape = _unpooled(x.shape, **attrs)
     flat = [b.reshape(v, shape=(x.type.size,)) for v in (indices, x)]
     y = b.scatter_along_axis(b.const(np.zeros(prod(shape), x.dtype.numpy)), *flat, axis=0, mode="update")
@@ -191,7 +191,7 @@ def _im2col_shape(x: Shape, kernel_sizes: Shape, **attrs: Any) -> Shape:
     return (x[0], x[1] * prod(kernel_sizes), prod(counts))
 
 
-def _expand_im2col(b: Any, x: Any, kernel_sizes: Shape, pad: Shape, **attrs: Any) -> Any:
+def _expand_im2col(b: Builder, x: Value, kernel_sizes: Shape, pad: Shape, **attrs: Any) -> Value:
     counts = _counts(x.shape[2:], kernel_sizes, pad=pad, **attrs)
     begin, end = (0, 0, *pad[::2]), (0, 0, *pad[1::2])
     x = b.pad(x, begin=begin, end=end) if any(pad) else x
@@ -254,7 +254,7 @@ def _sliding_shape(x: Shape, axis: int, size: int, stride: int) -> Shape:
     return (*x[:axis], (x[axis] - size) // stride + 1, size, *x[axis + 1 :])
 
 
-def _expand_sliding(b: Any, x: Any, axis: int, size: int, stride: int) -> Any:
+def _expand_sliding(b: Builder, x: Value, axis: int, size: int, stride: int) -> Value:
     starts = np.arange(0, x.shape[axis] - size + 1, stride)
     return b.gather(x, b.const(starts[:, None] + np.arange(size)), axis=axis)
 

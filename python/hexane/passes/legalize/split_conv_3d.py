@@ -5,7 +5,7 @@ from typing import Any
 
 from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
-from hexane.ops.compose import cast
+from hexane.ops.compose import Builder, cast
 from hexane.ops.records.conv import convolved_shape, pairs
 from hexane.passes.layout.channels_last import channels_first
 from hexane.passes.legalize.expand import Emit
@@ -21,18 +21,18 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op != "conv" or node.types[0].rank != 5:
             return None
-        kind, b = node.types[0].dtype, Emit(node.sources)
+        kind, b = node.types[0].dtype, Emit(*node.sources)
 
         def split(operands: tuple[Value | None, ...]) -> Value:
             wide = [None if v is None else cast(b, v, FP64 if kind is FP64 else FP32) for v in operands]
-            return cast(b, sum_of_taps(b, wide, node.attrs), kind)  # type: ignore[no-any-return]
+            return cast(b, sum_of_taps(b, wide, node.attrs), kind)
 
         return channels_first(node, inputs, split)
 
     return graph.rewrite(change)
 
 
-def sum_of_taps(b: Any, operands: Sequence[Value | None], attrs: Any) -> Value:
+def sum_of_taps(b: Builder, operands: Sequence[Value | None], attrs: Any) -> Value:
     """Of channels first; all floats of one dtype, in which the sum is rounded."""
     x, weight, bias = operands
     assert x is not None
@@ -69,4 +69,4 @@ def sum_of_taps(b: Any, operands: Sequence[Value | None], attrs: Any) -> Value:
         total = product if total is None else b.add(total, product)
     assert total is not None
     stacked = b.reshape(total, shape=(n, out[2], out[1], *out[3:]))
-    return b.transpose(stacked, perm=(0, 2, 1, 3, 4))  # type: ignore[no-any-return]
+    return b.transpose(stacked, perm=(0, 2, 1, 3, 4))

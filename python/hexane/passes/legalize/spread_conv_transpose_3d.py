@@ -1,8 +1,10 @@
 """Writes transposed 3-D convolutions as what they are the gradients of."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hexane.graph import Graph, Node, Value
+from hexane.ops.compose import Builder
 from hexane.ops.records.conv import pairs
 from hexane.passes.layout.channels_last import channels_first
 from hexane.passes.legalize.expand import Emit
@@ -18,12 +20,12 @@ def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op != "conv_transpose" or node.types[0].rank != 5:
             return None
-        return channels_first(node, inputs, lambda operands: _convolution(Emit(node.sources), operands, node.attrs))
+        return channels_first(node, inputs, lambda operands: _convolution(Emit(*node.sources), operands, node.attrs))
 
     return graph.rewrite(change)
 
 
-def _convolution(b: Any, inputs: tuple[Value | None, ...], attrs: Any) -> Value:
+def _convolution(b: Builder, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> Value:
     x, weight, bias = inputs
     assert x is not None
     assert weight is not None
@@ -43,4 +45,4 @@ def _convolution(b: Any, inputs: tuple[Value | None, ...], attrs: Any) -> Value:
     turned = b.reshape(b.reverse(weight, axes=(2, 3, 4)), shape=(groups, inner // groups, outer, *kernel))
     turned = b.transpose(turned, perm=(0, 2, 1, 3, 4, 5))
     turned = b.reshape(turned, shape=(groups * outer, inner // groups, *kernel))
-    return b.conv(spread, turned, bias, dilations=dilations, groups=groups)  # type: ignore[no-any-return]
+    return b.conv(spread, turned, bias, dilations=dilations, groups=groups)

@@ -12,7 +12,7 @@ import numpy as np
 from hexane.dtypes import DType
 from hexane.graph import Array, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.fold import Builder
+from hexane.ops.fold import Folder
 from hexane.ops.records.conv import pairs
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.passes.layout.channels_last import first_perm, last_perm
@@ -75,7 +75,7 @@ def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
 
 def interleaved(product: Value, node: Node) -> Value:
     """The result of a conv_transpose, of what its `convolution` gives."""
-    b: Any = Emit(node.sources)
+    b = Emit(*node.sources)
     windows = _windows(node)
     batch, *pixels, channels = product.shape
     strides = [w.stride for w in windows]
@@ -134,5 +134,5 @@ def _gathered(vector: Value | None, channels: Array, node: Node) -> Value | None
         return vector
     found = dequantized(vector)
     if found is None:
-        return Builder(*node.sources).gather(vector, channels, axis=0)  # type: ignore[no-any-return]
+        return Folder(*node.sources).gather(vector, channels, axis=0)
     return _real([_gathered(v, channels, node) for v in (found.value, found.scale, found.zero)], found.real, node)

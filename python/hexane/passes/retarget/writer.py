@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from hexane.graph import Array, Node, Value, constant
+from hexane.graph import Node, Value
 from hexane.ops import OPS, apply
-from hexane.ops.compose import lift
+from hexane.ops.compose import Builder, Operand, lift
 from hexane.targets import Chip, Verdict
 from hexane.validate.node import fits, judge
 
@@ -40,7 +40,7 @@ class Stuck(Exception):
         self.node, self.verdict = node, verdict
 
 
-class Writer:
+class Writer(Builder):
     """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
 
     notes: what has been written otherwise, the outermost last. made: what the chip computes for it. outside: slices, joins and views
@@ -48,7 +48,8 @@ class Writer:
     """
 
     def __init__(self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]]) -> None:
-        self.chip, self.sources = chip, sources
+        super().__init__(*sources)
+        self.chip = chip
         self.notes: list[Note] = []
         self.made: list[Node] = []
         self.outside: list[Node] = []
@@ -57,16 +58,17 @@ class Writer:
         self._active: set[Node] = set()
         self._asked: list[dict[str, None]] = [{}]
 
-    def const(self, array: Array) -> Value:
-        return constant(array, self.sources)
-
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self.apply, name)
 
-    def apply(self, name: str, *inputs: Value | Array | float | None, **attrs: Any) -> Any:
-        """The op's output, or a tuple where its record has several. Raises Stuck where the chip cannot compute it."""
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        """The op's outputs. Raises Stuck where the chip cannot compute it."""
         self._asked[-1][name] = None
-        values = self._settled(self._plain(name, inputs, attrs))
+        return self._settled(self._plain(name, inputs, attrs))
+
+    def apply(self, name: str, *inputs: Operand, **attrs: Any) -> Any:
+        """The op's output, or a tuple where its record has several."""
+        values = self.several(name, *inputs, **attrs)
         return values if len(values) > 1 else values[0]
 
     @property

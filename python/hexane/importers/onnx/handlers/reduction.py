@@ -66,7 +66,7 @@ def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
     total: Value = b.reduce_sum(x, **options)
     count = x.type.size // total.type.size
     if to.bits < 64:
-        return cast(b, b.real_div(total, count), to)  # type: ignore[no-any-return]
+        return cast(b, b.real_div(total, count), to)
     rest = b.reduce_sum(b.mod(x, count), **options)
     below = b.add(b.reduce_sum(b.floor_div(x, count), **options), b.floor_div(rest, count))
     up = b.logical_and(b.less(below, 0), b.greater(b.mod(rest, count), 0))
