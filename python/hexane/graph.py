@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -366,6 +367,7 @@ class Graph:
     name: str = "graph"
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     _order: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
+    _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -394,18 +396,35 @@ class Graph:
                     table.setdefault(value, []).append(node)
         return table
 
-    def rewrite(self, change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None]) -> "Graph":
+    def use_counts(self) -> Counter[Value]:
+        """How often each value is read, outputs and updates included."""
+        if not self._counts:
+            counts = Counter(self.roots)
+            for node in self.nodes:
+                for value in node.inputs:
+                    if value is not None:
+                        counts[value] = counts[value] + 1 if value in counts else 1
+            self._counts.append(counts)
+        return self._counts[0]
+
+    def rewrite(
+        self,
+        change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None],
+        only: Container[str] | None = None,
+        became: dict[Value, Value] | None = None,
+    ) -> "Graph":
         """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
-        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). Raises
-        Error where a value of another type would take the place of one: its readers' types would be wrong.
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It is
+        asked of these ops only, if any are given. `became` is filled with the values that became others. Raises Error where a
+        value of another type would take the place of one: its readers' types would be wrong.
         """
-        table: dict[Value, Value] = {}  # of values that became others
+        table = {} if became is None else became
         for node in self.nodes:
             if not node.inputs:
                 continue
             inputs = tuple([None if v is None else table.get(v, v) for v in node.inputs]) if table else node.inputs
-            new = change(node, inputs)
+            new = change(node, inputs) if only is None or node.op in only else None
             if new is None:
                 if inputs == node.inputs:
                     continue

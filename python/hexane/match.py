@@ -1,10 +1,143 @@
-"""Small questions that passes ask of values: who made it, is it that constant, who else reads it."""
+"""Patterns: what a pass looks for, written as the expression that it replaces, and small questions to ask of values.
 
-from collections import Counter
+op("mul", "x", op("sigmoid", "x")) is x * sigmoid(x), in either order. A name stands for any value, and for the same one
+wherever it is written; a number for a constant of one element; `p | q` for either.
+"""
 
-import numpy as np
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from hexane.graph import Graph, Node, Value
+from hexane.graph import AttrValue, Graph, Node, Value
+from hexane.ops import OPS, apply
+
+Inputs = tuple[Value | None, ...]
+Bound = Mapping[str, Value]  # what the names of a pattern stand for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """ops: one of these makes the value; None: any. alone: nothing else reads it. fits: what else it is, beside what is bound.
+    parts: its inputs; none: whatever it has. swaps: these may change places. options: patterns, of which it is one."""
+
+    ops: frozenset[str] | None = None
+    name: str = ""
+    alone: bool = False
+    fits: "Callable[[Value, Bound], bool] | None" = None
+    parts: "tuple[Pattern, ...]" = ()
+    swaps: bool = False
+    options: "tuple[Pattern, ...]" = ()
+
+    def __or__(self, other: "Pattern") -> "Pattern":
+        options = (self.options or (self,)) + (other.options or (other,))
+        ops = [option.ops for option in options if option.ops is not None]
+        return Pattern(frozenset().union(*ops) if len(ops) == len(options) else None, options=options)
+
+    def match(self, graph: Graph, value: Value, bound: Bound) -> list[Bound]:
+        """Every way to bind the names of the pattern so that it is this value, which one of `ops` makes."""
+        if self.options:
+            made = value.node.op
+            return [m for p in self.options if p.ops is None or made in p.ops for m in p.match(graph, value, bound)]
+        if (self.alone and graph.use_counts()[value] != 1) or bound.get(self.name, value) != value:
+            return []
+        if self.fits is not None and not self.fits(value, bound):
+            return []
+        bound = {**bound, self.name: value} if self.name else bound
+        if not self.parts:
+            return [bound]
+        inputs = value.node.inputs
+        found = self._operands(graph, inputs, value, bound)
+        return found + self._operands(graph, inputs[::-1], value, bound) if self.swaps else found
+
+    def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
+        """Every way to bind names so that the parts are these inputs, which are all there are. Beside a number none is widened."""
+        beside = any(part.ops is _NUMBER for part in self.parts)
+        for part, operand in zip(self.parts, inputs, strict=False):
+            if operand is None or (part.ops is not None and operand.node.op not in part.ops):
+                return []
+            if beside and part.ops is not _NUMBER and operand.shape != value.shape:
+                return []
+        found = [] if any(inputs[len(self.parts) :]) else [bound]
+        for part, operand in zip(self.parts, inputs, strict=False):
+            found = [m for each in found for m in part.match(graph, operand, each)] if operand is not None else []
+        return found
+
+
+_NUMBER = frozenset(("const",))
+
+
+def op(op: str, *inputs: Pattern | str | float, name: str = "", alone: bool = False) -> Pattern:
+    """What the op makes of these inputs, in either order if it is commutative; of any, if none are given."""
+    return Pattern(frozenset((op,)), name, alone, parts=tuple(map(_pattern, inputs)), swaps=OPS[op].commutative)
+
+
+def _pattern(part: Pattern | str | float) -> Pattern:
+    if isinstance(part, Pattern):
+        return part
+    return Pattern(name=part) if isinstance(part, str) else number(lambda known: known == part)
+
+
+def number(fits: Callable[[float], bool], name: str = "") -> Pattern:
+    """A constant of one element that fits."""
+    return Pattern(_NUMBER, name, fits=lambda value, _: (known := scalar(value)) is not None and fits(known))
+
+
+def about(wanted: float) -> Pattern:
+    """A constant that agrees to 6 digits."""
+    return number(lambda known: math.isclose(known, wanted, rel_tol=1e-6))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A match in the graph as it was before the pass: found["x"] is what has become of x."""
+
+    graph: Graph
+    node: Node
+    bound: Bound
+    became: Mapping[Value, Value]
+
+    def __getitem__(self, name: str) -> Value:
+        value = self.bound[name]
+        return self.became.get(value, value)
+
+    def now(self, value: Value | None) -> Value | None:
+        return None if value is None else self.became.get(value, value)
+
+    def make(self, op: str, inputs: Sequence[Value | None], **attrs: AttrValue) -> tuple[Value, ...]:
+        """The values of an op that comes from where the match does."""
+        return apply(OPS[op], inputs, attrs, self.node.sources)
+
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        return tuple(map(self.now, self.node.inputs))
+
+    def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
+        """The values of `maker` with another value, in this shape, as its input `place`: it does the work of both."""
+        if value.shape != shape:
+            (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)
+        operands = [value if i == place else v for i, v in enumerate(maker.inputs)]
+        return apply(OPS[maker.op], operands, maker.attrs, joined_sources(maker, self.node))
+
+    def alone(self, value: Value | None, *ops: str) -> Node | None:
+        """What makes the value, if it is one of these and nothing else reads the value."""
+        node = made_by(value, *ops)
+        return node if node is not None and self.graph.use_counts()[node.values[0]] == 1 else None
+
+
+def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Value] | None]) -> Graph:
+    """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is None or
+    of another type. Matches are of the graph as it is given."""
+    assert pattern.ops is not None
+    became: dict[Value, Value] = {}
+
+    def change(node: Node, _: tuple[Value | None, ...]) -> Sequence[Value] | None:
+        for bound in pattern.match(graph, node.values[0], {}):
+            values = build(Found(graph, node, bound, became))
+            if values is not None and values[0].type == node.types[0]:
+                return values
+        return None
+
+    return graph.rewrite(change, pattern.ops, became)
 
 
 def made_by(value: Value | None, *ops: str) -> Node | None:
@@ -25,15 +158,6 @@ def scalar(value: Value | None) -> float | None:
     return float(value.node.data.reshape(())[()])
 
 
-def operands_with_scalar(node: Node, number: float, rtol: float = 0.0) -> Value | None:
-    """The other operand of a commutative node, if one operand is this constant and does not widen the result."""
-    for a, b in (node.inputs[:2], node.inputs[1::-1]):
-        found = scalar(b)
-        if found is not None and np.isclose(found, number, rtol=rtol, atol=0) and a is not None:
-            return a if a.shape == node.types[0].shape else None
-    return None
-
-
 def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
     """Whether the value's only extent is all of that axis of the shape it broadcasts to."""
     if value.type.rank > len(shape):
@@ -42,13 +166,11 @@ def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
     return all(d == (shape[i] if i == axis else 1) for i, d in enumerate(padded))
 
 
+def is_product(value: Value, _: Bound) -> bool:
+    """Whether an op that adds up products makes it."""
+    return value.node.op in OPS and OPS[value.node.op].product is not None
+
+
 def channel_axis(product: Node) -> int:
     """The axis of a product's output channels, or columns."""
     return 1 if product.attrs.get("layout") == "nchw" else product.types[0].rank - 1
-
-
-def use_counts(graph: Graph) -> Counter[Value]:
-    """How often each value is read, outputs and updates included."""
-    counts = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
-    counts.update(graph.roots)
-    return counts

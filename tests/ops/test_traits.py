@@ -70,6 +70,13 @@ def test_an_elementwise_result_has_the_shape_of_its_inputs_broadcast(op: Op, i: 
     assert output.value.shape == want
 
 
+@those(lambda op: op.commutative)
+def test_the_inputs_of_a_commutative_op_may_change_places(op: Op, i: int) -> None:
+    inputs = arrays(op, op.cases[i])
+    for (one,), (other,) in zip(both_ways(op, i, inputs), both_ways(op, i, inputs[::-1]), strict=True):
+        assert np.array_equal(one, other)
+
+
 # ---- moving bits ----
 
 

@@ -110,14 +110,15 @@ class Op:
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
     of its kernel form.
 
-    Traits are what passes ask of an op in place of its name. A pass does nothing with an op that does not say what it needs.
+    Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they need.
     elementwise: each element of the result depends on one element of each input, broadcast.
-    moves: the inputs whose elements, bit for bit, are all that the result consists of; which one goes where depends on the
-    other inputs and the attributes alone. fills: beside them, there are elements that an attribute or the op gives.
-    picks: the elements of the result are some of the first input's, chosen by their order.
-    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight: the scale of each
-    output channel (see `channel_axis`) in a shape that broadcasts over the weight.
-    padding: what its attribute `pad` puts around x. not_negative: no element of a float result is below 0.
+    commutative: the two inputs may change places.
+    moves: the inputs whose elements are all that the result consists of, bit for bit. The other inputs and the attributes alone
+    decide which one goes where. fills: beside them there are elements that an attribute or the op gives.
+    picks: the result consists of elements of the first input, chosen by their order.
+    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives the scale
+    of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight.
+    padding: what the attribute `pad` puts around x. not_negative: no element of a float result is below 0.
     results: attributes that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
 
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
@@ -143,6 +144,7 @@ class Op:
     layout: str = ""
     epilogue: bool = False
     elementwise: bool = False
+    commutative: bool = False
     moves: tuple[str, ...] = ()
     fills: bool = False
     picks: bool = False

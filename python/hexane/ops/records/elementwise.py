@@ -75,8 +75,8 @@ def _binary(
     onnx: tuple[str, ...] = (),
     low: float = -3.0,
     high: float = 3.0,
-    epilogue: bool = False,
     cases: tuple[Case, ...] = (),
+    **traits: Any,
 ) -> Op:
     dtypes = ("bool",) if dtype is boolean else ("fp32",)
     shown = [
@@ -88,7 +88,7 @@ def _binary(
         shown.append(Case(((5,), (5,)), dtypes=("int32",), low=1, high=9))
     return Op(
         name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=dtype, kernel=name, elementwise=True,
-        ref=ref, onnx=onnx, cases=(*shown, *cases), epilogue=epilogue,
+        ref=ref, onnx=onnx, cases=(*shown, *cases), **traits,
     )  # fmt: skip
 
 
@@ -233,31 +233,31 @@ OPS = (
     _unary("linear_activation", "alpha * x + beta.", lambda x, alpha, beta: alpha * x + beta,
            {"alpha": number(1.0), "beta": number(0.0)}),
     _unary("logical_not", "True where x is False.", np.logical_not, dtype=boolean, onnx=("Not",)),
-    _binary("add", "x + y, broadcast.", np.add, onnx=("Add",), epilogue=True),
+    _binary("add", "x + y, broadcast.", np.add, onnx=("Add",), epilogue=True, commutative=True),
     _binary("sub", "x - y, broadcast.", np.subtract, onnx=("Sub",), epilogue=True),
-    _binary("mul", "x * y, broadcast.", np.multiply, onnx=("Mul",), epilogue=True),
+    _binary("mul", "x * y, broadcast.", np.multiply, onnx=("Mul",), epilogue=True, commutative=True),
     _binary("real_div", "x / y, broadcast; integers truncate toward zero.", _real_div, onnx=("Div",), low=0.5,
             epilogue=True),
     _binary("floor_div", "floor(x / y), broadcast.", np.floor_divide, low=0.5),
     _binary("mod", "x - y * floor(x / y), the remainder with the sign of y, broadcast.", np.mod, low=0.5),
     _binary("fmod", "The remainder of x / y with the sign of x, broadcast.", np.fmod, low=0.5),
-    _binary("maximum", "The larger of x and y, broadcast; NaN if either is.", np.maximum),
-    _binary("minimum", "The smaller of x and y, broadcast; NaN if either is.", np.minimum),
+    _binary("maximum", "The larger of x and y, broadcast; NaN if either is.", np.maximum, commutative=True),
+    _binary("minimum", "The smaller of x and y, broadcast; NaN if either is.", np.minimum, commutative=True),
     _binary("pow", "x to the power y, broadcast.", _power, low=0.1),
     _binary("prelu", "x where positive, else x * y, broadcast: slopes (C, 1, 1) for an image.", lambda x, y: np.where(x < 0, x * y, x), dtype=floating),
-    _binary("equal", "x == y.", np.equal, dtype=compare, onnx=("Equal",)),
-    _binary("not_equal", "x != y.", np.not_equal, dtype=compare),
+    _binary("equal", "x == y.", np.equal, dtype=compare, onnx=("Equal",), commutative=True),
+    _binary("not_equal", "x != y.", np.not_equal, dtype=compare, commutative=True),
     _binary("greater", "x > y.", np.greater, dtype=compare, onnx=("Greater",)),
     _binary("greater_equal", "x >= y.", np.greater_equal, dtype=compare, onnx=("GreaterOrEqual",)),
     _binary("less", "x < y.", np.less, dtype=compare, onnx=("Less",)),
     _binary("less_equal", "x <= y.", np.less_equal, dtype=compare, onnx=("LessOrEqual",)),
-    _binary("logical_and", "True where both are.", np.logical_and, dtype=boolean, onnx=("And",)),
-    _binary("logical_or", "True where one of them is.", np.logical_or, dtype=boolean, onnx=("Or",)),
-    _binary("logical_xor", "True where exactly one of them is.", np.logical_xor, dtype=boolean, onnx=("Xor",)),
+    _binary("logical_and", "True where both are.", np.logical_and, dtype=boolean, onnx=("And",), commutative=True),
+    _binary("logical_or", "True where one of them is.", np.logical_or, dtype=boolean, onnx=("Or",), commutative=True),
+    _binary("logical_xor", "True where exactly one of them is.", np.logical_xor, dtype=boolean, onnx=("Xor",), commutative=True),
     *(
         Op(
             name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, elementwise=True,
-            ref=ref, onnx=onnx,
+            commutative=name.startswith("bitwise"), ref=ref, onnx=onnx,
             cases=(Case(((5, 7), (5, 7)), dtypes=("uint8",), low=0, high=200 if onnx else 9),
                    Case(((2, 1, 5), (3, 1)), dtypes=("uint32",), low=0, high=40)),
         )

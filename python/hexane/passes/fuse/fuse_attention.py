@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, scalar, use_counts
+from hexane.match import Found, made_by, op, rewrite, scalar
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 
-Replaced = dict[Value | None, Value | None]
+_PRODUCT = op("matmul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,12 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     else may read the scores or their softmax, which in fp16 are not rounded any more. One form means what is written for finite
     numbers only: rows that become 0 are 0 whatever values they would have met.
     """
-    counts = use_counts(graph)
-    now: Replaced = {None: None}
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        now.update(zip(node.inputs, inputs, strict=True))
-        found = _weights(node, counts)
+    def build(m: Found) -> tuple[Value, ...] | None:
+        found = _weights(m)
         if found is None:
             return None
-        x, y, value = now[found.product.inputs[0]], now[found.product.inputs[1]], inputs[1]
+        x, y, value = m.now(found.product.inputs[0]), m.now(found.product.inputs[1]), m.now(m.node.inputs[1])
         if x is None or y is None or value is None:
             return None
         query, query_scale = _rows(x, swap=found.product.attrs["transpose_x"])
@@ -49,40 +46,41 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
         scale = found.scale * query_scale * key_scale
         if not scale or not math.isfinite(scale):
             return None
-        operands = [query, key, _swapped(value) if node.attrs["transpose_y"] else value, _mask(found, now)]
+        operands = [query, key, _swapped(value) if m.node.attrs["transpose_y"] else value, _mask(found, m)]
         by_rows = found.zeroed is not None and not _chooses_nan(found.zeroed, found.softmax)
         zero = found.zeroed is not None and not by_rows
         attrs = {"scale": scale, "zero_hidden": zero, "hidden": _hidden(found)}
-        result = apply(OPS["scaled_dot_product_attention"], operands, attrs, node.sources)
+        result = m.make("scaled_dot_product_attention", operands, **attrs)
         if not by_rows or found.zeroed is None:
             return result
-        choice = [result[0] if v == found.softmax else now[v] for v in found.zeroed.inputs]
+        choice = [result[0] if v == found.softmax else m.now(v) for v in found.zeroed.inputs]
         return apply(OPS["select"], choice, {}, found.zeroed.sources)
 
-    return graph.rewrite(change)
+    return rewrite(graph, _PRODUCT, build)
 
 
-def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
+def _weights(m: Found) -> _Weights | None:
     """Where the node multiplies values with weights."""
-    if node.op != "matmul" or node.attrs["transpose_x"] or any(node.inputs[2:]):
+    node = m.node
+    if node.attrs["transpose_x"] or any(node.inputs[2:]):
         return None
     softmax, zeroed = made_by(node.inputs[0], "softmax"), None
     if softmax is None:
-        zeroed = _only(node.inputs[0], counts, "select")
+        zeroed = m.alone(node.inputs[0], "select")
         softmax = None if zeroed is None else _zeroed(zeroed)
     if softmax is None or softmax.attrs["axis"] != softmax.types[0].rank - 1:
         return None
     weights = softmax.values[0]
     readers = 3 if zeroed is not None and _chooses_nan(zeroed, weights) else 1
-    if counts[weights] != readers or weights.type.rank != node.types[0].rank:
+    if m.graph.use_counts()[weights] != readers or weights.type.rank != node.types[0].rank:
         return None
     if weights.shape[:-2] != node.types[0].shape[:-2]:
         return None
-    found, masked = _product(softmax.inputs[0], counts), None
+    found, masked = _product(softmax.inputs[0], m), None
     if found is None:
-        masked = _only(softmax.inputs[0], counts, "add", "select")
+        masked = m.alone(softmax.inputs[0], "add", "select")
         for value in () if masked is None else masked.inputs:
-            found = found or _product(value, counts)
+            found = found or _product(value, m)
     if found is None:
         return None
     product, scale, scores = found
@@ -93,18 +91,12 @@ def _weights(node: Node, counts: dict[Value, int]) -> _Weights | None:
     return _Weights(product, scale, scores, masked, weights, zeroed)
 
 
-def _only(value: Value | None, counts: dict[Value, int], *ops: str) -> Node | None:
-    """What makes the value, if it is one of these and nothing else reads the value."""
-    node = made_by(value, *ops)
-    return node if node is not None and counts[node.values[0]] == 1 else None
-
-
-def _product(value: Value | None, counts: dict[Value, int]) -> tuple[Node, float, Value] | None:
+def _product(value: Value | None, m: Found) -> tuple[Node, float, Value] | None:
     """(the product, the scale, the value), where the value is a product times a scale."""
     inner, scale = value, 1.0
-    if value is not None and _only(value, counts, "mul", "real_div") is not None:
+    if value is not None and m.alone(value, "mul", "real_div") is not None:
         inner, scale = _unscaled(value)
-    product = _only(inner, counts, "matmul")
+    product = m.alone(inner, "matmul")
     return None if value is None or product is None else (product, scale, value)
 
 
@@ -139,14 +131,14 @@ def _other(masked: Node, scores: Value) -> Value | None:
     return b if a == scores else a
 
 
-def _mask(found: _Weights, now: Replaced) -> Value | None:
+def _mask(found: _Weights, m: Found) -> Value | None:
     """The mask as an operand: added to scores, or true where they stay."""
     masked = found.masked
     if masked is None or masked.op == "add":
-        other = now[found.product.inputs[2] if masked is None else _other(masked, found.scores)]
+        other = m.now(found.product.inputs[2] if masked is None else _other(masked, found.scores))
         nothing = other is None or (other.node.op == "const" and not other.node.data.any())  # type: ignore[union-attr]
         return None if nothing else other
-    keep, where = masked.inputs[1] == found.scores, now[masked.inputs[0]]
+    keep, where = masked.inputs[1] == found.scores, m.now(masked.inputs[0])
     return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hexane.dtypes import DTYPES
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
-from hexane.match import joined_sources, use_counts
+from hexane.match import joined_sources
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -18,7 +18,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
     Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the output's type, and only ops that multiply and
     accumulate take one, if the target's `residual_epilogue` allows it; elementwise ops take activations only.
     """
-    counts = use_counts(graph)
+    counts = graph.use_counts()
     position = {id(node): i for i, node in enumerate(graph.nodes)}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

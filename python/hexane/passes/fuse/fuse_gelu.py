@@ -1,11 +1,9 @@
 """Recognises GELU written out with erf."""
 
 import math
-from collections.abc import Callable
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, operands_with_scalar, scalar
-from hexane.ops import OPS, apply
+from hexane.match import Found, Pattern, about, made_by, op, rewrite, scalar
 from hexane.targets import Target
 
 
@@ -14,54 +12,38 @@ def fuse_gelu(graph: Graph, target: Target) -> Graph:
 
     In any order of the factors. The constants have to be those of GELU to 6 digits.
     """
+    return fuse_gated(graph, "gelu", _OPENED)
 
-    return fuse_gated(graph, "gelu", _is_gate)
+
+# 1 + erf(x / sqrt 2)
+_OPENED = op("add", 1.0, op("erf", op("real_div", "x", about(math.sqrt(2))) | op("mul", "x", about(math.sqrt(0.5)))))
 
 
-def fuse_gated(graph: Graph, op: str, is_gate: Callable[[Node, Value], bool]) -> Graph:
-    """x * 0.5 * (1 + gate)  ->  op(x)   where is_gate(gate, x)."""
+def fuse_gated(graph: Graph, name: str, gate: Pattern) -> Graph:
+    """x * 0.5 * gate  ->  name(x)   where the gate is a sum, a pattern that knows x."""
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = _gated(inputs, is_gate) if node.op == "mul" else None
-        if x is None or x.type != node.types[0]:
+    def build(m: Found) -> tuple[Value, ...] | None:
+        numbers, values = _factors(m.node)
+        if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
             return None
-        return apply(OPS[op], [x], {}, node.sources)
-
-    return graph.rewrite(change)
-
-
-def _gated(inputs: tuple[Value | None, ...], is_gate: Callable[[Node, Value], bool]) -> Value | None:
-    """x, where the product of the inputs is x * 0.5 * (1 + gate)."""
-    found = _factors(inputs)
-    numbers = [f for f in found if isinstance(f, float)]
-    values = [f for f in found if not isinstance(f, float)]
-    if len(values) != 2 or not math.isclose(math.prod(numbers), 0.5, rel_tol=1e-6):
+        for x, factor in (values, values[::-1]):
+            if factor.node.op == "add" and gate.match(graph, factor, {"x": x}):
+                return m.make(name, [m.became.get(x, x)])
         return None
-    for x, factor in (values, values[::-1]):
-        node = made_by(factor, "add")
-        gate = None if node is None else operands_with_scalar(node, 1.0)
-        if gate is not None and is_gate(gate.node, x):
-            return x
-    return None
+
+    return rewrite(graph, op("mul"), build)
 
 
-def _factors(inputs: tuple[Value | None, ...]) -> list[Value | float]:
-    """The factors of a product, products that are factors taken apart (two levels deep)."""
-    found: list[Value | float] = []
-    for value in inputs:
+def _factors(product: Node) -> tuple[list[float], list[Value]]:
+    """The factors of a product, products that are factors taken apart (two levels deep): constants and others."""
+    numbers: list[float] = []
+    values: list[Value] = []
+    for value in product.inputs:
         inner = made_by(value, "mul")
         for factor in inner.inputs if inner is not None and inner.types[0].size > 1 else (value,):
             number = scalar(factor)
-            found.append(factor if number is None else number)  # type: ignore[arg-type]
-    return found
-
-
-def _is_gate(gate: Node, x: Value) -> bool:
-    """erf(x / sqrt 2)"""
-    node = made_by(gate.inputs[0], "real_div", "mul") if gate.op == "erf" else None
-    if node is None:
-        return False
-    if node.op == "mul":
-        return operands_with_scalar(node, math.sqrt(0.5), 1e-6) == x
-    divisor = scalar(node.inputs[1])
-    return node.inputs[0] == x and divisor is not None and math.isclose(divisor, math.sqrt(2), rel_tol=1e-6)
+            if number is not None:
+                numbers.append(number)
+            elif factor is not None:
+                values.append(factor)
+    return numbers, values

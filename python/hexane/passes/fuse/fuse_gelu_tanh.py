@@ -2,8 +2,8 @@
 
 import math
 
-from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, scalar
+from hexane.graph import Graph, Value
+from hexane.match import Bound, Pattern, made_by, op, scalar
 from hexane.passes.fuse.fuse_gelu import fuse_gated
 from hexane.targets import Target
 
@@ -21,13 +21,16 @@ def fuse_gelu_tanh(graph: Graph, target: Target) -> Graph:
     to 6 digits.
     """
 
-    return fuse_gated(graph, "gelu_tanh", _is_gate)
+    return fuse_gated(graph, "gelu_tanh", _OPENED)
 
 
-def _is_gate(gate: Node, x: Value) -> bool:
-    """tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))"""
-    terms = _polynomial(gate.inputs[0], x) if gate.op == "tanh" else None
+def _is_argument(value: Value, bound: Bound) -> bool:
+    """sqrt(2 / pi) * (x + 0.044715 * x^3)"""
+    terms = _polynomial(value, bound["x"])
     return terms is not None and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(terms, _GELU, strict=True))
+
+
+_OPENED = op("add", 1.0, op("tanh", Pattern(fits=_is_argument)))
 
 
 def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomial | None:

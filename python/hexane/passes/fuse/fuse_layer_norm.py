@@ -1,8 +1,7 @@
 """Recognises layer normalisation written out."""
 
-from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources, made_by, scalar, use_counts
-from hexane.ops import OPS, apply
+from hexane.graph import Graph, Value
+from hexane.match import Found, Pattern, number, op, rewrite, scalar
 from hexane.targets import Target
 
 
@@ -12,104 +11,53 @@ def fuse_layer_norm(graph: Graph, target: Target) -> Graph:
     Over the last axes, in the usual spellings of the square and of the division. %gamma and %beta join if they have one
     element for each that is normalised and nothing else reads what they are applied to.
     """
-    counts = use_counts(graph)
-
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        found = over_root(node, inputs)
-        x = None if found is None else _centred(found[0], found[1])
-        if found is not None and x is not None and x.type == node.types[0]:
-            axes = found[1].attrs["axes"]
-            return apply(OPS["layer_norm"], [x], {"axes": axes, "epsilon": found[2]}, node.sources)
-        return absorb(node, inputs, "layer_norm", "mul", 1, counts) or absorb(
-            node, inputs, "layer_norm", "add", 2, counts
-        )
-
-    return graph.rewrite(change)
+    return rewrite(graph, _NORM, lambda m: normalised(m, "layer_norm"))
 
 
-def _centred(value: Value, variance: Node) -> Value | None:
-    """x, where the value is x - mean(x) and the variance the mean of its square."""
-    node = made_by(value, "sub")
-    mean = None if node is None else made_by(node.inputs[1], "reduce_mean")
-    if node is None or mean is None or mean.attrs != variance.attrs or mean.inputs[0] != node.inputs[0]:
+def squared(x: Pattern | str) -> Pattern:
+    return op("square", x) | op("mul", x, x) | op("pow", x, 2.0)
+
+
+def over_root(x: Pattern | str, square: Pattern) -> Pattern:
+    """x / sqrt(mean(square) + epsilon)"""
+    mean = op("reduce_mean", square, name="mean")
+    inner = mean | op("add", mean, number(lambda v: 0 <= v < 1, "epsilon"))
+    root = op("sqrt", inner) | op("pow", inner, 0.5)
+    inverse = op("rsqrt", inner) | op("inverse", root) | op("real_div", 1.0, root) | op("pow", inner, -0.5)
+    return op("real_div", x, root) | op("mul", x, inverse)
+
+
+def applied(by: str) -> Pattern:
+    """A scale or shift of what may have become a norm."""
+    return op(by, Pattern(name="norm", alone=True), "other")
+
+
+_CENTRED = op("sub", "x", op("reduce_mean", "x", name="own mean"), name="centred")
+_NORM = over_root(_CENTRED, squared("centred")) | applied("mul") | applied("add")
+
+
+def normalised(m: Found, norm: str) -> tuple[Value, ...] | None:
+    """The norm of x, if the means are over its last axes and keep them, or with its scale or shift."""
+    if "norm" in m.bound:
+        return _absorbed(m, norm, 1 if m.node.op == "mul" else 2)
+    means = {name: m.bound[name].node.attrs for name in ("mean", "own mean") if name in m.bound}
+    attrs, rank = means["mean"], m["x"].type.rank
+    axes = attrs["axes"]
+    if axes != tuple(range(rank - len(axes), rank)) or not all(a == attrs and a["keep_dims"] for a in means.values()):
         return None
-    return node.inputs[0] if squared(variance.inputs[0]) == value else None
+    return m.make(norm, [m["x"]], axes=axes, epsilon=scalar(m.bound.get("epsilon")) or 0.0)
 
 
-def squared(value: Value | None) -> Value | None:
-    """x, where the value is its square."""
-    node = made_by(value, "square", "mul", "pow")
-    if node is None:
+def _padded(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(shape)) + shape
+
+
+def _absorbed(m: Found, norm: str, place: int) -> tuple[Value, ...] | None:
+    """norm(x) * %other  ->  norm(x, %other), the other operand in the norm's input `place`."""
+    maker, other = m["norm"].node, m["other"]
+    if maker.op != norm or any(maker.inputs[place:]):
         return None
-    if node.op == "mul" and node.inputs[0] != node.inputs[1]:
+    shape, rank = tuple(maker.types[0].shape[a] for a in maker.attrs["axes"]), maker.types[0].rank
+    if _padded(other.shape, rank) != _padded(shape, rank):
         return None
-    if node.op == "pow" and scalar(node.inputs[1]) != 2:
-        return None
-    x = node.inputs[0]
-    return x if x is not None and x.type == node.types[0] else None
-
-
-def over_root(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, Node, float] | None:
-    """(a, m, epsilon), where the node is a / sqrt(m + epsilon) and m a mean over the last axes that keeps them."""
-    if node.op not in ("real_div", "mul"):
-        return None
-    for a, b in (inputs[:2], inputs[1::-1]) if node.op == "mul" else (inputs[:2],):
-        inner = _root(b) if node.op == "real_div" else _inverse_root(b)
-        mean, epsilon = _with_epsilon(inner)
-        if a is None or mean is None or not mean.attrs["keep_dims"]:
-            continue
-        axes, rank = mean.attrs["axes"], mean.types[0].rank
-        if axes == tuple(range(rank - len(axes), rank)):
-            return a, mean, epsilon
-    return None
-
-
-def _root(value: Value | None) -> Value | None:
-    node = made_by(value, "sqrt", "pow")
-    return None if node is None or (node.op == "pow" and scalar(node.inputs[1]) != 0.5) else node.inputs[0]
-
-
-def _inverse_root(value: Value | None) -> Value | None:
-    node = made_by(value, "rsqrt", "inverse", "real_div", "pow")
-    if node is None:
-        return None
-    if node.op == "inverse":
-        return _root(node.inputs[0])
-    if node.op == "real_div":
-        return _root(node.inputs[1]) if scalar(node.inputs[0]) == 1 else None
-    return None if node.op == "pow" and scalar(node.inputs[1]) != -0.5 else node.inputs[0]
-
-
-def _with_epsilon(value: Value | None) -> tuple[Node | None, float]:
-    total = made_by(value, "add")
-    if total is None:
-        return made_by(value, "reduce_mean"), 0.0
-    for a, b in (total.inputs[:2], total.inputs[1::-1]):
-        epsilon = scalar(b)
-        if epsilon is not None and 0 <= epsilon < 1 and a is not None and a.type == total.types[0]:
-            return made_by(a, "reduce_mean"), epsilon
-    return None, 0.0
-
-
-def absorb(
-    node: Node, inputs: tuple[Value | None, ...], norm: str, op: str, place: int, counts: dict[Value, int]
-) -> tuple[Value, ...] | None:
-    """The norm with the other operand of this node as its scale or shift."""
-    if node.op != op:
-        return None
-    for i, value in enumerate(inputs):
-        maker, other = made_by(value, norm), inputs[1 - i]
-        if maker is None or other is None or counts[node.inputs[i]] != 1 or maker.types != node.types:  # type: ignore[index]
-            continue
-        need = tuple(maker.types[0].shape[a] for a in maker.attrs["axes"])
-        rank = maker.types[0].rank
-        if (
-            any(maker.inputs[place:])
-            or (1,) * (rank - other.type.rank) + other.shape != (1,) * (rank - len(need)) + need
-        ):
-            continue
-        flat = other if other.shape == need else apply(OPS["reshape"], [other], {"shape": need}, other.node.sources)[0]
-        sources = joined_sources(maker, node)
-        operands = [flat if k == place else v for k, v in enumerate(maker.inputs)]
-        return apply(OPS[norm], operands, maker.attrs, sources)
-    return None
+    return m.absorb(maker, place, other, shape)

@@ -1,17 +1,27 @@
 """Recognises rotary position embedding written out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexane.graph import Graph, Node, Value, constant
-from hexane.match import made_by, use_counts
+from hexane.graph import Graph, Value, constant
+from hexane.match import Found, made_by, op, rewrite
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
 _DEPTH = 8  # of what computes a table: a file may nest any number
 
-Counts = dict[Value, int]
+# x * cos + (x with its halves swapped, the first then negative) * sin
+_SWAPPED = op(
+    "add",
+    op("mul", "x", "cos", alone=True),
+    op("mul", op("concat", op("neg", "second"), "first", name="swapped", alone=True), "sin", alone=True),
+)
+# The results of each pair (a, c), as halves or side by side.
+_A = op("sub", op("mul", "a", "cos", alone=True), op("mul", "c", "sin", alone=True), name="turned", alone=True)
+_C = op("add", op("mul", "a", "sin", alone=True), op("mul", "c", "cos", alone=True), alone=True)
+_STACKED = [op("reshape", part, alone=True) | part for part in (_A, _C)]
+_ROTATED = _SWAPPED | op("concat", _A, _C) | op("reshape", op("concat", *_STACKED, name="pairs", alone=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,89 +50,37 @@ def fuse_rotary(graph: Graph, target: Target) -> Graph:
     %a * %sin + %b * %cos, which are halves of %x or, interleaved, neighbours. What %x, %cos and %sin go through on the way is
     read by nothing else, and in fp16 not rounded any more.
     """
-    counts = use_counts(graph)
-    now: dict[Value | None, Value | None] = {}
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        now.update(zip(node.inputs, inputs, strict=True))
-        found = _doubled(node, counts) or _joined(node, counts)
-        if found is None or found.x.type != node.types[0] or found.cos.shape != found.sin.shape:
+    def build(m: Found) -> tuple[Value, ...] | None:
+        found = _doubled(m) if "swapped" in m.bound else _joined(m)
+        if found is None or found.x.type != m.node.types[0] or found.cos.shape != found.sin.shape:
             return None
-        tables = [_fitting(now[t], found) for t in (found.cos, found.sin)]
-        return apply(OPS["rotary_embedding"], [now[found.x], *tables], {"interleaved": found.interleaved}, node.sources)
+        tables = [_fitting(m.now(t), found) for t in (found.cos, found.sin)]
+        return m.make("rotary_embedding", [m.now(found.x), *tables], interleaved=found.interleaved)
 
-    return graph.rewrite(change)
-
-
-def _only(value: Value | None, counts: Counts, *ops: str) -> Node | None:
-    """What makes the value, if it is one of these and nothing else reads the value."""
-    node = made_by(value, *ops)
-    return node if node is not None and counts[node.values[0]] == 1 else None
+    return rewrite(graph, _ROTATED, build)
 
 
-def _both(node: Node) -> tuple[tuple[Value, Value], ...]:
-    a, b = node.inputs[:2]
-    return () if a is None or b is None else ((a, b), (b, a))
-
-
-def _doubled(node: Node, counts: Counts) -> _Turn | None:
-    """x * cos + (x with its halves swapped, the first then negative) * sin"""
-    if node.op != "add":
+def _doubled(m: Found) -> _Turn | None:
+    x, cos, sin = m.bound["x"], m.bound["cos"], m.bound["sin"]
+    if m.bound["swapped"].node.attrs["axis"] != x.type.rank - 1 or not (_repeats(cos, x) and _repeats(sin, x)):
         return None
-    for left, right in _both(node):
-        straight, swapped = _only(left, counts, "mul"), _only(right, counts, "mul")
-        for x, cos in () if straight is None else _both(straight):
-            for turned, sin in () if swapped is None else _both(swapped):
-                join = _only(turned, counts, "concat")
-                if join is None or len(join.inputs) != 2 or join.attrs["axis"] != x.type.rank - 1:
-                    continue
-                negative = made_by(join.inputs[0], "neg")
-                parts = None if negative is None else (_part(negative.inputs[0]), _part(join.inputs[1]))
-                if parts == (_Part(x, False, 1), _Part(x, False, 0)) and _repeats(cos, x) and _repeats(sin, x):
-                    return _Turn(x, cos, sin, doubled=True)
-    return None
+    parts = _part(m.bound["first"]), _part(m.bound["second"])
+    return _Turn(x, cos, sin, doubled=True) if parts == (_Part(x, False, 0), _Part(x, False, 1)) else None
 
 
-def _joined(node: Node, counts: Counts) -> _Turn | None:
-    """The results of each pair, as halves or side by side."""
-    pairs = node
-    if node.op == "reshape":
-        inner = _only(node.inputs[0], counts, "concat")
-        if inner is None:
-            return None
-        pairs = inner
-    if pairs.op != "concat" or len(pairs.inputs) != 2 or pairs.attrs["axis"] != pairs.types[0].rank - 1:
+def _joined(m: Found) -> _Turn | None:
+    pairs, turned = m.bound.get("pairs", m.node.values[0]), m.bound["turned"].type
+    a, c = _part(m.bound["a"]), _part(m.bound["c"])
+    if a is None or c is None or a.which or c != replace(a, which=1) or pairs.node.attrs["axis"] != pairs.type.rank - 1:
         return None
-    results = []
-    for value in pairs.inputs:
-        flat = _only(value, counts, "reshape") if pairs is not node else None
-        if flat is not None and flat.inputs[0] is not None and (*flat.inputs[0].shape, 1) == flat.types[0].shape:
-            value = flat.inputs[0]
-        results.append(_only(value, counts, "sub", "add"))
-    first, second = results
-    if first is None or second is None or first.op != "sub" or second.op != "add":
+    if m.bound["a"].type != turned or m.bound["c"].type != turned:
         return None
-    ac, bs = _term(first.inputs[0], counts), _term(first.inputs[1], counts)
-    if ac is None or bs is None:
-        return None
-    x, interleaved, cos, sin = ac[0].x, ac[0].interleaved, ac[1], bs[1]
-    a, b = _Part(x, interleaved, 0), _Part(x, interleaved, 1)
-    if (ac[0], bs[0]) != (a, b) or {_term(v, counts) for v in second.inputs[:2]} != {(a, sin), (b, cos)}:
-        return None
+    x, interleaved = a.x, a.interleaved
     shape = (*x.shape[:-1], x.shape[-1] // 2, 2) if interleaved else x.shape
-    if interleaved == (pairs is node) or pairs.types[0].shape != shape:
+    if interleaved != ("pairs" in m.bound) or pairs.shape != shape:
         return None
-    return _Turn(x, cos, sin, interleaved, stacked=first.types[0].rank > x.type.rank)
-
-
-def _term(value: Value | None, counts: Counts) -> tuple[_Part, Value] | None:
-    """(a part of pairs, the table), where the value is their product and has the part's shape."""
-    product = _only(value, counts, "mul")
-    for a, table in () if product is None else _both(product):
-        part = _part(a)
-        if part is not None and a.type == product.types[0]:  # type: ignore[union-attr]
-            return part, table
-    return None
+    return _Turn(x, m.bound["cos"], m.bound["sin"], interleaved, stacked=turned.rank > x.type.rank)
 
 
 def _part(value: Value | None) -> _Part | None:

@@ -14,8 +14,6 @@ def fuse_transpose(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if "transpose_y" not in node.attrs:
-            return None
         operands, attrs = list(inputs), node.attrs
         for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
             maker = made_by(operands[i], "transpose") if flag in attrs else None
@@ -28,7 +26,10 @@ def fuse_transpose(graph: Graph, target: Target) -> Graph:
                 attrs = {**attrs, flag: not attrs[flag]}
         return None if operands == list(inputs) else apply(OPS[node.op], operands, attrs, node.sources)
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, _PRODUCTS)
+
+
+_PRODUCTS = {name for name, op in OPS.items() if "transpose_y" in (op.attrs or {})}
 
 
 def transposed(value: Value, perm: tuple[int, ...], sources: tuple[str, ...] = ()) -> Value:

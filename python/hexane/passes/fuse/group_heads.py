@@ -1,7 +1,7 @@
 """Lets attention heads share keys and values that are repeated for each of them."""
 
-from hexane.graph import Graph, Node, Value
-from hexane.match import made_by
+from hexane.graph import Graph, Value
+from hexane.match import Found, made_by, op, rewrite
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -14,10 +14,8 @@ def group_heads(graph: Graph, target: Target) -> Graph:
     Where the broadcasts repeat an axis behind the heads. The mask may have one head or all of them.
     """
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "scaled_dot_product_attention":
-            return None
-        query, key, value, mask = inputs
+    def build(m: Found) -> tuple[Value, ...] | None:
+        query, key, value, mask = m.inputs
         keys, values = _before_repeat(key), _before_repeat(value)
         if query is None or key is None or keys is None or values is None or query.type.rank > _MOST_AXES:
             return None
@@ -25,10 +23,9 @@ def group_heads(graph: Graph, target: Target) -> Graph:
         if values.shape[-4] != heads or query.shape[-3:-2] != key.shape[-3:-2]:
             return None
         operands = [_grouped(query, heads), keys, values, None if mask is None else _grouped(mask, heads)]
-        result = apply(OPS[node.op], operands, node.attrs, node.sources)
-        return apply(OPS["reshape"], result, {"shape": node.types[0].shape}, node.sources)
+        return m.make("reshape", m.make(m.node.op, operands, **m.node.attrs), shape=m.node.types[0].shape)
 
-    return graph.rewrite(change)
+    return rewrite(graph, op("scaled_dot_product_attention"), build)
 
 
 def _before_repeat(value: Value | None) -> Value | None:

@@ -100,15 +100,17 @@ def first_perm(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def channels_first(
-    node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
+def in_layout(
+    layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
-    """What `run` gives for the inputs, the first of them and the result channels first, in the layout of the node."""
+    """What `run` gives for the inputs, the first of them and the result in this layout, between transposes if the node's is
+    the other."""
     image = inputs[0]
-    if image is None or node.attrs["layout"] == "nchw":
+    if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)
-    result = run((transposed(image, first_perm(image.type.rank), node.sources), *inputs[1:]))
-    return (transposed(result, last_perm(image.type.rank), node.sources),)
+    perms = [perm(image.type.rank) for perm in (first_perm, last_perm)]
+    to, back = perms if layout == "nchw" else perms[::-1]
+    return (transposed(run((transposed(image, to, node.sources), *inputs[1:])), back, node.sources),)
 
 
 def _place(axis: int, rank: int) -> int:

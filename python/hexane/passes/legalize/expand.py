@@ -39,8 +39,8 @@ def expand(graph: Graph, target: Target) -> Graph:
     Every op whose record says how and that no kernel takes in its dtypes or wider ones, until none is left. Keeps the graph's meaning.
     """
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        return Emit(*node.sources, kernels=kernels).expanded(node, inputs) if OPS[node.op].expand is not None else None
-
     kernels = target.kernels
-    return graph.rewrite(change)
+    return graph.rewrite(lambda node, inputs: Emit(*node.sources, kernels=kernels).expanded(node, inputs), _EXPANDED)
+
+
+_EXPANDED = {name for name, op in OPS.items() if op.expand is not None}

@@ -2,8 +2,7 @@
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import KERNEL_FORMS, OPS, apply
-from hexane.passes.fuse.fuse_transpose import transposed
-from hexane.passes.layout.channels_last import first_perm, last_perm
+from hexane.passes.layout.channels_last import in_layout
 from hexane.targets import Target
 
 
@@ -18,21 +17,11 @@ def select_kernels(graph: Graph, target: Target) -> Graph:
         form = KERNEL_FORMS.get(node.op)
         layout = node.attrs.get("layout")
         if layout is not None and layout not in target.kernels.reads(OPS[node.op].kernel):
-            attrs = {**node.attrs, "layout": "nhwc" if layout == "nchw" else "nchw"}
-            return _turned(node, inputs, form.name if form is not None else node.op, attrs)
+            other = "nhwc" if layout == "nchw" else "nchw"
+            op, attrs = OPS[node.op] if form is None else form, {**node.attrs, "layout": other}
+            return in_layout(other, node, inputs, lambda operands: apply(op, operands, attrs, node.sources)[0])
         if form is None:
             return None
         return make_node(form.name, inputs, {**node.attrs, "epilogue": ()}, node.types, node.sources).values
 
     return graph.rewrite(change)
-
-
-def _turned(node: Node, inputs: tuple[Value | None, ...], op: str, attrs: dict[str, object]) -> tuple[Value, ...]:
-    """The op in the other order of axes, between transposes."""
-    image, *rest = inputs
-    assert image is not None
-    to, back = last_perm(image.type.rank), first_perm(image.type.rank)
-    if attrs["layout"] == "nchw":
-        to, back = back, to
-    (result,) = apply(OPS[op], [transposed(image, to, node.sources), *rest], attrs, node.sources)
-    return (transposed(result, back, node.sources),)

@@ -7,7 +7,7 @@ from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder, cast
 from hexane.ops.records.conv import convolved_shape, pairs
-from hexane.passes.layout.channels_last import channels_first
+from hexane.passes.layout.channels_last import in_layout
 from hexane.passes.legalize.expand import Emit
 from hexane.targets import Target
 
@@ -19,7 +19,7 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "conv" or node.types[0].rank != 5:
+        if node.types[0].rank != 5:
             return None
         kind, b = node.types[0].dtype, Emit(*node.sources)
 
@@ -27,9 +27,9 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
             wide = [None if v is None else cast(b, v, FP64 if kind is FP64 else FP32) for v in operands]
             return cast(b, sum_of_taps(b, wide, node.attrs), kind)
 
-        return channels_first(node, inputs, split)
+        return in_layout("nchw", node, inputs, split)
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("conv",))
 
 
 def sum_of_taps(b: Builder, operands: Sequence[Value | None], attrs: Any) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder
 from hexane.ops.records.conv import pairs
-from hexane.passes.layout.channels_last import channels_first
+from hexane.passes.layout.channels_last import in_layout
 from hexane.passes.legalize.expand import Emit
 from hexane.targets import Target
 
@@ -18,11 +18,11 @@ def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "conv_transpose" or node.types[0].rank != 5:
+        if node.types[0].rank != 5:
             return None
-        return channels_first(node, inputs, lambda operands: _convolution(Emit(*node.sources), operands, node.attrs))
+        return in_layout("nchw", node, inputs, lambda operands: _convolution(Emit(*node.sources), operands, node.attrs))
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("conv_transpose",))
 
 
 def _convolution(b: Builder, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> Value:

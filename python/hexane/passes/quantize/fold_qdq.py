@@ -7,7 +7,7 @@ import numpy as np
 from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.limits import MAX_SLOTS
-from hexane.match import channel_axis, joined_sources, made_by, only_along, use_counts
+from hexane.match import Found, Pattern, channel_axis, joined_sources, made_by, only_along, op, rewrite
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
@@ -37,27 +37,16 @@ def fold_qdq(graph: Graph, target: Target) -> Graph:
 
 
 def _products(graph: Graph) -> Graph:
-    counts = use_counts(graph)
+    def build(m: Found) -> tuple[Value, ...] | None:
+        if "scale" in m.bound:
+            return _rescaled(m)
+        return (_transposed_product if m.node.op == "conv_transpose" else _product)(m.node, m.inputs)
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op in ("conv", "matmul"):
-            return _product(node, inputs)
-        if node.op == "conv_transpose":
-            return _transposed_product(node, inputs)
-        if node.op == "mul":
-            for i in (0, 1):
-                if alone(node.inputs[i]):
-                    found = _rescaled(node, inputs[i], inputs[1 - i])
-                    if found is not None:
-                        return found
-        return None
+    return rewrite(graph, _PRODUCT, build)
 
-    def alone(value: Value | None) -> bool:
-        """Whether it is a cast, and nothing else reads it or what it casts."""
-        cast = made_by(value, "cast")
-        return cast is not None and counts[cast.values[0]] == 1 and counts[cast.inputs[0]] == 1  # type: ignore[index]
 
-    return graph.rewrite(change)
+_SCALED = op("mul", op("cast", Pattern(name="product", alone=True), name="cast", alone=True), "scale")
+_PRODUCT = op("conv") | op("matmul") | op("conv_transpose") | _SCALED
 
 
 def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -123,20 +112,19 @@ def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
     return found.value if np.allclose(own, need, rtol=_SAME_SCALE, atol=0) else bias
 
 
-def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Value, ...] | None:
+def _rescaled(m: Found) -> tuple[Value, ...] | None:
     """mul(cast(an int32 product), %scale) as a product in fp32."""
-    assert cast is not None
-    product = made_by(cast.node.inputs[0], *PRODUCTS)
-    if product is None or scale is None or cast.dtype is not FP32 or product.attrs["dtype"] is not INT32:
+    product, scale = made_by(m["product"], *PRODUCTS), m["scale"]
+    if product is None or m["cast"].dtype is not FP32 or product.attrs["dtype"] is not INT32:
         return None
     kind = product.types[0]
     axis = channel_axis(product)
-    if node.types[0].shape != kind.shape or not (scale.type.size == 1 or only_along(scale, axis, kind.shape)):
+    if m.node.types[0].shape != kind.shape or not (scale.type.size == 1 or only_along(scale, axis, kind.shape)):
         return None
     shape = () if scale.type.size == 1 else (kind.shape[axis],)
     flat = apply(OPS["reshape"], [scale], {"shape": shape}, scale.node.sources)
     operands = [*product.inputs[:2], (fold_node(flat[0].node) or flat)[0], *product.inputs[3:]]
-    sources = joined_sources(product, node)
+    sources = joined_sources(product, m.node)
     return apply(OPS[product.op], operands, {**product.attrs, "dtype": FP32}, sources)
 
 
@@ -144,10 +132,10 @@ def _rescaled(node: Node, cast: Value | None, scale: Value | None) -> tuple[Valu
 
 
 def _stored(graph: Graph) -> Graph:
-    counts = use_counts(graph)
+    counts = graph.use_counts()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        to = grid(inputs[1], inputs[2]) if node.op == "quantize" and node.types[0].dtype in BYTES else None
+        to = grid(inputs[1], inputs[2]) if node.types[0].dtype in BYTES else None
         if to is None:
             return None
         old, new = node.inputs[0], inputs[0]
@@ -169,7 +157,7 @@ def _stored(graph: Graph) -> Graph:
                 found = apply(OPS[move.op], found, move.attrs, move.sources)
         return found
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("quantize",))
 
 
 def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -> tuple[Value, ...] | None:

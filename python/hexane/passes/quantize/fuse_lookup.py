@@ -19,7 +19,7 @@ def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "quantize" or node.types[0].dtype not in BYTES:
+        if node.types[0].dtype not in BYTES:
             return None
         whole = apply(OPS["quantize"], inputs, node.attrs, node.sources)
         cone = _cone(whole[0])
@@ -28,7 +28,7 @@ def fuse_lookup(graph: Graph, target: Target) -> Graph:
         source, nodes = cone
         return (_applied(source, _table(source, nodes), node.sources),)
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("quantize",))
 
 
 def _cone(root: Value) -> tuple[Value, list[Node]] | None:

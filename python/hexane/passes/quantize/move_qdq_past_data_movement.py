@@ -1,7 +1,6 @@
 """Brings quantised tensors to where they are computed with: past the ops that only move elements."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import use_counts
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
@@ -20,11 +19,11 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it is a constant above 0.
     A dequantize that has another reader stays for it.
     """
-    graph = graph.rewrite(_sunk)
-    counts = use_counts(graph)
+    graph = graph.rewrite(_sunk, _MOVING)
+    counts = graph.use_counts()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "quantize" or node.inputs[1].type.rank or not _rises(node.inputs[0]):  # type: ignore[union-attr]
+        if node.inputs[1].type.rank or not _rises(node.inputs[0]):  # type: ignore[union-attr]
             return None
         return (raised(node, inputs, node.inputs[0], inputs[0], _MAX_CHAIN),)
 
@@ -39,16 +38,22 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
             operands[i] = raised(node, inputs, old.node.inputs[i], operands[i], left - 1)
         return apply(OPS[old.node.op], operands, new.node.attrs, new.node.sources)[0]
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("quantize",))
 
 
 def _moved(node: Node) -> list[int]:
-    """The inputs that all elements of the one result come from; none where others are among them, or they are read as another
-    dtype, or the record does not say."""
-    op = OPS.get(node.op)
-    if op is None or op.fills or len(node.types) > 1 or "dtype" in node.attrs:
+    """The inputs that all elements of the one result come from."""
+    if node.op not in _MOVING:
         return []
-    return [0] if op.picks else moved_inputs(op, len(node.inputs))
+    return [0] if OPS[node.op].picks else moved_inputs(OPS[node.op], len(node.inputs))
+
+
+# Not where others are among them, or they are read as another dtype.
+_MOVING = {
+    name
+    for name, op in OPS.items()
+    if (op.moves or op.picks) and not op.fills and len(op.outputs) == 1 and "dtype" not in (op.attrs or {})
+}
 
 
 def _rises(value: Value | None) -> bool:

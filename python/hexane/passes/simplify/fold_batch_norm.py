@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.match import channel_axis, joined_sources, only_along, use_counts
+from hexane.match import channel_axis, joined_sources, only_along
 from hexane.ops import OPS, apply
 from hexane.targets import Target
 
@@ -26,7 +26,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new constants, a
     chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32 rounding does.
     """
-    counts = use_counts(graph)
+    counts = graph.use_counts()
     folded: dict[Value, tuple[Node, _Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -49,7 +49,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
             return result
         return None
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, ("batch_norm", "add", "sub", "mul", "real_div"))
 
 
 def _float_product(value: Value | None) -> Node | None:
@@ -75,7 +75,7 @@ def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> 
         with np.errstate(all="ignore"):
             scale = gamma / np.sqrt(variance + node.attrs["epsilon"])
         return _Affine(scale, beta - mean * scale)
-    if node.op not in ("add", "sub", "mul", "real_div"):
+    if node.op == "batch_norm":
         return None
     other = inputs[1 - i]
     numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None

@@ -19,12 +19,9 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        pad = made_by(inputs[0], "pad") if inputs else None
-        fill = OPS[node.op].padding
-        if pad is None or fill is None:
-            return None
-        attrs = _padded(node, pad, 0.0 if _zeros_lose(node, pad) else fill)
-        if attrs is None:
+        pad = made_by(inputs[0], "pad")
+        attrs = None if pad is None else _padded(node, pad, _PADDING[node.op])
+        if pad is None or attrs is None:
             return None
         try:
             result = apply(OPS[node.op], [pad.inputs[0], *inputs[1:]], attrs, node.sources)
@@ -32,12 +29,16 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
             return None
         return result if result[0].type == node.types[0] else None  # rounded up, a window may begin in the end padding
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, _PADDING)
+
+
+_PADDING = {name: op.padding for name, op in OPS.items() if op.padding is not None}
 
 
 def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
     """The node's attributes when it pads with `fill` as well as `pad` does; None where it cannot."""
     begin, end, value = pad.attrs["begin"], pad.attrs["end"], pad.attrs["value"]
+    fill = 0.0 if _zeros_lose(node, pad) else fill
     same_fill = value == fill and math.copysign(1, value) == math.copysign(1, fill)
     if pad.attrs["mode"] != "constant" or not same_fill or pad.types[0].dtype.kind != "float":
         return None

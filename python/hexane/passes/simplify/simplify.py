@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.dtypes import DType
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by, use_counts
+from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
@@ -24,27 +24,18 @@ def simplify(graph: Graph, target: Target) -> Graph:
     x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. A select whose condition is the same everywhere becomes
     what it takes. Of two limits the first may not have another reader.
     """
-    counts = use_counts(graph)
+    counts = graph.use_counts()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = inputs[0] if inputs else None
-        if x is None:
-            return None
-        if node.op == "concat":
-            return _joined(node, inputs)
-        if node.op == "select":
-            found = _taken(node, inputs)
-        elif len(inputs) == 2:
-            found = _without_neutral(node, inputs)
-        elif node.op in _LIMITS:
+        x = inputs[0]
+        assert x is not None
+        if node.op in _LIMITS:
             found = _limited(node, x, alone=counts[node.inputs[0]] == 1)  # type: ignore[index]
-        elif node.op in _RULES:
-            found = _RULES[node.op](node, x)
         else:
-            return None
+            found = _RULES[node.op](node, x) if node.op in _RULES else _OF_ALL[node.op](node, inputs)
         return None if found is None else (found,)
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, {*_RULES, *_LIMITS, *_OF_ALL})
 
 
 def _transpose(node: Node, x: Value) -> Value | None:
@@ -155,11 +146,11 @@ def _bounds(node: Node) -> tuple[float, float]:
     return _LIMITS[node.op] or (float(node.attrs["alpha"]), float(node.attrs["beta"]))
 
 
-def _joined(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+def _joined(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
     kept = [v for v in inputs if v is not None and v.shape[node.attrs["axis"]] > 0]
     if len(kept) == 1:
-        return (kept[0],)
-    return apply(OPS["concat"], kept, node.attrs, node.sources) if kept and len(kept) < len(inputs) else None
+        return kept[0]
+    return apply(OPS["concat"], kept, node.attrs, node.sources)[0] if kept and len(kept) < len(inputs) else None
 
 
 def _taken(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
@@ -176,7 +167,7 @@ _NEUTRAL: dict[str, tuple[float, tuple[int, ...]]] = {"mul": (1.0, (0, 1)), "rea
 
 
 def _without_neutral(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
-    neutral, sides = _NEUTRAL.get(node.op, (0.0, ()))
+    neutral, sides = _NEUTRAL[node.op]
     for i in sides:
         x, other = inputs[1 - i], inputs[i]
         if x is not None and x.type == node.types[0] and other is not None and _is_all(other, neutral):
@@ -189,3 +180,6 @@ def _is_all(value: Value, number: Any) -> bool:
     if data is None or not bool((data == number).all()):
         return False
     return number != 0 or not bool(np.signbit(data.astype(np.float64)).any())
+
+
+_OF_ALL = {"concat": _joined, "select": _taken, **dict.fromkeys(_NEUTRAL, _without_neutral)}
