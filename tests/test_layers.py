@@ -27,7 +27,7 @@ PYTHON_LAYERS = (
     ("__init__",),
     ("cli", "__main__"),
 )
-CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu"), ("run",), ("bind",))
+CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu", "sched", "pack"), ("run",), ("bind",))
 
 
 def layer(name: str, layers: tuple[tuple[str, ...], ...]) -> int:

@@ -35,4 +35,5 @@ PYBIND11_MODULE(_core, m) {
   hexane::register_kernels(m);
   hexane::register_plan(m);
   hexane::register_program(m);
+  hexane::register_sched(m);
 }

@@ -174,6 +174,47 @@ def alloc_bound(
     """The largest sum of sizes (each rounded up to the alignment) that are live at one step; at least the end of every
     buffer that has its place."""
 
+# ---- schedules ----
+
+class Scheduling:
+    """Layers 0..num_layers - 1 and the tensors between them, to be put in order.
+
+    A tensor takes its bytes from the step of its producer (-1: it is there before the first) to that of its last reader, both
+    included, or to the end where it is kept. Raises Error for layers that do not exist, or wait for one another in a circle."""
+
+    def __init__(
+        self,
+        bytes: NDArray[np.int64],
+        producers: NDArray[np.int64],
+        kept: NDArray[np.int64],
+        reads: NDArray[np.int64],
+        num_layers: int,
+        edges: NDArray[np.int64] | None = None,
+        scratch: NDArray[np.int64] | None = None,
+        rings: NDArray[np.int64] | None = None,
+    ) -> None:
+        """bytes, producers, kept: one for each tensor. reads: rows (tensor, layer). edges: rows (layer, layer behind it).
+        scratch: bytes that a layer needs while it runs. rings: whether a layer reads or writes a ring buffer."""
+    def greedy(self, ceiling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The list scheduler's order, and a row for each step: the number of the tie-break that told it from the next best
+        (0: nothing else was ready), then what it was chosen for: ring, branch sibling and merge sibling scores, when the
+        branch around it was begun (0: never), the footprint in bytes of the branch that it begins (0: does not fit)."""
+    def optimal(
+        self, start: NDArray[np.int64], work_budget: int | None = None
+    ) -> tuple[NDArray[np.int64], int, int, int]:
+        """The order of the lowest peak, that peak, a bound below which no order is, and the number of sets of layers that the
+        search met. Peak and bound are equal where the order is proven optimal. Never needs more than `start`; what the
+        work budget (a count of small steps) allows is tried, by default some 20 s in the worst case."""
+    def peak(self, order: NDArray[np.int64]) -> int:
+        """The most bytes live at a step."""
+    def partition(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+        """A row for each partition: the first position in the order, one behind the last, the most bytes in use at a step,
+        bytes loaded from main memory, bytes stored there."""
+    def check(self, order: NDArray[np.int64], peak: int) -> None:
+        """Raises the first broken rule of an order, with the layers, got and need."""
+    def check_partitions(self, order: NDArray[np.int64], partitions: NDArray[np.int64], limit: int) -> None:
+        """Raises the first broken rule of partitions, with got and need."""
+
 # ---- plans ----
 
 Sections = dict[str, Any]

@@ -1,0 +1,32 @@
+// The diamonds of a graph: a layer (the fork) whose results go separate ways that meet again in one layer (the merge).
+//
+//            +-- b -- c --+           Two branches, b c and d. A branch is a run of layers, or of further diamonds,
+//            that
+//     fork --+            +-- merge   nothing enters but through its head, and nothing leaves but into the merge.
+//            +---- d -----+           A direct way from fork to merge is no branch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sched/graph.h"
+
+namespace hexane::sched {
+
+struct Branch {
+  int32_t head = 0;   // the layer that begins it
+  int32_t outer = 0;  // the branch that its fork is in; -1: none
+  int64_t ends = 0;   // bytes of what its fork and its merge make
+  // The most bytes of its own tensors that are live while it runs alone, branches inside it by falling footprint.
+  int64_t footprint = 0;
+};
+
+struct Branches {
+  std::vector<Branch> branches;
+  std::vector<int32_t> inner;  // by layer: the innermost branch it is in; -1: none
+  std::vector<int32_t> begun;  // by layer: the branch that it is the head of; -1: none
+};
+
+Branches find_branches(const Problem& problem, const Graph& graph);
+
+}  // namespace hexane::sched

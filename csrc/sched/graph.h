@@ -1,0 +1,43 @@
+// A problem as the solvers walk it: who runs before whom, and which tensors a layer reads and makes.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "sched/problem.h"
+
+namespace hexane::sched {
+
+// Lists of numbers, one for each owner, behind one another in memory.
+class Lists {
+ public:
+  Lists() = default;
+  // Rows (owner, item) in any order; the items of one owner keep theirs.
+  Lists(size_t num_owners, std::span<const std::pair<int32_t, int32_t>> rows);
+  std::span<const int32_t> operator[](size_t owner) const {
+    return {items_.data() + begin_[owner], begin_[owner + 1] - begin_[owner]};
+  }
+
+ private:
+  std::vector<size_t> begin_;
+  std::vector<int32_t> items_;
+};
+
+struct Graph {
+  Lists predecessors;  // by layer: layers, each once
+  Lists successors;
+  Lists reads;                   // by layer: tensors
+  Lists makes;                   // by layer: tensors
+  std::vector<int32_t> level;    // by layer: the longest way from a layer without predecessors
+  std::vector<int32_t> sorted;   // the layers by level, then number
+  std::vector<int64_t> outputs;  // by layer: bytes of what it makes
+  std::vector<int64_t> stays;    // by layer: bytes of what it makes that somebody reads or keeps
+};
+
+// The problem must be valid. Throws if the layers wait for one another in a circle.
+Graph make_graph(const Problem& problem);
+
+// The most bytes that are live at a step of an order of all layers.
+int64_t peak_bytes(const Problem& problem, const Graph& graph, std::span<const int32_t> order);
+
+}  // namespace hexane::sched

@@ -1,0 +1,46 @@
+// The list scheduler: of the layers whose predecessors have run, the best by six rules, each of which decides where
+// those before leave a tie.
+//
+//   1 ring            a layer at a ring buffer goes first
+//   2 branch sibling  the layer with more operands that no other layer waits for: running it frees them
+//   3 merge sibling   the layer that more merges wait for and nothing else: a merge has several predecessors
+//   4 working set     the layer in the branch that was begun last; of the heads of branches, whose fork and merge fit
+//                     the ceiling together, the one with the larger footprint, if live bytes and footprint fit as well
+//   5 topological     the layer closer to the beginning of the graph (fewer layers on the longest way to it)
+//   6 number          the layer with the lower number
+//
+// Rules and order are those of Apple's compiler (ANE guide, chapter 22). The two sibling scores are not published:
+// these are our own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sched/graph.h"
+
+namespace hexane::sched {
+
+enum class Rule : uint8_t { kOnly, kRing, kBranch, kMerge, kWorkingSet, kTopological, kNumber };
+
+// What a layer was chosen for, highest first but for the last two.
+struct Score {
+  bool ring = false;
+  int32_t branch = 0;
+  int32_t merge = 0;
+  int32_t begun = 0;      // when the branch that it is in was begun, counted from 1; 0: in no branch that was begun
+  int64_t footprint = 0;  // of the branch that it begins, if that fits
+  int32_t level = 0;
+  int32_t layer = 0;
+  bool operator==(const Score&) const = default;
+};
+
+struct Choice {
+  Score score;
+  Rule rule = Rule::kOnly;  // the first that told it from the next best; kOnly: no other layer was ready
+};
+
+// Every layer in the order it runs. ceiling: the bytes of on-chip memory that rule 4 reads. O(n log n) in layers,
+// tensors and readers together.
+std::vector<Choice> schedule_greedily(const Problem& problem, const Graph& graph, int64_t ceiling);
+
+}  // namespace hexane::sched

@@ -1,0 +1,43 @@
+// The order that needs the fewest bytes, with a proof.
+//
+// The graph is cut where one layer is comparable to all others: every order runs it between the same two sets, so the
+// parts are solved one by one. A part is solved by search over its downsets (sets of layers that hold all their
+// predecessors), from one bound to the next. What keeps the search small rests on one fact: the live bytes of a downset
+// are a submodular function of it. So
+//
+//   * a layer that frees at least what it makes, and fits, is run at once: nothing is lost by it;
+//   * when the search from a downset S meets a larger one, Y, with no more live bytes than S, and all it met before
+//     have more, then Y is where the search starts anew: every order that goes through S can go through Y.
+//
+//        live |  .-.      .-.          From S only the states of one hill are kept at a time.
+//             | /   \  .-'   \         .
+//             |S     '-'      Y
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sched/graph.h"
+
+namespace hexane::sched {
+
+// Work is counted in words of sets looked at, a few nanoseconds each: unlike time the same on every machine.
+inline constexpr int64_t kWorkBudget = 4'000'000'000;
+
+// A part with more layers keeps the start's order; its bound is that of single layers.
+inline constexpr int32_t kMostLayers = 2048;
+
+struct Optimum {
+  std::vector<int32_t> order;
+  int64_t peak = 0;    // bytes
+  int64_t bound = 0;   // no order needs less; peak == bound means that the order is proven optimal
+  int64_t states = 0;  // downsets that the search made
+};
+
+// Never needs more than `start`, an order of all layers. Where the work budget ends first, the order is the best known
+// by then, and the bound what is proven by then. The same problem, start and budget give the same on every machine.
+Optimum schedule_optimally(const Problem& problem, const Graph& graph, std::vector<int32_t> start,
+                           std::optional<int64_t> work_budget = {});
+
+}  // namespace hexane::sched

@@ -1,0 +1,44 @@
+// One part of a graph between two layers that all others are comparable to, with its layers numbered from 0.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sched/graph.h"
+
+namespace hexane::sched {
+
+// A tensor that a layer may free: who reads it in this part, where nobody needs it afterwards.
+struct Freed {
+  int64_t bytes = 0;
+  int32_t producer = -1;  // -1: made before the part
+  std::vector<int32_t> readers;
+};
+
+struct Part {
+  std::vector<int32_t> layers;              // number here -> layer, each behind those it waits for
+  std::vector<std::vector<int32_t>> waits;  // by number: predecessors in the part
+  std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as numbers in `freed`
+  std::vector<int64_t> needs;               // by number: bytes that it makes, and scratch
+  std::vector<int64_t> stays;               // by number: what is live of these afterwards
+  std::vector<Freed> freed;
+  int64_t start = 0;  // bytes live before the first layer
+  int64_t end = 0;    // bytes live behind the last layer
+  int32_t num_layers() const { return static_cast<int32_t>(layers.size()); }
+};
+
+// The parts in the order they run. Layers that all others are comparable to begin a part of their own.
+std::vector<Part> split(const Problem& problem, const Graph& graph);
+
+// No order of the part needs less: the most that one layer finds live whatever ran before, because it was made by its
+// predecessors for it and its successors.
+int64_t part_bound(const Part& part);
+
+// A lower bound in linear time: what a layer reads for the last time and makes, beside what outlives the part.
+int64_t layer_bound(const Part& part);
+
+// Bytes of an order of the numbers.
+int64_t part_peak(const Part& part, std::span<const int32_t> order);
+
+}  // namespace hexane::sched

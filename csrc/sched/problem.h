@@ -1,0 +1,49 @@
+// What the scheduler is asked: layers, the tensors between them, and what must run before what.
+//
+//        +--- b ---+        tensor   bytes   producer   readers
+//    a --+         +-- d    a -> b c    8        a        b c
+//        +--- c ---+        b -> d      4        b        d
+//                           c -> d      2        c        d
+//
+// A tensor takes memory from the step of its producer to the step of its last reader, both included. The bytes of an
+// order are the most that is live at one of its steps: a b c d needs 8 + 4 + 2 at step c, a c b d the same at step b.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hexane::sched {
+
+inline constexpr int32_t kOutside = -1;  // the producer of what is there before the first step
+
+struct Layer {
+  int64_t scratch = 0;  // bytes that it needs while it runs
+  bool ring = false;    // it writes or reads a ring buffer
+  bool operator==(const Layer&) const = default;
+};
+
+struct Tensor {
+  int64_t bytes = 0;               // on-chip footprint
+  int32_t producer = kOutside;     // a layer
+  bool kept = false;               // needed after the last step
+  std::vector<int32_t> readers{};  // layers, each once
+  bool operator==(const Tensor&) const = default;
+};
+
+struct Edge {
+  int32_t before = 0;
+  int32_t after = 0;
+  bool operator==(const Edge&) const = default;
+};
+
+struct Problem {
+  std::vector<Layer> layers;
+  std::vector<Tensor> tensors;
+  std::vector<Edge> edges;  // order that no tensor makes: who reads a state runs before who overwrites it
+};
+
+// Throws unless producers, readers and edges name layers, no tensor is read by its producer or twice by one layer, no
+// size is negative, and all bytes together fit an int64. Cycles are found by `make_graph`.
+void validate(const Problem& problem);
+
+}  // namespace hexane::sched
