@@ -157,13 +157,15 @@ def compile_graph(
     skip: frozenset[str] = frozenset(),
     trim: bool = False,
     stream_rows: int = 0,
+    schedule: str = "",
     watch: Watch | None = None,
 ) -> Program:
-    """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none."""
+    """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none.
+    schedule: "optimal" for the order that keeps fewest bytes live."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
-    program = place(lower(graph, target, dtype, skip, trim, watch), target)
+    program = place(lower(graph, target, dtype, skip, trim, watch), target, schedule)
     program = allocate(stream(program, stream_rows) if stream_rows else program)
     if watch is not None:
         watch("program", program)
@@ -214,7 +216,7 @@ def compile_segments(
     joined, roots = _with_roots(joined, roots, engine)
     if watch is not None:
         watch("join", joined)
-    program = place(joined, engine, [value for values in roots for value in values])
+    program = place(joined, engine, first=[value for values in roots for value in values])
     program = _in_segments(program, segments, roots, {"ane": engine, "host": host})
     program = allocate(stream(program, stream_rows) if stream_rows else program)
     if watch is not None:

@@ -35,6 +35,7 @@ def compile(
     trim_output_transpose: bool = False,
     cache_bytes: int = 1 << 30,
     stream_rows: int = 0,
+    schedule: str = "",
     fallback: str = "host",
     io: str = "",
     dump: str | os.PathLike[str] | None = None,
@@ -56,6 +57,8 @@ def compile(
     stream_rows: chains of steps on one image (convolutions, pools, elementwise ops) compute so many rows of their result at a
     time, with a few rows between them instead of whole tensors: much less arena, the same bits, on this CPU about the same time.
     0: none.
+    schedule="optimal" looks for the order of steps that keeps fewest bytes live at once, which takes at most some seconds longer;
+    networks whose layers follow one another gain nothing, randomly wired ones a tenth or more of the arena.
     dump: a folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program, for those who want
     to see what the compiler does; of a model of open shapes, the one compiled last.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
@@ -63,7 +66,7 @@ def compile(
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
     options = _Options(
-        _target(target), _threads(threads), dtype, trim_output_transpose, stream_rows, fallback, io, dump
+        _target(target), _threads(threads), dtype, trim_output_transpose, stream_rows, schedule, fallback, io, dump
     )
     options.check()
     tensors = isinstance(model, (Tensor, Mapping)) or (
@@ -137,6 +140,7 @@ class _Options:
     dtype: str
     trim: bool
     stream_rows: int
+    schedule: str
     fallback: str
     io: str
     dump: str | os.PathLike[str] | None
@@ -148,6 +152,8 @@ class _Options:
         rows = self.stream_rows
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1 << 20:
             raise Error(f"[compile] stream_rows: got {rows!r}, need an integer from 0 on")
+        if self.schedule not in ("", "optimal"):
+            raise Error(f"[compile] schedule: got {self.schedule!r}, need 'optimal', or '' for the usual order")
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if self.io not in ("", "fp16"):
@@ -157,6 +163,8 @@ class _Options:
                 raise Error(f"[compile] dtype: got 'fp32' for {self.target.name}, which computes in fp16, need none")
             if self.trim:
                 raise Error(f"[compile] trim_output_transpose: got it for {self.target.name}, need the host")
+            if self.schedule:
+                raise Error(f"[compile] schedule: got {self.schedule!r} for {self.target.name}, need the host")
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
@@ -170,7 +178,13 @@ class _Options:
         if not isinstance(self.target, Chip):
             graph = narrow_ports(model, self.target) if narrow else model
             return compile_graph(
-                graph, self.target, self.dtype, trim=self.trim, stream_rows=self.stream_rows, watch=watch
+                graph,
+                self.target,
+                self.dtype,
+                trim=self.trim,
+                stream_rows=self.stream_rows,
+                schedule=self.schedule,
+                watch=watch,
             )
         return chip_program(
             model, self.target, self.fallback, self.dtype, narrow=narrow, stream_rows=self.stream_rows, watch=watch

@@ -16,9 +16,9 @@ from hexane.stages.steps import Copy, emit_steps
 from hexane.targets import Target
 
 
-def place(graph: Graph, target: Target, first: Sequence[Value] = ()) -> Program:
-    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. first: as `schedule` has it."""
-    placer = _Placer(graph, target, first)
+def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] = ()) -> Program:
+    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule` has them."""
+    placer = _Placer(graph, target, order, first)
     placer.run()
     return Program(
         graph,
@@ -34,9 +34,9 @@ def place(graph: Graph, target: Target, first: Sequence[Value] = ()) -> Program:
 class _Placer:
     """Fills `views`, `buffers` and `copies` (by the id of the node behind whose step they come), in the order of the nodes."""
 
-    def __init__(self, graph: Graph, target: Target, first: Sequence[Value]) -> None:
+    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value]) -> None:
         self.graph, self.target = graph, target
-        self.order = schedule(graph, first)
+        self.order = schedule(graph, order, first)
         self.users = graph.users()
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order, target)

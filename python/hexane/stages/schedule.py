@@ -3,23 +3,78 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS
 
 
-def schedule(graph: Graph, first: Sequence[Value] = ()) -> list[Node]:
+def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
     """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in this order.
 
-    Tries two depth-first orders, which visit operands first to last and last to first, and takes the one with fewer live bytes.
+    kind "": of the depth-first orders that visit operands first to last and last to first, the one whose live values are
+    smaller. kind "optimal": the order whose live values are smallest, or the best that is found with bounded work; `first` is
+    where it starts from, not what it keeps.
     Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers
     if after:
-        return list(_ordered((*graph.inputs, *first, *graph.roots), after))
-    forward = list(topological((*graph.inputs, *first, *graph.roots))) if first else graph.nodes
-    backward = list(topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True))
-    return min(forward, backward, key=lambda order: peak_bytes(graph, order))
+        order = list(_ordered((*graph.inputs, *first, *graph.roots), after))
+    else:
+        forward = list(topological((*graph.inputs, *first, *graph.roots))) if first else graph.nodes
+        backward = list(topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True))
+        order = min(forward, backward, key=lambda order: peak_bytes(graph, order))
+    return _optimal(graph, order, after) if kind == "optimal" else order
+
+
+def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) -> list[Node]:
+    leaves, nodes = [n for n in order if n.op in LEAVES], [n for n in order if n.op not in LEAVES]
+    problem = scheduling(graph, nodes, after)
+    best, peak, _, _ = problem.optimal(np.arange(len(nodes)))
+    problem.check(best, peak)
+    return leaves + [nodes[i] for i in best.tolist()]
+
+
+def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]) -> _core.Scheduling:
+    """The nodes, which are no leaves, as layers in this order. A tensor is the memory of a value and of the views of it."""
+    index = {id(node): i for i, node in enumerate(nodes)}
+    root: dict[Value, Value] = {}
+    readers: dict[Value, set[int]] = {}
+    for i, node in enumerate(nodes):
+        op = OPS[node.op]
+        for operand in node.inputs:
+            if operand is not None and operand in root:
+                readers[root[operand]].add(i)
+        for value in node.values:
+            if op.view:
+                assert node.inputs[0] is not None
+                if node.inputs[0] in root:
+                    root[value] = root[node.inputs[0]]
+            elif node.op != "write_state":  # whose result lies in the state
+                root[value] = value
+                readers[value] = set()
+    kept = {root[value] for value in graph.roots if value in root}
+    edges = [(index[id(n)], index[write]) for write, before in after.items() for n in before if id(n) in index]
+    return _core.Scheduling(
+        bytes=np.array([v.type.bytes for v in readers], np.int64),
+        producers=np.array([index[id(v.node)] for v in readers], np.int64),
+        kept=np.array([v in kept for v in readers], np.int64),
+        reads=np.array([(t, i) for t, v in enumerate(readers) for i in sorted(readers[v])], np.int64).reshape(-1, 2),
+        num_layers=len(nodes),
+        edges=np.array([*_orders(nodes, index, root), *edges], np.int64).reshape(-1, 2),
+    )
+
+
+def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
+    """(before, after) where the reader of a view, or of a state, reads no tensor of the node that it waits for."""
+    for i, node in enumerate(nodes):
+        for operand in node.inputs:
+            if operand is None or id(operand.node) not in index:
+                continue
+            if operand not in root or root[operand].node is not operand.node:
+                yield index[id(operand.node)], i
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
