@@ -5,6 +5,7 @@
 #include "bind/register.h"
 #include "core/error.h"
 #include "sched/check.h"
+#include "sched/co_issue.h"
 #include "sched/graph.h"
 #include "sched/greedy.h"
 #include "sched/optimal.h"
@@ -129,6 +130,26 @@ class Scheduling {
     return rows;
   }
 
+  py::tuple pairs(const Array& layers) const {
+    const sched::Pairs pairs = sched::find_pairs(problem_, to_issues(layers));
+    Array verdicts(static_cast<py::ssize_t>(pairs.verdict.size()));
+    for (size_t i = 0; i < pairs.verdict.size(); i++)
+      verdicts.mutable_at(static_cast<py::ssize_t>(i)) = static_cast<int64_t>(pairs.verdict[i]);
+    return py::make_tuple(to_array(pairs.partner), verdicts);
+  }
+
+  int64_t why_not_together(const Array& layers, int64_t a, int64_t b) const {
+    const std::vector<sched::Issue> issues = to_issues(layers);
+    for (const int64_t layer : {a, b})
+      if (layer < 0 || layer >= static_cast<int64_t>(issues.size())) fail("co_issue", "got layer ", layer);
+    return static_cast<int64_t>(
+        sched::why_not_together(problem_, issues, static_cast<int32_t>(a), static_cast<int32_t>(b)));
+  }
+
+  void check_pairs(const Array& layers, const Array& partners) const {
+    sched::check_pairs(problem_, to_issues(layers), to_order(partners));
+  }
+
   void check(const Array& order, int64_t peak) const { sched::check_order(problem_, to_order(order), peak); }
 
   void check_partitions(const Array& order, const Array& rows, int64_t limit) const {
@@ -141,6 +162,18 @@ class Scheduling {
   }
 
  private:
+  static std::vector<sched::Issue> to_issues(const Array& layers) {
+    need_rows("layers", layers, 7);
+    std::vector<sched::Issue> issues;
+    for (py::ssize_t i = 0; i < layers.shape(0); i++) {
+      const int64_t* row = layers.data(i, 0);
+      if (row[0] < 0 || row[0] > 2) fail("co_issue", "layer ", i, " unit: got ", row[0], ", need 0..2");
+      issues.push_back({static_cast<sched::Unit>(row[0]), narrow("engine", row[1]), narrow("position", row[2]),
+                        narrow("partition", row[3]), row[4] != 0, row[5] != 0, row[6] != 0});
+    }
+    return issues;
+  }
+
   sched::Problem problem_;
   sched::Graph graph_;
 };
@@ -157,6 +190,9 @@ void register_sched(py::module_& m) {
       .def("optimal", &Scheduling::optimal, py::arg("start"), py::arg("work_budget") = py::none())
       .def("peak", &Scheduling::peak, py::arg("order"))
       .def("partition", &Scheduling::partition, py::arg("order"), py::arg("limit"))
+      .def("pairs", &Scheduling::pairs, py::arg("layers"))
+      .def("why_not_together", &Scheduling::why_not_together, py::arg("layers"), py::arg("a"), py::arg("b"))
+      .def("check_pairs", &Scheduling::check_pairs, py::arg("layers"), py::arg("partners"))
       .def("check", &Scheduling::check, py::arg("order"), py::arg("peak"))
       .def("check_partitions", &Scheduling::check_partitions, py::arg("order"), py::arg("partitions"),
            py::arg("limit"));
