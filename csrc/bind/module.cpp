@@ -31,6 +31,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("MAX_SLOT_NUMBERS") = hexane::kMaxSlotNumbers;
   hexane::register_alloc(m);
   hexane::register_convert(m);
+  hexane::register_engine(m);
   hexane::register_hash(m);
   hexane::register_kernels(m);
   hexane::register_plan(m);

@@ -7,6 +7,7 @@ namespace hexane {
 
 void register_alloc(pybind11::module_& m);
 void register_convert(pybind11::module_& m);
+void register_engine(pybind11::module_& m);
 void register_hash(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);
 void register_plan(pybind11::module_& m);

@@ -210,10 +210,96 @@ class Scheduling:
     def partition(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
         """A row for each partition: the first position in the order, one behind the last, the most bytes in use at a step,
         bytes loaded from main memory, bytes stored there."""
+    def pairs(self, layers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each layer its partner, with which it may be issued together (-1: none), and the verdict on it and the layer
+        behind it: 0 a pair, 1 not in the order, 2 of one class of engine, 3 given to different engines, 4 one waits for the
+        other, 5 an input is chained, 6 both outputs stream, 7 no neighbours in a partition, 8 in a pair already.
+        layers: rows (class: 0 multiply-accumulate, 1 planar, 2 transfer; engine; position in the order or -1; partition; an
+        input is chained; the output goes to main memory; it is a product with a resident weight)."""
+    def why_not_together(self, layers: NDArray[np.int64], a: int, b: int) -> int:
+        """The verdict on two layers."""
+    def check_pairs(self, layers: NDArray[np.int64], partners: NDArray[np.int64]) -> None:
+        """Raises the first pair that is none, with the rule it breaks."""
     def check(self, order: NDArray[np.int64], peak: int) -> None:
         """Raises the first broken rule of an order, with the layers, got and need."""
     def check_partitions(self, order: NDArray[np.int64], partitions: NDArray[np.int64], limit: int) -> None:
         """Raises the first broken rule of partitions, with got and need."""
+
+# ---- memory of the engine ----
+
+def allocation_types(
+    layers: NDArray[np.int64], tensors: NDArray[np.int64], reads: NDArray[np.int64], chaining: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each tensor its allocation type (0..8, csrc/alloc/types.h) and why it is not chained: 0 it is, 1 no edge on chip or
+    no memory of its own, 2 the chip does not chain, 3 fan-out, 4 other class of engine, 5 other engine, 6 tiles differ, 7 not
+    the next layer of its partition, 8 too few rows for the reader's first tile.
+    layers: rows (class of engine, engine, position, partition). tensors: rows (producer or -1, kept, ring, the tensor it
+    rewrites or -1; width, height, channels of the producer's tiles, the same of the reader's; rows emitted when the reader
+    may begin, rows that its first tile needs). reads: rows (tensor, layer)."""
+
+def check_allocation_types(
+    layers: NDArray[np.int64],
+    tensors: NDArray[np.int64],
+    reads: NDArray[np.int64],
+    types: NDArray[np.int64],
+    chaining: bool,
+) -> None:
+    """Raises the first tensor whose type does not hold what it says."""
+
+def working_set(
+    tensors: NDArray[np.int64], touches: NDArray[np.int64], capacity: int, alignment: int
+) -> tuple[list[bool], list[list[int]], int, int]:
+    """Which tensors of a partition are spilled, their offsets on chip (one each, or one for every touch of a spilled one),
+    bytes in use, and bytes of extra traffic. tensors: rows (bytes; bytes of a tile, which a spilled tensor takes at a touch;
+    made by its first touch; stored anyway; may not be spilled). touches: rows (tensor, step), steps rising. Raises Error
+    where they do not fit even so."""
+
+def check_working_set(
+    tensors: NDArray[np.int64],
+    touches: NDArray[np.int64],
+    capacity: int,
+    alignment: int,
+    spilled: list[bool],
+    offsets: list[list[int]],
+    height: int,
+    traffic: int,
+) -> None:
+    """Raises the first broken rule of a working set."""
+
+def bank_conflicts(banks: int, bank_bytes: int, rows: int, stride: int) -> int:
+    """Requests to the fullest bank when rows at a stride (bytes) are read at once; bank = address / bank_bytes mod banks."""
+
+def bank_stride(banks: int, bank_bytes: int, rows: int, row_bytes: int, most: int) -> int:
+    """The smallest stride (bytes) of the fewest conflicts that holds a row, up to `most`."""
+
+def main_memory_pitch(
+    row_bytes: int, rows: int, planes: int, row_alignment: int, page: int
+) -> tuple[int, int, int]:
+    """Bytes from row to row, from plane to plane, and of a whole tensor in main memory."""
+
+def concat_rows(row_bytes: Sequence[int], granule: int) -> list[tuple[int, bool]]:
+    """For each operand of a concatenation along rows the byte in the row where it begins, and whether it may be written there
+    directly: transfers move whole granules."""
+
+Kernel = tuple[int, int, int, int, int, int, int]
+"""outputs, inputs of a group, depth, height, width, groups, bits of a weight (1..16)"""
+Engines = tuple[int, int, int]
+"""how many, output channels of a group that one computes at once, alignment of a sub-kernel in bytes"""
+
+def output_group(kernel: Kernel, kernel_memory: int, most: int) -> int:
+    """The largest power of two of output channels, up to `most`, whose weights fit an engine's kernel memory (bytes)."""
+
+def output_group_decoded(kernel: Kernel, accumulators: int, bytes: int) -> int:
+    """The same by the rule in Apple's compiler, from accumulators and bytes for each tap."""
+
+def packed_shape(kernel: Kernel, engines: Engines) -> tuple[int, int, int, int]:
+    """Groups of output channels, engines that have one, groups of each, bytes from one sub-kernel to the next."""
+
+def pack_kernel(kernel: Kernel, engines: Engines, layout: str, weights: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The sub-kernels of all engines. weights: packed bits, lowest first, in the order of the axes in `layout` ("oidhw")."""
+
+def unpack_kernel(kernel: Kernel, engines: Engines, layout: str, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The inverse of pack_kernel."""
 
 # ---- plans ----
 

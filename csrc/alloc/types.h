@@ -1,0 +1,89 @@
+// The allocation type of every tensor on chip: how it lies between the layer that makes it and those that read it. The
+// nine values are those of Apple's compiler (ANE guide, table 22.2).
+//
+//   0 resident           loaded once, read by several layers of one partition
+//   1 streamed           in main memory: it crosses partitions, is a port, or is read once
+//   2 chained            made and read in turns, tile by tile: two tiles of memory instead of the whole tensor
+//   3 dependent          made on chip, read on chip
+//   4 in place           a rewrite of a resident tensor
+//   5 in place, dep.     a rewrite of a tensor that was made on chip
+//   6 ring               in a ring buffer
+//   7 ring, dependent    in a ring buffer, made on chip
+//   8 in place, main     a rewrite in main memory
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace hexane::alloc {
+
+enum class Type : uint8_t {
+  kResident = 0,
+  kStreamed = 1,
+  kChained = 2,
+  kDependent = 3,
+  kInPlace = 4,
+  kInPlaceDependent = 5,
+  kRing = 6,
+  kRingDependent = 7,
+  kInPlaceStreamed = 8,
+};
+
+constexpr bool in(Type type, unsigned set) { return (set >> static_cast<unsigned>(type)) & 1; }
+constexpr bool is_on_chip(Type type) { return in(type, 0b0'1111'1101); }
+constexpr bool is_in_place(Type type) { return in(type, 0b1'0011'0000); }
+constexpr bool is_ring(Type type) { return in(type, 0b0'1100'0000); }
+constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // waits for a producer on chip
+
+// Where a layer runs.
+struct Place {
+  int32_t unit = 0;      // class of engine
+  int32_t engine = 0;    // of that class
+  int32_t position = 0;  // in the order
+  int32_t partition = 0;
+};
+
+struct Tile {
+  int64_t width = 0, height = 0, channels = 0;
+  bool operator==(const Tile&) const = default;
+};
+
+struct Operand {
+  int32_t producer = -1;         // a layer; -1: none, it is in main memory before
+  bool kept = false;             // it has to be in main memory at the end
+  bool ring = false;             // it lies in a ring buffer
+  int32_t rewrites = -1;         // the tensor whose memory it takes over; -1: none
+  Tile made;                     // the tiles in which the producer emits it
+  Tile read;                     // the tiles in which the first reader takes it
+  int64_t rows_made = 0;         // rows that the producer has emitted when the reader may begin
+  int64_t rows_needed = 0;       // rows of the reader's first tile, with what it overlaps
+  std::vector<int32_t> readers;  // layers
+};
+
+// The first part of the conjunction that fails; kChained if none does.
+enum class ChainBreak : uint8_t {
+  kChained,
+  kNoEdge,      // nobody on chip makes it, nobody reads it, or it lies in a ring or in place
+  kDisabled,    // the chip does not chain
+  kFanOut,      // the producer has more than one layer behind it, or must also store its result
+  kOtherClass,  // the two run on engines of different classes
+  kOtherEngine,
+  kGeometry,    // the tiles differ
+  kNotNext,     // another layer runs between them, or a partition ends
+  kTooFewRows,  // the first tile of the reader needs more than the producer has emitted
+};
+
+struct Allocation {
+  std::vector<Type> types;         // by tensor
+  std::vector<ChainBreak> breaks;  // by tensor
+};
+
+// `chaining`: whether the chip's compiler has it switched on.
+Allocation choose_types(std::span<const Place> layers, std::span<const Operand> tensors, bool chaining);
+
+// Throws the first tensor whose type does not hold what it says. Shares no code with `choose_types`.
+void check_types(std::span<const Place> layers, std::span<const Operand> tensors, std::span<const Type> types,
+                 bool chaining);
+
+}  // namespace hexane::alloc
