@@ -113,9 +113,10 @@ class Extents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Sizes and alignments, in bytes, and the banks."""
+    """Sizes and alignments, in bytes, and the banks. partition_percent: of the working set, what a partition may use."""
 
     working_set: int
+    partition_percent: int
     kernel: int
     streamed_kernel: int | None
     resident_output: int | None
