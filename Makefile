@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
 .NOTPARALLEL:
-.PHONY: help run test test-long conformance bench bench-alloc bench-sweep sanitize test-arm64 lint
+.PHONY: help run test test-long conformance bench bench-alloc bench-schedule bench-sweep sanitize test-arm64 lint
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
@@ -20,6 +20,7 @@ help:
 	@echo "make conformance  ONNX's own backend tests; writes docs/conformance.md"
 	@echo "make bench        speed, beside onnxruntime and OpenVINO"
 	@echo "make bench-alloc  the memory allocator on the MiniMalloc instances"
+	@echo "make bench-schedule  orders of layers: greedy beside optimal"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
@@ -42,6 +43,9 @@ bench: $(DONE)/package $(DONE)/test $(DONE)/bench
 
 bench-alloc: $(DONE)/package
 	@$(BIN)/python benchmarks/alloc.py $(ARGS)
+
+bench-schedule: $(DONE)/package
+	@$(BIN)/python benchmarks/schedule.py $(ARGS)
 
 bench-sweep: $(DONE)/package $(DONE)/test
 	@$(BIN)/python benchmarks/sweep.py $(ARGS)

@@ -272,9 +272,7 @@ def bank_conflicts(banks: int, bank_bytes: int, rows: int, stride: int) -> int:
 def bank_stride(banks: int, bank_bytes: int, rows: int, row_bytes: int, most: int) -> int:
     """The smallest stride (bytes) of the fewest conflicts that holds a row, up to `most`."""
 
-def main_memory_pitch(
-    row_bytes: int, rows: int, planes: int, row_alignment: int, page: int
-) -> tuple[int, int, int]:
+def main_memory_pitch(row_bytes: int, rows: int, planes: int, row_alignment: int, page: int) -> tuple[int, int, int]:
     """Bytes from row to row, from plane to plane, and of a whole tensor in main memory."""
 
 def concat_rows(row_bytes: Sequence[int], granule: int) -> list[tuple[int, bool]]:
