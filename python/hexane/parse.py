@@ -19,8 +19,9 @@ _HEADER = re.compile(rf"graph ({_NAME}) \((.*)\)$")
 _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
 _LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = ([\w.]+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
 _CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
-_ATTR = re.compile(r"(\w+)=((?:\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
-_SLOT = re.compile(r"([\w.]+)\(([^()]*)\)")
+_NESTED = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # parentheses in parentheses in parentheses
+_ATTR = re.compile(rf"(\w+)=((?:\({_NESTED}\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
+_SLOT = re.compile(r"([\w.]+)\(((?:[^()]|\([^()]*\))*)\)")
 _RETURN = re.compile(rf"({_NAME})=({_VALUE})(?:\[(\d+): ({_NAME})\])?")
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MAX_INLINE = 16  # a constant of at most so many elements is printed whole
 
 
+_UNSAID = {"epilogue": (), "rounds": ("output",)}  # what nearly every layer has
+
+
 def print_graph(graph: Graph, sources: bool = True) -> str:
     """The graph as text; with `sources`, where each node comes from in the user's model."""
     names = value_names(graph)
@@ -67,7 +70,7 @@ def print_node(node: Node, names: dict[Value, str]) -> str:
         body = f"{node.op} {quote(str(node.attrs['name']))}{data}"
     else:
         inputs = ", ".join("none" if v is None else names[v] for v in node.inputs)
-        attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items() if v != () or k != "epilogue")
+        attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items() if v != _UNSAID.get(k))
         body = f"{node.op}({inputs})" + (f" {{{attrs}}}" if attrs else "")
     return f"{', '.join(outputs)} = {body} : {types}"
 

@@ -12,7 +12,9 @@ from hexane.ops import KERNEL_FORMS, LEAVES, OPS, USER_OPS, Op
 from hexane.ops.spec import arrange_inputs, infer, normalize_attrs
 from hexane.targets import Target
 
-GraphLevel = Literal["user", "lowering", "kernel"]  # between the two, ops of both
+GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": on the way, ops of all
+
+STATE_OPS = ("write_state",)  # that are the same at every level: states are written in place
 
 _sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are those of the graph before
 
@@ -26,7 +28,7 @@ def verify(graph: Graph, level: GraphLevel, target: Target) -> None:
     """Raises Error naming the node that does not belong into a graph of this level.
 
     Types are what the record infers, attributes are known and in their one form, operands as many as it takes; slots do what
-    kernels can; at the level of kernels, the target has them and they read the order of axes. Ports and updates make sense.
+    kernels can; at the level of kernels, the target has them and they read the order of axes; at that of the engine, all are its layers. Ports and updates make sense.
     """
     for node in graph.nodes:
         try:
@@ -63,6 +65,8 @@ def _check_node(node: Node) -> None:
 
 
 def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
+    if op.level == "engine":
+        return  # the chain's type says whether it is sound
     if len(slots) > MAX_SLOTS:
         raise Error(f"epilogue: got {len(slots)} slots, need at most {MAX_SLOTS}")
     added = []
@@ -86,7 +90,11 @@ def _check_level(node: Node, level: GraphLevel, target: Target) -> None:
         if op.level != "user":
             raise Error(f"got {node.op}, need an op that users write")
         return
-    if node.op in KERNEL_FORMS or op.kernel not in target.kernels:
+    if level == "engine":
+        if op.level != "engine" and node.op not in STATE_OPS:
+            raise Error(f"got {node.op}, need a layer of the engine")
+        return
+    if node.op in KERNEL_FORMS or op.level == "engine" or op.kernel not in target.kernels:
         raise Error(f"got {node.op}, need an op that a kernel of {target.name} runs")
     layout = node.attrs.get("layout")
     if layout is not None and layout not in (reads := target.kernels.reads(op.kernel)):

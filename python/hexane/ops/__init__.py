@@ -1,10 +1,11 @@
-"""The catalogue: every op by name, users' and kernels', and the evaluation of a node by its record."""
+"""The catalogue: every op by name, users', kernels' and the engine's, and the evaluation of a node by its record."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from hexane.graph import Array, Node
+from hexane.ops.neurons import NEURONS
 from hexane.ops.records import (
     conv,
     deform_conv,
@@ -29,9 +30,11 @@ from hexane.ops.records import (
     state,
     windows,
 )
+from hexane.ops.records.engine import engine_ops
+from hexane.ops.slots import chain_ref
 from hexane.ops.spec import Op, apply, kernel_form
 
-__all__ = ["FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
+__all__ = ["ENGINE_OPS", "FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
 
 FAMILIES = (
     elementwise,
@@ -59,7 +62,8 @@ FAMILIES = (
 )
 USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}
-OPS: dict[str, Op] = USER_OPS | {op.name: op for op in KERNEL_FORMS.values()}
+ENGINE_OPS: dict[str, Op] = engine_ops(USER_OPS)
+OPS: dict[str, Op] = USER_OPS | {op.name: op for op in KERNEL_FORMS.values()} | ENGINE_OPS
 LEAVES = ("input", "const", "param", "state")
 
 
@@ -70,12 +74,16 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
     """
     op = OPS[node.op]
     attrs = dict(node.attrs)
-    slots = attrs.pop("epilogue", ())
+    slots, rounds = attrs.pop("epilogue", ()), attrs.pop("rounds", ())
     with np.errstate(all="ignore"):
         wide = [a if a is None or op.moves else _widen(a) for a in arrays]
         results = op.ref(*wide[: len(op.inputs)] if op.takes_slots else wide, **attrs)
         if not isinstance(results, list):
             results = [results]
+        if op.level == "engine" and op.takes_slots:
+            store = arrays[0].dtype  # type: ignore[union-attr]
+            results[0] = chain_ref(results[0], slots, wide, rounds, store, _activated)
+            slots = ()
         for slot in slots:
             if slot.operand is not None:
                 results[0] = results[0] + wide[slot.operand]
@@ -84,6 +92,12 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
         if op.stored is not None:
             results[0] = op.stored(results[0], **attrs)
         return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
+
+
+def _activated(mode: str, y: Array, alpha: float, beta: float) -> Array:
+    """An activation of the engine, by the record of the user's op that it is."""
+    neuron = NEURONS[mode]
+    return np.asarray(OPS[neuron.op].ref(y, **neuron.attrs(alpha, beta)))
 
 
 def _widen(array: Array) -> Array:

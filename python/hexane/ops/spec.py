@@ -14,11 +14,12 @@ import numpy as np
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
 from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, tensor_type
+from hexane.ops.slots import chain_type
 from hexane.targets.legality import mil_ops, op_unit
 
 REQUIRED = object()
 Shape = tuple[int, ...]
-Level = Literal["user", "kernel"]
+Level = Literal["user", "kernel", "engine"]
 Lengths = Literal[
     "",
     "axes",
@@ -78,7 +79,8 @@ def element_type(default: object = REQUIRED) -> Attr:
     return Attr("dtype", default)
 
 
-_SLOTS = Attr("slots", ())
+SLOTS = Attr("slots", ())
+CHAIN_ATTRS = ("epilogue", "rounds")  # of what follows the op, which its own rules know nothing of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,9 @@ class Case:
 class Op:
     """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
 
-    level: "user" for what users write, "kernel" for what only kernels are told; a user's op whose kernel needs to know no more
-    than it says serves both levels, see kernel_form.
+    level: "user" for what users write, "kernel" for what only kernels are told, "engine" for layers of the Neural Engine (anec.*);
+    a user's op whose kernel needs to know no more than it says serves both of the first levels, see kernel_form. layer: which layer
+    of a netplist an engine's op is, by whose rules it is checked.
 
     shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
     dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not take.
@@ -108,7 +111,7 @@ class Op:
     of dtypes that neither it nor a wider row of it takes. view: the result is the first
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
     passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
-    of its kernel form.
+    of its kernel form; those of engine layers are of another kind, see ops/slots.py.
 
     Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they need.
     elementwise: each element of the result depends on one element of each input, broadcast.
@@ -157,11 +160,12 @@ class Op:
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
     level: Level = "user"
+    layer: str = ""
 
     @property
     def takes_slots(self) -> bool:
         """Whether nodes of it have epilogue slots."""
-        return self.epilogue and self.level == "kernel"
+        return self.epilogue and self.level != "user"
 
     @property
     def mil(self) -> tuple[str, ...]:
@@ -184,7 +188,7 @@ def kernel_form(op: Op) -> Op:
     """The record of what its kernel is told: that of `cpu.conv` for `conv`, which has epilogue slots. Most are told just what the user says."""
     if not op.epilogue:
         return op
-    attrs = {**(op.attrs or {}), "epilogue": _SLOTS}
+    attrs = {**(op.attrs or {}), "epilogue": SLOTS}
     return replace(op, name=f"cpu.{op.name}", level="kernel", attrs=attrs, cases=(), onnx=())
 
 
@@ -409,8 +413,9 @@ def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None
 def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrValue]) -> tuple[TensorType, ...]:
     """The output types. Raises Error where NumPy or ONNX would refuse the inputs."""
     operands = types[len(op.inputs) :] if op.takes_slots else ()
+    slots = attrs.get("epilogue", ())
     if op.takes_slots:
-        types, attrs = types[: len(op.inputs)], {k: v for k, v in attrs.items() if k != "epilogue"}
+        types, attrs = types[: len(op.inputs)], {k: v for k, v in attrs.items() if k not in CHAIN_ATTRS}
     for check in op.check:
         check(types, attrs)
     dtypes = op.dtype(*(None if t is None else t.dtype for t in types), **attrs)
@@ -421,6 +426,8 @@ def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrVa
     if not isinstance(dtypes, list):
         dtypes = [dtypes] * len(shapes)
     result = tuple(tensor_type(d, s) for d, s in zip(dtypes, shapes, strict=True))
+    if op.level == "engine":
+        return (chain_type(result[0], slots, operands, len(op.inputs)), *result[1:]) if op.takes_slots else result
     if any(t != result[0] for t in operands):
         raise Error(f"epilogue operands: got {', '.join(map(str, operands))}, need {result[0]}")
     return result

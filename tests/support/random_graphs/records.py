@@ -19,7 +19,9 @@ from random_graphs.graph import DIMS, RandomGraph, Unfit
 
 # Without ops whose results are as large as the data makes them, and without random ones: the oracles know no
 # capacities, and draw other numbers.
-DRAWN = [op for op in OPS.values() if op.cases and op.ragged is None and "stream" not in op.inputs]
+DRAWN = [
+    op for op in OPS.values() if op.level == "user" and op.cases and op.ragged is None and "stream" not in op.inputs
+]
 EXACT = [op for op in DRAWN if (op.dtype is not floating or op.name in WHOLE) and op.name not in ROUNDED]
 
 

@@ -1,0 +1,60 @@
+"""The activations of the engine by the names of its compiler, and the ops of users that mean the same.
+
+Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Others are functions that
+MIL runs as one activation and that the enumeration has no value for: the compiler fits a table to them (mode custom_lut there).
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Neuron(NamedTuple):
+    """op: of users. alpha, beta: the attributes of it that the activation's two parameters are, "" where it has none."""
+
+    op: str
+    alpha: str = ""
+    beta: str = ""
+
+    def attrs(self, alpha: float, beta: float) -> dict[str, float]:
+        return {name: value for name, value in ((self.alpha, alpha), (self.beta, beta)) if name}
+
+
+PUBLISHED: Mapping[str, Neuron] = {
+    "relu": Neuron("relu"),
+    "leaky_relu": Neuron("leaky_relu", "alpha"),
+    "clamped_relu": Neuron("clip", "alpha", "beta"),
+    "sigmoid_high_precision": Neuron("sigmoid"),
+    "sigmoid_hard": Neuron("sigmoid_hard", "alpha", "beta"),
+    "tanh": Neuron("tanh"),
+    "swish": Neuron("silu"),
+    "swish_hard": Neuron("hard_swish"),
+    "gelu": Neuron("gelu"),
+    "elu": Neuron("elu", "alpha"),
+    "thresholded_relu": Neuron("thresholded_relu", "alpha"),
+    "sqrt": Neuron("sqrt"),
+    "rsqrt": Neuron("rsqrt"),
+    "inv": Neuron("inverse"),
+    "sqr": Neuron("square"),
+    "exp": Neuron("exp"),
+    "exp2": Neuron("exp2"),
+    "sin": Neuron("sin"),
+    "cos": Neuron("cos"),
+    "atan": Neuron("atan"),
+    "erf": Neuron("erf"),
+    "sign": Neuron("sign"),
+    "abs": Neuron("abs"),
+    "round_nearest": Neuron("round"),
+    "floor": Neuron("floor"),
+    "ceil": Neuron("ceil"),
+}
+FITTED: Mapping[str, Neuron] = {
+    "gelu_tanh": Neuron("gelu_tanh"),  # the engine has one table for both forms, which engine numerics will use
+    "log": Neuron("log"),
+    "celu": Neuron("celu", "alpha"),
+    "selu": Neuron("selu", "alpha", "beta"),
+    "softplus": Neuron("softplus"),
+    "softsign": Neuron("softsign"),
+    "scaled_tanh": Neuron("scaled_tanh", "alpha", "beta"),
+}
+NEURONS: Mapping[str, Neuron] = {**PUBLISHED, **FITTED}
+MODE_OF: Mapping[str, str] = {neuron.op: mode for mode, neuron in NEURONS.items()}

@@ -1,0 +1,102 @@
+"""How records of layers are made: from a user's record as it is, or around a core that a chain of slots follows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hexane.dtypes import DTYPES, FP16, FP32
+from hexane.graph import EpilogueSlot
+from hexane.ops.neurons import NEURONS
+from hexane.ops.slots import POINTS, run_chain
+from hexane.ops.spec import SLOTS, Attr, Op, texts
+
+Array = Any
+Core = Callable[
+    ..., tuple[str, list[Any], dict[str, Any]]
+]  # (b, *inputs, **attrs) -> a user's op, its operands, its attributes
+HALVES = (FP16, DTYPES["bf16"])
+ROUNDS: Mapping[str, Attr] = {"rounds": texts(("output",), POINTS)}
+BIASED = ("conv", "conv_transpose", "matmul")
+KERNELS = (*BIASED, "add", "sub", "mul", "real_div")  # that finish with activations
+
+
+def derived(op: Op, name: str, layer: str) -> Op:
+    """A layer that means what the user's op does."""
+
+    def expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
+        return b.apply(op.name, *inputs, **attrs)
+
+    return replace(
+        op, name=name, level="engine", layer=layer, kernel="", kernel_attrs=None, expand=expand, view=False, layout="",
+        epilogue=False, onnx=(), ragged=None,
+    )  # fmt: skip
+
+
+def slotted(core: Core, **record: Any) -> Op:
+    """A layer that takes slots. Its core, one op of users, is computed as wide as the accumulator is, and the chain follows."""
+    names = record["inputs"]
+
+    def expand(b: Any, *inputs: Any, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any) -> Any:
+        own = inputs[: len(names)]
+        op, operands, core_attrs = core(b, *own, **attrs)
+        if rounds == ("output",):
+            direct = _direct(b, op, operands, core_attrs, epilogue, inputs)
+            if direct is not None:
+                return direct
+        store = own[0].dtype
+        wide = FP32 if store in HALVES else store
+        operands = [v if v is None or v.dtype is wide else b.cast(v, dtype=wide) for v in operands]
+        return run_chain(b, b.apply(op, *operands, **core_attrs), epilogue, inputs, rounds, store)
+
+    attrs = {**record.pop("attrs", {}), "epilogue": SLOTS, **ROUNDS}
+    return Op(**record, attrs=attrs, level="engine", epilogue=True, expand=expand)
+
+
+def _direct(
+    b: Any,
+    op: str,
+    operands: Sequence[Any],
+    attrs: Mapping[str, Any],
+    slots: Sequence[EpilogueSlot],
+    inputs: Sequence[Any],
+) -> Any:
+    """The layer as one kernel, which is as wide inside and rounds once, at the end; None where no kernel is told all of it."""
+    if any(v is not None and v.dtype is not inputs[0].dtype for v in operands):
+        return None
+    chain, perm, operands = [], None, list(operands)
+    for s in slots:
+        v = dict(s.attributes)
+        if s.op == "transpose":
+            perm = v["perm"]
+        elif s.op in ("pre_activation", "post_activation"):
+            neuron = NEURONS[v["mode"]]
+            chain.append(EpilogueSlot(neuron.op, tuple(neuron.attrs(v["alpha"], v["beta"]).items())))
+        elif s.op == "gain_offset" and v["gain"] < 0 and not chain and _is_bias(op, operands, v, inputs):
+            operands = [*[*operands, None][:2], inputs[v["offset"]]]
+        else:
+            return None
+    if not chain and perm is None:
+        return b.apply(op, *operands, **attrs)
+    if chain and op not in KERNELS:
+        return None
+    y = b.apply(f"cpu.{op}", *operands, **attrs, epilogue=tuple(chain)) if chain else b.apply(op, *operands, **attrs)
+    return y if perm is None else b.transpose(y, perm=perm)
+
+
+def _is_bias(op: str, operands: Sequence[Any], v: Mapping[str, Any], inputs: Sequence[Any]) -> bool:
+    offset, rank = inputs[v["offset"]], max(len(o.shape) for o in operands if o is not None)
+    axis = {"conv": 1, "conv_transpose": 1, "matmul": rank - 1}.get(op)
+    return axis == v["axis"] and len(offset.shape) == 1 and offset.dtype is operands[0].dtype and len(operands) < 3
+
+
+def rounded_once(body: Callable[..., Any]) -> Callable[..., Any]:
+    """An expansion that computes the body as wide as the accumulator is, and rounds once."""
+
+    def expand(b: Any, x: Any, *others: Any, **attrs: Any) -> Any:
+        wide = FP32 if x.dtype in HALVES else x.dtype
+        if wide is x.dtype:
+            return body(b, x, *others, **attrs)
+        operands = [v if v is None else b.cast(v, dtype=wide) for v in (x, *others)]
+        return b.cast(body(b, *operands, **attrs), dtype=x.dtype)
+
+    return expand

@@ -1,0 +1,346 @@
+"""Turns ops that are native on a chip into layers of its engine."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.dtypes import BOOL
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, constant, make_node
+from hexane.ops import OPS, apply
+from hexane.ops.compose import lift
+from hexane.ops.fold import fold_node
+from hexane.ops.neurons import MODE_OF, NEURONS
+from hexane.ops.records.engine import movement, planar
+from hexane.ops.slots import activation, slot
+from hexane.passes.layout.channels_last import first_perm
+from hexane.targets import Target
+from hexane.verify import STATE_OPS
+
+WEIGHTS = ("const", "param")  # what part of a layer may be; what is computed may not
+
+# Layers that say just what the user's op does, its attributes included.
+SAME = {
+    op: f"anec.{name}" for name, op, _ in (*movement.SAME, *movement.RESAMPLED, *planar.SAME) if name != "unflatten"
+}
+SAME |= {op: f"anec.{name}" for name, op in (*planar.WITH_SLOTS.items(), *planar.WITHOUT.items())}
+SAME |= {name: f"anec.{name}" for name in ("softmax", "l2_norm")}
+del SAME["write_state"]
+
+
+def lower(graph: Graph, target: Target) -> Graph:
+    """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
+
+    Most ops are one layer; what depends on constants alone is a constant, but for weights that are stored quantised. Those that the engine has no layer for are written with those it has; where the chip is known to write an op
+    in a form that changes results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for an op that
+    no layer computes.
+    """
+    b = Layers()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op in STATE_OPS or OPS[node.op].level == "engine":
+            return None
+        if node.op != "dequantize" and all(is_constant(v) for v in inputs):
+            made = fold_node(make_node(node.op, inputs, node.attrs, node.types, node.sources))
+            if made is not None:
+                return made
+        return b.lowered(node, inputs)
+
+    return graph.rewrite(change).decided(*b.decisions)
+
+
+class Layers:
+    """The `b` of expansions: what it applies becomes layers at once, and constants fold."""
+
+    def __init__(self) -> None:
+        self.sources: tuple[str, ...] = ()
+        self.decisions: list[Decision] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self.apply, name)
+
+    def const(self, x: Any) -> Value:
+        return constant(np.asarray(x), self.sources)
+
+    def layer(self, name: str, *inputs: Any, **attrs: Any) -> Any:
+        """The layer anec.NAME: its output, or a tuple where it has several."""
+        values = apply(OPS[f"anec.{name}"], lift(inputs, self.sources), attrs, self.sources)
+        return values if len(values) > 1 else values[0]
+
+    def apply(self, name: str, *inputs: Any, **attrs: Any) -> Any:
+        """An op of users, as layers."""
+        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+        node = values[0].node
+        made = fold_node(node) or self.lowered(node, node.inputs)
+        return made if len(made) > 1 else made[0]
+
+    def lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
+        """The layers of an op, from inputs that are layers already."""
+        outer, self.sources = self.sources, node.sources
+        try:
+            made = self._lowered(node, inputs)
+        finally:
+            self.sources = outer
+        return (made,) if isinstance(made, Value) else tuple(made)
+
+    def _lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> Any:
+        op = OPS[node.op]
+        if node.op in LOWERINGS:
+            return LOWERINGS[node.op](self, node, *inputs)
+        if node.op in MODE_OF and node.types[0].dtype.kind == "float":
+            return _neuron(self, node, *inputs)
+        if node.op in SAME:
+            return self.layer(SAME[node.op].removeprefix("anec."), *inputs, **node.attrs)
+        if op.expand is not None:
+            return op.expand(self, *inputs, **node.attrs)
+        raise Error(f"[{node.where}] got {node.op}, which no layer of the engine computes, need it on another device")
+
+    def hazard(self, node: Node, reason: str, source: str) -> None:
+        self.decisions.append(Decision("lower", node.where, "hazard", reason, source))
+
+
+# ---- convolutions and products ----
+
+
+def is_constant(value: Value | None) -> bool:
+    return value is None or value.node.op == "const"
+
+
+def is_weight(value: Value | None) -> bool:
+    """Whether it is part of a layer: not computed, so that it can lie in kernel memory."""
+    return value is not None and value.node.op in WEIGHTS
+
+
+def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool = False) -> Any:
+    """Images are channels first; one of one axis has a height of 1. The bias is the offset of the layer."""
+    a = node.attrs
+    if a["layout"] == "nhwc":
+        rank = len(x.shape)
+        made = _conv_first(b, node, b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))), weight, bias, transposed)
+        return b.transpose(made, perm=(0, *range(2, rank), 1))
+    return _conv_first(b, node, x, weight, bias, transposed)
+
+
+def _conv_first(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool) -> Any:
+    a, flat = node.attrs, len(x.shape) == 3
+    ones = (1,) * flat
+    if flat:
+        x = b.reshape(x, shape=(*x.shape[:2], 1, x.shape[2]))
+        weight = b.reshape(weight, shape=(*weight.shape[:2], 1, weight.shape[2]))
+    attrs = {"strides": ones + a["strides"], "dilation_rates": ones + a["dilations"], "groups": a["groups"]}
+    attrs["explicit_padding"] = (0, 0) * flat + a["pad"]
+    fixed = bias is not None and is_weight(bias)
+    if transposed:
+        attrs["output_padding"] = (0,) * flat + a["output_padding"]
+        operands, name = [x, weight], "deconvolution"
+    elif is_weight(weight):
+        operands, name = [x, weight, None], "convolution"
+    else:
+        operands, name = [x, weight], "cross_correlation"
+    if fixed:
+        attrs["epilogue"] = (slot("gain_offset", gain=-1, offset=len(operands), axis=1),)
+        operands.append(bias)
+    y = b.layer(name, *operands, **attrs)
+    if bias is not None and not fixed:
+        y = b.layer("add", y, b.reshape(bias, shape=(-1, *[1] * (len(y.shape) - 2))))
+    return b.reshape(y, shape=(*y.shape[:2], y.shape[3])) if flat else y
+
+
+def _matmul(b: Any, node: Node, x: Any, y: Any, bias: Any) -> Any:
+    flags = {"transpose_lhs": node.attrs["transpose_x"], "transpose_rhs": node.attrs["transpose_y"]}
+    product = b.layer("matmul", x, y, **flags)
+    return product if bias is None else b.layer("add", product, bias)
+
+
+def _linear(b: Any, node: Node, x: Any, weight: Any, bias: Any) -> Any:
+    if not is_weight(weight) or not 2 <= len(x.shape) <= 4:
+        return OPS["linear"].expand(b, x, weight, bias)  # type: ignore[misc]
+    product = b.layer("linear", x, weight)
+    return product if bias is None else b.layer("add", product, bias)
+
+
+def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """One layer where its operands are such as the layer takes; else the products and the softmax that it consists of."""
+    a = node.attrs
+    scores = (*node.types[0].shape[:-1], key.shape[-2])
+    plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
+    hides = mask is not None and mask.dtype is BOOL
+    if not plain or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
+        return OPS[node.op].expand(b, query, key, value, mask, **a)  # type: ignore[misc]
+    kind = query.dtype.numpy
+    if hides:
+        mask = b.const(np.where(mask.node.data, 0, -np.inf).astype(kind))
+    if a["causal"]:
+        causal = np.where(np.tri(*scores[-2:], dtype=np.bool_), 0, -np.inf).astype(kind)
+        mask = b.const(causal) if mask is None else b.add(mask, b.const(causal))
+    if mask is not None and mask.shape[-1:] != scores[-1:]:
+        mask = b.broadcast_to(mask, shape=(*mask.shape[:-1], scores[-1]))
+    return b.layer("sdpa", query, key, value, mask, scale=a["scale"], subtract_max=True)
+
+
+# ---- elementwise ----
+
+
+def _neuron(b: Any, node: Node, x: Any) -> Any:
+    return b.layer("neuron", x, **neuron_attrs(MODE_OF[node.op], node))
+
+
+def neuron_attrs(mode: str, node: Node) -> dict[str, Any]:
+    neuron = NEURONS[mode]
+    return {
+        "mode": mode,
+        "alpha": node.attrs[neuron.alpha] if neuron.alpha else 0.0,
+        "beta": node.attrs[neuron.beta] if neuron.beta else 0.0,
+    }
+
+
+def _clamped(b: Any, x: Any, low: float, high: float) -> Any:
+    return b.layer("neuron", x, mode="clamped_relu", alpha=low, beta=high)
+
+
+def _affine(b: Any, x: Any, gain: float | None, offset: float | None) -> Any:
+    return b.layer("gain_offset_control", x, gain, offset)
+
+
+def _hard_sigmoid(b: Any, node: Node, x: Any) -> Any:
+    return _clamped(b, _affine(b, x, node.attrs["alpha"], node.attrs["beta"]), 0.0, 1.0)
+
+
+def _hard_swish(b: Any, node: Node, x: Any) -> Any:
+    return b.layer("mul", x, _affine(b, _clamped(b, _affine(b, x, None, 3.0), 0.0, 6.0), 1 / 6, None))
+
+
+def _prelu(b: Any, node: Node, x: Any, slope: Any) -> Any:
+    return b.layer("add", b.layer("neuron", x, mode="relu"), b.layer("mul", _clamped(b, x, -np.inf, 0.0), slope))
+
+
+def _floor_div(b: Any, node: Node, x: Any, y: Any) -> Any:
+    b.hazard(
+        node, "the chip multiplies with a reciprocal that is rounded, which may give the next integer", "guide ch35"
+    )
+    return b.layer("div", x, y, epilogue=(activation("post_activation", "floor"),))
+
+
+def _div(b: Any, node: Node, x: Any, y: Any) -> Any:
+    b.hazard(node, "the chip multiplies with a reciprocal from a table", "guide ch22, as the fact sheet tells")
+    return b.layer("div", x, y)
+
+
+def _or_equal(strict: str) -> Callable[..., Any]:
+    return lambda b, node, x, y: b.layer("logical_or", b.layer(strict, x, y), b.layer("equal", x, y))
+
+
+# ---- windows and reductions ----
+
+
+def _pool(kind: str) -> Callable[..., Any]:
+    def made(b: Any, node: Node, x: Any) -> Any:
+        attrs = {k: v for k, v in node.attrs.items() if k != "layout"}
+        if node.attrs["layout"] == "nchw":
+            return b.layer("pool", x, kind=kind, **attrs)
+        rank = len(x.shape)
+        first = b.transpose(x, perm=first_perm(rank))
+        return b.transpose(b.layer("pool", first, kind=kind, **attrs), perm=(0, *range(2, rank), 1))
+
+    return made
+
+
+def _reduction(kind: str, operand: str = "none", after: str = "") -> Callable[..., Any]:
+    slots = (activation("post_activation", after),) if after else ()
+    return lambda b, node, x: b.layer("reduction", x, kind=kind, operand=operand, **node.attrs, epilogue=slots)
+
+
+def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
+    axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
+    top = b.layer("reduction", x, kind="max", axes=axes)
+    powers = b.layer("neuron", b.layer("sub", x, top), mode="exp")
+    total = b.layer("reduction", powers, kind="sum", axes=axes, epilogue=(activation("post_activation", "log"),))
+    made = b.layer("add", total, top)
+    return made if keep else b.reshape(made, shape=node.types[0].shape)
+
+
+def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
+    """The mean of the squares, epsilon and the root are one layer."""
+    axes = tuple(a % len(x.shape) for a in node.attrs["axes"])
+    slots = (slot("gain_offset", gain=-1, offset=1, axis=0), activation("post_activation", "rsqrt"))
+    epsilon = b.const(np.array(node.attrs["epsilon"], np.float32))
+    y = b.layer("mul", x, b.layer("reduction", x, epsilon, kind="avg", operand="sqr", axes=axes, epilogue=slots))
+    return y if gamma is None else b.layer("mul", y, gamma)
+
+
+def _arg(kind: str) -> Callable[..., Any]:
+    return lambda b, node, x: b.layer("arg_min_max", x, kind=kind, **node.attrs)
+
+
+# ---- moving elements ----
+
+
+def _reshape(b: Any, node: Node, x: Any) -> Any:
+    shape = node.types[0].shape
+    return x if x.shape == shape else b.layer("reshape", x, shape=shape)
+
+
+def _slice(b: Any, node: Node, x: Any) -> Any:
+    """A view along each axis that is cut, reversed before where it goes backwards."""
+    a, shape = node.attrs, node.types[0].shape
+    if backwards := tuple(i for i, s in enumerate(a["stride"]) if s < 0 and shape[i] > 1):
+        x = b.layer("reverse", x, axes=backwards)
+    for axis, (begin, step, size) in enumerate(zip(a["begin"], a["stride"], shape, strict=True)):
+        offset = x.shape[axis] - 1 - begin if axis in backwards else begin
+        if size != x.shape[axis]:
+            x = b.layer("input_view", x, axis=axis, offset=offset, size=size, step=abs(step) if size > 1 else 1)
+    return x
+
+
+def _concat(b: Any, node: Node, *values: Any) -> Any:
+    return values[0] if len(values) == 1 else b.layer("concat", *values, axis=node.attrs["axis"])
+
+
+def _transpose(b: Any, node: Node, x: Any) -> Any:
+    perm = node.attrs["perm"]
+    return x if perm == tuple(range(len(perm))) else b.layer("transpose", x, perm=perm)
+
+
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    "conv": _conv,
+    "conv_transpose": partial(_conv, transposed=True),
+    "matmul": _matmul,
+    "linear": _linear,
+    "scaled_dot_product_attention": _attention,
+    "relu6": lambda b, node, x: _clamped(b, x, 0.0, 6.0),
+    "threshold": lambda b, node, x: _clamped(b, x, node.attrs["alpha"], np.inf),
+    "neg": lambda b, node, x: _affine(b, x, -1.0, None),
+    "linear_activation": lambda b, node, x: _affine(b, x, node.attrs["alpha"], node.attrs["beta"]),
+    "sigmoid_hard": _hard_sigmoid,
+    "hard_swish": _hard_swish,
+    "prelu": _prelu,
+    "real_div": _div,
+    "floor_div": _floor_div,
+    "less_equal": _or_equal("less"),
+    "greater_equal": _or_equal("greater"),
+    "max_pool": _pool("max"),
+    "avg_pool": _pool("avg"),
+    "reduce_sum": _reduction("sum"),
+    "reduce_mean": _reduction("avg"),
+    "reduce_max": _reduction("max"),
+    "reduce_min": _reduction("min"),
+    "reduce_sum_square": _reduction("sum", "sqr"),
+    "reduce_l1_norm": _reduction("sum", "abs"),
+    "reduce_l2_norm": _reduction("sum", "sqr", "sqrt"),
+    "reduce_log_sum": _reduction("sum", after="log"),
+    "reduce_log_sum_exp": _log_sum_exp,
+    "reduce_argmax": _arg("max"),
+    "reduce_argmin": _arg("min"),
+    "rms_norm": _rms_norm,
+    "identity": lambda b, node, x: x,
+    "reshape": _reshape,
+    "expand_dims": _reshape,
+    "squeeze": _reshape,
+    "flatten2d": _reshape,
+    "slice_by_index": _slice,
+    "concat": _concat,
+    "transpose": _transpose,
+}
