@@ -8,12 +8,13 @@ import numpy as np
 import hexane as hx
 from hexane import _core
 from hexane.emit.plan import emit_plan
-from hexane.graph import Array, Graph, Port, Value, constant, tensor_type, unique
-from hexane.ops import OPS, apply
+from hexane.graph import Array, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
+from hexane.ops import LEAVES, OPS, apply
 from hexane.passes.engine.as_kernels import as_kernels
 from hexane.stages.allocate import allocate
 from hexane.stages.place import place
-from hexane.targets import load_target
+from hexane.targets import Chip, load_target
+from hexane.validate import judge
 from hexane.verify import verify
 
 HOST = load_target("host")
@@ -41,3 +42,35 @@ def of_layer(name: str, inputs: list[Any], constants: tuple[int, ...] = (), **at
 
 def feeds_of(graph: Graph, inputs: list[Any]) -> dict[str, Array]:
     return {str(v.node.attrs["name"]): np.asarray(inputs[int(str(v.node.attrs["name"])[1:])]) for v in graph.inputs}
+
+
+def native_part(graph: Graph, chip: Chip) -> Graph | None:
+    """What of a graph is native on the chip, or written with what is, as a segment: from the inputs as far as that goes; None for nothing."""
+    good: set[Node] = set()
+    for node in graph.nodes:
+        fits = not node.op.startswith("quantized_") and judge(node, chip).verdict in ("native", "decomposed")
+        if node.op in LEAVES or (fits and all(v is None or v.node in good for v in node.inputs)):
+            good.add(node)
+    made = [node for node in graph.nodes if node in good and node.op not in LEAVES]
+    read = {v.node for node in made for v in node.inputs if v is not None}
+    ends = [v for node in made if node not in read for v in node.values]
+    ports = tuple(Port(f"y{i}", v) for i, v in enumerate(ends))
+    if not ports:
+        return None
+    used = {node for node in Graph((), ports).nodes if node.op == "input"}
+    return Graph(tuple(v for v in graph.inputs if v.node in used), ports)
+
+
+def alone(node: Node, arrays: list[Array | None]) -> tuple[Graph, dict[str, Array]]:
+    """A graph of the node alone, its operands but constants as inputs, and what to feed."""
+    values: list[Value | None] = []
+    feeds = {}
+    for i, (value, array) in enumerate(zip(node.inputs, arrays, strict=True)):
+        if value is None or value.node.op == "const":
+            values.append(value)
+        else:
+            values.append(unique("input", f"x{i}", value.type))
+            feeds[f"x{i}"] = array
+    made = make_node(node.op, values, node.attrs, node.types, node.sources)
+    inputs = tuple(v for v in values if v is not None and v.node.op == "input")
+    return Graph(inputs, tuple(Port(f"y{i}", v) for i, v in enumerate(made.values))), feeds

@@ -43,8 +43,9 @@ def lower(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in STATE_OPS or OPS[node.op].level == "engine":
             return None
-        if node.op != "dequantize" and all(is_constant(v) for v in inputs):
-            made = fold_node(make_node(node.op, inputs, node.attrs, node.types, node.sources))
+        if all(map(is_constant, inputs)):
+            known = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+            made = None if is_encoded(known) else fold_node(known)
             if made is not None:
                 return made
         return b.lowered(node, inputs)
@@ -111,7 +112,23 @@ def is_constant(value: Value | None) -> bool:
 
 def is_weight(value: Value | None) -> bool:
     """Whether it is part of a layer: not computed, so that it can lie in kernel memory."""
-    return value is not None and value.node.op in WEIGHTS
+    return value is not None and (value.node.op in WEIGHTS or is_encoded(value.node))
+
+
+def is_encoded(node: Node) -> bool:
+    """Whether it is constants that are stored as something else: integers with a scale, or indices of a table."""
+    if node.op not in ("dequantize", "gather", "anec.dequant", "anec.gather") or not all(map(is_constant, node.inputs)):
+        return False
+    table, indices = node.inputs[:2]
+    assert table is not None
+    assert indices is not None
+    return node.op.endswith(("dequantize", "dequant")) or (table.type.rank == 1 < indices.type.rank)
+
+
+def decoded(weight: Value) -> Value:
+    """The numbers of an encoded constant."""
+    made = fold_node(weight.node) if is_encoded(weight.node) else None
+    return weight if made is None else made[weight.output]
 
 
 def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool = False) -> Any:
@@ -127,6 +144,8 @@ def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool =
 def _conv_first(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool) -> Any:
     a, flat = node.attrs, len(x.shape) == 3
     ones = (1,) * flat
+    if flat or transposed:
+        weight = decoded(weight)
     if flat:
         x = b.reshape(x, shape=(*x.shape[:2], 1, x.shape[2]))
         weight = b.reshape(weight, shape=(*weight.shape[:2], 1, weight.shape[2]))
@@ -179,6 +198,22 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     if mask is not None and mask.shape[-1:] != scores[-1:]:
         mask = b.broadcast_to(mask, shape=(*mask.shape[:-1], scores[-1]))
     return b.layer("sdpa", query, key, value, mask, scale=a["scale"], subtract_max=True)
+
+
+def _rotary(b: Any, node: Node, x: Any, cos: Any, sin: Any) -> Any:
+    """Halves, or every second element, as views; no axis more than x has."""
+    axis, half, step = len(x.shape) - 1, x.shape[-1] // 2, 2 if node.attrs["interleaved"] else 1
+    first, second = (
+        b.layer("input_view", x, axis=axis, offset=i if step == 2 else i * half, size=half, step=step) for i in (0, 1)
+    )
+    turned = (
+        b.layer("sub", b.layer("mul", first, cos), b.layer("mul", second, sin)),
+        b.layer("add", b.layer("mul", first, sin), b.layer("mul", second, cos)),
+    )
+    if step == 1:
+        return b.layer("concat", *turned, axis=axis)
+    flat = [b.reshape(v, shape=(-1, half, 1)) for v in turned]
+    return b.reshape(b.layer("concat", *flat, axis=2), shape=x.shape)
 
 
 # ---- elementwise ----
@@ -310,6 +345,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
+    "rotary_embedding": _rotary,
     "relu6": lambda b, node, x: _clamped(b, x, 0.0, 6.0),
     "threshold": lambda b, node, x: _clamped(b, x, node.attrs["alpha"], np.inf),
     "neg": lambda b, node, x: _affine(b, x, -1.0, None),

@@ -96,6 +96,14 @@ def _goc_shape(x: Shape, gain: Shape | None, offset: Shape | None, axis: int) ->
     return chain_type(tensor_type(FP32, x), [slot("gain_offset", **places, axis=axis)], there, 1).shape
 
 
+def _goc_dtype(x: Any, *constants: Any, **_: Any) -> Any:
+    """Constants may be wider than x: what passes multiplied is then rounded to fp32 only."""
+    for kind in constants:
+        if kind is not None:
+            floating(kind)
+    return floating(x)
+
+
 def _in_shape(b: Any, x: Any, v: Any, axis: int) -> Any:
     return b.reshape(v, shape=(-1, *[1] * (len(x.shape) - 1 - axis))) if v is not None and v.shape else v
 
@@ -118,7 +126,7 @@ def _goc() -> Op:
 
     return slotted(
         core, name="anec.gain_offset_control", doc="x * gain + offset, each constant: one number, or one for each index of `axis`.",
-        layer="GOC", inputs=("x", "gain?", "offset?"), attrs={"axis": integer(0)}, shape=_goc_shape, dtype=floating, ref=ref,
+        layer="GOC", inputs=("x", "gain?", "offset?"), attrs={"axis": integer(0)}, shape=_goc_shape, dtype=_goc_dtype, ref=ref,
         cases=(Case(((2, 3, 4, 5), (3,), (3,)), {"axis": 1}), Case(((2, 3, 4), None, ()), {}), Case(((2, 3), (3,)), {"axis": 1})),
     )  # fmt: skip
 

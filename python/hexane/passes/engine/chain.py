@@ -1,0 +1,129 @@
+"""What the passes over layers share: who reads a value, which axis is the channels, and putting a slot on a layer."""
+
+from collections.abc import Sequence
+from math import prod
+
+from hexane.decisions import Decision
+from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.match import joined_sources, use_counts
+from hexane.ops import OPS, apply
+from hexane.ops.slots import CHAIN, moved, slot
+
+TABLE = "guide ch22, table 22.3"
+LISTING = "guide ch22, listing 22.3"
+CONVOLUTIONS = ("anec.convolution", "anec.deconvolution", "anec.linear", "anec.cross_correlation", "anec.matmul")
+ALIKE = ("anec.neuron", "anec.gain_offset_control")  # what is done to each element, whichever way it is moved
+
+
+class Readers:
+    """How often the values of a graph are read, while it is rewritten: `see` each node before asking for its operands."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._counts = use_counts(graph)
+        self._stand_for: dict[Value, set[Value]] = {}
+
+    def see(self, node: Node, inputs: Sequence[Value | None]) -> None:
+        for old, new in zip(node.inputs, inputs, strict=True):
+            if old is not None and new is not None:
+                self._stand_for.setdefault(new, set()).add(old)
+
+    def alone(self, value: Value) -> bool:
+        """Whether only one reader has the value. What a pass has just made has one."""
+        return sum(self._counts[old] for old in self._stand_for.get(value, ())) <= 1
+
+
+def slots_of(node: Node) -> tuple[EpilogueSlot, ...]:
+    found: tuple[EpilogueSlot, ...] = node.attrs.get("epilogue", ())
+    return found
+
+
+def takes(node: Node, kind: str) -> bool:
+    """Whether the layer has slots, and none at this one or behind it is filled."""
+    op = OPS.get(node.op)
+    if op is None or op.level != "engine" or not op.takes_slots or node.types[0].dtype.kind != "float":
+        return False
+    slots = slots_of(node)
+    return not slots or CHAIN.index(slots[-1].op) < CHAIN.index(kind)
+
+
+def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: Node) -> tuple[Value, ...]:
+    """The layer with one slot more at its end, which reads these operands as its inputs -2, -3, ..; it is what the reader was."""
+    first = len(producer.inputs)
+    placed = moved(last, {-2 - i: first + i for i in range(len(operands))})
+    attrs = {**producer.attrs, "epilogue": (*slots_of(producer), placed)}
+    return apply(OPS[producer.op], [*producer.inputs, *operands], attrs, joined_sources(producer, reader))
+
+
+def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis: int) -> Value | None:
+    """A layer of gain and offset as a slot of the producer; None where it has slots of its own or the producer's is not free."""
+    if slots_of(node) or not takes(producer, "gain_offset"):
+        return None
+    operands = [v for v in inputs[1:3] if v is not None]
+    places = iter(range(-2, -2 - len(operands), -1))
+    gain, offset = (-1 if v is None else next(places) for v in inputs[1:3])
+    return put(producer, slot("gain_offset", gain=gain, offset=offset, axis=axis), operands, node)[0]
+
+
+def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) -> Decision:
+    return Decision(stage, node.where, "fused", f"{what} of {into.where}", source)
+
+
+# ---- channels ----
+
+
+def channel_axis(value: Value) -> int | None:
+    """The axis of the channels, followed back to the layer that gives them their place; None where a reshape has mixed it."""
+    path: list[Node] = []
+    node = value.node
+    while node.op in ("anec.transpose", "anec.reshape", *ALIKE) and node.inputs[0] is not None and not slots_of(node):
+        path.append(node)
+        node = node.inputs[0].node
+    axis: int | None = own_channel_axis(node)
+    for step in reversed(path):
+        axis = None if axis is None else forward(step, axis)
+    return axis
+
+
+def own_channel_axis(node: Node) -> int:
+    """Where a layer has its channels when nothing has moved them: rows of a product, the last axis behind a linear layer."""
+    rank = node.types[0].rank
+    if node.op == "anec.linear":
+        axis = rank - 1
+    elif node.op == "anec.matmul":
+        axis = rank - 2
+    else:
+        axis = 1 if rank >= 4 else 0
+    for s in slots_of(node):
+        if s.op == "transpose":
+            axis = dict(s.attributes)["perm"].index(axis)
+    return axis
+
+
+def forward(step: Node, axis: int) -> int | None:
+    """Where an axis of a layer's input is in its output; None where it is not an axis by itself."""
+    if step.op == "anec.transpose":
+        return int(step.attrs["perm"].index(axis))
+    if step.op == "anec.reshape":
+        source = step.inputs[0]
+        assert source is not None
+        return _kept(source.shape, step.types[0].shape, axis)
+    return axis
+
+
+def backward(step: Node, axis: int) -> int | None:
+    """Where an axis of a layer's output is in its input."""
+    if step.op == "anec.transpose":
+        return int(step.attrs["perm"][axis])
+    if step.op == "anec.reshape":
+        source = step.inputs[0]
+        assert source is not None
+        return _kept(step.types[0].shape, source.shape, axis)
+    return axis
+
+
+def _kept(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
+    outer = prod(before[:axis])
+    for i, extent in enumerate(after):
+        if extent == before[axis] and prod(after[:i]) == outer:
+            return i
+    return None

@@ -1,0 +1,109 @@
+"""Joins gains and offsets that follow each other."""
+
+import numpy as np
+
+from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.match import joined_sources, made_by
+from hexane.ops import OPS, apply
+from hexane.ops.slots import moved, slot
+from hexane.passes.engine.chain import Readers, slots_of
+from hexane.passes.engine.lower import is_constant
+from hexane.targets import Target
+
+STAGE = "fold_scale"
+
+
+def fold_scale(graph: Graph, target: Target) -> Graph:
+    """anec.gain_offset_control(anec.gain_offset_control(%x, %g, none), none, %o)  ->  anec.gain_offset_control(%x, %g, %o)
+
+    Where nothing else reads the first, both are along one axis, and the product of their constants is finite in fp32, in which it is
+    kept. The first may also be the last slot of a layer.
+    """
+    readers = Readers(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        readers.see(node, inputs)
+        if node.op != "anec.gain_offset_control" or inputs[0] is None or not readers.alone(inputs[0]):
+            return None
+        if slots_of(inputs[0].node):
+            made = into_slot(node, inputs, inputs[0].node, node.attrs["axis"])
+            return None if made is None else (made,)
+        first = made_by(inputs[0], node.op)
+        if first is None:
+            return None
+        axis = _axis(first, inputs, node)
+        if axis is None or not all(map(is_constant, (*inputs[1:3], *first.inputs[1:3]))):
+            return None
+        gain, offset = joined(
+            _numbers(first.inputs[1]), _numbers(first.inputs[2]), _numbers(inputs[1]), _numbers(inputs[2])
+        )
+        operands = [as_constant(v, node) for v in (gain, offset)]
+        if any(v is not None and not np.isfinite(v.node.data).all() for v in operands):  # type: ignore[arg-type]
+            return None
+        attrs = {**node.attrs, "axis": axis}
+        return apply(OPS[node.op], [first.inputs[0], *operands, *inputs[3:]], attrs, joined_sources(first, node))
+
+    return graph.rewrite(change)
+
+
+def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis: int) -> Value | None:
+    """The producer whose last slot, a gain and offset, does what the node does too. axis: that of the node, in the producer."""
+    slots = slots_of(producer)
+    if not slots or slots[-1].op != "gain_offset" or slots_of(node):
+        return None
+    v = dict(slots[-1].attributes)
+    first = [None if v[name] < 0 else producer.inputs[v[name]] for name in ("gain", "offset")]
+    axes = {
+        a
+        for a, operands in ((v["axis"], first), (axis, inputs[1:3]))
+        if any(o is not None and o.shape for o in operands)
+    }
+    if len(axes) > 1 or not all(map(is_constant, (*first, *inputs[1:3]))):
+        return None
+    both = joined(*map(_numbers, first), *map(_numbers, inputs[1:3]))
+    operands = [as_constant(numbers, producer) for numbers in both]
+    if any(o is not None and not np.isfinite(o.node.data).all() for o in operands):  # type: ignore[arg-type]
+        return None
+    gone = [v[name] for name in ("gain", "offset") if v[name] >= 0]
+    kept = [i for i in range(len(producer.inputs)) if i not in gone]
+    places = iter(range(len(kept), len(kept) + 2))
+    gain, offset = (-1 if o is None else next(places) for o in operands)
+    earlier = [moved(s, {old: new for new, old in enumerate(kept)}) for s in slots[:-1]]
+    chain = (*earlier, slot("gain_offset", gain=gain, offset=offset, axis=next(iter(axes), 0)))
+    given = [*(producer.inputs[i] for i in kept), *(o for o in operands if o is not None)]
+    return apply(OPS[producer.op], given, {**producer.attrs, "epilogue": chain}, joined_sources(producer, node))[0]
+
+
+def _axis(first: Node, inputs: tuple[Value | None, ...], second: Node) -> int | None:
+    """That of the two which has one; None where they have different ones."""
+    axes = {
+        n.attrs["axis"]
+        for n, operands in ((first, first.inputs), (second, inputs))
+        if any(v is not None and v.shape for v in operands[1:3])
+    }
+    return None if len(axes) > 1 else next(iter(axes), 0)
+
+
+def _numbers(value: Value | None) -> Array | None:
+    return None if value is None or value.node.data is None else value.node.data.astype(np.float64)
+
+
+def joined(
+    gain: Array | None, offset: Array | None, then_gain: Array | None, then_offset: Array | None
+) -> tuple[Array | None, Array | None]:
+    """One gain and offset that do what two do, in fp64."""
+    with np.errstate(all="ignore"):
+        both = then_gain if gain is None else gain if then_gain is None else gain * then_gain
+        carried = offset if offset is None or then_gain is None else offset * then_gain
+        total = then_offset if carried is None else carried if then_offset is None else carried + then_offset
+    return both, total
+
+
+def as_constant(numbers: Array | None, node: Node) -> Value | None:
+    """In the node's own dtype where that holds them, else in fp32."""
+    if numbers is None:
+        return None
+    with np.errstate(all="ignore"):
+        own = numbers.astype(node.types[0].dtype.numpy)
+        fits = (own.astype(np.float64) == numbers).all()
+        return constant(own if fits else numbers.astype(np.float32), node.sources)

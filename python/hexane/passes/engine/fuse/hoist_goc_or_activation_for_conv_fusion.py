@@ -1,0 +1,108 @@
+"""Moves gains, offsets and activations to the layer that multiplies and accumulates, and puts them into its slots."""
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value
+from hexane.match import joined_sources
+from hexane.ops import OPS, apply
+from hexane.passes.engine.chain import ALIKE, CONVOLUTIONS, TABLE, Readers, backward, fused, put_affine, slots_of, takes
+from hexane.passes.engine.fuse.fold_scale import into_slot
+from hexane.targets import Target
+
+STAGE = "hoist_goc_or_activation_for_conv_fusion"
+MOVES = ("anec.transpose", "anec.reshape")
+
+
+def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Graph:
+    """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
+
+    Past transposes, reshapes and concatenations that may be fused (`is_fusable_concat`), where nothing else reads what is moved past. A
+    gain and offset fill the slot of any layer that they follow directly; an activation is left right behind it, for `simple_activation`.
+    """
+    readers, decisions = Readers(graph), list[Decision]()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        readers.see(node, inputs)
+        if node.op not in ALIKE or inputs[0] is None:
+            return None
+        if inputs[0].node.op == "anec.concat":
+            return _into_concat(node, inputs, readers, decisions)
+        path, source = past_moves(inputs[0], readers)
+        if not readers.alone(source) or (source.node.op not in CONVOLUTIONS if path else source.node.op in ALIKE):
+            return None
+        axis = moved_axis(node, path)
+        if axis is None:
+            return None
+        made = _done(node, inputs, source, axis, decisions)
+        if made is None or (not path and made.node.op == "anec.neuron"):
+            return None
+        for step in reversed(path):
+            made = apply(OPS[step.op], [made], step.attrs, joined_sources(step, node))[0]
+        return (made,)
+
+    return graph.rewrite(change).decided(*decisions)
+
+
+def past_moves(value: Value, readers: Readers) -> tuple[list[Node], Value]:
+    """The moves in front of a value that nothing else reads, last first, and what they start from."""
+    path = []
+    while value.node.op in MOVES and readers.alone(value) and value.node.inputs[0] is not None:
+        path.append(value.node)
+        value = value.node.inputs[0]
+    return path, value
+
+
+def moved_axis(node: Node, path: list[Node]) -> int | None:
+    """The axis of a gain and offset in front of the moves; 0 where it has none, None where a reshape mixes it."""
+    if node.op != "anec.gain_offset_control" or all(v is None or not v.shape for v in node.inputs[1:3]):
+        return 0
+    axis: int | None = int(node.attrs["axis"])
+    for step in path:
+        axis = None if axis is None else backward(step, axis)
+    return axis
+
+
+def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, decisions: list[Decision]) -> Value | None:
+    """What the node does, done to x: in a slot of its layer where that is free, else as a layer behind it."""
+    if node.op == "anec.gain_offset_control":
+        made = put_affine(node, inputs, x.node, axis) or into_slot(node, inputs, x.node, axis)
+        if made is not None:
+            decisions.append(fused(STAGE, node, x.node, "gain_offset"))
+        return made
+    if node.op == "anec.neuron" and not node.attrs["epilogue"]:
+        return apply(OPS[node.op], [x], node.attrs, node.sources)[0]
+    return None
+
+
+def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
+    """The compiler has a predicate of this name, whose conditions are not published. Ours: every input comes from a layer that
+    multiplies and accumulates, nothing else reads it, and the slot that the reader would fill is free in each; the reader treats all
+    channels alike.
+    """
+    kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
+    alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])
+    return alike and all(
+        v is not None and v.node.op in CONVOLUTIONS and readers.alone(v) and _room(v.node, kind) for v in node.inputs
+    )
+
+
+def _room(node: Node, kind: str) -> bool:
+    """Whether the slot is free, or is one that gains and offsets join in."""
+    slots = slots_of(node)
+    return takes(node, kind) or (kind == "gain_offset" and bool(slots) and slots[-1].op == "gain_offset")
+
+
+def _into_concat(
+    node: Node, inputs: tuple[Value | None, ...], readers: Readers, decisions: list[Decision]
+) -> tuple[Value, ...] | None:
+    value = inputs[0]
+    assert value is not None
+    concat = value.node
+    if not readers.alone(value) or not is_fusable_concat(concat, node, readers) or node.attrs["epilogue"]:
+        return None
+    parts = [_done(node, inputs, v, 0, decisions) for v in concat.inputs if v is not None]
+    if any(part is None for part in parts):
+        return None
+    decisions.append(
+        Decision(STAGE, concat.where, "fused", "a concatenation of layers that all take what follows it", TABLE)
+    )
+    return apply(OPS[concat.op], parts, concat.attrs, joined_sources(concat, node))

@@ -1,0 +1,121 @@
+"""Rewrites products with weights that fit the chip's fast memory as convolutions, whose weights are resident."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.passes.engine.lower import is_constant
+from hexane.targets import Chip
+
+STAGE = "replace_matmul_with_conv"
+SOURCE = "guide ch22 and ch35, field 0x1b8"
+
+
+def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
+    """anec.matmul(%x, const [K, N]) : [B, M, N]  ->  transpose(anec.convolution(transpose(%x) : [B, K, 1, M], const [N, K, 1, 1]))
+
+    Where the right-hand operand is a constant matrix of at most the chip's working set (a larger one stays a product, which is cut along
+    its rows), and rows and columns fit the extents of an image. A linear layer likewise. Rows become the width, columns the channels.
+    """
+    decisions: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op not in ("anec.matmul", "anec.linear"):
+            return None
+        x, weight = inputs[:2]
+        assert x is not None
+        assert weight is not None
+        reason = _kept(node, x, weight, chip)
+        if reason:
+            decisions.append(Decision(STAGE, node.where, "kept", reason, SOURCE))
+            return None
+        decisions.append(
+            Decision(
+                STAGE, node.where, "rewritten", f"as a resident convolution: {_bytes(weight)} bytes of weights", SOURCE
+            )
+        )
+        return (_as_conv(node, x, weight),)
+
+    return graph.rewrite(change).decided(*decisions)
+
+
+def _stored(weight: Value) -> Value | None:
+    """The constant that holds the weights, dequantised or not."""
+    node = weight.node
+    if node.op == "anec.dequant" and all(map(is_constant, node.inputs)):
+        return node.inputs[0]
+    return weight if is_constant(weight) else None
+
+
+def _bytes(weight: Value) -> int:
+    stored = _stored(weight)
+    return (stored or weight).type.bytes
+
+
+def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
+    """Why the product stays one; "" where it does not."""
+    if _stored(weight) is None:
+        return "both operands are computed" if node.op == "anec.matmul" else "its weights may change"
+    if weight.type.rank != 2 or x.type.rank < 2:
+        return f"the weights {weight.type} are no matrix"
+    if node.op == "anec.linear" and node.inputs[2] is not None:
+        return "its weights are indices of a table"
+    if _bytes(weight) > chip.memory.working_set:
+        return f"{_bytes(weight)} bytes of weights, the working set has {chip.memory.working_set}"
+    batch, outer, rows, inner = _image(node, x)
+    e = chip.extents
+    for name, got, most in (
+        ("batch", batch, e.batch),
+        ("height", outer, e.height),
+        ("width", rows, e.width),
+        ("channels", inner, e.channels),
+    ):
+        if got > most:
+            return f"as an image its {name} would be {got}, the chip takes {most}"
+    return ""
+
+
+def _image(node: Node, x: Value) -> tuple[int, int, int, int]:
+    """(batch, outer rows, rows, columns) of the left operand."""
+    *lead, rows, inner = x.shape
+    if node.attrs.get("transpose_lhs", False):
+        rows, inner = inner, rows
+    return (prod(lead[:-1]), lead[-1] if lead else 1, rows, inner)
+
+
+def _as_conv(node: Node, x: Value, weight: Value) -> Value:
+    batch, outer, rows, inner = _image(node, x)
+    turned = bool(node.attrs.get("transpose_lhs", False))
+
+    def layer(name: str, inputs: list[Value | None], **attrs: object) -> Value:
+        return apply(OPS[f"anec.{name}"], inputs, attrs, node.sources)[0]
+
+    def shaped(v: Value, shape: tuple[int, ...]) -> Value:
+        return v if v.shape == shape else layer("reshape", [v], shape=shape)
+
+    flat = shaped(x, (batch, outer, inner, rows) if turned else (batch, outer, rows, inner))
+    image = layer("transpose", [flat], perm=(0, 2, 1, 3) if turned else (0, 3, 1, 2))
+    out_first = node.op == "anec.linear" or node.attrs["transpose_rhs"]
+    filters = _filters(weight, bool(out_first))
+    attrs = {k: node.attrs[k] for k in ("epilogue", "rounds")}
+    assert not attrs["epilogue"], "slots are filled behind this pass"
+    made = layer("convolution", [image, filters, None], **attrs)
+    return shaped(layer("transpose", [made], perm=(0, 2, 3, 1)), node.types[0].shape)
+
+
+def _filters(weight: Value, out_first: bool) -> Value:
+    """The matrix as weights of 1 x 1, out channels first, dequantised as it was."""
+    stored = _stored(weight)
+    assert stored is not None
+    assert stored.node.data is not None
+    matrix = stored.node.data if out_first else stored.node.data.T
+    filters = constant(np.ascontiguousarray(matrix)[:, :, None, None], stored.node.sources)
+    if stored == weight:
+        return filters
+    node = weight.node
+    axis = int(node.attrs["axis"])
+    axis = axis if out_first or node.inputs[1] is None or not node.inputs[1].shape else 1 - axis
+    return apply(OPS["anec.dequant"], [filters, *node.inputs[1:]], {**node.attrs, "axis": axis}, node.sources)[0]

@@ -1,0 +1,102 @@
+"""Makes elementwise layers with one constant operand, and norms of batches, an affine: a gain and an offset."""
+
+import numpy as np
+
+from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.match import only_along
+from hexane.ops import OPS, apply
+from hexane.passes.engine.chain import channel_axis
+from hexane.passes.engine.lower import is_constant, is_weight
+from hexane.targets import Target
+
+STAGE = "scaled_ew_or_ew_with_const_in_to_goc"
+
+
+def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
+    """anec.add(%x, const [C, 1, 1])  ->  anec.gain_offset_control(%x, none, const [C]) {axis=1}
+
+    Where one operand is computed, the other a constant of one number or one for each channel, and the result has the shape of what is
+    computed: the guard "Must have 2 inputs when convert EW to GOC" of the compiler. A division becomes one where every reciprocal is
+    exact, so that no result changes. A batch norm of constants is one too.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op == "anec.batch_norm" and all(map(is_constant, inputs[1:])):
+            return _batch_norm(node, inputs)
+        if node.op not in ("anec.add", "anec.sub", "anec.mul", "anec.div") or node.types[0].dtype.kind != "float":
+            return None
+        for i in (0, 1):
+            found = _affine(node, inputs, i)
+            if found is not None:
+                x, gain, offset, axis = found
+                attrs = {"axis": axis, "epilogue": node.attrs["epilogue"], "rounds": node.attrs["rounds"]}
+                return apply(OPS["anec.gain_offset_control"], [x, gain, offset], attrs, node.sources)
+        return None
+
+    return graph.rewrite(change)
+
+
+def _affine(
+    node: Node, inputs: tuple[Value | None, ...], i: int
+) -> tuple[Value, Value | None, Value | None, int] | None:
+    """(x, gain, offset, axis) where input i is what is computed."""
+    x, other = inputs[i], inputs[1 - i]
+    assert x is not None
+    assert other is not None
+    if is_weight(x) or not is_weight(other) or x.type != node.types[0] or len(inputs) != 2:
+        return None
+    axis = 0
+    if other.type.size != 1:
+        found = channel_axis(x)
+        if found is None or not only_along(other, found, x.shape):
+            return None
+        axis = found
+    shape = (-1,) if other.type.size != 1 else ()
+    if not is_constant(other):  # a param: its values are not known, but its place is
+        if node.op not in ("anec.add", "anec.mul"):
+            return None
+        flat = other
+        if other.type.rank != len(shape):
+            flat = apply(OPS["anec.reshape"], [other], {"shape": shape}, other.node.sources)[0]
+        return (x, flat, None, axis) if node.op == "anec.mul" else (x, None, flat, axis)
+    data = other.node.data
+    assert data is not None
+    flat = constant(data.reshape(-1 if data.size != 1 else ()), other.node.sources)
+    match node.op, i:
+        case "anec.add", _:
+            return x, None, flat, axis
+        case "anec.sub", 0:
+            return x, None, constant(-flat.node.data, other.node.sources), axis  # type: ignore[operator]
+        case "anec.sub", _:
+            return x, constant(np.array(-1, data.dtype)), flat, axis
+        case "anec.mul", _:
+            return x, flat, None, axis
+        case "anec.div", 0:
+            inverse = _exact_inverse(flat.node.data)  # type: ignore[arg-type]
+            return None if inverse is None else (x, constant(inverse, other.node.sources), None, axis)
+    return None
+
+
+def _exact_inverse(data: Array) -> Array | None:
+    """1 / data where all of them are powers of two, so that multiplying rounds as dividing does."""
+    fractions, _ = np.frexp(data.astype(np.float64))
+    if not (np.abs(fractions) == 0.5).all():
+        return None
+    with np.errstate(over="ignore"):
+        inverse = (1 / data.astype(np.float64)).astype(data.dtype)
+    return inverse if np.isfinite(inverse).all() and (np.abs(inverse) >= np.finfo(data.dtype).tiny).all() else None
+
+
+def _batch_norm(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    axis, x = int(node.attrs["axis"]), inputs[0]
+    assert x is not None
+    if channel_axis(x) != axis:
+        return None
+    mean, variance, gamma, beta = (None if v is None else v.node.data.astype(np.float64) for v in inputs[1:])  # type: ignore[union-attr]
+    with np.errstate(all="ignore"):
+        gain = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
+        offset = (0 if beta is None else beta) - mean * gain
+        constants = [constant(a.astype(np.float32), node.sources) for a in (gain, offset)]
+    if not all(np.isfinite(c.node.data).all() for c in constants):  # type: ignore[arg-type]
+        return None
+    return apply(OPS["anec.gain_offset_control"], [x, *constants], {"axis": axis}, node.sources)

@@ -1,0 +1,40 @@
+"""Puts activations into the slots of the layers they follow."""
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value
+from hexane.ops.slots import activation
+from hexane.passes.engine.chain import ALIKE, Readers, fused, put, put_affine, slots_of, takes
+from hexane.targets import Target
+
+STAGE = "simple_activation"
+
+
+def simple_activation(graph: Graph, target: Target) -> Graph:
+    """anec.neuron(anec.convolution(%x, %w)) {mode=relu}  ->  anec.convolution(%x, %w) {epilogue=(post_activation(mode=relu, ..))}
+
+    Where nothing else reads the layer and no slot behind is filled. What a gain, an offset or another activation follows goes in front
+    of the gain and offset, everything else behind them; a gain and offset that the activation stood before then fill their slot.
+    """
+    readers, decisions = Readers(graph), list[Decision]()
+    users = graph.users()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        readers.see(node, inputs)
+        x = inputs[0] if inputs else None
+        if x is None or not readers.alone(x) or node.op not in ALIKE:
+            return None
+        if node.op == "anec.gain_offset_control":
+            made = put_affine(node, inputs, x.node, node.attrs["axis"])
+            if made is not None:
+                decisions.append(fused(STAGE, node, x.node, "gain_offset"))
+            return None if made is None else (made,)
+        then = users.get(node.values[0], [])
+        kind = "pre_activation" if len(then) == 1 and then[0].op in ALIKE else "post_activation"
+        kind = kind if takes(x.node, kind) else "post_activation"
+        if slots_of(node) or not takes(x.node, kind):
+            return None
+        a = node.attrs
+        decisions.append(fused(STAGE, node, x.node, kind))
+        return put(x.node, activation(kind, a["mode"], a["alpha"], a["beta"]), (), node)
+
+    return graph.rewrite(change).decided(*decisions)

@@ -1,0 +1,185 @@
+"""Cuts layers whose weights do not fit the kernel memory of the chip."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.slots import OPERANDS, operands_of
+from hexane.passes.engine.chain import slots_of
+from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
+from hexane.passes.engine.lower import is_constant
+from hexane.targets import Chip
+from hexane.validate.compute import kernel_memory
+
+STAGE = "split_kernel_memory"
+SOURCE = "guide ch35, listing 35.2"
+
+
+class Kernel(NamedTuple):
+    """What a layer's weights need: bytes, and the most that may be; in memory that the cores share or in that of each core."""
+
+    demand: int
+    limit: int
+    shared: bool
+
+
+def is_streamable(node: Node) -> bool:
+    """Whether weights may be streamed: unit strides, no dilation, constant (guide ch24 and ch25, as the fact sheet tells)."""
+    return (
+        is_constant(node.inputs[1])
+        and set(node.attrs.get("strides", (1,))) == {1}
+        and set(node.attrs.get("dilation_rates", (1,))) == {1}
+    )
+
+
+def kernel_of(node: Node, chip: Chip) -> Kernel:
+    """The selector of listing 35.2: the shared memory (16 MB, field 0x210) is for layers that ask for it on a chip whose compiler builds
+    shared kernels and whose byte 0x48f is set; all others have that of each core (64 KB, field 0x200), which holds the output
+    channels of that core: every so-many-th, as many as there are cores.
+    """
+    weight = node.inputs[1]
+    assert weight is not None
+    asks = chip.gates.shared_kernel_data and is_streamable(node)
+    shared = asks and chip.gates.kernel_streaming
+    limit = kernel_memory(chip, asks)
+    channels = weight.shape[0]
+    return Kernel(
+        weight.type.bytes if shared else -(-channels // chip.cores) * (weight.type.bytes // channels), limit, shared
+    )
+
+
+def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
+    """ExceedKmemSizeLimit of the compiler."""
+    kernel = kernel_of(node, chip)
+    return kernel.demand > kernel.limit
+
+
+def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
+    """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
+
+    Pieces are as few as fit, whole groups of output channels. Slots that know channels are cut with them; transposes and quantisation
+    that the layer had absorbed are layers behind the concatenation again. Where the weights of one output channel alone are too many,
+    input channels are cut and the parts added: their sums are rounded once more, which is recorded as a hazard.
+    """
+    decisions: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op not in ("anec.convolution", "anec.linear") or inputs[1] is None or not is_constant(inputs[1]):
+            return None
+        kernel = kernel_of(node, chip)
+        if kernel.demand <= kernel.limit:
+            return None
+        per_channel = inputs[1].type.bytes // inputs[1].shape[0]
+        most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
+        groups = int(node.attrs.get("groups", 1))
+        whole = inputs[1].shape[0] // groups
+        most = most if groups == 1 else most // whole * whole
+        where = "that the cores share" if kernel.shared else "of a core"
+        need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
+        if most:
+            pieces = -(-inputs[1].shape[0] // most)
+            if len(_own(node)) < len(slots_of(node)):
+                decisions.append(
+                    Decision(
+                        STAGE,
+                        node.where,
+                        "unfused",
+                        "cut into pieces, it moves elements behind their concatenation",
+                        SOURCE,
+                    )
+                )
+            decisions.append(
+                Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE)
+            )
+            return (_by_outputs(node, inputs, most, whole),)
+        if groups > 1 or node.op != "anec.convolution":
+            return None
+        decisions.append(
+            Decision(
+                STAGE, node.where, "hazard", f"{need}: parts of the sums are rounded before they are added", SOURCE
+            )
+        )
+        return (_by_inputs(node, inputs, per_channel, kernel.limit),)
+
+    return graph.rewrite(change).decided(*decisions)
+
+
+def _own(node: Node) -> tuple[EpilogueSlot, ...]:
+    """The slots that a piece of output channels can have, up to the first that moves elements."""
+    slots = slots_of(node)
+    ends = [
+        i
+        for i, s in enumerate(slots)
+        if s.op not in ("kernel_scale", "pre_activation", "gain_offset", "post_activation")
+    ]
+    return slots[: ends[0]] if ends else slots
+
+
+def _axis(node: Node) -> int:
+    return 1 if node.op == "anec.convolution" else node.types[0].rank - 1
+
+
+def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: int) -> Value:
+    x, weight = inputs[:2]
+    assert x is not None
+    assert weight is not None
+    own, channels = _own(node), weight.shape[0]
+    groups = int(node.attrs.get("groups", 1))
+    parts = []
+    for begin in range(0, channels, most):
+        end = min(begin + most, channels)
+        piece: dict[str, Any] = {}
+        source = x
+        if groups > 1:
+            piece["groups"] = (end - begin) // whole
+            each = x.shape[1] // groups
+            source = view(x, 1, begin // whole * each, end // whole * each, node.sources)
+        filters = constant(np.ascontiguousarray(weight.node.data[begin:end]), weight.node.sources)  # type: ignore[index]
+        parts.append(_cut(node, [source, filters, *inputs[2:3]], inputs, own, begin, end, piece))
+    y = layer("concat", parts, node.sources, axis=_axis(node))
+    return behind(y, node, slots_of(node)[len(own) :])
+
+
+def _cut(
+    node: Node, operands: list[Value | None], inputs: Sequence[Value | None], own: Sequence[EpilogueSlot], begin: int, end: int,
+    piece: dict[str, Any],
+) -> Value:  # fmt: skip
+    """The layer on a piece, its slots' vectors cut to its channels."""
+    slots = []
+    for s in own:
+        v = dict(s.attributes)
+        for i in operands_of(s):
+            given = inputs[i]
+            assert given is not None
+            name = next(n for n in OPERANDS[s.op] if v[n] == i)
+            v[name] = len(operands)
+            operands.append(_channels(given, begin, end, node) if given.shape else given)
+        slots.append(EpilogueSlot(s.op, tuple(v.items())))
+    return apply(OPS[node.op], operands, {**node.attrs, **piece, "epilogue": tuple(slots)}, node.sources)[0]
+
+
+def _channels(vector: Value, begin: int, end: int, node: Node) -> Value:
+    if is_constant(vector):
+        return constant(np.ascontiguousarray(vector.node.data[begin:end]), vector.node.sources)  # type: ignore[index]
+    return view(vector, 0, begin, end, node.sources)
+
+
+def _by_inputs(node: Node, inputs: Sequence[Value | None], per_channel: int, limit: int) -> Value:
+    x, weight = inputs[:2]
+    assert x is not None
+    assert weight is not None
+    channels = weight.shape[1]
+    most = max(limit // (per_channel // channels), 1)
+    scale = tuple(s for s in slots_of(node) if s.op == "kernel_scale")
+    y: Value | None = None
+    for begin in range(0, channels, most):
+        end = min(begin + most, channels)
+        filters = constant(np.ascontiguousarray(weight.node.data[:, begin:end]), weight.node.sources)  # type: ignore[index]
+        part = with_slots(node, [view(x, 1, begin, end, node.sources), filters, inputs[2]], scale)
+        y = part if y is None else layer("add", [y, part], node.sources)
+    assert y is not None
+    return behind(y, node, slots_of(node)[len(scale) :])

@@ -1,0 +1,40 @@
+"""Tensors of more axes than the chip has."""
+
+from math import prod
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value, make_node
+from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
+from hexane.passes.engine.chain import slots_of
+from hexane.passes.engine.legalize.slots import layer
+from hexane.targets import Chip
+
+STAGE = "fold_axes"
+_EACH = ("anec.neuron", "anec.cast", *(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)))
+
+
+def fold_axes(graph: Graph, chip: Chip) -> Graph:
+    """anec.neuron(%x) : rank 6  ->  anec.reshape(anec.neuron(anec.reshape(%x) : rank 5)) : rank 6
+
+    Where a layer treats all elements alike: leading axes become one. Between two of them the reshapes meet and vanish.
+    """
+    decisions: list[Decision] = []
+    most = chip.extents.rank
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        shape = node.types[0].shape
+        if len(shape) <= most or node.op not in _EACH or slots_of(node):
+            return None
+        given = [v for v in inputs if v is not None]
+        if any(v.shape not in (shape, ()) for v in given):
+            return None
+        folded = (prod(shape[: len(shape) - most + 1]), *shape[len(shape) - most + 1 :])
+        operands = [layer("reshape", [v], node.sources, shape=folded) if v.shape else v for v in given]
+        types = tuple(type(t)(t.dtype, folded) for t in node.types)
+        made = make_node(node.op, operands, node.attrs, types, node.sources).values[0]
+        decisions.append(
+            Decision(STAGE, node.where, "rewritten", f"{len(shape)} axes, the chip takes {most}", "guide ch22")
+        )
+        return (layer("reshape", [made], node.sources, shape=shape),)
+
+    return graph.rewrite(change).decided(*decisions)

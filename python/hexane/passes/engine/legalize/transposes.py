@@ -1,0 +1,102 @@
+"""Transposes within the chip's bounds."""
+
+from math import prod
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, TensorType, Value
+from hexane.passes.engine.legalize.slots import layer, view
+from hexane.targets import Chip
+from hexane.validate.rule import dims
+
+
+def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...], chip: Chip) -> bool:
+    """Whether the chip transposes such a tensor at once: at most five axes, height and width within fields 0x468 and 0x470 (guide
+    ch35), and not more elements than were seen to work. The compiler checks divisibility too, of what is not published."""
+    e = chip.extents
+    if kind.rank > e.rank:
+        return False
+    before, after = dims(kind.shape), dims(tuple(kind.shape[p] for p in perm))
+    if max(before.height, after.height) > e.transpose_height or max(before.width, after.width) > e.transpose_width:
+        return False
+    return e.transpose_elements is None or prod(kind.shape) <= e.transpose_elements
+
+
+def split_transposes(graph: Graph, chip: Chip) -> Graph:
+    """anec.transpose(%x) : rank 6  ->  anec.reshape(anec.transpose(anec.reshape(%x)))
+
+    Axes that stay neighbours are one. What still has more axes than the chip takes is done in several passes, each of which moves one
+    group of axes. A tensor beyond the bounds of a transpose is cut into pieces, which are transposed and concatenated.
+    """
+    decisions: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = inputs[0] if node.op == "anec.transpose" else None
+        if x is None or is_valid_ne_transpose_configuration(x.type, node.attrs["perm"], chip):
+            return None
+        made = (
+            _in_passes(x, node.attrs["perm"], node, chip)
+            if x.type.rank > chip.extents.rank
+            else _in_pieces(x, node.attrs["perm"], node, chip)
+        )
+        if made is not None:
+            decisions.append(
+                Decision(
+                    "split_transposes",
+                    node.where,
+                    "split",
+                    f"{x.type} in several passes or pieces",
+                    "guide ch35, fields 0x468 and 0x470",
+                )
+            )
+        return None if made is None else (made,)
+
+    return graph.rewrite(change).decided(*decisions)
+
+
+def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
+    """Groups of axes that stay neighbours; while there are too many, the group that comes next is moved to its place."""
+    groups: list[list[int]] = []
+    for p in perm:
+        if groups and p == groups[-1][-1] + 1:
+            groups[-1].append(p)
+        else:
+            groups.append([p])
+    order = sorted(groups)  # as they lie in x
+    extent = {g[0]: prod(x.shape[i] for i in g) for g in groups}
+    lying, wanted = [g[0] for g in order], [g[0] for g in groups]
+    y = x
+    if len(lying) <= chip.extents.rank:
+        y = layer("reshape", [y], node.sources, shape=tuple(extent[g] for g in lying))
+        y = _legal(y, tuple(lying.index(g) for g in wanted), node, chip)
+    else:
+        for i, g in enumerate(wanted):
+            at = lying.index(g)
+            if at == i:
+                continue
+            outer, passed, inner = (prod(extent[h] for h in part) for part in (lying[:i], lying[i:at], lying[at + 1 :]))
+            y = layer("reshape", [y], node.sources, shape=(outer, passed, extent[g], inner))
+            y = _legal(y, (0, 2, 1, 3), node, chip)
+            lying.insert(i, lying.pop(at))
+    return layer("reshape", [y], node.sources, shape=node.types[0].shape)
+
+
+def _legal(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
+    made = None if is_valid_ne_transpose_configuration(x.type, perm, chip) else _in_pieces(x, perm, node, chip)
+    return made if made is not None else layer("transpose", [x], node.sources, perm=perm)
+
+
+def _in_pieces(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value | None:
+    """Halves along the longest axis, until each is within the bounds; None where not even one element is."""
+    axis = max(range(x.type.rank), key=lambda i: x.shape[i])
+    extent = x.shape[axis]
+    if extent < 2:
+        return None
+    halves = []
+    for begin, end in ((0, extent // 2), (extent // 2, extent)):
+        part = view(x, axis, begin, end, node.sources)
+        valid = is_valid_ne_transpose_configuration(part.type, perm, chip)
+        made = layer("transpose", [part], node.sources, perm=perm) if valid else _in_pieces(part, perm, node, chip)
+        if made is None:
+            return None
+        halves.append(made)
+    return layer("concat", halves, node.sources, axis=perm.index(axis))

@@ -1,0 +1,82 @@
+"""The front half of the chip compiler: a segment's ops become the layers of its engine."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.passes.engine.fuse.collapse_quant_dequant import collapse_quant_dequant
+from hexane.passes.engine.fuse.collapse_transpose import collapse_transpose
+from hexane.passes.engine.fuse.deduplicate_standalone_dequant_gocs_across_concat import (
+    deduplicate_standalone_dequant_gocs_across_concat,
+)
+from hexane.passes.engine.fuse.fold_scale import fold_scale
+from hexane.passes.engine.fuse.fold_weights_with_scale import fold_weights_with_scale
+from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
+from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
+from hexane.passes.engine.fuse.ne_transpose_fusion import fuse_output_quant, ne_transpose_fusion
+from hexane.passes.engine.fuse.record_barriers import record_barriers
+from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
+from hexane.passes.engine.fuse.scaled_ew_or_ew_with_const_in_to_goc import scaled_ew_or_ew_with_const_in_to_goc
+from hexane.passes.engine.fuse.simple_activation import simple_activation
+from hexane.passes.engine.legalize.check_layers import check_layers
+from hexane.passes.engine.legalize.kernel_memory import split_kernel_memory
+from hexane.passes.engine.legalize.kernel_size import even_kernel_width, split_kernel
+from hexane.passes.engine.legalize.ranks import fold_axes
+from hexane.passes.engine.legalize.slice_matmul_along_height import slice_matmul_along_height
+from hexane.passes.engine.legalize.transposes import split_transposes
+from hexane.passes.engine.lower import lower
+from hexane.targets import Chip, Target
+
+
+class Phase(NamedTuple):
+    """A pass under its one name."""
+
+    name: str
+    run: Callable[[Graph, Chip], Graph]
+
+
+PHASES = (
+    Phase("lower", lower),
+    # Phase 1, fusion. Products first: as convolutions they take biases and gains per column, which are then channels.
+    Phase("replace_matmul_with_conv", replace_matmul_with_conv),
+    Phase("collapse_transpose", collapse_transpose),
+    Phase("deduplicate_standalone_dequant_gocs_across_concat", deduplicate_standalone_dequant_gocs_across_concat),
+    Phase("scaled_ew_or_ew_with_const_in_to_goc", scaled_ew_or_ew_with_const_in_to_goc),
+    Phase("fold_scale", fold_scale),
+    Phase("merge_fusable_activation_pairs", merge_fusable_activation_pairs),
+    Phase("hoist_goc_or_activation_for_conv_fusion", hoist_goc_or_activation_for_conv_fusion),
+    # What stood between two transposes has moved away.
+    Phase("collapse_transpose", collapse_transpose),
+    Phase("fold_weights_with_scale", fold_weights_with_scale),
+    # The scale of quantised weights is in front of the chain that the passes above have begun.
+    Phase("collapse_quant_dequant", collapse_quant_dequant),
+    Phase("simple_activation", simple_activation),
+    # The last slots last: nothing may be put behind them.
+    Phase("ne_transpose_fusion", ne_transpose_fusion),
+    Phase("fuse_output_quant", fuse_output_quant),
+    Phase("record_barriers", record_barriers),
+    # Phase 2, legalisation. Kernels have their final size before their weights are counted.
+    Phase("even_kernel_width", even_kernel_width),
+    Phase("split_kernel", split_kernel),
+    Phase("slice_matmul_along_height", slice_matmul_along_height),
+    Phase("split_kernel_memory", split_kernel_memory),
+    Phase("fold_axes", fold_axes),
+    # Behind whatever may have taken a transpose out of a slot again.
+    Phase("split_transposes", split_transposes),
+    # The reshapes that the two before have made meet.
+    Phase("collapse_transpose", collapse_transpose),
+    Phase("check_layers", check_layers),
+)
+
+
+def lower_segment(graph: Graph, target: Target) -> Graph:
+    """The layers of a chip's engine that compute a segment, fused and legal; `as_kernels` runs them.
+
+    Raises Error for a target that is no chip, for an op that no layer computes, and for a layer that the chip refuses.
+    """
+    if not isinstance(target, Chip):
+        raise Error(f"[lower] target: got {target.name!r}, need a chip")
+    for phase in PHASES:
+        graph = phase.run(graph, target)
+    return graph

@@ -1,0 +1,98 @@
+"""Random graphs of native ops, lowered for five chips: the layers compute what the graph does, and each rounds where it says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compare import assert_within_ulps
+from engine import CHIPS, alone, native_part, run_layers
+from hexane.graph import Array, Graph
+from hexane.ops import OPS, evaluate
+from hexane.passes.engine.lower_segment import lower_segment
+from hexane.passes.simplify.fold import fold
+from hexane.reference import run_reference
+from hexane.targets import load_target
+from hexane.verify import verify
+from random_graphs import random_graph
+
+SEEDS = 25
+
+
+def segment(seed: int, kind: str, chip: str) -> tuple[Graph, dict[str, Array]] | None:
+    graph, feeds = random_graph(seed, kind)
+    part = native_part(fold(graph, load_target(chip)), load_target(chip))
+    if part is None:
+        return None
+    names = [str(v.node.attrs["name"]) for v in part.inputs]
+    return part, {name: feeds[name] for name in names}
+
+
+def check_exact(seed: int, chip: str) -> None:
+    found = segment(seed, "exact", chip)
+    if found is None:
+        return
+    graph, feeds = found
+    layers = lower_segment(graph, load_target(chip))
+    verify(layers, "engine", load_target(chip))
+    want, got = run_reference(graph, feeds), run_layers(layers, feeds)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array, err_msg=f"seed {seed}, {chip}, {name}")
+
+
+def check_fp16(seed: int, chip: str) -> None:
+    """Each layer, fed the reference's own inputs."""
+    found = segment(seed, "fp16", chip)
+    if found is None:
+        return
+    graph, feeds = found
+    layers = lower_segment(graph, load_target(chip))
+    memory: dict[Any, Any] = {}
+    for node in layers.nodes:
+        if node.op == "input":
+            memory[node.values[0]] = feeds[str(node.attrs["name"])]
+        elif node.op in ("const", "param"):
+            memory[node.values[0]] = node.data
+        else:
+            arrays = [None if v is None else memory[v] for v in node.inputs]
+            results = evaluate(node, arrays)
+            memory.update(zip(node.values, results, strict=True))
+            if OPS[node.op].takes_slots or OPS[node.op].layer == "Softmax":
+                single, given = alone(node, arrays)
+                if not given:
+                    continue
+                for name, array in run_layers(single, given).items():
+                    assert_within_ulps(array, results[int(name[1:])], 1)
+
+
+def check_fp32(seed: int, chip: str) -> None:
+    """In fp32 nothing rounds on the way but fp32 itself: the layers mean what the graph does."""
+    found = segment(seed, "fp32", chip)
+    if found is None:
+        return
+    graph, feeds = found
+    want, got = run_reference(graph, feeds), run_layers(lower_segment(graph, load_target(chip)), feeds)
+    for name, array in want.items():
+        scale = np.abs(array[np.isfinite(array)]).max(initial=1) if array.dtype.kind == "f" else 0
+        np.testing.assert_allclose(
+            got[name], array, rtol=1e-3, atol=1e-4 * scale, err_msg=f"seed {seed}, {chip}, {name}"
+        )
+
+
+CHECKS = {"exact": check_exact, "fp16": check_fp16, "fp32": check_fp32}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", CHECKS)
+def test_layers_compute_what_the_graph_does(kind: str, chip: str) -> None:
+    first = 1000 * CHIPS.index(chip)
+    for seed in range(first, first + SEEDS):
+        CHECKS[kind](seed, chip)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", CHECKS)
+def test_layers_compute_what_many_graphs_do(kind: str, chip: str) -> None:
+    for seed in range(10_000, 11_000 if kind == "exact" else 10_300):
+        CHECKS[kind](seed, chip)
