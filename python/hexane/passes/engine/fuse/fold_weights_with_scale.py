@@ -34,7 +34,7 @@ def fold_weights_with_scale(graph: Graph, target: Target) -> Graph:
         weight, gain = inputs[1], inputs[values["gain"]]
         scaled = _scaled(weight, gain)
         if scaled is None:
-            reason = "the gain keeps its slot: products with it would be rounded to the weights' dtype"
+            reason = "the gain keeps its slot: the weights are stored encoded, or products with it would be rounded"
             decisions.append(Decision(STAGE, node.where, "kept", reason, TABLE))
             return None
         decisions.append(Decision(STAGE, node.where, "fused", "the gain is in the weights", TABLE))

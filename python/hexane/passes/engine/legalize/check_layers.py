@@ -70,14 +70,15 @@ def _conv(node: Node) -> Call:
 
 
 def _matmul(node: Node) -> Call:
-    """Rows are channels, columns the width, the axes in front the batch."""
+    """Rows are channels, columns the width, the axes in front the batch; a third of those would be the depth."""
+    depth = 2 if node.types[0].rank >= 5 else 1
     types = []
     for value, flag in zip(node.inputs[:2], ("transpose_lhs", "transpose_rhs"), strict=True):
         assert value is not None
         *lead, rows, columns = value.shape
         if node.attrs[flag]:
             rows, columns = columns, rows
-        types.append(tensor_type(value.dtype, (prod(lead), rows, 1, 1, columns)))
+        types.append(tensor_type(value.dtype, (prod(lead), rows, depth, 1, columns)))
     return tuple(types), {}, None
 
 

@@ -70,42 +70,40 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op not in ("anec.convolution", "anec.linear") or inputs[1] is None or not is_constant(inputs[1]):
             return None
-        kernel = kernel_of(node, chip)
-        if kernel.demand <= kernel.limit:
-            return None
-        per_channel = inputs[1].type.bytes // inputs[1].shape[0]
-        most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
-        groups = int(node.attrs.get("groups", 1))
-        whole = inputs[1].shape[0] // groups
-        most = most if groups == 1 else most // whole * whole
-        where = "that the cores share" if kernel.shared else "of a core"
-        need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
-        if most:
-            pieces = -(-inputs[1].shape[0] // most)
-            if len(_own(node)) < len(slots_of(node)):
-                decisions.append(
-                    Decision(
-                        STAGE,
-                        node.where,
-                        "unfused",
-                        "cut into pieces, it moves elements behind their concatenation",
-                        SOURCE,
-                    )
-                )
-            decisions.append(
-                Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE)
-            )
-            return (_by_outputs(node, inputs, most, whole),)
-        if groups > 1 or node.op != "anec.convolution":
-            return None
-        decisions.append(
-            Decision(
-                STAGE, node.where, "hazard", f"{need}: parts of the sums are rounded before they are added", SOURCE
-            )
-        )
-        return (_by_inputs(node, inputs, per_channel, kernel.limit),)
+        made = _fitted(node, inputs, chip, decisions)
+        return None if made is None else (made,)
 
     return graph.rewrite(change).decided(*decisions)
+
+
+def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: list[Decision]) -> Value | None:
+    """The layer in pieces that fit; None where it fits, or no cut helps."""
+    kernel, weight = kernel_of(node, chip), inputs[1]
+    assert weight is not None
+    if kernel.demand <= kernel.limit:
+        return None
+    per_channel = weight.type.bytes // weight.shape[0]
+    most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
+    groups = int(node.attrs.get("groups", 1))
+    whole = weight.shape[0] // groups
+    if groups > 1:
+        most = max(most // whole, 1) * whole  # a group by itself is cut again
+    where = "that the cores share" if kernel.shared else "of a core"
+    need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
+    if most:
+        if len(_own(node)) < len(slots_of(node)):
+            reason = "cut into pieces, it moves elements behind their concatenation"
+            decisions.append(Decision(STAGE, node.where, "unfused", reason, SOURCE))
+        pieces = -(-weight.shape[0] // most)
+        decisions.append(Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE))
+        parts = _by_outputs(node, inputs, most, whole)
+        parts = [_fitted(part.node, part.node.inputs, chip, decisions) or part for part in parts]
+        return behind(layer("concat", parts, node.sources, axis=_axis(node)), node, slots_of(node)[len(_own(node)) :])
+    if node.op != "anec.convolution":
+        return None
+    reason = f"{need}: parts of the sums are rounded before they are added"
+    decisions.append(Decision(STAGE, node.where, "hazard", reason, SOURCE))
+    return _by_inputs(node, inputs, per_channel, kernel.limit)
 
 
 def _own(node: Node) -> tuple[EpilogueSlot, ...]:
@@ -123,7 +121,7 @@ def _axis(node: Node) -> int:
     return 1 if node.op == "anec.convolution" else node.types[0].rank - 1
 
 
-def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: int) -> Value:
+def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: int) -> list[Value]:
     x, weight = inputs[:2]
     assert x is not None
     assert weight is not None
@@ -140,8 +138,7 @@ def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: in
             source = view(x, 1, begin // whole * each, end // whole * each, node.sources)
         filters = constant(np.ascontiguousarray(weight.node.data[begin:end]), weight.node.sources)  # type: ignore[index]
         parts.append(_cut(node, [source, filters, *inputs[2:3]], inputs, own, begin, end, piece))
-    y = layer("concat", parts, node.sources, axis=_axis(node))
-    return behind(y, node, slots_of(node)[len(own) :])
+    return parts
 
 
 def _cut(

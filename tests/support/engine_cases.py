@@ -1,0 +1,190 @@
+"""Graphs for each pass over layers: one on which it fires, and some that it has to leave alone."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import hexane as hx
+
+_values = np.random.default_rng(11)
+Make = Callable[[], Any]
+
+
+def restart() -> None:
+    """The same weights whichever tests ran before."""
+    global _values
+    _values = np.random.default_rng(11)
+
+
+def whole(*shape: int) -> Any:
+    """Small whole numbers, none of them 0."""
+    return (_values.integers(1, 4, shape) * _values.choice([-1, 1], shape)).astype(np.float16)
+
+
+def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
+    return hx.input(name, (1, channels, size, size), "fp16")
+
+
+def rows(name: str = "t") -> hx.Tensor:
+    return hx.input(name, (2, 6, 8), "fp16")
+
+
+def conv(x: hx.Tensor, out: int = 4, k: int = 3, bias: bool = False) -> hx.Tensor:
+    return hx.conv(x, whole(out, x.shape[1], k, k), whole(out) if bias else None, pad=k // 2)
+
+
+def per_channel(channels: int = 4) -> Any:
+    return whole(channels, 1, 1)
+
+
+def stored(*shape: int, scale: Any = 0.5, zero: Any = None, axis: int = 0) -> hx.Tensor:
+    """Weights that are stored in 8 bits."""
+    q = _values.integers(-3, 4, shape).astype(np.int8)
+    return hx.dequantize(hx.const(q), np.float32(scale), zero, axis=axis, dtype="fp16")
+
+
+def both(first: hx.Tensor, then: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Tensor]:
+    """What is read twice: by what follows it and by the caller."""
+    return [then(first), first]
+
+
+def _quantised(name: str = "q") -> hx.Tensor:
+    return hx.dequantize(hx.input(name, (1, 4, 6, 6), "int8"), np.float32(0.5), dtype="fp16")
+
+
+def _quantize(x: hx.Tensor) -> hx.Tensor:
+    return hx.quantize(x, np.float32(0.5), dtype="int8")
+
+
+def _two(then: Callable[[hx.Tensor], hx.Tensor], out: int = 4) -> hx.Tensor:
+    x = image()
+    return then(hx.concat(conv(x, bias=True), conv(x, out), axis=1))
+
+
+FIRES: Mapping[str, Mapping[str, Make]] = {
+    "replace_matmul_with_conv": {
+        "matmul": lambda: rows() @ whole(8, 3),
+        "linear": lambda: hx.linear(rows(), whole(3, 8)),
+        "transposed": lambda: hx.matmul(hx.input("t", (8, 6), "fp16"), whole(3, 8), transpose_x=True, transpose_y=True),
+        "quantised": lambda: hx.linear(rows(), stored(3, 8)),
+    },
+    "collapse_transpose": {
+        "pair": lambda: hx.transpose(hx.relu(hx.transpose(hx.transpose(image(), perm=(0, 2, 3, 1)), perm=(0, 3, 1, 2))), perm=(0, 1, 3, 2)),
+        "of_two": lambda: hx.transpose(rows(), perm=(0, 2, 1)) + hx.transpose(rows("u"), perm=(0, 2, 1)),
+        "product": lambda: rows() @ hx.transpose(rows("u"), perm=(0, 2, 1)),
+        "reshapes": lambda: hx.reshape(hx.reshape(rows(), shape=(12, 8)), shape=(96,)),
+    },
+    "collapse_quant_dequant": {
+        "scale": lambda: hx.relu(hx.conv(image(), stored(4, 4, 3, 3), whole(4), pad=1)),
+        "scales": lambda: hx.conv(image(), stored(4, 4, 3, 3, scale=[0.5, 1, 2, 0.25]), pad=1),
+        "table": lambda: hx.conv(image(), hx.gather(whole(16), _values.integers(0, 16, (4, 4, 1, 1)))),
+    },
+    "deduplicate_standalone_dequant_gocs_across_concat": {
+        "one_scale": lambda: hx.concat(_quantised(), _quantised("r"), axis=1),
+    },
+    "scaled_ew_or_ew_with_const_in_to_goc": {
+        "bias": lambda: conv(image()) + per_channel(),
+        "scale": lambda: per_channel() * conv(image()),
+        "number": lambda: 2.0 - hx.max_pool(image(), kernel_sizes=2, strides=2),
+        "division": lambda: conv(image()) / np.array([[[2]], [[4]], [[0.5]], [[1]]], np.float16),
+        "batch_norm": lambda: hx.batch_norm(conv(image()), whole(4), np.ones(4, np.float16), whole(4), whole(4), epsilon=0.0),
+        "rows": lambda: rows() @ whole(8, 3) + whole(3),
+    },
+    "fold_scale": {
+        "chain": lambda: hx.add(image() * per_channel(), per_channel()) * 2.0,
+        "slot": lambda: conv(image(), bias=True) * per_channel(),
+    },
+    "hoist_goc_or_activation_for_conv_fusion": {
+        "bias": lambda: conv(image()) + per_channel(),
+        "past_a_transpose": lambda: hx.transpose(conv(image()), perm=(0, 2, 3, 1)) + whole(4),
+        "past_a_reshape": lambda: hx.relu(hx.reshape(conv(image()), shape=(1, 4, 36))),
+        "pool": lambda: hx.max_pool(image(), kernel_sizes=2, strides=2) * per_channel(),
+        "concat": lambda: _two(lambda y: hx.relu(y)),
+        "concat_scaled": lambda: _two(lambda y: y * 2.0),
+    },
+    "fold_weights_with_scale": {
+        "exact": lambda: conv(image()) * per_channel() + per_channel(),
+    },
+    "merge_fusable_activation_pairs": {
+        "relu_of_relu6": lambda: hx.relu(hx.relu6(conv(image()))),
+        "limits": lambda: hx.clip(hx.clip(image(), alpha=-3, beta=5), alpha=-1, beta=9),
+        "twice": lambda: hx.abs(hx.abs(image())),
+    },
+    "simple_activation": {
+        "after_a_bias": lambda: hx.relu(conv(image(), bias=True)),
+        "before_a_scale": lambda: hx.clip(hx.relu(conv(image())) * per_channel(), alpha=-9, beta=9),
+        "of_a_sum": lambda: hx.relu(image() + image(name="y")),
+        "of_a_pool": lambda: hx.relu(hx.max_pool(image(), kernel_sizes=3)),
+        "gelu": lambda: hx.gelu(rows() @ whole(8, 3) + whole(3)),
+    },
+    "ne_transpose_fusion": {
+        "conv": lambda: hx.transpose(hx.relu(conv(image())), perm=(0, 2, 3, 1)),
+    },
+    "fuse_output_quant": {
+        "conv": lambda: _quantize(hx.relu(conv(image(), bias=True))),
+    },
+}  # fmt: skip
+
+LEAVES: Mapping[str, Mapping[str, Make]] = {
+    "replace_matmul_with_conv": {
+        "two_tensors": lambda: rows() @ hx.input("u", (2, 8, 3), "fp16"),
+        "above_the_working_set": lambda: hx.input("t", (2, 1024), "fp16") @ np.ones((1024, 1025), np.float16),
+        "a_batch_of_weights": lambda: rows() @ whole(2, 8, 3),
+    },
+    "collapse_transpose": {
+        "one": lambda: hx.transpose(image(), perm=(0, 2, 3, 1)),
+        "two_orders": lambda: hx.transpose(hx.input("a", (2, 3, 3), "fp16"), perm=(0, 2, 1)) + hx.transpose(hx.input("b", (3, 2, 3), "fp16"), perm=(1, 0, 2)),
+        "heads": lambda: hx.transpose(image(), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 6, 6, 2), "fp16"),
+    },
+    "collapse_quant_dequant": {
+        "of_tensors": lambda: hx.relu(_quantised()),
+        "in_fp16": lambda: _quantize(_quantised()),
+    },
+    "deduplicate_standalone_dequant_gocs_across_concat": {
+        "two_scales": lambda: hx.concat(_quantised(), hx.dequantize(hx.input("r", (1, 4, 6, 6), "int8"), np.float32(0.25), dtype="fp16"), axis=1),
+        "second_user": lambda: both(_quantised(), lambda q: hx.concat(q, _quantised("r"), axis=1)),
+        "one_is_none": lambda: hx.concat(_quantised(), image(), axis=1),
+    },
+    "scaled_ew_or_ew_with_const_in_to_goc": {
+        "two_tensors": lambda: conv(image()) + conv(image(name="y")),
+        "of_a_row": lambda: image() + whole(6),
+        "that_grows": lambda: hx.input("x", (1, 4, 1, 1), "fp16") + whole(1, 1, 6, 6),
+        "inexact_division": lambda: image() / 3.0,
+        "constant_divided": lambda: 2.0 / image(),
+        "a_minimum": lambda: hx.minimum(image(), 2.0),
+    },
+    "fold_scale": {
+        "second_user": lambda: both(image() * per_channel(), lambda y: y + per_channel()),
+        "activation_between": lambda: hx.relu(image() * per_channel()) + per_channel(),
+    },
+    "hoist_goc_or_activation_for_conv_fusion": {
+        "second_user": lambda: both(conv(image()), lambda y: y + per_channel()),
+        "moved_twice": lambda: both(hx.transpose(conv(image()), perm=(0, 2, 3, 1)), hx.relu),
+        "of_an_input": lambda: image() + per_channel(),
+        "concat_of_an_input": lambda: hx.relu(hx.concat(conv(image()), image(name="y"), axis=1)),
+        "concat_per_channel": lambda: _two(lambda y: y * per_channel(8)),
+        "mixed_channels": lambda: hx.reshape(conv(image()), shape=(1, 2, 72)) + whole(2, 1),
+    },
+    "fold_weights_with_scale": {
+        "of_a_pool": lambda: hx.max_pool(image(), kernel_sizes=2) * per_channel(),
+        "after_an_activation": lambda: hx.relu(conv(image())) * per_channel(),
+    },
+    "merge_fusable_activation_pairs": {
+        "second_user": lambda: both(hx.relu6(image()), hx.relu),
+        "two_kinds": lambda: hx.tanh(hx.relu(image())),
+    },
+    "simple_activation": {
+        "second_user": lambda: both(conv(image()), hx.relu),
+        "of_an_input": lambda: hx.relu(image()),
+        "of_a_move": lambda: hx.relu(hx.transpose(image(), perm=(0, 2, 3, 1))),
+    },
+    "ne_transpose_fusion": {
+        "second_user": lambda: both(conv(image()), lambda y: hx.transpose(y, perm=(0, 2, 3, 1))),
+        "of_an_input": lambda: hx.transpose(image(), perm=(0, 2, 3, 1)),
+    },
+    "fuse_output_quant": {
+        "second_user": lambda: both(conv(image()), _quantize),
+        "of_an_input": lambda: _quantize(image()),
+    },
+}  # fmt: skip
