@@ -71,17 +71,27 @@ def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) ->
 # ---- channels ----
 
 
-def channel_axis(value: Value) -> int | None:
-    """The axis of the channels, followed back to the layer that gives them their place; None where a reshape has mixed it."""
-    path: list[Node] = []
-    node = value.node
-    while node.op in ("anec.transpose", "anec.reshape", *ALIKE) and node.inputs[0] is not None and not slots_of(node):
-        path.append(node)
-        node = node.inputs[0].node
-    axis: int | None = own_channel_axis(node)
-    for step in reversed(path):
-        axis = None if axis is None else forward(step, axis)
-    return axis
+class Channels:
+    """Which axis of a value is the channels, followed back to the layer that gives them their place. Each value is looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, int | None] = {}
+
+    def axis(self, value: Value) -> int | None:
+        """None where a reshape has mixed them with another axis."""
+        path: list[Value] = []
+        at: Value | None = value
+        while at is not None and at not in self._known:
+            path.append(at)
+            follows = at.node.op in ("anec.transpose", "anec.reshape", *ALIKE) and not slots_of(at.node)
+            at = at.node.inputs[0] if follows else None
+        for step in reversed(path):
+            before = None if at is None else self._known[at]
+            self._known[step] = (
+                own_channel_axis(step.node) if at is None else None if before is None else forward(step.node, before)
+            )
+            at = step
+        return self._known[value]
 
 
 def own_channel_axis(node: Node) -> int:

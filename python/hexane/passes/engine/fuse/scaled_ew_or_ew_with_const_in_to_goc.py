@@ -5,7 +5,7 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.match import only_along
 from hexane.ops import OPS, apply
-from hexane.passes.engine.chain import channel_axis
+from hexane.passes.engine.chain import Channels
 from hexane.passes.engine.lower import is_constant, is_weight
 from hexane.targets import Target
 
@@ -20,13 +20,15 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
     exact, so that no result changes. A batch norm of constants is one too.
     """
 
+    channels = Channels()
+
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op == "anec.batch_norm" and all(map(is_constant, inputs[1:])):
-            return _batch_norm(node, inputs)
+            return _batch_norm(node, inputs, channels)
         if node.op not in ("anec.add", "anec.sub", "anec.mul", "anec.div") or node.types[0].dtype.kind != "float":
             return None
         for i in (0, 1):
-            found = _affine(node, inputs, i)
+            found = _affine(node, inputs, i, channels)
             if found is not None:
                 x, gain, offset, axis = found
                 attrs = {"axis": axis, "epilogue": node.attrs["epilogue"], "rounds": node.attrs["rounds"]}
@@ -37,7 +39,7 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
 
 
 def _affine(
-    node: Node, inputs: tuple[Value | None, ...], i: int
+    node: Node, inputs: tuple[Value | None, ...], i: int, channels: Channels
 ) -> tuple[Value, Value | None, Value | None, int] | None:
     """(x, gain, offset, axis) where input i is what is computed."""
     x, other = inputs[i], inputs[1 - i]
@@ -47,7 +49,7 @@ def _affine(
         return None
     axis = 0
     if other.type.size != 1:
-        found = channel_axis(x)
+        found = channels.axis(x)
         if found is None or not only_along(other, found, x.shape):
             return None
         axis = found
@@ -87,10 +89,10 @@ def _exact_inverse(data: Array) -> Array | None:
     return inverse if np.isfinite(inverse).all() and (np.abs(inverse) >= np.finfo(data.dtype).tiny).all() else None
 
 
-def _batch_norm(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+def _batch_norm(node: Node, inputs: tuple[Value | None, ...], channels: Channels) -> tuple[Value, ...] | None:
     axis, x = int(node.attrs["axis"]), inputs[0]
     assert x is not None
-    if channel_axis(x) != axis:
+    if channels.axis(x) != axis:
         return None
     mean, variance, gamma, beta = (None if v is None else v.node.data.astype(np.float64) for v in inputs[1:])  # type: ignore[union-attr]
     with np.errstate(all="ignore"):
