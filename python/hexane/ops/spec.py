@@ -15,7 +15,7 @@ from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
 from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, tensor_type
 from hexane.ops.slots import chain_type
-from hexane.targets.legality import mil_ops, op_unit
+from hexane.targets.legality import layer_unit, mil_ops, op_unit
 
 REQUIRED = object()
 Shape = tuple[int, ...]
@@ -175,7 +175,7 @@ class Op:
     @property
     def unit(self) -> str:
         """The unit of the engine that does its main work: mac, planar, transpose, texture or dma; "" for none."""
-        return op_unit(self.name)
+        return layer_unit(self.layer) if self.level == "engine" else op_unit(self.name)
 
 
 def moved_inputs(op: Op, count: int) -> list[int]:

@@ -148,6 +148,22 @@ def route_of(chip: Chip) -> Route:
     return "mil" if chip.family >= Family[table("floors")["mil"]["floor"]] else "netplist"
 
 
+def layer_unit(layer: str) -> str:
+    """The unit that runs a layer of a netplist: that of the first op of MIL that is such a layer; "" where nobody says."""
+    found = next((floor.unit for floor in floors().values() if floor.layer == layer and floor.unit != "none"), "")
+    return found or _UNITS.get(layer, "")
+
+
+# Of layers that no op of MIL is: by their names among the compiler's units and fused operations.
+_UNITS = {
+    "CrossCorrelation": "mac",
+    "GOC": "planar",
+    "DynamicGOC": "planar",
+    "ScaledElementWise": "planar",
+    "MinMaxNorm": "planar",
+}
+
+
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
     """Whether a chip runs an op (a name of MIL or of Hexane), as far as that does not depend on its shapes and attributes.
 

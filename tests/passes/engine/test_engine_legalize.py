@@ -1,5 +1,6 @@
 """Legalisation of layers: what each pass cuts or rewrites, what it leaves alone, and that the layers still compute the same."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from hexane.passes.engine.legalize.compression import is_valid_for_compression
 from hexane.passes.engine.legalize.kernel_memory import exceeds_kernel_memory_limit, kernel_of
 from hexane.passes.engine.legalize.transposes import is_valid_ne_transpose_configuration
 from hexane.passes.engine.lower_segment import lower_segment
+from hexane.printer import print_graph
 from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
 from hexane.verify import verify
@@ -222,6 +224,33 @@ def test_a_product_whose_rows_exceed_the_working_set_is_sliced_along_them() -> N
 def test_a_product_within_the_working_set_is_left_alone() -> None:
     _, found = lowered(hx.input("x", (2048, 512), "fp16") @ hx.input("y", (512, 16), "fp16"))
     assert names(found) == ["matmul"]
+
+
+# ---- as text ----
+
+CUT: dict[str, Callable[[], Any]] = {
+    "split_kernel_memory": lambda: hx.relu(hx.conv(image(128), whole(512, 128, 3, 3), whole(512), pad=1)),
+    "split_kernel_memory_by_inputs": lambda: hx.conv(image(4096, 2), whole(2, 4096, 3, 3), whole(2), pad=1),
+    "even_kernel_width": lambda: hx.conv(image(3, 16), whole(2, 3, 1, 9), pad=(0, 0, 4, 4)),
+    "split_kernel": lambda: hx.relu(hx.conv(image(2, 32), whole(3, 2, 1, 20), whole(3))),
+    "slice_matmul_along_height": lambda: hx.relu(hx.input("x", (4096, 512), "fp16") @ hx.input("y", (512, 16), "fp16")),
+    "split_transposes": lambda: hx.reshape(
+        hx.transpose(hx.reshape(hx.input("x", (6, 4, 30), "fp16"), shape=(2, 3, 2, 2, 5, 6)), perm=(5, 4, 3, 2, 1, 0)), shape=(720,)
+    ),
+    "fold_axes": lambda: hx.reshape(hx.relu(hx.reshape(hx.input("x", (6, 4, 30), "fp16"), shape=(2, 3, 2, 2, 5, 6))), shape=(720,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_what_a_cut_looks_like(name: str, golden: Callable[[str, str], None]) -> None:
+    graph = hx.graph(CUT[name]())
+    layers = lower_segment(graph, chip("h13"))
+    decisions = [
+        re.sub(r"test_\w+\.py:\d+", "model.py", str(d)) for d in layers.decisions if d.stage != "record_barriers"
+    ]
+    golden(
+        f"engine/{name}", "\n".join([print_graph(graph, sources=False), print_graph(layers, sources=False), *decisions])
+    )
 
 
 # ---- what cannot be made legal ----

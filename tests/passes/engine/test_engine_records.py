@@ -61,6 +61,14 @@ def test_no_layer_is_an_op_that_users_write() -> None:
     assert all(name.startswith("anec.") and op.level == "engine" and op.expand for name, op in ENGINE_OPS.items())
 
 
+def test_every_layer_with_slots_is_run_by_a_unit() -> None:
+    units = {name: op.unit for name, op in ENGINE_OPS.items() if op.epilogue}
+    assert set(units.values()) == {"mac", "planar"}
+    assert {name for name, unit in units.items() if unit == "mac"} == {
+        "anec.convolution", "anec.cross_correlation", "anec.deconvolution", "anec.linear", "anec.matmul",
+    }  # fmt: skip
+
+
 # ---- slots ----
 
 X, W = rng.uniform(-1, 1, (1, 3, 6, 5)).astype(np.float16), rng.uniform(-1, 1, (4, 3, 3, 3)).astype(np.float16)

@@ -260,7 +260,7 @@ def _floor_div(b: Any, node: Node, x: Any, y: Any) -> Any:
 
 
 def _div(b: Any, node: Node, x: Any, y: Any) -> Any:
-    b.hazard(node, "the chip multiplies with a reciprocal from a table", "guide ch22, as the fact sheet tells")
+    b.hazard(node, "the chip multiplies with a reciprocal from a table", "ANEForge 0.4.0, netplists")
     return b.layer("div", x, y)
 
 

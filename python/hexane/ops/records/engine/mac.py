@@ -194,7 +194,7 @@ def _sdpa_dtype(query: DType, key: DType, value: DType, mask: DType | None, **_:
 
 
 def _sdpa_expand(b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, subtract_max: bool) -> Any:
-    """The key transposed, a product, the scale as a gain, the mask added, softmax, a product (guide, as the fact sheet tells)."""
+    """The key transposed, a product, the scale as a gain, the mask added, softmax, a product: as the compiler writes it out."""
     store = query.dtype
     wide = FP32 if store in HALVES else store
     query, key, value, mask = (

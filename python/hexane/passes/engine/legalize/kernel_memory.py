@@ -28,7 +28,7 @@ class Kernel(NamedTuple):
 
 
 def is_streamable(node: Node) -> bool:
-    """Whether weights may be streamed: unit strides, no dilation, constant (guide ch24 and ch25, as the fact sheet tells)."""
+    """Whether weights may be streamed: unit strides, no dilation, constant (guide ch24 and ch25)."""
     return (
         is_constant(node.inputs[1])
         and set(node.attrs.get("strides", (1,))) == {1}
