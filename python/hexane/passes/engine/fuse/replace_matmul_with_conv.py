@@ -7,6 +7,7 @@ import numpy as np
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
 from hexane.ops import OPS, apply
+from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
 
@@ -34,7 +35,11 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
             return None
         decisions.append(
             Decision(
-                STAGE, node.where, "rewritten", f"as a resident convolution: {_bytes(weight)} bytes of weights", SOURCE
+                STAGE,
+                node.where,
+                "rewritten",
+                f"as a resident convolution: {_bytes(weight, chip)} bytes of weights",
+                SOURCE,
             )
         )
         return (_as_conv(node, x, weight),)
@@ -50,9 +55,8 @@ def _stored(weight: Value) -> Value | None:
     return weight if is_constant(weight) else None
 
 
-def _bytes(weight: Value) -> int:
-    stored = _stored(weight)
-    return (stored or weight).type.bytes
+def _bytes(weight: Value, chip: Chip) -> int:
+    return kernel_bytes((_stored(weight) or weight).type, chip)
 
 
 def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
@@ -63,8 +67,8 @@ def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
         return f"the weights {weight.type} are no matrix"
     if node.op == "anec.linear" and node.inputs[2] is not None:
         return "its weights are indices of a table"
-    if _bytes(weight) > chip.memory.working_set:
-        return f"{_bytes(weight)} bytes of weights, the working set has {chip.memory.working_set}"
+    if _bytes(weight, chip) > chip.memory.working_set:
+        return f"{_bytes(weight, chip)} bytes of weights, the working set has {chip.memory.working_set}"
     batch, outer, rows, inner = _image(node, x)
     e = chip.extents
     for name, got, most in (

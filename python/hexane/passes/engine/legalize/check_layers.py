@@ -1,4 +1,4 @@
-"""Asks the validators of the engine's compiler about every layer, as the compiler does before it lowers one."""
+"""Asks the validators of the engine's compiler about layers that passes make or change; ops have been judged before."""
 
 from collections.abc import Callable, Mapping
 from math import prod

@@ -10,6 +10,7 @@ from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.slots import OPERANDS, operands_of
 from hexane.passes.engine.chain import slots_of
+from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
 from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
@@ -46,10 +47,8 @@ def kernel_of(node: Node, chip: Chip) -> Kernel:
     asks = chip.gates.shared_kernel_data and is_streamable(node)
     shared = asks and chip.gates.kernel_streaming
     limit = kernel_memory(chip, asks)
-    channels = weight.shape[0]
-    return Kernel(
-        weight.type.bytes if shared else -(-channels // chip.cores) * (weight.type.bytes // channels), limit, shared
-    )
+    channels, size = weight.shape[0], kernel_bytes(weight.type, chip, palette=node.inputs[2] is not None)
+    return Kernel(size if shared else -(-channels // chip.cores) * (size // channels), limit, shared)
 
 
 def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
@@ -82,7 +81,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     assert weight is not None
     if kernel.demand <= kernel.limit:
         return None
-    per_channel = weight.type.bytes // weight.shape[0]
+    per_channel = kernel_bytes(weight.type, chip, palette=inputs[2] is not None) // weight.shape[0]
     most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
     groups = int(node.attrs.get("groups", 1))
     whole = weight.shape[0] // groups
