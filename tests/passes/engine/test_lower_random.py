@@ -40,6 +40,16 @@ def check_exact(seed: int, chip: str) -> None:
         np.testing.assert_array_equal(got[name], array, err_msg=f"seed {seed}, {chip}, {name}")
 
 
+def assert_rounded_once(got: Array, want: Array) -> None:
+    """Within 1 ulp; where terms cancel, within what a sum in fp32 is off: a few of its roundings of the largest result."""
+    if want.dtype == np.float16 and want.size:
+        finite = np.isfinite(want)
+        slack = 1e-6 * float(np.abs(want[finite]).max(initial=0))
+        off = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        got = np.where(finite & (off <= slack), want, got)
+    assert_within_ulps(got, want, 1)
+
+
 def check_fp16(seed: int, chip: str) -> None:
     """Each layer, fed the reference's own inputs."""
     found = segment(seed, "fp16", chip)
@@ -62,7 +72,7 @@ def check_fp16(seed: int, chip: str) -> None:
                 if not given:
                     continue
                 for name, array in run_layers(single, given).items():
-                    assert_within_ulps(array, results[int(name[1:])], 1)
+                    assert_rounded_once(array, results[int(name[1:])])
 
 
 def check_fp32(seed: int, chip: str) -> None:
