@@ -10,7 +10,9 @@ import pytest
 import hexane as hx
 from engine import run_layers
 from engine_cases import FIRES, LEAVES, restart
-from hexane.graph import Array, Graph
+from hexane.graph import Array, Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.ops.slots import activation
 from hexane.passes.engine.lower_segment import PHASES, lower_segment
 from hexane.printer import print_graph
 from hexane.reference import run_reference
@@ -96,3 +98,19 @@ def test_all_of_the_passes_keep_what_a_graph_computes(name: str, case: str) -> N
     layers = lower_segment(graph, H13)
     verify(layers, "engine", H13)
     same(graph, layers, exact=case not in ("gelu", "two_kinds", "inexact_division", "constant_divided"))
+
+
+def test_a_wrong_fusion_gives_a_wrong_number() -> None:
+    """The executor has nothing but the layers: what a slot says is what is computed."""
+    graph = hx.graph(FIRES["simple_activation"]["after_a_bias"]())
+    layers = lower_segment(graph, H13)
+
+    def spoil(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "anec.convolution":
+            return None
+        slots = (node.attrs["epilogue"][0], activation("post_activation", "abs"))
+        return apply(OPS[node.op], inputs, {**node.attrs, "epilogue": slots}, node.sources)
+
+    same(graph, layers)
+    with pytest.raises(AssertionError):
+        same(graph, layers.rewrite(spoil))

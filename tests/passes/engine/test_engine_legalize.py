@@ -108,6 +108,12 @@ def test_quantised_weights_take_the_room_they_are_stored_in(name: str, bytes_: i
     assert kernel_of(found[0], chip(name)).demand == 32 * 64 * 9 * bytes_
 
 
+def test_weights_that_may_change_are_cut_when_they_are_there() -> None:
+    weight = hx.param("w", whole(512, 128, 3, 3))
+    _, found = lowered(hx.conv(image(128), weight, whole(512), pad=1))
+    assert names(found) == ["input_view", "convolution", "input_view", "convolution", "concat"]
+
+
 def test_weights_of_one_channel_that_do_not_fit_are_cut_along_its_inputs() -> None:
     graph, found = lowered(hx.relu(hx.conv(image(4096, 2), whole(2, 4096, 3, 3), whole(2), pad=1)))
     assert names(found) == [

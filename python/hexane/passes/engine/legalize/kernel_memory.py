@@ -12,7 +12,7 @@ from hexane.ops.slots import OPERANDS, operands_of
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
-from hexane.passes.engine.lower import is_constant
+from hexane.passes.engine.lower import is_constant, is_weight
 from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
 
@@ -67,7 +67,7 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op not in ("anec.convolution", "anec.linear") or inputs[1] is None or not is_constant(inputs[1]):
+        if node.op not in ("anec.convolution", "anec.linear") or not is_weight(inputs[1]):
             return None
         made = _fitted(node, inputs, chip, decisions)
         return None if made is None else (made,)
@@ -135,7 +135,7 @@ def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: in
             piece["groups"] = (end - begin) // whole
             each = x.shape[1] // groups
             source = view(x, 1, begin // whole * each, end // whole * each, node.sources)
-        filters = constant(np.ascontiguousarray(weight.node.data[begin:end]), weight.node.sources)  # type: ignore[index]
+        filters = _part(weight, 0, begin, end, node)
         parts.append(_cut(node, [source, filters, *inputs[2:3]], inputs, own, begin, end, piece))
     return parts
 
@@ -153,15 +153,17 @@ def _cut(
             assert given is not None
             name = next(n for n in OPERANDS[s.op] if v[n] == i)
             v[name] = len(operands)
-            operands.append(_channels(given, begin, end, node) if given.shape else given)
+            operands.append(_part(given, 0, begin, end, node) if given.shape else given)
         slots.append(EpilogueSlot(s.op, tuple(v.items())))
     return apply(OPS[node.op], operands, {**node.attrs, **piece, "epilogue": tuple(slots)}, node.sources)[0]
 
 
-def _channels(vector: Value, begin: int, end: int, node: Node) -> Value:
-    if is_constant(vector):
-        return constant(np.ascontiguousarray(vector.node.data[begin:end]), vector.node.sources)  # type: ignore[index]
-    return view(vector, 0, begin, end, node.sources)
+def _part(value: Value, axis: int, begin: int, end: int, node: Node) -> Value:
+    """value[begin:end] along an axis: now, where it is constant."""
+    if value.node.data is None or not is_constant(value):
+        return view(value, axis, begin, end, node.sources)
+    index = (slice(None),) * axis + (slice(begin, end),)
+    return constant(np.ascontiguousarray(value.node.data[index]), value.node.sources)
 
 
 def _by_inputs(node: Node, inputs: Sequence[Value | None], per_channel: int, limit: int) -> Value:
@@ -174,7 +176,7 @@ def _by_inputs(node: Node, inputs: Sequence[Value | None], per_channel: int, lim
     y: Value | None = None
     for begin in range(0, channels, most):
         end = min(begin + most, channels)
-        filters = constant(np.ascontiguousarray(weight.node.data[:, begin:end]), weight.node.sources)  # type: ignore[index]
+        filters = _part(weight, 1, begin, end, node)
         part = with_slots(node, [view(x, 1, begin, end, node.sources), filters, inputs[2]], scale)
         y = part if y is None else layer("add", [y, part], node.sources)
     assert y is not None
