@@ -49,7 +49,7 @@ def both(first: hx.Tensor, then: Callable[[hx.Tensor], hx.Tensor]) -> list[hx.Te
     return [then(first), first]
 
 
-def _quantised(name: str = "q") -> hx.Tensor:
+def quantised(name: str = "q") -> hx.Tensor:
     return hx.dequantize(hx.input(name, (1, 4, 6, 6), "int8"), np.float32(0.5), dtype="fp16")
 
 
@@ -81,7 +81,7 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
         "table": lambda: hx.conv(image(), hx.gather(whole(16), _values.integers(0, 16, (4, 4, 1, 1)))),
     },
     "deduplicate_standalone_dequant_gocs_across_concat": {
-        "one_scale": lambda: hx.concat(_quantised(), _quantised("r"), axis=1),
+        "one_scale": lambda: hx.concat(quantised(), quantised("r"), axis=1),
     },
     "scaled_ew_or_ew_with_const_in_to_goc": {
         "bias": lambda: conv(image()) + per_channel(),
@@ -138,13 +138,13 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
         "heads": lambda: hx.transpose(image(), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 6, 6, 2), "fp16"),
     },
     "collapse_quant_dequant": {
-        "of_tensors": lambda: hx.relu(_quantised()),
-        "in_fp16": lambda: _quantize(_quantised()),
+        "of_tensors": lambda: hx.relu(quantised()),
+        "in_fp16": lambda: _quantize(quantised()),
     },
     "deduplicate_standalone_dequant_gocs_across_concat": {
-        "two_scales": lambda: hx.concat(_quantised(), hx.dequantize(hx.input("r", (1, 4, 6, 6), "int8"), np.float32(0.25), dtype="fp16"), axis=1),
-        "second_user": lambda: both(_quantised(), lambda q: hx.concat(q, _quantised("r"), axis=1)),
-        "one_is_none": lambda: hx.concat(_quantised(), image(), axis=1),
+        "two_scales": lambda: hx.concat(quantised(), hx.dequantize(hx.input("r", (1, 4, 6, 6), "int8"), np.float32(0.25), dtype="fp16"), axis=1),
+        "second_user": lambda: both(quantised(), lambda q: hx.concat(q, quantised("r"), axis=1)),
+        "one_is_none": lambda: hx.concat(quantised(), image(), axis=1),
     },
     "scaled_ew_or_ew_with_const_in_to_goc": {
         "two_tensors": lambda: conv(image()) + conv(image(name="y")),

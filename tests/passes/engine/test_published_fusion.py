@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from engine_cases import _quantised, conv, image, per_channel, restart, rows, stored, whole
+from engine_cases import conv, image, per_channel, quantised, restart, rows, stored, whole
 from hexane.graph import Graph, Node
 from hexane.ops import ENGINE_OPS, LEAVES
 from hexane.ops.neurons import FITTED, PUBLISHED
@@ -185,7 +185,7 @@ TABLE = (
     Row("a transpose behind a layer", ("ZinMirNETransposeFusion",), lambda: hx.transpose(conv(image()), perm=(0, 2, 3, 1)), ("convolution",), ("transpose",)),
     Row("dequantised weights", ("CollapseQuantDequant",), lambda: hx.conv(image(), stored(4, 4, 3, 3)), ("convolution",), ("kernel_scale",)),
     Row("dequantised tensors of one scale", ("DeduplicateStandaloneDequantGOCsAcrossConcat",),
-        lambda: hx.concat(_quantised(), _quantised("r"), axis=1), ("concat", "dequant")),
+        lambda: hx.concat(quantised(), quantised("r"), axis=1), ("concat", "dequant")),
     Row("product", ("ReplaceMatmulWithConv",), lambda: hx.relu(hx.input("t", (1, 8), "fp16") @ whole(8, 3) + whole(3)),
         ("reshape", "convolution", "reshape"), ("gain_offset", "post_activation")),
     Row("two computed operands", (), lambda: hx.relu(conv(image()) + conv(image(name="y"))), ("convolution", "convolution", "add"), ("post_activation",),

@@ -12,19 +12,21 @@ from hexane.passes.engine.fuse.deduplicate_standalone_dequant_gocs_across_concat
 )
 from hexane.passes.engine.fuse.fold_scale import fold_scale
 from hexane.passes.engine.fuse.fold_weights_with_scale import fold_weights_with_scale
+from hexane.passes.engine.fuse.fuse_output_quant import fuse_output_quant
 from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
 from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
-from hexane.passes.engine.fuse.ne_transpose_fusion import fuse_output_quant, ne_transpose_fusion
+from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
 from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
 from hexane.passes.engine.fuse.scaled_ew_or_ew_with_const_in_to_goc import scaled_ew_or_ew_with_const_in_to_goc
 from hexane.passes.engine.fuse.simple_activation import simple_activation
 from hexane.passes.engine.legalize.check_layers import check_layers
-from hexane.passes.engine.legalize.kernel_memory import split_kernel_memory
-from hexane.passes.engine.legalize.kernel_size import even_kernel_width, split_kernel
-from hexane.passes.engine.legalize.ranks import fold_axes
+from hexane.passes.engine.legalize.even_kernel_width import even_kernel_width
+from hexane.passes.engine.legalize.fold_axes import fold_axes
 from hexane.passes.engine.legalize.slice_matmul_along_height import slice_matmul_along_height
-from hexane.passes.engine.legalize.transposes import split_transposes
+from hexane.passes.engine.legalize.split_kernel import split_kernel
+from hexane.passes.engine.legalize.split_kernel_memory import split_kernel_memory
+from hexane.passes.engine.legalize.split_transposes import split_transposes
 from hexane.passes.engine.lower import lower
 from hexane.targets import Chip, Target
 

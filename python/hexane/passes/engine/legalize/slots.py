@@ -4,13 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from hexane.dtypes import DTYPES
-from hexane.graph import EpilogueSlot, Node, Value
+from hexane.graph import EpilogueSlot, Node, Value, make_node
 from hexane.ops import OPS, apply
 from hexane.ops.slots import moved, operands_of
 
 
 def layer(name: str, inputs: Sequence[Value | None], sources: tuple[str, ...], **attrs: Any) -> Value:
     return apply(OPS[f"anec.{name}"], inputs, attrs, sources)[0]
+
+
+def with_inputs(node: Node, inputs: Sequence[Value | None]) -> Node:
+    """The node on other inputs of the same types."""
+    return make_node(node.op, inputs, node.attrs, node.types, node.sources)
 
 
 def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[EpilogueSlot], **attrs: Any) -> Value:
