@@ -5,7 +5,7 @@ from math import prod
 
 from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, Value
-from hexane.match import joined_sources, use_counts
+from hexane.match import joined_sources
 from hexane.ops import OPS, apply
 from hexane.ops.slots import CHAIN, moved, slot
 
@@ -19,7 +19,7 @@ class Readers:
     """How often the values of a graph are read, while it is rewritten: `see` each node before asking for its operands."""
 
     def __init__(self, graph: Graph) -> None:
-        self._counts = use_counts(graph)
+        self._counts = graph.use_counts()
         self._stand_for: dict[Value, set[Value]] = {}
 
     def see(self, node: Node, inputs: Sequence[Value | None]) -> None:

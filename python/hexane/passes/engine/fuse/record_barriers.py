@@ -2,7 +2,6 @@
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node
-from hexane.match import use_counts
 from hexane.ops import OPS
 from hexane.passes.engine.chain import TABLE, slots_of
 from hexane.passes.engine.lower import is_weight
@@ -20,7 +19,7 @@ def record_barriers(graph: Graph, target: Target) -> Graph:
     Elementwise layers of two computed operands, concatenations and attention are the barriers of table 22.3. An activation, a gain and
     offset, a transpose or a quantisation stays where its operand has other readers, or comes from a layer without a free slot.
     """
-    counts = use_counts(graph)
+    counts = graph.use_counts()
     found = []
     for node in graph.nodes:
         reason = ""
