@@ -38,6 +38,7 @@ from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program, Segment
 from hexane.stages.allocate import allocate
+from hexane.stages.engine_numerics import in_engine_numerics
 from hexane.stages.join import Parts, join
 from hexane.stages.place import place
 from hexane.stages.segment import segment
@@ -193,6 +194,7 @@ def compile_segments(
     segments: tuple[Segment, ...],
     chip: Chip,
     dtype: str = "",
+    numerics: str = "ieee",
     narrow: bool = False,
     stream_rows: int = 0,
     watch: Watch | None = None,
@@ -200,7 +202,7 @@ def compile_segments(
     """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
 
     Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype`. All compute in IEEE
-    arithmetic. narrow: the floats of the model's ports are fp16.
+    arithmetic, unless numerics is "engine": see `in_engine_numerics`. narrow: the floats of the model's ports are fp16.
     """
     host = load_target("host")
     engine = replace(host, name=chip.name, residual_epilogue=chip.residual_epilogue)
@@ -218,6 +220,8 @@ def compile_segments(
         watch("join", joined)
     program = place(joined, engine, first=[value for values in roots for value in values])
     program = _in_segments(program, segments, roots, {"ane": engine, "host": host})
+    if numerics == "engine":
+        program = in_engine_numerics(program, chip)
     program = allocate(stream(program, stream_rows) if stream_rows else program)
     if watch is not None:
         watch("program", program)

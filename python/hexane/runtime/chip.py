@@ -18,6 +18,7 @@ def chip_program(
     fallback: str = "host",
     dtype: str = "",
     *,
+    numerics: str = "ieee",
     narrow: bool = False,
     stream_rows: int = 0,
     watch: Watch | None = None,
@@ -35,7 +36,7 @@ def chip_program(
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
-    return compile_segments(graph, segments, chip, dtype, narrow, stream_rows, watch)
+    return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, watch)
 
 
 def listed(decisions: Sequence[Decision]) -> str:

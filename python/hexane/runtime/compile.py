@@ -38,6 +38,7 @@ def compile(
     schedule: str = "",
     fallback: str = "host",
     io: str = "",
+    numerics: str = "ieee",
     dump: str | os.PathLike[str] | None = None,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
@@ -46,6 +47,9 @@ def compile(
     takes is computed in fp16, as one segment after the other, by this CPU in its place; the rest goes to the host in the model's
     dtypes, with one FallbackWarning that names ops and reasons. fallback="error" raises Error with the same list.
     io="fp16": the floats of inputs and outputs are fp16, without casts at the ports.
+    numerics="engine": the products of a chip (convolutions and matrix products) are computed as it computes them, to the bit: in
+    fixed point, with its overflows, dropped products and Winograd convolutions (docs/numerics.md). All other ops are computed in
+    IEEE arithmetic for now; the program's decisions say which is which.
     dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
     unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
@@ -66,7 +70,16 @@ def compile(
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
     options = _Options(
-        _target(target), _threads(threads), dtype, trim_output_transpose, stream_rows, schedule, fallback, io, dump
+        _target(target),
+        _threads(threads),
+        dtype,
+        trim_output_transpose,
+        stream_rows,
+        schedule,
+        fallback,
+        io,
+        numerics,
+        dump,
     )
     options.check()
     tensors = isinstance(model, (Tensor, Mapping)) or (
@@ -143,6 +156,7 @@ class _Options:
     schedule: str
     fallback: str
     io: str
+    numerics: str
     dump: str | os.PathLike[str] | None
 
     def check(self) -> None:
@@ -158,6 +172,10 @@ class _Options:
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if self.io not in ("", "fp16"):
             raise Error(f"[compile] io: got {self.io!r}, need 'fp16', or '' for the model's dtypes")
+        if self.numerics not in ("ieee", "engine"):
+            raise Error(f"[compile] numerics: got {self.numerics!r}, need 'ieee' or 'engine'")
+        if self.numerics == "engine" and not isinstance(self.target, Chip):
+            raise Error(f"[compile] numerics: got 'engine' for {self.target.name}, need a chip as the target")
         if isinstance(self.target, Chip):
             if self.dtype == "fp32":
                 raise Error(f"[compile] dtype: got 'fp32' for {self.target.name}, which computes in fp16, need none")
@@ -187,7 +205,14 @@ class _Options:
                 watch=watch,
             )
         return chip_program(
-            model, self.target, self.fallback, self.dtype, narrow=narrow, stream_rows=self.stream_rows, watch=watch
+            model,
+            self.target,
+            self.fallback,
+            self.dtype,
+            numerics=self.numerics,
+            narrow=narrow,
+            stream_rows=self.stream_rows,
+            watch=watch,
         )
 
 

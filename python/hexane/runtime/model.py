@@ -88,9 +88,15 @@ class Model:
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu", with the instruction set of the kernels. It runs the program of a chip too, in IEEE arithmetic."""
+        """Where it runs: "cpu", with the instruction set of the kernels. It runs the program of a chip too."""
         cpu = f"cpu ({_core.isa()})"
-        return cpu if self.target == "host" else f"{cpu}, in the place of {self.target}: its program in ieee arithmetic"
+        if self.target == "host":
+            return cpu
+        engine = any(name.endswith(" engine") for name in self._core.arithmetics)
+        how = (
+            "its products in the engine's arithmetic, the rest in ieee" if engine else "its program in ieee arithmetic"
+        )
+        return f"{cpu}, in the place of {self.target}: {how}"
 
     @property
     def threads(self) -> int:

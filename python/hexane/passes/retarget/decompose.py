@@ -114,12 +114,6 @@ def hard_swish(b: Writer, node: Node) -> Written | None:
     return Written((b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),), "written as sigmoid_hard, mul")
 
 
-def mish(b: Writer, node: Node) -> Written | None:
-    """mish(%x)  ->  %x * tanh(softplus(%x))"""
-    (x,) = node.inputs
-    return Written((b.mul(x, b.tanh(b.softplus(x))),), "written as softplus, tanh, mul")
-
-
 def selu(b: Writer, node: Node) -> Written | None:
     """selu(%x)  ->  beta * elu(%x)"""
     (x,) = node.inputs
@@ -173,7 +167,6 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "logical_or": (logical_or,),
     "logical_xor": (logical_xor,),
     "hard_swish": (hard_swish,),
-    "mish": (mish,),
     "selu": (selu,),
     "prelu": (prelu,),
     "real_div": (reciprocal,),
