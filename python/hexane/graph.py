@@ -416,8 +416,9 @@ class Graph:
         """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
         `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It is
-        asked of these ops only, if any are given. `became` is filled with the values that became others. Raises Error where a
-        value of another type would take the place of one: its readers' types would be wrong.
+        asked of these ops only, if any are given. `became` is filled with the values that became others, and may begin with
+        inputs that do. Raises Error where a value of another type would take the place of one: its readers' types would be
+        wrong.
         """
         table = {} if became is None else became
         for node in self.nodes:

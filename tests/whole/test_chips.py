@@ -16,8 +16,10 @@ from compare import assert_close, assert_within_ulps
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
+from hexane.passes.retarget.retarget import retarget
 from hexane.passes.retarget.writer import is_border
 from hexane.reference import run_reference
+from hexane.targets import load_target
 from hexane.targets.tables import target_names
 from networks import small_networks
 from oracles import all_values
@@ -56,7 +58,8 @@ def check_agrees(graph: Graph, net: hx.Model) -> None:
     assert [s.device for s in report.segments] == [s.device for s in net.program.segments]
     borders = {e.node.where for e in report.entries if is_border(e.node, report.chip)}
     hosted = {e.node.where for e in report.entries if not e.verdict.runs} - borders
-    assert hosted == {d.node for d in net.program.decisions if d.verdict == "host"}
+    # Two nodes may come from one line, of which one is a border: such a line is not looked at.
+    assert hosted == {d.node for d in net.program.decisions if d.verdict == "host"} - borders
 
 
 def is_exact_in_fp16(values: dict[object, Array]) -> bool:
@@ -178,4 +181,5 @@ def test_the_steps_of_a_program_are_those_of_its_segments_in_order() -> None:
         for s in program.segments:
             names = {program.steps[i].numerics.name for i in range(*s.steps)}
             assert names <= {"h13" if s.device == "ane" else "host"}
-        assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in graph.nodes)
+        written = retarget(graph, load_target("h13"))
+        assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in written.nodes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value, constant, tensor_type, unique
+from hexane.graph import Array, Graph, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
 
@@ -126,11 +126,6 @@ def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
     if not buffers:
         return graph
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "input" or node.attrs["name"] not in buffers:
-            return None
-        return (_applied("reshape", states[str(node.attrs["name"])], shape=node.types[0].shape),)
-
     def _applied(op: str, *operands: Value, **attrs: Any) -> Value:
         return apply(OPS[op], list(operands), attrs, operands[0].node.sources)[0]
 
@@ -138,7 +133,12 @@ def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
     for name, array in buffers.items():
         data = np.atleast_1d(array)
         states[name] = unique("state", name, tensor_type(data.dtype, data.shape), data, (name,))
-    graph = graph.rewrite(change)
+    read = {
+        value: _applied("reshape", states[name], shape=value.shape)
+        for value in graph.inputs
+        if (name := str(value.node.attrs["name"])) in states
+    }
+    graph = graph.rewrite(lambda node, inputs: None, became=read)
     start = constant(np.array(0))
     updates = [_applied("write_state", state, _applied("reshape", port.value, shape=state.shape), start)
                for state, port in zip(states.values(), graph.outputs[-len(states) :], strict=True)]  # fmt: skip

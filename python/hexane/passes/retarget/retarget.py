@@ -30,10 +30,13 @@ def retarget(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if inputs != node.inputs:
             node = make_node(node.op, inputs, node.attrs, node.types, node.sources)
-        if node.op in LEAVES or judge(node, chip).verdict == "native":
+        verdict = None if node.op in LEAVES else judge(node, chip)
+        if verdict is None or verdict.verdict == "native":
             decisions.extend(_hazards(node, chip))
             return None
         values, writer = _attempt(node, chip)
+        if not rewritten(node, chip, verdict).runs:
+            values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 

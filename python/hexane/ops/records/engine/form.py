@@ -24,7 +24,7 @@ def derived(op: Op, name: str, layer: str) -> Op:
     """A layer that means what the user's op does."""
 
     def expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
-        return b.apply(op.name, *inputs, **attrs)
+        return b.several(op.name, *inputs, **attrs)
 
     return replace(
         op, name=name, level="engine", layer=layer, kernel="", kernel_attrs=None, expand=expand, view=False, layout="",
