@@ -166,19 +166,31 @@ HWY_INLINE V round_fixed(VI acc) {
 // Exponent of a number of fp16.
 int exponent(float x) { return x == 0 ? -14 : std::max(std::ilogb(x), -14); }
 
-// One accumulator, the terms in order of k.
+// One accumulator, whose terms are added in order.
+class Accumulator {
+ public:
+  explicit Accumulator(float bias) : units_(fixed(bias)) {}
+
+  void add(float x, float packed_weight) {
+    const float y = packed_number(packed_weight);
+    if (!overflows() && exponent(x) + exponent(y) > -17) units_ += fixed(static_cast<double>(x) * y);
+  }
+  float result() const {
+    if (overflows()) return std::copysign(INFINITY, static_cast<float>(units_));
+    return hn::GetLane(round_fixed(hn::Set(DI(), static_cast<int32_t>(units_))));
+  }
+
+ private:
+  bool overflows() const { return std::abs(units_) >= int64_t{1} << 31; }
+  int64_t units_;
+};
+
 float exact_element(const Tile& t, int row, int panel, int lane) {
   const float* w = reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes) + lane;
-  constexpr int64_t kEnd = int64_t{1} << 31;
-  int64_t acc = t.bias ? fixed(t.bias[t.column + panel * kPanelLanes + lane]) : 0;
-  for (int64_t s = 0; s < t.num_segments && std::abs(acc) < kEnd; ++s)
-    for (int64_t l = 0; l < t.length && std::abs(acc) < kEnd; ++l, w += kPanelLanes) {
-      const float x = t.a[s * kTileRows + row][l], y = packed_number(*w);
-      if (exponent(x) + exponent(y) > -17) acc += fixed(static_cast<double>(x) * y);
-    }
-  if (std::abs(acc) >= kEnd) return std::copysign(INFINITY, static_cast<float>(acc));
-  const VI one = hn::Set(DI(), static_cast<int32_t>(acc));
-  return hn::GetLane(round_fixed(one));
+  Accumulator acc(t.bias ? t.bias[t.column + panel * kPanelLanes + lane] : 0);
+  for (int64_t s = 0; s < t.num_segments; ++s)
+    for (int64_t l = 0; l < t.length; ++l, w += kPanelLanes) acc.add(t.a[s * kTileRows + row][l], *w);
+  return acc.result();
 }
 
 template <int kVectors>
@@ -192,16 +204,47 @@ void exact_row(const Tile& t, int row, int first_panel, V (&acc)[kVectors]) {
 
 // ---- small numbers ----
 
-template <int kRows, int kVectors>
-HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&results)[kRows][kVectors]) {
+HWY_INLINE V weight_size(V weight) { return hn::Max(hn::Abs(weight), hn::Set(D(), 0x1p-14f)); }
+
+// The size of the least weight whose product with x counts.
+HWY_INLINE V least_weight(V x) {
+  const DI di;
+  const VI power = hn::Max(hn::And(hn::BitCast(di, x), hn::Set(di, kExponentBits)), hn::Set(di, kLeastExponent));
+  return hn::BitCast(D(), hn::Sub(hn::Set(di, kThresholdBase), power));
+}
+
+// A product in units, and the bits of 192.
+HWY_INLINE VI product(V x, V weight, V size, V least) {
   const D d;
   const DI di;
-  const V magic = hn::Set(d, kMagic), least = hn::Set(d, 0x1p-14f);
+  const V magic = hn::Set(d, kMagic);
+  V sum;
+  if constexpr (kFused)
+    sum = hn::MulAdd(x, weight, magic);
+  else
+    sum = hn::Add(hn::BitCast(d, hn::Add(hn::BitCast(di, hn::Mul(x, weight)), hn::Set(di, 1))), magic);
+  return hn::BitCast(di, hn::IfThenElse(hn::Ge(size, least), sum, magic));
+}
+
+// What so many products start from: the bias of a vector of columns, less the bits of 192 that come with each.
+HWY_INLINE VI start(const float* bias, int64_t num_products) {
+  HWY_ALIGN int32_t units[kLanes];
+  const uint32_t magic = static_cast<uint32_t>(num_products) * static_cast<uint32_t>(kMagicBits);
+  for (int i = 0; i < kLanes; ++i)
+    units[i] = static_cast<int32_t>((bias ? static_cast<uint32_t>(fixed(bias[i])) : 0) - magic);
+  return hn::Load(DI(), units);
+}
+
+template <int kRows, int kVectors>
+HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&results)[kRows][kVectors]) {
   VI acc[kRows][kVectors];
 #pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m)
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t column = t.column + first_panel * kPanelLanes + v * kLanes;
+    const VI first = start(t.bias ? t.bias + column : nullptr, t.num_segments * t.length);
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(di);
+    for (int m = 0; m < kRows; ++m) acc[m][v] = first;
+  }
   const float* b = reinterpret_cast<const float*>(t.panels + first_panel * t.panel_bytes);
   const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(float));
   for (int64_t s = 0; s < t.num_segments; ++s) {
@@ -213,43 +256,20 @@ HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&re
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         right[v] = load(b + v / kPanelVectors * panel_items + v % kPanelVectors * kLanes);
-        size[v] = hn::Max(hn::Abs(right[v]), least);
+        size[v] = weight_size(right[v]);
       }
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
-        const V left = hn::Set(d, a[m][l]);
-        const VI power =
-            hn::Max(hn::And(hn::BitCast(di, left), hn::Set(di, kExponentBits)), hn::Set(di, kLeastExponent));
-        const V threshold = hn::BitCast(d, hn::Sub(hn::Set(di, kThresholdBase), power));
+        const V left = hn::Set(D(), a[m][l]), least = least_weight(left);
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          V sum;
-          if constexpr (kFused) {
-            sum = hn::MulAdd(left, right[v], magic);
-          } else {
-            const VI product = hn::BitCast(di, hn::Mul(left, right[v]));
-            sum = hn::Add(hn::BitCast(d, hn::Add(product, hn::Set(di, 1))), magic);
-          }
-          sum = hn::IfThenElse(hn::Ge(size[v], threshold), sum, magic);
-          acc[m][v] = hn::Add(acc[m][v], hn::BitCast(di, sum));
-        }
+        for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Add(acc[m][v], product(left, right[v], size[v], least));
       }
     }
   }
-  const auto counted = static_cast<uint32_t>(t.num_segments * t.length) * static_cast<uint32_t>(kMagicBits);
-  const VI start = hn::Set(di, static_cast<int32_t>(counted));
 #pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) {
-    VI bias = hn::Zero(di);
-    if (t.bias) {
-      HWY_ALIGN int32_t units[kLanes];
-      for (int i = 0; i < kLanes; ++i)
-        units[i] = static_cast<int32_t>(fixed(t.bias[t.column + first_panel * kPanelLanes + v * kLanes + i]));
-      bias = hn::Load(di, units);
-    }
+  for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) results[m][v] = round_fixed(hn::Add(hn::Sub(acc[m][v], start), bias));
-  }
+    for (int v = 0; v < kVectors; ++v) results[m][v] = round_fixed(acc[m][v]);
 }
 
 template <int kRows, int kPanels>
@@ -299,6 +319,66 @@ void tile(const Tile& t) {
   }
 }
 
+// ---- depthwise ----
+
+template <int kRows>
+void depthwise_rows(const DepthwiseTile& w, const Tile& t) {
+  const int64_t taps = w.kernel_h * w.kernel_w;
+  Tile rest = t;
+  rest.bias = nullptr;
+  for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
+    const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
+    if (left <= 0) return;
+    const std::byte* panel = t.panels + i / kPanelVectors * t.panel_bytes;
+    const float* weights = reinterpret_cast<const float*>(panel) + i % kPanelVectors * kLanes;
+    const float* bias = t.bias ? t.bias + column : nullptr;
+    PanelEnd end;
+    std::memcpy(&end, panel + taps * kPanelLanes * sizeof(float), sizeof end);
+    V largest = hn::Zero(D());
+    for (int64_t j = 0; j < w.kernel_h * w.window; ++j)
+      largest = hn::Max(largest, hn::Abs(load_n(t.a[j] + column, left)));
+    const float most = hn::GetLane(hn::MaxOfLanes(D(), largest)) * end.bound.largest;
+    const float offset = bias ? hn::GetLane(hn::MaxOfLanes(D(), hn::Abs(load(bias)))) : 0;
+    const auto input = [&](int64_t kh, int64_t kw, int m) {
+      return t.a[kh * w.window + m * w.stride_w + kw * w.dilation_w] + column;
+    };
+    V results[kRows][1];
+    if (HWY_LIKELY(most < 63.9f && (most + 0x1p-17f) * static_cast<float>(taps) + offset < 32760.0f)) {
+      VI acc[kRows];
+      for (int m = 0; m < kRows; ++m) acc[m] = start(bias, taps);
+      for (int64_t kh = 0; kh < w.kernel_h; ++kh)
+        for (int64_t kw = 0; kw < w.kernel_w; ++kw) {
+          const V weight = load(weights + (kh * w.kernel_w + kw) * kPanelLanes), size = weight_size(weight);
+#pragma GCC unroll 8
+          for (int m = 0; m < kRows; ++m) {
+            const V x = load_n(input(kh, kw, m), left);
+            acc[m] = hn::Add(acc[m], product(x, weight, size, least_weight(x)));
+          }
+        }
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) results[m][0] = round_fixed(acc[m]);
+    } else {
+      for (int m = 0; m < kRows; ++m) {
+        HWY_ALIGN float row[kLanes] = {};
+        for (int64_t lane = 0; lane < HWY_MIN(left, int64_t{kLanes}); ++lane) {
+          Accumulator acc(bias ? bias[lane] : 0);
+          for (int64_t tap = 0; tap < taps; ++tap)
+            acc.add(input(tap / w.kernel_w, tap % w.kernel_w, m)[lane], weights[tap * kPanelLanes + lane]);
+          row[lane] = acc.result();
+        }
+        results[m][0] = hn::Load(D(), row);
+      }
+    }
+    finish<kRows, 1>(rest, column, results);
+  }
+}
+
+void depthwise(const DepthwiseTile& w, const Tile& t) {
+  if (t.rows == 7) return depthwise_rows<7>(w, t);
+  if (t.rows == 4) return depthwise_rows<4>(w, t);
+  depthwise_rows<1>(w, t);
+}
+
 // ---- Winograd ----
 
 // To fp16, halves away from zero. A sum of two fp16 numbers that fp32 cannot hold is nowhere near a half.
@@ -329,8 +409,8 @@ void factors(const float* row, int64_t channels, int64_t outputs, float* even, f
 
 }  // namespace
 
-const WinogradOps kWinograd = {factors};
-const WinogradOps* winograd_of_target() { return &kWinograd; }
+const EngineOps kEngineOps = {factors, depthwise};
+const EngineOps* ops_of_engine() { return &kEngineOps; }
 
 const Arithmetic kEngineArithmetic = {
     .to_floats = to_numbers,
@@ -346,15 +426,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace hexane::cpu {
 HWY_EXPORT(arithmetic_of_target);
-HWY_EXPORT(winograd_of_target);
+HWY_EXPORT(ops_of_engine);
 
 const Arithmetic& engine_arithmetic() {
   static const Arithmetic& arithmetic = *HWY_DYNAMIC_DISPATCH(arithmetic_of_target)();
   return arithmetic;
 }
 
-const WinogradOps& winograd_ops() {
-  static const WinogradOps& ops = *HWY_DYNAMIC_DISPATCH(winograd_of_target)();
+const EngineOps& engine_ops() {
+  static const EngineOps& ops = *HWY_DYNAMIC_DISPATCH(ops_of_engine)();
   return ops;
 }
 

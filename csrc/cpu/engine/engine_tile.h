@@ -1,7 +1,7 @@
 // The arithmetic of the engine's multiply-accumulate path, for the tiles of matmul/gemm.h.
 #pragma once
 
-#include "cpu/matmul/gemm.h"
+#include "cpu/spatial/conv.h"
 
 namespace hexane::cpu {
 
@@ -19,11 +19,14 @@ struct EngineNumerics {
 //
 // with every factor rounded to fp16, halves away from zero. So the outputs of even and of odd columns are two
 // convolutions with three taps and stride 3, of rows that hold the three factors of each output one after the other.
-struct WinogradOps {
+//
+// What exists once per instruction set.
+struct EngineOps {
   // A row of pixels of so many channels, to the factors for the even and the odd of `outputs` columns.
   void (*factors)(const float* row, int64_t channels, int64_t outputs, float* even, float* odd);
+  DepthwiseFunction depthwise;  // one input and one output channel in each group
 };
-const WinogradOps& winograd_ops();
+const EngineOps& engine_ops();
 
 // The four factors of a kernel row, as fp16.
 void winograd_weights(const float taps[3], uint16_t factors[4]);

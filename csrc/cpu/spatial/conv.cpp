@@ -54,8 +54,9 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
         const int64_t tap = row / s.group_in;
         const std::byte* from = w.data + c * w.strides[0] + row % s.group_in * w.strides[1] +
                                 tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
-        pack_depthwise(from, w.dtype, c, row, s.panel_bytes, to);
+        pack_depthwise(from, w.dtype, c, row, s.panel_bytes, to, *s.arithmetic);
       }
+    if (s.arithmetic->end_panels) s.arithmetic->end_panels(to, rows, s.group_bytes / s.panel_bytes, s.panel_bytes);
     return;
   }
   const bool expand = w.dtype == DType::kFp16 && !s.half_panels;
@@ -116,11 +117,11 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   set_geometry(kName, s, call, attrs.window);
   const bool ieee = &arithmetic == &ieee_arithmetic();
   s.arithmetic = &arithmetic;
-  s.depthwise |= s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
-  s.depthwise &= ieee;
   s.winograd = !ieee && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
                s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
                s.dilation_w == 1;
+  s.depthwise &= !s.winograd;
+  s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
@@ -207,7 +208,9 @@ void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const 
                         const float** pointers, const float* zeros, Tile& tile, Place&& place) {
   const int64_t width = depthwise_width(s.out_w), num_tiles = ceil_div(s.out_w, width);
   const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
-  const auto run_tile = s.group_in > 1 ? group_pixels() : depthwise_pixels();
+  const auto run_tile = s.arithmetic != &ieee_arithmetic() ? engine_ops().depthwise
+                        : s.group_in > 1                   ? group_pixels()
+                                                           : depthwise_pixels();
   tile.rows = static_cast<int>(width);
   for (int64_t y = 0; y < count; ++y)
     for (int64_t i = 0; i < num_tiles; ++i) {
@@ -313,7 +316,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       for (int64_t i = 0; i < s.num_rows; ++i)
         if (table[i]) {
           float* to = copies + s.num_copies * s.row_floats + i * factor_items(s);
-          winograd_ops().factors(table[i], s.in_c, s.out_w, to, to + odd);
+          engine_ops().factors(table[i], s.in_c, s.out_w, to, to + odd);
           table[i] = to;
         }
       multiply_columns(0, 2, 0, 3 * s.in_c, weights);

@@ -113,9 +113,9 @@ inline int64_t depthwise_width(int64_t pixels) {
 
 // Puts a weight where a depthwise tile reads it: channel c of one tap.
 inline void pack_depthwise(const std::byte* from, DType dtype, int64_t c, int64_t tap, int64_t panel_bytes,
-                           std::byte* to) {
+                           std::byte* to, const Arithmetic& arithmetic = ieee_arithmetic()) {
   float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * panel_bytes);
-  gemm_ops().to_fp32(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
+  arithmetic.to_floats(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
 }
 
 // Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside
