@@ -29,9 +29,10 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                for old in self._folder.iterdir():
-                    if _FILE.fullmatch(old.name):
-                        old.unlink()
+                if (self._folder / f"00-{name}.txt").exists():  # an earlier dump; other folders keep all they have
+                    for old in self._folder.iterdir():
+                        if _FILE.fullmatch(old.name):
+                            old.unlink()
             (self._folder / f"{self._count:02}-{name}.txt").write_text(self._text(made), encoding="utf-8")
         except OSError as error:
             raise Error(f"[dump] {self._folder}: {error.strerror}, need a folder that can be written to") from None

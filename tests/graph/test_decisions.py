@@ -80,7 +80,8 @@ def test_a_streamed_program_prints_its_loop() -> None:
 
 def test_a_dump_has_a_file_for_each_pass_that_can_be_read_back(tmp_path: Path) -> None:
     graph = convolutions().decided(SEEN)
-    (tmp_path / "99-older.txt").write_text("of an earlier dump")
+    for older in ("00-graph.txt", "99-older.txt"):
+        (tmp_path / older).write_text("of an earlier dump")
     (tmp_path / "notes.txt").write_text("not ours")
     net = hx.compile(graph, dump=tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -93,6 +94,12 @@ def test_a_dump_has_a_file_for_each_pass_that_can_be_read_back(tmp_path: Path) -
     assert first.endswith(f"# {SEEN}\n")
     assert str(hx.parse(first, graph.constants())) == str(graph)
     assert "#" not in (tmp_path / "01-expand.txt").read_text().splitlines()[-1]
+
+
+def test_a_folder_without_a_dump_keeps_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "99-notes.txt").write_text("of the user")
+    hx.compile(convolutions(), dump=tmp_path)
+    assert (tmp_path / "99-notes.txt").read_text() == "of the user"
 
 
 def test_a_dump_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Op:
     kernel: name of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those
     of dtypes that neither it nor a wider row of it takes. view: the result is the first
     input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
-    passes/layout.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
+    passes/layout/channels_last.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
     of its kernel form; those of engine layers are of another kind, see ops/slots.py.
 
     Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they need.
