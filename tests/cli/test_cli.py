@@ -69,6 +69,11 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     )
     assert "steps for h13; " in ended.out
     assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
+    engine = cli("run", model, "--target", "M1", "--numerics", "engine")
+    assert engine.code == 0
+    assert "in the place of h13: its program in ieee arithmetic" in engine.out  # which has no products
+    host = cli("compile", model, "-o", tmp_path / "n.hxp", "--numerics", "engine")
+    assert host.err == "error: [compile] numerics: got 'engine' for host, need a chip as the target\n"
     refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
     assert refused.code == 1
     assert refused.err.startswith("error: [compile] h13: 1 of 2 ops run on the host: sinh at second")

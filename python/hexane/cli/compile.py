@@ -8,7 +8,7 @@ import typer
 import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
-from hexane.cli.options import Debug, Dtype, Fallback, InputShapes, Json, Target
+from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, Target
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.printer import size_text
@@ -25,6 +25,7 @@ def compile_model(
         Fallback,
         typer.Option(help="What happens to ops that the chip does not take: host: they run there; error: it is one."),
     ] = Fallback.HOST,
+    numerics: Arithmetic = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
     ] = None,
@@ -36,7 +37,15 @@ def compile_model(
         raise Error(f"[compile] {model}: got a plan, need an ONNX model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    net = open_model(model, target=target, dtype=dtype, input_shapes=input_shape, dump=dump, fallback=fallback)
+    net = open_model(
+        model,
+        target=target,
+        dtype=dtype,
+        input_shapes=input_shape,
+        dump=dump,
+        fallback=fallback,
+        numerics=numerics,
+    )
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
     with working(f"writing {output.name}"):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import hexane
-from hexane.cli.options import Fallback, NamedShape, Precision, by_name
+from hexane.cli.options import Fallback, NamedShape, Numerics, Precision, by_name
 from hexane.cli.output import working
 from hexane.errors import Error
 from hexane.importers.files import open_regular
@@ -35,11 +35,12 @@ def open_model(
     input_shapes: Iterable[NamedShape] | None = None,
     dump: Path | None = None,
     fallback: Fallback = Fallback.HOST,
+    numerics: Numerics | None = None,
 ) -> hexane.Model | hexane.OpenModel:
     """A loaded plan or a compiled ONNX model. Raises Error for a plan with options that only compiling can follow."""
     shapes = shapes_of(input_shapes)
     if is_plan(path):
-        options = {"--target": target, "--dtype": dtype, "--input-shape": shapes}
+        options = {"--target": target, "--dtype": dtype, "--input-shape": shapes, "--numerics": numerics}
         if given := [name for name, value in options.items() if value]:
             raise Error(f"[open] {path}: got a plan and {', '.join(given)}, need an ONNX model to compile that way")
         with working(f"loading {path.name}"):
@@ -53,6 +54,7 @@ def open_model(
             dtype=chosen,
             input_shapes=shapes,
             fallback=fallback.value,
+            numerics=numerics.value if numerics else "ieee",
             dump=dump,
         )
 

@@ -37,6 +37,13 @@ class Fallback(str, Enum):
     ERROR = "error"
 
 
+class Numerics(str, Enum):
+    """--numerics: whose arithmetic the products of a chip's program are computed in."""
+
+    IEEE = "ieee"
+    ENGINE = "engine"
+
+
 def named_file(text: str) -> NamedFile:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
@@ -80,6 +87,13 @@ Target = Annotated[
     typer.Option(
         metavar="NAME",
         help="What to compile for: host, or a chip by any name (h13, M1), which this CPU then stands for.",
+    ),
+]
+Arithmetic = Annotated[
+    Numerics | None,
+    typer.Option(
+        help="engine: the products of a chip's program as the chip computes them, to the bit. [default: ieee]",
+        show_default=False,
     ),
 ]
 Dtype = Annotated[

@@ -10,6 +10,7 @@ from hexane.cli.errors import command
 from hexane.cli.inputs import SEED, Scaling, random_inputs, read_inputs
 from hexane.cli.model import open_model
 from hexane.cli.options import (
+    Arithmetic,
     Debug,
     Dtype,
     InputShapes,
@@ -38,6 +39,7 @@ def run(
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each output to DIR/NAME.npy.")] = None,
     target: Target = None,
+    numerics: Arithmetic = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     with_profile: Annotated[bool, typer.Option("--profile", help="Show the time of every step.")] = False,
     dtype: Dtype = None,
@@ -54,7 +56,7 @@ def run(
     """Run a model, without --input on seeded random inputs."""
     files = by_name(inputs or (), "--input")
     scaling = _scaling(files, mean, std)
-    opened = open_model(model, target=target, threads=threads, dtype=dtype, input_shapes=input_shape)
+    opened = open_model(model, target=target, threads=threads, dtype=dtype, input_shapes=input_shape, numerics=numerics)
     net, arrays = _specialised(opened, files, scaling)
     with working(f"running {model.name}"):
         results = net(arrays)
