@@ -26,6 +26,8 @@ TapBlock tap_block(const DepthwiseTile& w) {
   return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
 }
 
+bool is_long(const DepthwiseTile& w) { return w.kernel_h * w.kernel_w > sum_block(w.kernel_h * w.kernel_w); }
+
 // 16 channels of kRows neighbouring pixels of one output row. Each input vector is loaded once and meets every tap that
 // reaches it; taps still come in order for each pixel.
 template <int kRows, int kTaps, int kStride>
@@ -62,9 +64,10 @@ HWY_INLINE void end_block(std::optional<Totals<kRows, 1>>& totals, V (&acc)[kRow
   totals->add(acc);
 }
 
-template <int kRows, int kTaps, int kStride>
+// kLong: there is more than one block of taps.
+template <int kRows, int kTaps, int kStride, bool kLong>
 void pixels(const DepthwiseTile& w, const Tile& t) {
-  const TapBlock block = tap_block(w);
+  const TapBlock block = kLong ? tap_block(w) : TapBlock{w.kernel_h, w.kernel_w};
   for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
     if (left <= 0) return;
@@ -74,34 +77,38 @@ void pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    std::optional<Totals<kRows, 1>> totals;  // most sums are one block
+    [[maybe_unused]] std::optional<Totals<kRows, 1>> totals;
     for (int64_t kh = 0; kh < w.kernel_h;) {
-      if (kh) end_block(totals, acc);
+      if constexpr (kLong)
+        if (kh) end_block(totals, acc);
       for (const int64_t end = HWY_MIN(w.kernel_h, kh + block.rows); kh < end;
            ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
         if (kTaps > 0 && left >= kLanes) {
           add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
         } else {
           for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
-            if (l) end_block(totals, acc);
+            if constexpr (kLong)
+              if (l) end_block(totals, acc);
             add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
           }
         }
       }
     }
-    if (totals) totals->add_to(acc);
+    if constexpr (kLong)
+      if (totals) totals->add_to(acc);
     finish<kRows, 1>(t, column, acc);
   }
 }
 
 template <int kRows>
 void any_kernel(const DepthwiseTile& w, const Tile& t) {
+  if (is_long(w)) return pixels<kRows, 0, 0, true>(w, t);
   const bool dense = w.dilation_w == 1;
-  if (dense && w.kernel_w == 3 && w.stride_w == 1) return pixels<kRows, 3, 1>(w, t);
-  if (dense && w.kernel_w == 3 && w.stride_w == 2) return pixels<kRows, 3, 2>(w, t);
-  if (dense && w.kernel_w == 5 && w.stride_w == 1) return pixels<kRows, 5, 1>(w, t);
-  if (dense && w.kernel_w == 5 && w.stride_w == 2) return pixels<kRows, 5, 2>(w, t);
-  pixels<kRows, 0, 0>(w, t);
+  if (dense && w.kernel_w == 3 && w.stride_w == 1) return pixels<kRows, 3, 1, false>(w, t);
+  if (dense && w.kernel_w == 3 && w.stride_w == 2) return pixels<kRows, 3, 2, false>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 1) return pixels<kRows, 5, 1, false>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 2) return pixels<kRows, 5, 2, false>(w, t);
+  pixels<kRows, 0, 0, false>(w, t);
 }
 
 void any_pixels(const DepthwiseTile& w, const Tile& t) {
@@ -111,7 +118,7 @@ void any_pixels(const DepthwiseTile& w, const Tile& t) {
     case 4:
       return any_kernel<4>(w, t);
     default:
-      return pixels<1, 0, 0>(w, t);
+      return is_long(w) ? pixels<1, 0, 0, true>(w, t) : pixels<1, 0, 0, false>(w, t);
   }
 }
 
