@@ -116,3 +116,11 @@ def test_every_pair_of_exponents() -> None:
     values = (np.arange(64, dtype=np.uint16)[:, None] << 10 | significands).reshape(-1).view(np.float16)
     x, y = values[:, None], values[None]
     assert engine_matmul(x, y).tobytes() == matmul(x, y).tobytes()
+
+
+@pytest.mark.parametrize("total", [32000.0, 32784.0, 32833.0])
+def test_bounds_of_a_million_terms_miss_no_overflow(total: float) -> None:
+    """Equal factors: the sum is as large as the product of the norms, which the fast path is chosen by."""
+    factor = np.float16(np.sqrt(total / (1 << 20)))
+    x = np.full((1, 1 << 20), factor, np.float16)
+    assert engine_matmul(x, x.T.copy()).tobytes() == matmul(x, x.T.copy()).tobytes()

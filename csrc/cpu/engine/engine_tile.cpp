@@ -137,8 +137,9 @@ bool is_small(const Tile& t, const Bound& row) {
   if (t.bias)
     for (int64_t i = 0; i < t.num_panels * kPanelLanes; ++i) bias = std::max(bias, std::abs(t.bias[t.column + i]));
   // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
-  return row.largest * panels.largest < 63.9f &&
-         row.norm * panels.norm * 1.001f + static_cast<float>(k) * 0x1p-17f + bias < 32760.0f;
+  return row.largest * panels.largest < 63.9f && row.norm * panels.norm * (1.001f + static_cast<float>(k) * 0x1p-24f) +
+                                                         static_cast<float>(k) * 0x1p-17f + bias <
+                                                     32760.0f;
 }
 
 // ---- results ----

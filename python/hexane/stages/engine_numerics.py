@@ -28,6 +28,8 @@ def in_engine_numerics(program: Program, chip: Chip) -> Program:
             if known.has(step.kernel, inputs, outputs):
                 steps[i] = replace(step, numerics=arithmetic)
                 reason, verdict = "products in fixed point, rounded to 2^-16 one by one", "engine"
+                if step.attrs.get("epilogue"):
+                    reason += "; what is fused behind them in IEEE arithmetic"
             else:
                 reason, verdict = "what the chip computes here is not modelled yet", "ieee"
             decisions.append(Decision("numerics", step.node.where, verdict, reason, "docs/numerics.md"))
