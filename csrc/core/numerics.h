@@ -14,6 +14,12 @@ struct NumericsFamily {
   uint64_t bytes;           // sizeof the parameter block, 0 if there is none
 };
 
-inline constexpr std::array<NumericsFamily, 2> kNumericsFamilies = {{{"ieee", "", 0}, {"engine", "winograd:i", 8}}};
+// Each activation table is 45 numbers (cpu/engine/engine_numerics.h).
+inline constexpr std::array<NumericsFamily, 2> kNumericsFamilies = {{
+    {"ieee", "", 0},
+    {"engine",
+     "winograd:i sigmoid:45f tanh:45f erf:45f exp2:45f log2:45f sqrt:45f rsqrt:45f inverse:45f gelu:45f silu:45f",
+     8 + 10 * 45 * 8},
+}};
 
 }  // namespace hexane

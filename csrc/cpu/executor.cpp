@@ -20,7 +20,18 @@ constexpr int64_t kParallelRun = 25000;         // ns; less work is done before 
 constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; from this size on threads prepare steps together
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
-constexpr int64_t kSamples = 128;  // calls whose time a profile keeps for each step
+constexpr int64_t kSamples = 128;            // calls whose time a profile keeps for each step
+constexpr int64_t kElsewhereCost = 200'000;  // ns; calls of other devices take about as long
+
+// What a step of another device has as its kernel. What is prepared is the function that runs it.
+using RunElsewhere = std::function<void()>;
+constexpr Kernel kElsewhere = {
+    .name = "program",
+    .dtypes = "*...->*...",
+    .family = "any",
+    .accepts = "strided",
+    .run = [](const Call& call, int, Range, std::byte*, const std::byte*) { call.state<RunElsewhere>()(); },
+};
 
 uint64_t whole_lines(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -96,7 +107,8 @@ std::vector<bool> constant_tensors(const plan::Plan& plan) {
       return tensor.space == other->space && tensor.offset < end(*other) && other->offset < end(tensor);
     };
     const std::string_view kind = plan.kind(tensor);
-    result.push_back(kind == "weights" || (kind == "state" && std::none_of(written.begin(), written.end(), overlaps)));
+    result.push_back(kind == "weights" || kind == "param" ||
+                     (kind == "state" && std::none_of(written.begin(), written.end(), overlaps)));
   }
   return result;
 }
@@ -109,7 +121,7 @@ int64_t now() {
 }  // namespace
 
 Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
-                   MemoryPool* pool, int threads)
+                   MemoryPool* pool, int threads, const Elsewhere& elsewhere)
     : plan_(plan), threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)), in_space_(plan.spaces.size()) {
   size_t count = 0;
   for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
@@ -133,6 +145,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
     for (uint32_t space = 0; space < bases.size(); ++space)
       if (plan_.string(plan_.spaces[space].kind) == "weights") place_in(pieces, space);
   resolve_all(pool);
+  resolve_elsewhere(elsewhere);
   if (!plan_.loops.empty()) {
     runs_ = plan::unroll(plan_, 0, steps_.size());
     for (plan::Run& run : runs_)
@@ -146,6 +159,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   any_parallel_ = shared_cost >= kParallelRun;
   for (Step& step : steps_) {
     if (!any_parallel_) step.chunk = 0;
+    step.plain = !step.empty && !step.kernel->begin && !step.rings && !step.chunk;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
     scratch = std::max(scratch, step.shared_bytes + users * step.scratch_bytes);
@@ -182,6 +196,7 @@ void Executor::resolve_all(MemoryPool* pool) {
   }
   std::vector<std::exception_ptr> errors(steps_.size());
   const auto try_resolve = [&](size_t i) {
+    if (plan_.string(plan_.steps[i].device) != "cpu") return;
     try {
       resolve(steps_[i], steps_[like[i]].prepared);
     } catch (...) {
@@ -203,6 +218,22 @@ void Executor::resolve_all(MemoryPool* pool) {
     if (like[i] != i) try_resolve(i);
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+void Executor::resolve_elsewhere(const Elsewhere& elsewhere) {
+  for (Step& step : steps_) {
+    if (plan_.string(step.row->device) == "cpu") continue;
+    step.kernel = &kElsewhere;
+    step.prepared = std::make_shared<const RunElsewhere>(elsewhere(static_cast<size_t>(&step - steps_.data())));
+    step.call.prepared = step.prepared.get();
+    step.cost = kElsewhereCost;
+  }
+}
+
+// The error being caught, and where it happened. What a device throws goes on as it is: it has more than a message.
+void Executor::rethrow(const Error& error, const Step& step) const {
+  if (step.kernel == &kElsewhere) throw;
+  throw Error(error.what() + place(step));
 }
 
 std::string Executor::place(const Step& step) const {
@@ -364,15 +395,22 @@ void Executor::run() {
   if (profiling_) return run([](size_t) {});
   const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
   const Step* step = steps_.data();
+  const auto run_one = [&](Range range) {
+    std::byte* shared = scratch_.data();
+    if (step->plain) [[likely]]
+      step->kernel->run(step->call, step->axis, range, shared + step->shared_bytes, shared);
+    else
+      run_step(*step, range, lease);
+  };
   try {
     if (runs_.empty())
-      for (const Step* end = step + steps_.size(); step != end; ++step) run_step(*step, step->range, lease);
+      for (const Step* end = step + steps_.size(); step != end; ++step) run_one(step->range);
     for (const plan::Run& run : runs_) {
       step = &steps_[run.step];
-      run_step(*step, {run.begin, run.end}, lease);
+      run_one({run.begin, run.end});
     }
   } catch (const Error& error) {
-    throw Error(error.what() + place(*step));
+    rethrow(error, *step);
   }
 }
 
@@ -383,7 +421,7 @@ void Executor::run(const std::function<void(size_t)>& after) {
     try {
       run_step(step, range, lease);
     } catch (const Error& error) {
-      throw Error(error.what() + place(step));
+      rethrow(error, step);
     }
     if (profiling_) step.running += now() - begin;
   };

@@ -24,8 +24,10 @@ class Executor {
     uint64_t offset;
     std::byte* data;
   };
+  // `elsewhere` gives what runs a step of another device, by its row; it is asked once for each.
+  using Elsewhere = std::function<std::function<void()>(size_t row)>;
   Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces, MemoryPool* pool,
-           int threads);
+           int threads, const Elsewhere& elsewhere);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -60,6 +62,7 @@ class Executor {
     Call call = {};
     Prepared prepared;
     bool empty = false;  // no output has an element: nothing runs
+    bool plain = false;  // a run is one call of the kernel, and nothing else
     int axis = -1;
     Range range = {};
     bool in_loop = false;
@@ -81,12 +84,14 @@ class Executor {
 
   static bool reads_constants(const Step& step, const std::byte* begin, const std::byte* end);
   void resolve_all(MemoryPool* pool);
+  void resolve_elsewhere(const Elsewhere& elsewhere);
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void place_in(std::span<const Piece> pieces, uint32_t space);
   void plan_work(Step& step) const;
   void check_range(const Step& step, Range range) const;
   void check_loops() const;
   void run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const;
+  [[noreturn]] void rethrow(const Error& error, const Step& step) const;
   std::string place(const Step& step) const;
 
   const plan::Plan plan_;

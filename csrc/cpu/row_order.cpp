@@ -12,17 +12,52 @@ struct Bytes {
   uint64_t begin, end;
 };
 
-// The bytes of one row along the axis; none unless rows lie one behind the other.
-Bytes bytes_of_row(const plan::Plan& plan, PlanTensor tensor, uint32_t axis, int64_t row) {
+// The tensor with one row of the axis alone.
+PlanTensor row_of(PlanTensor tensor, uint32_t axis, int64_t row) {
   const int64_t place = axis == 1 && tensor.ring ? row % tensor.ring : row;
-  const int64_t pitch = tensor.strides[axis];
-  for (uint32_t outer = 0; outer < axis; ++outer)
-    if (tensor.shape[outer] != 1) return {};
-  tensor.offset += static_cast<uint64_t>(place * pitch);
+  tensor.offset += static_cast<uint64_t>(place * tensor.strides[axis]);
   tensor.shape[axis] = 1;
   tensor.ring = 0;
-  const uint64_t bytes = plan::extent_bytes(tensor, plan.dtype(tensor));
-  return static_cast<uint64_t>(pitch) < bytes ? Bytes{} : Bytes{tensor.offset, tensor.offset + bytes};
+  return tensor;
+}
+
+// The bytes from the first to the last of a row; none unless rows lie one behind the other.
+Bytes bytes_of_row(const plan::Plan& plan, const PlanTensor& tensor, uint32_t axis, int64_t row) {
+  for (uint32_t outer = 0; outer < axis; ++outer)
+    if (tensor.shape[outer] != 1) return {};
+  const PlanTensor alone = row_of(tensor, axis, row);
+  const uint64_t bytes = plan::extent_bytes(alone, plan.dtype(alone));
+  return static_cast<uint64_t>(tensor.strides[axis]) < bytes ? Bytes{} : Bytes{alone.offset, alone.offset + bytes};
+}
+
+// A view as lines without gaps: bytes of a line, and the axes [first, end) whose indices count the lines.
+struct Lines {
+  uint64_t bytes;
+  uint32_t first, end;
+};
+
+Lines lines_of(const PlanTensor& view, DType dtype, uint32_t axis) {
+  Lines lines{(static_cast<uint64_t>(info(dtype).bits) + 7) / 8, axis, view.rank};
+  while (lines.end > axis &&
+         (view.shape[lines.end - 1] == 1 || static_cast<uint64_t>(view.strides[lines.end - 1]) == lines.bytes))
+    lines.bytes *= static_cast<uint64_t>(view.shape[--lines.end]);
+  return lines;
+}
+
+int64_t count_lines(const PlanTensor& view, const Lines& lines) {
+  int64_t count = 1;
+  for (uint32_t i = lines.first; i < lines.end; ++i) count *= view.shape[i];
+  return count;
+}
+
+void add_lines(const PlanTensor& view, const Lines& lines, int64_t count, plan::WrittenBytes& written) {
+  for (int64_t index = 0; index < count; ++index) {
+    uint64_t offset = view.offset;
+    int64_t rest = index;
+    for (uint32_t i = lines.end; i-- > lines.first; rest /= view.shape[i])
+      offset += static_cast<uint64_t>(rest % view.shape[i] * view.strides[i]);
+    written.add(offset, lines.bytes);
+  }
 }
 
 // The rows of an input along the axis that is cut.
@@ -60,9 +95,14 @@ bool RowOrder::touches(const PlanTensor& tensor) const {
   return after != bytes.begin() && std::prev(after)->second > tensor.offset;
 }
 
-void RowOrder::count(const std::string& where, Range rows) {
-  rows_left_ -= rows.end - rows.begin;
-  if (rows_left_ < 0) fail(where, "loop: got too many rows to follow, need fewer");
+void RowOrder::count(int64_t rows) {
+  rows_left_ -= std::min(rows, rows_left_ + 1);
+  if (rows_left_ < 0) fail("plan", "loop: got too many rows to follow, need fewer");
+}
+
+std::map<uint64_t, RowOrder::Row>::iterator RowOrder::Written::from(uint64_t begin) {
+  const auto at = rows.lower_bound(begin - std::min(begin, interleaved));
+  return at == rows.begin() ? at : std::prev(at);
 }
 
 void RowOrder::run(const std::string& where, const PlanStep& step, const Kernel& kernel, const Call& call, Range rows) {
@@ -73,32 +113,77 @@ void RowOrder::run(const std::string& where, const PlanStep& step, const Kernel&
     const PlanTensor& in = plan_.tensors[id];
     if (in.rank <= axis) fail(where, "input ", i, ": got no axis ", axis, ", need the one the loop cuts");
     const Range needed = needed_rows(kernel, call, static_cast<int>(i), static_cast<int>(axis), rows);
-    count(where, needed);
-    const auto& there = spaces_[in.space].rows;
-    for (int64_t row = needed.begin; row < needed.end; ++row) {
-      const Bytes bytes = bytes_of_row(plan_, in, axis, row);
-      const auto found = there.find(bytes.begin);
-      if (bytes.end == 0 || found == there.end() || found->second.end != bytes.end || found->second.index != row ||
-          !plan::is_same_view(plan_.tensors[found->second.tensor], in))
+    count(needed.end - needed.begin);
+    for (int64_t row = needed.begin; row < needed.end; ++row)
+      if (!is_there(id, axis, row))
         fail(where, "input ", i, ": row ", row, " is not there, need it written before and not overwritten");
-    }
   }
   for (uint32_t i = 0; i < step.num_outputs; ++i) {
     const uint32_t id = plan_.operands[step.operands + step.num_inputs + i];
     const PlanTensor& out = plan_.tensors[id];
     const Range written = i == 0 ? rows : Range{0, out.rank > axis ? out.shape[axis] : 0};
-    count(where, written);
-    auto& there = spaces_[out.space].rows;
-    for (int64_t row = written.begin; row < written.end; ++row) {
-      const Bytes bytes = bytes_of_row(plan_, out, axis, row);
-      const bool apart = bytes.end != 0;  // else everything of the tensor is lost to readers
-      const Bytes lost = apart ? bytes : Bytes{out.offset, out.offset + plan::extent_bytes(out, plan_.dtype(out))};
-      auto at = there.lower_bound(lost.begin);
-      if (at != there.begin() && std::prev(at)->second.end > lost.begin) --at;
-      while (at != there.end() && at->first < lost.end) at = there.erase(at);
-      if (apart) there.emplace(bytes.begin, Row{bytes.end, id, row});
+    count(written.end - written.begin);
+    for (int64_t row = written.begin; row < written.end; ++row) write(id, axis, row);
+  }
+}
+
+bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
+  const PlanTensor& in = plan_.tensors[id];
+  const Bytes bytes = bytes_of_row(plan_, in, axis, row);
+  if (bytes.end == 0) return false;
+  Written& space = spaces_[in.space];
+  const auto found = space.rows.find(bytes.begin);
+  if (found != space.rows.end() && found->second.end == bytes.end && found->second.index == row &&
+      plan::is_same_view(plan_.tensors[found->second.tensor], in))
+    return true;
+  std::vector<uint32_t> pieces{axis, id};  // of this row; their places in it are the same for every row
+  for (auto at = space.from(bytes.begin); at != space.rows.end() && at->first < bytes.end; ++at) {
+    const PlanTensor& piece = plan_.tensors[at->second.tensor];
+    count(1);
+    if (at->second.end > bytes.begin && at->second.axis == axis && at->second.index == row && piece.ring == in.ring &&
+        piece.strides[axis] == in.strides[axis])
+      pieces.push_back(at->second.tensor);
+  }
+  const auto [known, is_new] = covered_.try_emplace(pieces, false);
+  if (is_new) {
+    plan::WrittenBytes there;
+    for (size_t i = 2; i < pieces.size(); ++i) {
+      const PlanTensor alone = row_of(plan_.tensors[pieces[i]], axis, row);
+      const Lines lines = lines_of(alone, plan_.dtype(alone), axis);
+      const int64_t num_lines = count_lines(alone, lines);
+      count(num_lines);
+      add_lines(alone, lines, num_lines, there);
+    }
+    known->second = there.covers(row_of(in, axis, row), plan_.dtype(in));
+  }
+  return known->second;
+}
+
+// Rows are lost that share a byte with the one that is written.
+void RowOrder::write(uint32_t id, uint32_t axis, int64_t row) {
+  const PlanTensor& out = plan_.tensors[id];
+  const Bytes bytes = bytes_of_row(plan_, out, axis, row);
+  const bool apart = bytes.end != 0;  // else everything of the tensor is lost to readers
+  const PlanTensor alone = apart ? row_of(out, axis, row) : out;
+  const Bytes lost = apart ? bytes : Bytes{out.offset, out.offset + plan::extent_bytes(out, plan_.dtype(out))};
+  Written& space = spaces_[out.space];
+  for (auto at = space.from(lost.begin); at != space.rows.end() && at->first < lost.end;) {
+    const Row& other = at->second;
+    const uint64_t other_bytes = other.end - at->first;
+    count(1);
+    if (other.end <= lost.begin) {
+      ++at;
+      continue;
+    }
+    const PlanTensor there = row_of(plan_.tensors[other.tensor], other.axis, other.index);
+    if (apart && other.tensor != id && !plan::may_overlap(there, plan_.dtype(there), alone, plan_.dtype(alone))) {
+      space.interleaved = std::max({space.interleaved, other_bytes, bytes.end - bytes.begin});
+      ++at;
+    } else {
+      at = space.rows.erase(at);
     }
   }
+  if (apart) space.rows.insert_or_assign(bytes.begin, Row{bytes.end, id, axis, row});
 }
 
 }  // namespace hexane::cpu

@@ -11,7 +11,8 @@
 namespace hexane::cpu {
 
 // Follows the runs of one loop, row by row. Tensors that the loop writes and reads lie row behind row along the axis
-// that is cut; rings keep the last rows of axis 1.
+// that is cut; rings keep the last rows of axis 1. A row may be written in pieces, as those of a concatenation, and
+// read in others.
 class RowOrder {
  public:
   // Follows the steps [first, end) of the plan.
@@ -25,19 +26,27 @@ class RowOrder {
   struct Row {
     uint64_t end;
     uint32_t tensor;
+    uint32_t axis;
     int64_t index;
   };
   struct Written {
     std::map<uint64_t, uint64_t> bytes;  // what the loop writes in all, by its begin
     std::map<uint64_t, Row> rows;        // those that are there
+    uint64_t interleaved = 0;            // the most bytes of a row that has elements of another between its own
+
+    // The first row there that may have bytes from `begin` on.
+    std::map<uint64_t, Row>::iterator from(uint64_t begin);
   };
 
-  void count(const std::string& where, Range rows);
+  void count(int64_t rows);
   bool touches(const PlanTensor& tensor) const;
+  bool is_there(uint32_t id, uint32_t axis, int64_t row);
+  void write(uint32_t id, uint32_t axis, int64_t row);
 
   const plan::Plan& plan_;
   std::vector<Written> spaces_;
-  int64_t rows_left_ = int64_t{1} << 24;  // a hostile plan does not take longer than well under a minute
+  std::map<std::vector<uint32_t>, bool> covered_;  // a tensor, then others: whether one row of it is in rows of theirs
+  int64_t rows_left_ = int64_t{1} << 24;           // a hostile plan does not take longer than well under a minute
 };
 
 }  // namespace hexane::cpu

@@ -1,11 +1,13 @@
 """numerics="engine": what a chip's program returns is what the chip's products return, on the way from a network to the numbers."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_engine_products import conv
 
+import engine_planar
 import hexane as hx
 from engine_model import matmul, winograd
 from hexane.graph import Array
@@ -47,12 +49,101 @@ def test_an_accumulator_overflows_where_the_chip_s_does() -> None:
     assert "ieee" in nets["ieee"].device
 
 
-def test_decisions_say_what_computes_in_which_arithmetic() -> None:
-    net = hx.compile(hx.exp(network()), target="h13", numerics="engine")
+def test_a_product_that_a_gain_follows_is_still_the_chip_s() -> None:
+    gain = np.linspace(0.3, 1.7, len(WEIGHT)).astype(np.float16).reshape(1, -1, 1, 1)
+    net = hx.compile(network() * gain, target="h13", numerics="engine")
+    product = run(hx.compile(network(), target="h13", numerics="engine"), IMAGE)
+    assert run(net, IMAGE).tobytes() == engine_planar.binary("mul", product, gain).tobytes()
+
+
+@pytest.mark.parametrize(
+    "kind", ["int8", "int8 per channel", "int8 with a gain", "int8 quantised again", "linear", "palette"]
+)
+def test_weights_in_few_bits_are_those_of_fp16_to_the_chip(kind: str) -> None:
+    """They are scaled before they are multiplied."""
+    rng = np.random.default_rng(8)
+    stored = rng.integers(0 if kind == "palette" else -128, 128, (20, 7) if kind == "linear" else WEIGHT.shape)
+    scale = np.float32(rng.uniform(0.001, 0.003, 20) if kind == "int8 per channel" else 0.0023)
+    table = (rng.standard_normal(128) * 0.2).astype(np.float16)
+    if kind == "palette":
+        small, weight = hx.gather(hx.const(table), hx.const(stored), axis=0), table[stored]
+    else:
+        small = hx.dequantize(hx.const(stored.astype(np.int8)), hx.const(scale), dtype="fp16")
+        weight = (stored * np.float64(scale).reshape(-1, *[1] * (stored.ndim - 1))).astype(np.float16)
+    x = hx.input("x", IMAGE.shape, "fp16")
+
+    def behind(filters: hx.Tensor) -> hx.Tensor:
+        if kind == "linear":
+            return hx.matmul(x, filters, transpose_y=True)
+        y = hx.conv(x, filters, bias=np.linspace(-1, 1, 20).astype(np.float16), pad=(1, 1, 1, 1))
+        y = y * np.linspace(0.3, 1.7, 20).astype(np.float16).reshape(1, -1, 1, 1) if "gain" in kind else y
+        return hx.quantize(y, np.float32(0.05), dtype="int8") if "again" in kind else y
+
+    net, plain = (hx.compile(behind(f), target="h16", numerics="engine") for f in (small, hx.const(weight)))
+    assert run(net, IMAGE).tobytes() == run(plain, IMAGE).tobytes()
     assert net.program is not None
-    said = {d.node.partition(" at ")[0]: d.verdict for d in net.program.decisions if d.stage == "numerics"}
-    assert said["conv"] == "engine"
-    assert said.get("exp", "ieee") == "ieee"
+    assert [s.numerics.family for s in net.program.steps if s.kernel in ("conv", "matmul")] == ["engine"]
+    fused = [d for d in net.program.decisions if (d.stage, d.verdict) == ("collapse_quant_dequant", "fused")]
+    assert fused, "the layer reads weights in few bits, or this says nothing"
+
+
+BEHIND: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
+    "a number is added": lambda y: y + np.float16(1),
+    "a number is added and an activation follows": lambda y: hx.relu(y + np.float16(0.3)),
+    "it is taken from a number": lambda y: np.float16(1) - y,
+    "two biases make one in fp32": lambda y: y + np.linspace(-1, 1, 20).astype(np.float16)[:, None, None] + np.float16(0.3),
+    "a gain that the weights take leaves a bias in fp32": lambda y: (y + np.float16(0.7)) * np.float16(0.5),
+    "it is quantised": lambda y: hx.quantize(y, np.float32(0.1), dtype="int8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_product_is_the_chip_s_whatever_stands_behind(name: str) -> None:
+    net = hx.compile(BEHIND[name](network()), target="h13", numerics="engine")
+    assert net.program is not None
+    assert [s.numerics.family for s in net.program.steps if s.kernel == "conv"] == ["engine"]
+
+
+def test_a_number_is_added_to_the_rounded_product() -> None:
+    product = run(hx.compile(network(), target="h13", numerics="engine"), IMAGE)
+    net = hx.compile(hx.relu(network() + np.float16(0.3)), target="h13", numerics="engine")
+    want = np.maximum(engine_planar.binary("add", product, np.full_like(product, 0.3)), 0)
+    assert run(net, IMAGE).tobytes() == want.tobytes()
+
+
+def test_decisions_say_by_which_rule_a_step_computes_and_how_that_is_known() -> None:
+    def said(y: hx.Tensor) -> list[tuple[str, str]]:
+        net = hx.compile(y, target="h16", numerics="engine")
+        assert net.program is not None
+        return [(d.verdict, d.reason) for d in net.program.decisions if d.stage == "numerics"]
+
+    products = "products in fixed point, rounded to 2^-16 one by one"
+    assert said(network()) == [("engine", f"exact: {products}")]
+    assert said(hx.gelu(network())) == [("engine", f"inferred: {products}; then gelu: by the table of gelu")]
+    assert said(hx.exp(hx.input("x", (2, 3), "fp16"))) == [("engine", "measured: by the table of exp2")]
+    assert said(hx.sin(network())) == [("engine", f"open: {products}; then sin in IEEE arithmetic")]
+    (alone,) = said(hx.sin(hx.input("x", (2, 3), "fp16")))
+    assert alone == ("ieee", "open: what the chip computes here is not modelled yet")
+
+
+def test_softmax_and_attention_take_the_chip_s_steps() -> None:
+    q, k, v = (RNG.standard_normal((1, 2, 9, 16)).astype(np.float16) for _ in range(3))
+    x = hx.input("x", q.shape, "fp16")
+    attended = hx.compile(hx.scaled_dot_product_attention(x, k, v, scale=0.25), target="h16", numerics="engine")
+    want = np.stack([engine_planar.attention(q[0, i], k[0, i], v[0, i], 0.25, None) for i in range(2)])
+    assert run(attended, q).tobytes() == want[None].tobytes()
+    shares = hx.compile(hx.softmax(hx.relu(x), axis=3), target="h16", numerics="engine")
+    assert run(shares, q).tobytes() == engine_planar.softmax(np.maximum(q, 0).reshape(18, 16)).tobytes()
+    assert all(step.numerics.family == "engine" for net in (attended, shares) for step in net.program.steps)
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    x = hx.input("x", (4, 16, 32, 32), "fp16")
+    y = hx.silu(hx.conv(x, (RNG.standard_normal((24, 16, 3, 3)) * 0.1).astype(np.float16), pad=(1, 1, 1, 1)))
+    y = hx.sigmoid(y + hx.exp(y) / (hx.abs(y) + 1.5))
+    image = RNG.standard_normal((4, 16, 32, 32)).astype(np.float16)
+    nets = [hx.compile(y, target="h13", numerics="engine", threads=threads) for threads in (1, 2, 5)]
+    assert len({run(net, image).tobytes() for net in nets}) == 1
 
 
 @pytest.mark.parametrize(

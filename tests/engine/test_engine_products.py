@@ -1,12 +1,12 @@
 """The engine's multiply-accumulate path against exact integers, on numbers chosen to hit every rule."""
 
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine_model import Array, matmul, winograd
+from engine_planar import block
 from kernels import run
 
 KINDS = ["network", "large", "tiny", "any bits", "ties", "overflow", "cancellation"]
@@ -51,7 +51,15 @@ def engine_conv(
     size = [(n + pads[2 * i] + pads[2 * i + 1] - spans[i]) // strides[i] + 1 for i, n in enumerate(x.shape[1:3])]
     out = np.full((x.shape[0], *size, w.shape[0]), np.nan, np.float16)
     window = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "epilogue": []}
-    run("conv", [x, w, bias], [out], window, family="engine", constants=[1], numerics=struct.pack("<q", winograd))
+    run(
+        "conv",
+        [x, w, bias],
+        [out],
+        window,
+        family="engine",
+        constants=[1],
+        numerics=block("h17s" if winograd else "h13"),
+    )
     return out
 
 

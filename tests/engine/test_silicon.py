@@ -6,9 +6,11 @@ on M1, M2 Max and M4 Max, which compute them directly, and on M5 Pro and M6, whi
 
 import numpy as np
 import pytest
+from test_engine_planar import NUMERICS, unary
 from test_engine_products import engine_conv, engine_matmul
 
 from engine_model import Array
+from kernels import run
 
 LINEAR = {512: 0.00257800397023792, 1024: 0.005528352999597525, 2048: 0.012131920427695623}
 CONV = {  # channels, batch, whether by Winograd
@@ -52,3 +54,65 @@ def test_convolution_returns_what_chips_returned(channels: int, batch: int, wino
     image = np.ascontiguousarray(x.transpose(1, 2, 0)).astype(np.float16)[None]
     got = engine_conv(image, w.astype(np.float16), winograd=winograd, pads=[1, 1, 1, 1])[0].transpose(2, 0, 1)
     assert distance(got, np.asarray(want)) == pytest.approx(CONV[channels, batch, winograd], rel=1e-12)
+
+
+RELU = 0.00020780100009547826
+GELU = {0: 0.002399125839984865, 1: 0.0024010734360187464}  # M1, M2 Max, M6
+
+
+def activation_rows(which: int) -> Array:
+    """The first or second draw of the cases of activations."""
+    rng = np.random.default_rng(11)
+    return [rng.standard_normal((rows, 4096)).astype(np.float32) for rows in (256, 2048)][which]
+
+
+def test_relu_returns_what_chips_returned() -> None:
+    x = activation_rows(0).astype(np.float64)
+    assert distance(unary("relu", x.astype(np.float16)), np.maximum(x, 0)) == pytest.approx(RELU, rel=1e-12)
+
+
+@pytest.mark.parametrize("which", GELU)
+def test_gelu_is_near_what_chips_returned(which: int) -> None:
+    x = activation_rows(which).astype(np.float64)
+    want = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    assert distance(unary("gelu", x.astype(np.float16)), want) == pytest.approx(GELU[which], rel=1e-3)
+
+
+def engine(op: str, inputs: list[Array], attrs: dict[str, object]) -> Array:
+    shape = inputs[0].shape if op != "reduce_sum" else inputs[0].shape[:1]
+    out = np.empty(shape, np.float16)
+    run(op, inputs, [out], attrs, family="engine", numerics=NUMERICS)
+    return out
+
+
+# Open: what M1, M2 Max and M6 returned, and what the best rule there is returns; another rule has to be nearer.
+OPEN = {
+    ("softmax", 0): ([0.0010240666804474572, 0.0010256527550328975], 0.000875),
+    ("softmax", 1): ([0.0010582602743854563, 0.0010581700214666815], 0.000868),
+    ("layer_norm", 0): ([0.0006599372443371524, 0.000663225738513468], 0.000668),
+    ("layer_norm", 1): ([0.0006641650399337232, 0.0006625734839700961], 0.000674),
+    ("reduce_sum", 0): ([0.0007224220967624156, 0.0008079179874948665], 0.000368),
+    ("reduce_sum", 1): ([0.0008092132072331669, 0.0008071717711200484], 0.000354),
+}
+
+
+@pytest.mark.parametrize(("op", "which"), OPEN)
+def test_how_far_open_rules_are_from_what_chips_returned(op: str, which: int) -> None:
+    x = activation_rows(which)
+    wide, half = x.astype(np.float64), x.astype(np.float16)
+    if op == "softmax":
+        want = np.exp(wide - wide.max(1, keepdims=True))
+        want /= want.sum(1, keepdims=True)
+        got = engine(op, [half], {"axis": 1})
+    elif op == "reduce_sum":
+        want = wide.sum(1)
+        got = engine(op, [half], {"axes": [1], "keep_dims": 0})
+    else:
+        rng = np.random.default_rng(13)
+        gamma, beta = (1 + 0.1 * rng.standard_normal(4096)), 0.1 * rng.standard_normal(4096)
+        parameters = [v.astype(np.float32) for v in (gamma, beta)]
+        centered = wide - wide.mean(1, keepdims=True)
+        want = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5) * parameters[0] + parameters[1]
+        got = engine(op, [half, *(v.astype(np.float16) for v in parameters)], {"axes": [1], "epsilon": 1e-5})
+    print(op, which, distance(got, want))
+    assert distance(got, want) == pytest.approx(OPEN[op, which][1], rel=2e-3)

@@ -7,12 +7,13 @@
 #define HWY_TARGET_INCLUDE "cpu/attention/attention.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
-#include "cpu/norm/softmax-inl.h"
+#include "cpu/engine/engine_softmax-inl.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/attention/attention.h"
+#include "cpu/elementwise/elementwise.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,6 +28,12 @@ void scaled_row(const std::byte* from, int64_t stride, int64_t n, float scale, f
   const V factor = set(scale);
   gather<T>(from, stride, to, n);
   map(to, to, n, [&](V x) HWY_ATTR { return hn::Mul(x, factor); });
+}
+
+// The same for products of the engine, which scales them later.
+void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t stride, int64_t n, float* to) {
+  if (stride == sizeof(engine_half)) return arithmetic.to_floats(from, DType::kFp16, n, to);
+  for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
 }
 
 template <class T>
@@ -66,8 +73,24 @@ void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets&
                 scores);
   else if (mask.dtype == DType::kFp32)
     add_mask<float>(from, s.mask_column, s.num_keys, scores);
+  else if (s.maps.exp)
+    add_mask<engine_half>(from, s.mask_column, s.num_keys, scores);
   else
     add_mask<float16_t>(from, s.mask_column, s.num_keys, scores);
+}
+
+// Products in the engine's arithmetic to rows of weights: scale, mask and softmax, each rounded to fp16. In place.
+void engine_weights(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {
+  const auto& attributes = call.attributes<AttentionAttributes>();
+  const int64_t n = s.num_keys;
+  const V scale = set(as_fp16(attributes.scale));
+  map(scores, scores, n, [&](V x) HWY_ATTR { return rounded(hn::Mul(x, scale)); });
+  if (s.masked || s.causal) {
+    mask_row(call, s, at, scores);
+    map(scores, scores, n, [](V x) HWY_ATTR { return rounded(x); });
+  }
+  if (s.zero_hidden && row_max(scores, n) == -kInfinity) return void(std::fill_n(scores, n, 0.0f));
+  engine_softmax(s.maps, scores, n);
 }
 
 // In place. A row is padded to whole vectors; the padding has no meaning.
@@ -91,7 +114,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* scores = queries + s.block_rows * s.depth;
   const int64_t pitch = s.row_floats();
   float* results = scores + s.block_rows * pitch;
-  const float scale = static_cast<float>(call.attributes<AttentionAttributes>().scale);
+  [[maybe_unused]] const float scale = static_cast<float>(call.attributes<AttentionAttributes>().scale);
 
   const float* rows[kTileRows];
   Tile tile{};
@@ -110,8 +133,13 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       const auto locate = [&](int64_t row) {
         return attention_offsets(s, box, s.num_outer, s.num_axes, first + row, base);
       };
-      for (int64_t i = 0; i < count; ++i)
-        scaled_row<T>(query.data + locate(i).query, s.query_column, s.depth, scale, queries + i * s.depth);
+      for (int64_t i = 0; i < count; ++i) {
+        const std::byte* from = query.data + locate(i).query;
+        if constexpr (kIsEngine<T>)
+          engine_row(*s.arithmetic, from, s.query_column, s.depth, queries + i * s.depth);
+        else
+          scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
+      }
       if (s.direct) {
         multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys,
                      {0, s.num_keys}, scores);
@@ -120,14 +148,21 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         tile.panel_bytes = s.key_panel_bytes;
         tile.num_columns = pitch;
         tile.half_output = false;
-        multiply(tile, false, panels, count, {0, pitch}, [&](int64_t row, int n, Tile& t) {
-          for (int i = 0; i < n; ++i) {
-            rows[i] = queries + (row + i) * s.depth;
-            t.out[i] = reinterpret_cast<std::byte*>(scores + (row + i) * pitch);
-          }
-        });
+        multiply(
+            tile, false, panels, count, {0, pitch},
+            [&](int64_t row, int n, Tile& t) {
+              for (int i = 0; i < n; ++i) {
+                rows[i] = queries + (row + i) * s.depth;
+                t.out[i] = reinterpret_cast<std::byte*>(scores + (row + i) * pitch);
+              }
+            },
+            *s.arithmetic);
       }
       for (int64_t i = 0; i < count; ++i) {
+        if constexpr (kIsEngine<T>) {
+          engine_weights(call, s, locate(i), scores + i * pitch);
+          continue;
+        }
         if (s.masked || s.causal) mask_row(call, s, locate(i), scores + i * pitch);
         softmax(s, scores + i * pitch);
       }
@@ -142,12 +177,15 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         gemm_ops().finish_row(tile, results, s.width);
       } else {
         tile.panel_bytes = s.value_panel_bytes;
-        multiply(tile, false, panels + s.key_bytes, count, {0, s.width}, [&](int64_t row, int n, Tile& t) {
-          for (int i = 0; i < n; ++i) {
-            rows[i] = scores + (row + i) * pitch;
-            t.out[i] = out.data + locate(row + i).out;
-          }
-        });
+        multiply(
+            tile, false, panels + s.key_bytes, count, {0, s.width},
+            [&](int64_t row, int n, Tile& t) {
+              for (int i = 0; i < n; ++i) {
+                rows[i] = scores + (row + i) * pitch;
+                t.out[i] = out.data + locate(row + i).out;
+              }
+            },
+            *s.arithmetic);
       }
     }
   }
@@ -158,10 +196,11 @@ constexpr Kernel attention(const char* dtypes) {
   return {
       .name = "scaled_dot_product_attention",
       .dtypes = dtypes,
+      .family = kFamily<T>,
       .attrs = "scale:f causal:i zero_hidden:i hidden:f",
       .attrs_bytes = sizeof(AttentionAttributes),
       .accepts = "strided",
-      .prepare = prepare_attention,
+      .prepare = kIsEngine<T> ? prepare_engine_attention : prepare_attention,
       .cuts = attention_cuts,
       .needs = attention_needs,
       .cost = attention_cost,
@@ -173,10 +212,9 @@ constexpr Kernel attention(const char* dtypes) {
 }
 
 const Kernel kTable[] = {
-    attention<float>("fp32,fp32,fp32,fp32->fp32"),
-    attention<float>("fp32,fp32,fp32,bool->fp32"),
-    attention<float16_t>("fp16,fp16,fp16,fp16->fp16"),
-    attention<float16_t>("fp16,fp16,fp16,bool->fp16"),
+    attention<float>("fp32,fp32,fp32,fp32->fp32"),       attention<float>("fp32,fp32,fp32,bool->fp32"),
+    attention<float16_t>("fp16,fp16,fp16,fp16->fp16"),   attention<float16_t>("fp16,fp16,fp16,bool->fp16"),
+    attention<engine_half>("fp16,fp16,fp16,fp16->fp16"), attention<engine_half>("fp16,fp16,fp16,bool->fp16"),
 };
 
 std::span<const Kernel> attention_kernels() { return kTable; }

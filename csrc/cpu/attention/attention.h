@@ -36,10 +36,14 @@ struct AttentionState {
   // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as fp32.
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
 
+  const Arithmetic* arithmetic;
+  SoftmaxMaps maps;  // of the engine's arithmetic
+
   int64_t row_floats() const { return ceil_div(num_keys, kPanelLanes) * kPanelLanes; }  // from one row of scores on
 };
 
 Prepared prepare_attention(const Call& call);
+Prepared prepare_engine_attention(const Call& call);
 void attention_cuts(const Call& call, Cuts& cuts);
 Box attention_needs(const Call& call, int input, const Box& out);
 int64_t attention_cost(const Call& call);

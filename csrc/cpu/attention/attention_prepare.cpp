@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cpu/attention/attention.h"
+#include "cpu/engine/engine_tile.h"
 #include "cpu/region.h"
 
 namespace hexane::cpu {
@@ -60,23 +61,23 @@ void check_mask(const Tensor& mask, const Tensor& key, const Tensor& out) {
 }
 
 // One matrix of K rows and N columns into panels of fp32.
-void pack_matrix(const std::byte* from, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
-                 std::byte* to, int64_t panel_bytes) {
+void pack_matrix(const Arithmetic& arithmetic, const std::byte* from, DType dtype, int64_t k_stride, int64_t n_stride,
+                 int64_t k, int64_t n, std::byte* to, int64_t panel_bytes) {
   if (dtype == DType::kFp32) return pack_panels(from, 4, k_stride, n_stride, k, n, to, panel_bytes);
-  const int64_t bytes = ceil_div(n, kPanelLanes) * panel_bytes;
+  const int64_t num_panels = ceil_div(n, kPanelLanes), bytes = num_panels * panel_bytes;
   pack_panels(from, 2, k_stride, n_stride, k, n, to + bytes / 2, panel_bytes / 2);
-  expand_half(to, bytes);
+  expand_half(to, bytes, arithmetic);
+  if (arithmetic.end_panels) arithmetic.end_panels(to, k, num_panels, panel_bytes);
 }
 
-}  // namespace
-
-Prepared prepare_attention(const Call& call) {
+std::shared_ptr<AttentionState> prepare_in(const Arithmetic& arithmetic, const Call& call) {
   check_operands(call);
   const Tensor &query = call.inputs[0], &key = call.inputs[1], &value = call.inputs[2], &out = call.outputs[0];
   const Tensor* mask = call.inputs.size() > 3 && call.inputs[3].present() ? &call.inputs[3] : nullptr;
   if (mask) check_mask(*mask, key, out);
   auto state = std::make_shared<AttentionState>();
   AttentionState& s = *state;
+  s.arithmetic = &arithmetic;
   s.num_keys = key.shape[key.rank - 2];
   s.depth = key.shape[key.rank - 1];
   s.width = out.shape[out.rank - 1];
@@ -106,7 +107,8 @@ Prepared prepare_attention(const Call& call) {
   s.num_matrices = 1;
   for (int axis = 0; axis < s.num_axes; ++axis) (axis < s.num_outer ? s.num_matrices : rows) *= s.axes[axis].extent;
 
-  s.direct = rows <= kDirectRows && readable(key, s.key_row, s.key_column, s.num_keys, s.depth) &&
+  s.direct = &arithmetic == &ieee_arithmetic() && rows <= kDirectRows &&
+             readable(key, s.key_row, s.key_column, s.num_keys, s.depth) &&
              readable(value, s.value_row, s.value_column, s.num_keys, s.width);
   s.shared = !s.direct && s.num_matrices < kFewMatrices;
   const int64_t key_panels = ceil_div(s.num_keys, kPanelLanes), value_panels = ceil_div(s.width, kPanelLanes);
@@ -115,12 +117,22 @@ Prepared prepare_attention(const Call& call) {
   checked_product(kName, {s.num_keys, kPanelLanes, 4, std::max<int64_t>(value_panels, 1), matrices});
   checked_product(kName, {s.depth, 4, kBlockRows});
   checked_product(kName, {s.num_keys, 4, kBlockRows});
-  s.key_panel_bytes = s.depth * kPanelLanes * 4;
-  s.value_panel_bytes = s.num_keys * kPanelLanes * 4;
+  s.key_panel_bytes = s.depth * kPanelLanes * 4 + arithmetic.end_bytes;
+  s.value_panel_bytes = s.num_keys * kPanelLanes * 4 + arithmetic.end_bytes;
   s.key_bytes = s.direct ? 0 : s.key_panel_bytes * key_panels;
   s.value_bytes = s.direct ? 0 : s.value_panel_bytes * value_panels;
   const int64_t tiles = std::max<int64_t>(1, kScoreBytes / (std::max<int64_t>(s.num_keys, 1) * 4 * kTileRows));
   s.block_rows = s.direct ? 1 : std::max<int64_t>(1, std::min({rows, tiles * kTileRows, kBlockRows}));
+  return state;
+}
+
+}  // namespace
+
+Prepared prepare_attention(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
+
+Prepared prepare_engine_attention(const Call& call) {
+  auto state = prepare_in(engine_arithmetic(), call);
+  state->maps = softmax_maps(call.numerics);
   return state;
 }
 
@@ -204,9 +216,10 @@ AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& 
 void pack_attention(const Call& call, const AttentionOffsets& at, std::byte* keys, std::byte* values) {
   const auto& s = call.state<AttentionState>();
   const Tensor &key = call.inputs[1], &value = call.inputs[2];
-  pack_matrix(key.data + at.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, keys, s.key_panel_bytes);
-  pack_matrix(value.data + at.value, value.dtype, s.value_row, s.value_column, s.num_keys, s.width, values,
-              s.value_panel_bytes);
+  pack_matrix(*s.arithmetic, key.data + at.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, keys,
+              s.key_panel_bytes);
+  pack_matrix(*s.arithmetic, value.data + at.value, value.dtype, s.value_row, s.value_column, s.num_keys, s.width,
+              values, s.value_panel_bytes);
 }
 
 }  // namespace hexane::cpu

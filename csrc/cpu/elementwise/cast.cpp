@@ -1,5 +1,6 @@
 // cast: between any two dtypes of whole bytes. Floats become integers towards zero, the nearest end of the range where
-// they do not fit and 0 where they are NaN; integers keep their low bits; anything but 0 is true.
+// they do not fit and 0 where they are NaN; integers keep their low bits; anything but 0 is true. In the engine's
+// arithmetic an fp16 is an engine_half.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -15,7 +16,9 @@ namespace hexane::cpu {
 namespace {
 
 template <class T>
-constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, fp16> || std::is_same_v<T, bf16>;
+constexpr bool kIsHalf = std::is_same_v<T, fp16> || std::is_same_v<T, engine_half>;
+template <class T>
+constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T> || std::is_same_v<T, bf16>;
 
 // The float nearest to x on the side of zero, with its last bit set if that lost anything: rounding it once more, to
 // half the digits or fewer, is as good as rounding x.
@@ -45,7 +48,7 @@ template <class T>
 auto value(T x) {
   if constexpr (std::is_same_v<T, Truth>)
     return static_cast<uint8_t>(x != Truth{});
-  else if constexpr (std::is_same_v<T, fp16> || std::is_same_v<T, bf16>)
+  else if constexpr (kIsHalf<T> || std::is_same_v<T, bf16>)
     return to_float(x);
   else
     return x;
@@ -72,11 +75,13 @@ To converted(From from) {
   using X = decltype(x + 0);
   if constexpr (std::is_same_v<To, bool>)
     return x != 0;
-  else if constexpr (std::is_same_v<To, fp16> || std::is_same_v<To, bf16>) {
+  else if constexpr (kIsHalf<To> || std::is_same_v<To, bf16>) {
     using Wide = std::conditional_t<kIsFloat<X>, X, std::conditional_t<std::is_signed_v<X>, int64_t, uint64_t>>;
     const float f = sticky_float(static_cast<Wide>(x));
     if constexpr (std::is_same_v<To, fp16>)
       return to_fp16(f);
+    else if constexpr (kIsEngine<To>)
+      return to_engine_half(f);
     else
       return to_bf16(f);
   } else if constexpr (kIsFloat<X> && !kIsFloat<To>)
@@ -94,11 +99,12 @@ void cast_row(std::byte* const* p, const int64_t* strides, int64_t n, const void
     if (dense)
       return convert(std::span(reinterpret_cast<const From*>(p[0]), n), std::span(reinterpret_cast<To*>(p[1]), n));
   }
-  if constexpr (std::is_same_v<From, fp16> && !std::is_same_v<To, fp16> && !std::is_same_v<To, float>) {
+  if constexpr (kIsEngine<From> ||
+                (std::is_same_v<From, fp16> && !std::is_same_v<To, fp16> && !std::is_same_v<To, float>)) {
     float chunk[kChunk];
     for (int64_t i = 0; i < n; i += kChunk) {
       const int64_t count = std::min(kChunk, n - i);
-      widen(p[0] + i * strides[0], strides[0], chunk, count);
+      widen<From>(p[0] + i * strides[0], strides[0], chunk, count);
       std::byte* const part[] = {reinterpret_cast<std::byte*>(chunk), p[1] + i * strides[1]};
       const int64_t part_strides[] = {sizeof(float), strides[1]};
       cast_row<float, To>(part, part_strides, count, nullptr);
@@ -116,7 +122,7 @@ void cast_row(std::byte* const* p, const int64_t* strides, int64_t n, const void
     loop(strides[0], strides[1]);
 }
 
-template <class F>
+template <class Half, class F>
 Row with_type(DType dtype, F f) {
   switch (dtype) {
     case DType::kBool:
@@ -138,7 +144,7 @@ Row with_type(DType dtype, F f) {
     case DType::kUint64:
       return f(uint64_t{});
     case DType::kFp16:
-      return f(fp16{});
+      return f(Half{});
     case DType::kBf16:
       return f(bf16{});
     case DType::kFp32:
@@ -150,9 +156,10 @@ Row with_type(DType dtype, F f) {
   }
 }
 
+template <class Half>
 Row find_row(DType from, DType to) {
-  return with_type(from, [to](auto source) {
-    return with_type(to, [](auto target) -> Row {
+  return with_type<Half>(from, [to](auto source) {
+    return with_type<Half>(to, [](auto target) -> Row {
       using From = decltype(source);
       using To = decltype(target);
       return cast_row<From, std::conditional_t<std::is_same_v<To, Truth>, bool, To>>;
@@ -165,10 +172,11 @@ struct State {
   Row row;
 };
 
+template <class Half>
 Prepared prepare_cast(const Call& call) {
   check_broadcast("cast", call, 1, 1);
   const DType from = call.inputs[0].dtype, to = call.outputs[0].dtype;
-  const Row row = find_row(from, to);
+  const Row row = find_row<Half>(from, to);
   if (!row)
     fail("cast", "dtypes: got ", info(from).name, " to ", info(to).name, ", need dtypes of whole bytes, fp16 or wider");
   return std::make_shared<State>(State{make_loop(call, 1, -1, {}), row});
@@ -182,16 +190,22 @@ void run_cast(const Call& call, int axis, Range range, std::byte*, const std::by
     walk(make_loop(call, 1, axis, range), call, state.row, nullptr);
 }
 
-constexpr Kernel kTable[] = {{
-    .name = "cast",
-    .dtypes = "*->*",
-    .accepts = "strided",
-    .prepare = prepare_cast,
-    .cuts = cut_every_axis,
-    .needs = broadcast_needs,
-    .cost = elementwise_cost<150>,
-    .run = run_cast,
-}};
+template <class Half>
+constexpr Kernel cast_kernel() {
+  return {
+      .name = "cast",
+      .dtypes = "*->*",
+      .family = kFamily<Half>,
+      .accepts = "strided",
+      .prepare = prepare_cast<Half>,
+      .cuts = cut_every_axis,
+      .needs = broadcast_needs,
+      .cost = elementwise_cost<150>,
+      .run = run_cast,
+  };
+}
+
+constexpr Kernel kTable[] = {cast_kernel<fp16>(), cast_kernel<engine_half>()};
 
 }  // namespace
 

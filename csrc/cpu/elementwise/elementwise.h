@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
-#include "core/fp16.h"
+#include "core/engine_half.h"
 #include "cpu/kernel.h"
 
 // Says that no step of the loop that follows reads what another writes: a result may lie over its operand, no further.
@@ -18,6 +20,12 @@
 #endif
 
 namespace hexane::cpu {
+
+// The type of its elements says which arithmetic a kernel computes in.
+template <class T>
+inline constexpr bool kIsEngine = std::is_same_v<T, engine_half>;
+template <class T>
+inline constexpr const char* kFamily = kIsEngine<T> ? "engine" : "ieee";
 
 struct RowFunctionEntry {
   std::string_view op;
@@ -55,11 +63,17 @@ T floor_divide(T a, T b) {
 inline constexpr int64_t kChunk = 512;  // elements converted at once
 
 // n fp16 values as fp32
-inline void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
+template <class Half = fp16>
+void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
   const auto* values = reinterpret_cast<const fp16*>(from);
-  if (stride == sizeof(fp16)) return convert(std::span(values, n), std::span(to, n));
-  if (stride == 0) return void(std::fill_n(to, n, to_float(*values)));
-  for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const fp16*>(from + i * stride));
+  if (stride == 0) return void(std::fill_n(to, n, to_float(*reinterpret_cast<const Half*>(from))));
+  if (stride == sizeof(fp16)) {
+    convert(std::span(values, n), std::span(to, n));
+    if (kIsEngine<Half>)
+      for (int64_t i = 0; i < n; ++i) to[i] = to[i] != to[i] ? std::numeric_limits<float>::infinity() : to[i];
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const Half*>(from + i * stride));
 }
 
 // Whether a piece of a call is all of it.

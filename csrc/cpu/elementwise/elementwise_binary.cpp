@@ -1,4 +1,5 @@
 // Arithmetic of two operands on fp32 and fp16, in fp32, with unary operations fused behind it before the one rounding.
+// In the engine's arithmetic each of them is rounded.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/elementwise_binary.cpp"
 #include <hwy/foreach_target.h>
@@ -10,6 +11,7 @@
 #include <memory>
 
 #include "cpu/elementwise/elementwise.h"
+#include "cpu/engine/activation.h"
 #include "cpu/loop.h"
 #include "cpu/tables.h"
 
@@ -47,14 +49,24 @@ HEXANE_BINARY_FUNCTOR(add, hn::Add(a, b))
 HEXANE_BINARY_FUNCTOR(sub, hn::Sub(a, b))
 HEXANE_BINARY_FUNCTOR(mul, hn::Mul(a, b))
 HEXANE_BINARY_FUNCTOR(real_div, hn::Div(a, b))
-HEXANE_BINARY_FUNCTOR(maximum, if_numbers(a, b, hn::Max(a, b)))
-HEXANE_BINARY_FUNCTOR(minimum, if_numbers(a, b, hn::Min(a, b)))
+HEXANE_BINARY_FUNCTOR(maximum, if_numbers(a, b, hn::IfThenElse(hn::Lt(a, b), b, a)))
+HEXANE_BINARY_FUNCTOR(minimum, if_numbers(a, b, hn::IfThenElse(hn::Lt(b, a), b, a)))
 HEXANE_BINARY_FUNCTOR(prelu, hn::IfThenElse(hn::Lt(a, hn::Zero(D())), hn::Mul(a, b), a))
 HEXANE_BINARY_FUNCTOR(floor_div, lanewise(a, b, floor_divide<float>))
 HEXANE_BINARY_FUNCTOR(mod, lanewise(a, b, modulo<float>))
 HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remainder_of(x, y); }))
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR
+
+// The engine multiplies by the inverse that its table gives.
+struct engine_real_div_op : mul_op {
+  static constexpr const char* kName = "real_div";
+};
+struct engine_floor_div_op : mul_op {
+  static constexpr const char* kName = "floor_div";
+};
+template <class Op>
+constexpr bool kDivides = std::is_same_v<Op, engine_real_div_op> || std::is_same_v<Op, engine_floor_div_op>;
 
 template <class T>
 using Apply = void (*)(const T* a, const T* b, T* y, int64_t n);
@@ -80,6 +92,9 @@ struct Slot {
   RowFunction function;
   float alpha;
   float beta;
+  std::shared_ptr<const HalfMap> map;  // instead of the function
+
+  void apply(float* x, int64_t n) const { map ? map_row(*map, x, n) : function(x, n, alpha, beta); }
 };
 
 template <class T>
@@ -87,8 +102,9 @@ struct State {
   Loop whole;
   Apply<T> both, one_left, one_right;
   Apply<float> chunk;
+  std::shared_ptr<const HalfMap> right;  // what becomes of the second operand first
   int num_slots;
-  Slot slots[4];
+  Slot slots[5];
 };
 
 template <class T>
@@ -99,12 +115,27 @@ const float* gathered(const std::byte* from, int64_t stride, float* chunk, int64
   return chunk;
 }
 
+// A row of any strides and slots.
+template <class T>
+HWY_NOINLINE void chunks_of_row(const State<T>& state, std::byte* const* pointers, const int64_t* strides, int64_t n) {
+  alignas(64) float a[kChunk], b[kChunk], y[kChunk];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    const float* left = gathered<T>(pointers[0] + i * strides[0], strides[0], a, count);
+    const float* right = gathered<T>(pointers[1] + i * strides[1], strides[1], b, count);
+    if (state.right) map_row(*state.right, b, count);
+    state.chunk(left, right, y, count);
+    for (int k = 0; k < state.num_slots; ++k) state.slots[k].apply(y, count);
+    scatter<T>(y, pointers[2] + i * strides[2], strides[2], count);
+  }
+}
+
 template <class T>
 void binary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, const void* opaque) {
   const State<T>& state = *static_cast<const State<T>*>(opaque);
   constexpr int64_t kDense = sizeof(T);
   const bool dense_out = strides[2] == kDense;
-  if (dense_out && state.num_slots == 0) {
+  if (dense_out && state.num_slots == 0 && !state.right) {
     const Apply<T> direct = strides[0] == kDense && strides[1] == kDense ? state.both
                             : strides[0] == 0 && strides[1] == kDense    ? state.one_left
                             : strides[0] == kDense && strides[1] == 0    ? state.one_right
@@ -113,21 +144,16 @@ void binary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, c
       return direct(reinterpret_cast<const T*>(pointers[0]), reinterpret_cast<const T*>(pointers[1]),
                     reinterpret_cast<T*>(pointers[2]), n);
   }
-  alignas(64) float a[kChunk], b[kChunk], y[kChunk];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t count = std::min(kChunk, n - i);
-    state.chunk(gathered<T>(pointers[0] + i * strides[0], strides[0], a, count),
-                gathered<T>(pointers[1] + i * strides[1], strides[1], b, count), y, count);
-    for (int k = 0; k < state.num_slots; ++k)
-      state.slots[k].function(y, count, state.slots[k].alpha, state.slots[k].beta);
-    scatter<T>(y, pointers[2] + i * strides[2], strides[2], count);
-  }
+  chunks_of_row(state, pointers, strides, n);
 }
 
 template <class Op, class T, bool kEpilogue>
 Prepared prepare_binary(const Call& call) {
   check_broadcast(Op::kName, call, 2, 2);
   auto state = std::make_shared<State<T>>();
+  if constexpr (kDivides<Op>) state->right = half_map("inverse", 0, 0, call.numerics);
+  if constexpr (std::is_same_v<Op, engine_floor_div_op>)
+    state->slots[state->num_slots++].map = half_map("floor", 0, 0, call.numerics);
   state->whole = make_loop(call, 2, -1, {});
   state->both = both<Op, T>;
   state->one_left = one_left<Op, T>;
@@ -137,11 +163,12 @@ Prepared prepare_binary(const Call& call) {
     const Epilogue& epilogue = call.attributes<Epilogue>();
     if (epilogue.count < 0 || epilogue.count > 4)
       fail(Op::kName, "epilogue: got ", epilogue.count, " slots, need 0 to 4");
-    for (; state->num_slots < epilogue.count; ++state->num_slots) {
-      const EpilogueSlot& slot = epilogue.slots[state->num_slots];
+    for (const EpilogueSlot& slot : std::span(epilogue.slots).first(epilogue.count)) {
       if (slot.operand != -1) fail(Op::kName, "epilogue: got a slot with operand ", slot.operand, ", need unary slots");
-      state->slots[state->num_slots] = {find_row_function(call.string(slot.kind)), static_cast<float>(slot.alpha),
-                                        static_cast<float>(slot.beta)};
+      const std::string_view kind = call.string(slot.kind);
+      Slot& resolved = state->slots[state->num_slots++];
+      resolved = {find_row_function(kind), static_cast<float>(slot.alpha), static_cast<float>(slot.beta), nullptr};
+      if constexpr (kIsEngine<T>) resolved.map = half_map(kind, slot.alpha, slot.beta, call.numerics);
     }
   }
   return state;
@@ -161,6 +188,7 @@ constexpr Kernel binary_kernel() {
   return {
       .name = Op::kName,
       .dtypes = sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+      .family = kFamily<T>,
       .attrs = kEpilogue ? "epilogue:E" : "",
       .attrs_bytes = kEpilogue ? sizeof(Epilogue) : 0,
       .accepts = "strided",
@@ -175,10 +203,25 @@ constexpr Kernel binary_kernel() {
 #define HEXANE_BINARY(op, picoseconds, epilogue) \
   binary_kernel<op##_op, float, picoseconds, epilogue>(), binary_kernel<op##_op, float16_t, picoseconds, epilogue>()
 const Kernel kTable[] = {
-    HEXANE_BINARY(add, 120, true),      HEXANE_BINARY(sub, 120, true),         HEXANE_BINARY(mul, 120, true),
-    HEXANE_BINARY(real_div, 130, true), HEXANE_BINARY(maximum, 130, false),    HEXANE_BINARY(minimum, 130, false),
-    HEXANE_BINARY(prelu, 100, false),   HEXANE_BINARY(floor_div, 4000, false), HEXANE_BINARY(mod, 4000, false),
-    HEXANE_BINARY(fmod, 2500, false),   HEXANE_BINARY(pow, 4500, false),
+    HEXANE_BINARY(add, 120, true),
+    HEXANE_BINARY(sub, 120, true),
+    HEXANE_BINARY(mul, 120, true),
+    HEXANE_BINARY(real_div, 130, true),
+    HEXANE_BINARY(maximum, 130, false),
+    HEXANE_BINARY(minimum, 130, false),
+    HEXANE_BINARY(prelu, 100, false),
+    HEXANE_BINARY(floor_div, 4000, false),
+    HEXANE_BINARY(mod, 4000, false),
+    HEXANE_BINARY(fmod, 2500, false),
+    HEXANE_BINARY(pow, 4500, false),
+    binary_kernel<add_op, engine_half, 300, true>(),
+    binary_kernel<sub_op, engine_half, 300, true>(),
+    binary_kernel<mul_op, engine_half, 300, true>(),
+    binary_kernel<engine_real_div_op, engine_half, 1400, true>(),
+    binary_kernel<engine_floor_div_op, engine_half, 2000, false>(),
+    binary_kernel<maximum_op, engine_half, 300, false>(),
+    binary_kernel<minimum_op, engine_half, 300, false>(),
+    binary_kernel<prelu_op, engine_half, 300, false>(),
 };
 #undef HEXANE_BINARY
 

@@ -146,13 +146,13 @@ HEXANE_UNARY(logical_not, 0, x == 0)
 
 // ---- rows ----
 
-template <class Op>
+template <class Op, class Half>
 void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
   float a[kChunk], b[kChunk];
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t count = std::min(kChunk, n - i);
-    widen(p[0] + i * strides[0], strides[0], a, count);
-    widen(p[1] + i * strides[1], strides[1], b, count);
+    widen<Half>(p[0] + i * strides[0], strides[0], a, count);
+    widen<Half>(p[1] + i * strides[1], strides[1], b, count);
     std::byte* const chunk[] = {reinterpret_cast<std::byte*>(a), reinterpret_cast<std::byte*>(b),
                                 p[2] + i * strides[2]};
     const int64_t chunk_strides[] = {sizeof(float), sizeof(float), strides[2]};
@@ -198,6 +198,18 @@ constexpr Kernel comparison(const char* dtypes) {
   return loop_kernel<Op, 2, binary_row<Op, T, uint8_t>>(dtypes);
 }
 
+template <class Op, class Half>
+constexpr Kernel half_comparison() {
+  Kernel kernel = loop_kernel<Op, 2, compare_halves_row<Op, Half>>("fp16,fp16->bool");
+  kernel.family = kFamily<Half>;
+  return kernel;
+}
+
+constexpr Kernel in_engine(Kernel kernel) {
+  kernel.family = "engine";
+  return kernel;
+}
+
 #define HEXANE_ARITHMETIC(op)                                                                                     \
   arithmetic<op##_op, int8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),             \
       arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \
@@ -205,7 +217,7 @@ constexpr Kernel comparison(const char* dtypes) {
       arithmetic<op##_op, int64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
 #define HEXANE_COMPARISON(op)                                                                                  \
   comparison<op##_op, double>("fp64,fp64->bool"), comparison<op##_op, float>("fp32,fp32->bool"),               \
-      loop_kernel<op##_op, 2, compare_halves_row<op##_op>>("fp16,fp16->bool"),                                 \
+      half_comparison<op##_op, fp16>(), half_comparison<op##_op, engine_half>(),                               \
       comparison<op##_op, int8_t>("int8,int8->bool"), comparison<op##_op, uint8_t>("uint8,uint8->bool"),       \
       comparison<op##_op, int16_t>("int16,int16->bool"), comparison<op##_op, int32_t>("int32,int32->bool"),    \
       comparison<op##_op, int64_t>("int64,int64->bool"), comparison<op##_op, uint16_t>("uint16,uint16->bool"), \
@@ -214,6 +226,8 @@ constexpr Kernel comparison(const char* dtypes) {
   unary<op##_op, int8_t>("int8->int8"), unary<op##_op, uint8_t>("uint8->uint8"),        \
       unary<op##_op, int16_t>("int16->int16"), unary<op##_op, int32_t>("int32->int32"), \
       unary<op##_op, int64_t>("int64->int64")
+
+#define HEXANE_TRUTH(...) __VA_ARGS__, in_engine(__VA_ARGS__)
 
 constexpr Kernel kTable[] = {
     HEXANE_ARITHMETIC(add),
@@ -238,12 +252,12 @@ constexpr Kernel kTable[] = {
     HEXANE_COMPARISON(greater_equal),
     HEXANE_COMPARISON(less),
     HEXANE_COMPARISON(less_equal),
-    comparison<equal_truth_op, uint8_t>("bool,bool->bool"),
-    comparison<not_equal_truth_op, uint8_t>("bool,bool->bool"),
-    comparison<logical_and_op, uint8_t>("bool,bool->bool"),
-    comparison<logical_or_op, uint8_t>("bool,bool->bool"),
-    comparison<logical_xor_op, uint8_t>("bool,bool->bool"),
-    unary<logical_not_op, uint8_t>("bool->bool"),
+    HEXANE_TRUTH(comparison<equal_truth_op, uint8_t>("bool,bool->bool")),
+    HEXANE_TRUTH(comparison<not_equal_truth_op, uint8_t>("bool,bool->bool")),
+    HEXANE_TRUTH(comparison<logical_and_op, uint8_t>("bool,bool->bool")),
+    HEXANE_TRUTH(comparison<logical_or_op, uint8_t>("bool,bool->bool")),
+    HEXANE_TRUTH(comparison<logical_xor_op, uint8_t>("bool,bool->bool")),
+    HEXANE_TRUTH(unary<logical_not_op, uint8_t>("bool->bool")),
     HEXANE_UNARY(abs),
     HEXANE_UNARY(neg),
     HEXANE_UNARY(sign),
@@ -258,6 +272,7 @@ constexpr Kernel kTable[] = {
 #undef HEXANE_ARITHMETIC
 #undef HEXANE_COMPARISON
 #undef HEXANE_UNARY
+#undef HEXANE_TRUTH
 
 }  // namespace
 

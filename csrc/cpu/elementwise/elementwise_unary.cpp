@@ -120,15 +120,16 @@ void unary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, co
   }
 }
 
-template <class Op>
+template <class Op, class T>
 Prepared prepare_unary(const Call& call) {
   check_broadcast(Op::kName, call, 1, 1);
   auto state = std::make_shared<State>();
   state->whole = make_loop(call, 1, -1, {});
   state->apply = apply<Op>;
   const double* attributes = static_cast<const double*>(call.attrs);
-  state->alpha = Op::kNumAttributes > 0 ? static_cast<float>(attributes[0]) : 0;
-  state->beta = Op::kNumAttributes > 1 ? static_cast<float>(attributes[1]) : 0;
+  const auto number = [](double x) { return kIsEngine<T> ? as_fp16(x) : static_cast<float>(x); };
+  state->alpha = Op::kNumAttributes > 0 ? number(attributes[0]) : 0;
+  state->beta = Op::kNumAttributes > 1 ? number(attributes[1]) : 0;
   return state;
 }
 
@@ -148,10 +149,11 @@ constexpr Kernel unary_kernel() {
   return {
       .name = Op::kName,
       .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .family = kFamily<T>,
       .attrs = kLayouts[Op::kNumAttributes],
       .attrs_bytes = 8 * Op::kNumAttributes,
       .accepts = "strided",
-      .prepare = prepare_unary<Op>,
+      .prepare = prepare_unary<Op, T>,
       .cuts = cut_every_axis,
       .needs = broadcast_needs,
       .cost = elementwise_cost<Op::kPicoseconds>,
@@ -160,7 +162,23 @@ constexpr Kernel unary_kernel() {
 }
 
 #define HEXANE_UNARY_ROWS(op, ...) unary_kernel<op##_op, float>(), unary_kernel<op##_op, float16_t>(),
-const Kernel kTable[] = {HEXANE_UNARY_OPS(HEXANE_UNARY_ROWS)};
+const Kernel kTable[] = {
+    HEXANE_UNARY_OPS(HEXANE_UNARY_ROWS)
+    // What the engine computes without a table; engine/activation.cpp has the rest.
+    unary_kernel<abs_op, engine_half>(),
+    unary_kernel<neg_op, engine_half>(),
+    unary_kernel<ceil_op, engine_half>(),
+    unary_kernel<floor_op, engine_half>(),
+    unary_kernel<round_op, engine_half>(),
+    unary_kernel<sign_op, engine_half>(),
+    unary_kernel<square_op, engine_half>(),
+    unary_kernel<relu_op, engine_half>(),
+    unary_kernel<relu6_op, engine_half>(),
+    unary_kernel<leaky_relu_op, engine_half>(),
+    unary_kernel<clip_op, engine_half>(),
+    unary_kernel<threshold_op, engine_half>(),
+    unary_kernel<thresholded_relu_op, engine_half>(),
+};
 #undef HEXANE_UNARY_ROWS
 
 #define HEXANE_UNARY_ENTRY(op, ...) {#op, apply_in_place<op##_op>},

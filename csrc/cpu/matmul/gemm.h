@@ -14,6 +14,7 @@
 #include <initializer_list>
 
 #include "core/memory.h"
+#include "cpu/engine/activation.h"
 #include "cpu/kernel.h"
 #include "cpu/operand.h"
 
@@ -27,11 +28,12 @@ inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are sw
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {
-  enum Kind { kAdd, kRelu, kClamp, kFunction } kind;
+  enum Kind { kAdd, kRelu, kClamp, kFunction, kMap } kind;
   float alpha;
   float beta;
   int extra;  // kAdd: which row of Tile::extra
   RowFunction function;
+  std::shared_ptr<const HalfMap> map;  // the function in the engine's arithmetic
 };
 
 struct ResolvedEpilogue {
@@ -42,8 +44,9 @@ struct ResolvedEpilogue {
   ResolvedSlot slots[kMaxSlots];
 };
 
-// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis.
-ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue);
+// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. engine:
+// functions are those of that family, as far as it has them.
+ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
 
 // Rows of the output times panels of the right-hand side. Pointers to rows are to column 0.
 struct Tile {

@@ -69,7 +69,7 @@ void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arith
   std::fill(to + n, to + ceil_div(n, kPanelLanes) * kPanelLanes, 0.0f);
 }
 
-ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue) {
+ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine) {
   ResolvedEpilogue result;
   if (epilogue.count < 0 || epilogue.count > kMaxSlots)
     fail(kernel, "epilogue: got ", epilogue.count, " slots, need 0 to ", kMaxSlots);
@@ -78,7 +78,8 @@ ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Ep
     const EpilogueSlot& slot = epilogue.slots[i];
     const std::string_view kind = call.string(slot.kind);
     ResolvedSlot& resolved = result.slots[result.count++];
-    resolved = {ResolvedSlot::kClamp, static_cast<float>(slot.alpha), static_cast<float>(slot.beta), 0, nullptr};
+    resolved = {
+        ResolvedSlot::kClamp, static_cast<float>(slot.alpha), static_cast<float>(slot.beta), 0, nullptr, nullptr};
     if (kind == "add") {
       if (slot.operand < 0 || slot.operand >= static_cast<int64_t>(call.inputs.size()))
         fail(kernel, "epilogue: got operand ", slot.operand, ", need one of ", call.inputs.size(), " inputs");
@@ -104,6 +105,8 @@ ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Ep
       resolved.kind = ResolvedSlot::kFunction;
       result.in_registers = false;
       resolved.function = find_row_function(kind);
+      if (engine) resolved.map = half_map(kind, slot.alpha, slot.beta, call.numerics);
+      if (resolved.map) resolved.kind = ResolvedSlot::kMap;
     }
   }
   return result;

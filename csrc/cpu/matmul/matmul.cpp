@@ -55,12 +55,12 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   s.arithmetic = &arithmetic;
-  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
+  const bool ieee = &arithmetic == &ieee_arithmetic();
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
   set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
   const Tensor &x = call.inputs[0], &y = call.inputs[1];
   s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
   const int64_t rows = s.rows_per_y;
-  const bool ieee = &arithmetic == &ieee_arithmetic();
   s.direct = ieee && !y.constant && rows <= kDirectRows;
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kName,

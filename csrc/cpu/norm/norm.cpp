@@ -3,11 +3,14 @@
 #define HWY_TARGET_INCLUDE "cpu/norm/norm.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "cpu/engine/exact_sum-inl.h"
 #include "cpu/norm/norm-inl.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/engine/activation.h"
 #include "cpu/norm/norm.h"
 #include "cpu/region.h"
 #include "cpu/tables.h"
@@ -25,7 +28,7 @@ int num_outer_axes(const Call& call) {
   return call.inputs[0].rank - static_cast<int>(call.attributes<RowAttributes>().axes.count);
 }
 
-template <bool kCenter>
+template <bool kCenter, class T>
 Prepared prepare_rows(const Call& call) {
   const char* name = kCenter ? "layer_norm" : "rms_norm";
   check_norm(name, call, 1, kCenter ? 3 : 2);
@@ -43,7 +46,8 @@ Prepared prepare_rows(const Call& call) {
       fail(name, "parameter ", i, " shape: got ", shape_text(parameter), ", need the last ", axes.count, " axes of ",
            shape_text(x));
   }
-  return nullptr;
+  if constexpr (!kIsEngine<T>) return nullptr;
+  return half_map("rsqrt", 0, 0, call.numerics);
 }
 
 void row_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, num_outer_axes(call)); }
@@ -74,6 +78,23 @@ void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, co
   }
 }
 
+// In the steps of the engine, each rounded to fp16, with exact sums: how the engine adds is not known for long rows.
+template <bool kCenter>
+void engine_row(const HalfMap& rsqrt, const engine_half* x, engine_half* y, int64_t n, double epsilon,
+                const engine_half* gamma, const engine_half* beta) {
+  const auto itself = [](V v) HWY_ATTR { return v; };
+  const auto multiply = [](V a, V b) HWY_ATTR { return hn::Mul(a, b); };
+  const double count = static_cast<double>(n);
+  const V mean = set(kCenter ? rounded(exact_sum(x, n, itself) / count) : 0);
+  const auto centered = [&](V v) HWY_ATTR { return kCenter ? rounded(hn::Sub(v, mean)) : v; };
+  const auto square = [&](V v) HWY_ATTR { return rounded(multiply(centered(v), centered(v))); };
+  const double variance = rounded(exact_sum(x, n, square) / count);
+  const V scale = set(to_float(rsqrt(to_engine_half(variance + as_fp16(epsilon)))));
+  map(x, y, n, [&](V v) HWY_ATTR { return hn::Mul(centered(v), scale); });
+  if (gamma) map(y, gamma, y, n, multiply);
+  if (beta) map(y, beta, y, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+}
+
 template <bool kCenter, class T>
 void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
   const Tensor& x = call.inputs[0];
@@ -85,6 +106,9 @@ void run_rows(const Call& call, int cut, Range range, std::byte*, const std::byt
   const T* beta = given(call, 2) ? call.inputs[2].as<const T>() : nullptr;
   for_outer(piece, [&](int64_t row) HWY_ATTR {
     const T* from = x.as<const T>() + row * n;
+    if constexpr (kIsEngine<T>)
+      return engine_row<kCenter>(call.state<HalfMap>(), from, call.outputs[0].as<T>() + row * n, n,
+                                 call.attributes<RowAttributes>().epsilon, gamma, beta);
     Moments moments;
     if constexpr (kCenter) {
       moments = row_moments(from, n, epsilon);
@@ -103,10 +127,11 @@ constexpr Kernel layer_norm() {
   return {
       .name = "layer_norm",
       .dtypes = sizeof(T) == 4 ? "fp32,fp32,fp32->fp32" : "fp16,fp16,fp16->fp16",
+      .family = kFamily<T>,
       .attrs = "axes:L epsilon:f",
       .attrs_bytes = sizeof(RowAttributes),
       .accepts = "dense",
-      .prepare = prepare_rows<true>,
+      .prepare = prepare_rows<true, T>,
       .cuts = row_cuts,
       .needs = row_needs,
       .cost = norm_cost<140, 20>,
@@ -119,10 +144,11 @@ constexpr Kernel rms_norm() {
   return {
       .name = "rms_norm",
       .dtypes = sizeof(T) == 4 ? "fp32,fp32->fp32" : "fp16,fp16->fp16",
+      .family = kFamily<T>,
       .attrs = "axes:L epsilon:f",
       .attrs_bytes = sizeof(RowAttributes),
       .accepts = "dense",
-      .prepare = prepare_rows<false>,
+      .prepare = prepare_rows<false, T>,
       .cuts = row_cuts,
       .needs = row_needs,
       .cost = norm_cost<140, 20>,
@@ -130,7 +156,8 @@ constexpr Kernel rms_norm() {
   };
 }
 
-const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), rms_norm<float>(), rms_norm<float16_t>()};
+const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), layer_norm<engine_half>(),
+                         rms_norm<float>(),   rms_norm<float16_t>(),   rms_norm<engine_half>()};
 
 std::span<const Kernel> norm_kernels() { return kTable; }
 

@@ -1,15 +1,18 @@
 // softmax and log_softmax along one axis, in fp32: the maximum, the sum of exponentials less it, the quotient.
 //
 // The logarithm keeps what maxima add to the sum (e^0 each) apart from the rest: beside a 1 most of a small rest would
-// be rounded away, and where one element dominates its result is that rest.
+// be rounded away, and where one element dominates its result is that rest. engine/engine_softmax-inl.h has the
+// engine's.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/softmax.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
-#include "cpu/norm/softmax-inl.h"
+#include "cpu/engine/engine_softmax-inl.h"
 
 #include <algorithm>
+#include <memory>
 
+#include "cpu/elementwise/elementwise.h"
 #include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
 #include "cpu/region.h"
@@ -65,7 +68,14 @@ void softmax_row(const T* x, T* y, int64_t n, float* scratch) {
   }
 }
 
-// The same of up to kLanes columns, values `stride` bytes apart.
+void engine_line(const SoftmaxMaps& maps, const std::byte* x, int64_t x_stride, std::byte* y, int64_t y_stride,
+                 int64_t n, float* line) {
+  gather<engine_half>(x, x_stride, line, n);
+  engine_softmax(maps, line, n);
+  scatter<engine_half>(line, y, y_stride, n);
+}
+
+// softmax_row of up to kLanes columns, values `stride` bytes apart.
 template <bool kLog, class T>
 void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t y_stride, int64_t n, int64_t columns) {
   const auto at = [&](int64_t i) HWY_ATTR {
@@ -106,7 +116,7 @@ int softmax_axis(const Call& call) {
   return static_cast<int>(axis < 0 ? axis + call.inputs[0].rank : axis);
 }
 
-template <bool kLog>
+template <bool kLog, class T>
 Prepared prepare_softmax(const Call& call) {
   const char* name = kLog ? "log_softmax" : "softmax";
   if (call.inputs.size() != 1 || call.outputs.size() != 1)
@@ -120,7 +130,8 @@ Prepared prepare_softmax(const Call& call) {
     if (tensor->size() > 0 && tensor->shape[last] > 1 && tensor->strides[last] != item_bytes(*tensor))
       fail(name, "innermost stride: got ", tensor->strides[last], ", need ", item_bytes(*tensor));
   }
-  return nullptr;
+  if constexpr (!kIsEngine<T>) return nullptr;
+  return std::make_shared<SoftmaxMaps>(softmax_maps(call.numerics));
 }
 
 void softmax_cuts(const Call& call, Cuts& cuts) {
@@ -161,6 +172,12 @@ void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, con
   for_each(others, num_others, from, to, [&](int64_t at, int64_t place) HWY_ATTR {
     const std::byte* x = in.data + at;
     std::byte* y = out.data + place;
+    if constexpr (kIsEngine<T>) {
+      for (int64_t c = 0; c < columns; ++c)
+        engine_line(call.state<SoftmaxMaps>(), x + c * sizeof(T), in.strides[line], y + c * sizeof(T),
+                    out.strides[line], n, reinterpret_cast<float*>(scratch));
+      return;
+    }
     if (in_rows && (n == 1 || (in.strides[line] == sizeof(T) && out.strides[line] == sizeof(T))))
       return softmax_row<kLog>(reinterpret_cast<const T*>(x), reinterpret_cast<T*>(y), n,
                                reinterpret_cast<float*>(scratch));
@@ -175,10 +192,11 @@ constexpr Kernel softmax_kernel() {
   return {
       .name = kLog ? "log_softmax" : "softmax",
       .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .family = kFamily<T>,
       .attrs = "axis:i",
       .attrs_bytes = 8,
       .accepts = "rows",
-      .prepare = prepare_softmax<kLog>,
+      .prepare = prepare_softmax<kLog, T>,
       .cuts = softmax_cuts,
       .needs = softmax_needs,
       .cost = softmax_cost,
@@ -188,7 +206,8 @@ constexpr Kernel softmax_kernel() {
 }
 
 const Kernel kTable[] = {softmax_kernel<false, float>(), softmax_kernel<false, float16_t>(),
-                         softmax_kernel<true, float>(), softmax_kernel<true, float16_t>()};
+                         softmax_kernel<false, engine_half>(), softmax_kernel<true, float>(),
+                         softmax_kernel<true, float16_t>()};
 
 std::span<const Kernel> softmax_kernels() { return kTable; }
 

@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "cpu/reduce/reduce.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "cpu/engine/grouped_sum-inl.h"
 #include "cpu/simd/math-inl.h"
 
 #include <algorithm>
@@ -249,6 +250,40 @@ struct LogSumExp {
   }
 };
 
+// In the engine's arithmetic.
+template <bool kMean>
+struct Grouped {
+  static float finish(const ReduceLoop& loop, double total) {
+    return rounded(kMean ? total / static_cast<double>(loop.count) : total);
+  }
+  template <class T>
+  static float value(const ReduceLoop& loop, const std::byte* in) {
+    GroupedSum sum;
+    const ReduceLoop::Axis one{1, 0, 0};
+    const auto& inner = loop.num_reduced ? loop.reduced[loop.num_reduced - 1] : one;
+    for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+      alignas(64) float chunk[kChunk];
+      for (int64_t i = 0; i < inner.extent; i += kChunk) {
+        const int64_t count = std::min(kChunk, inner.extent - i);
+        gather<T>(in + offset + i * inner.in, inner.in, chunk, count);
+        sum.add(chunk, count);
+      }
+    });
+    return finish(loop, sum.total());
+  }
+  template <class T>
+  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
+    for (int64_t c = 0; c < n; c += kLanes) {
+      GroupedSums sums;
+      for_each(loop.reduced, loop.num_reduced, 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+        sums.add(load_columns<T>(in + offset + c * stride, stride, n - c));
+      });
+      const double* totals = sums.totals();
+      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = finish(loop, totals[i]);
+    }
+  }
+};
+
 // Results are stored as Out.
 template <class Op, class T, class Out = T>
 void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
@@ -335,6 +370,13 @@ HEXANE_REDUCE_OP(reduce_log_sum_exp, LogSumExp)
 template <class Op>
 constexpr bool kIsPlain = !std::is_base_of_v<LogSumExp, Op>;
 
+struct engine_sum_op : Grouped<false> {
+  static constexpr const char* kName = "reduce_sum";
+};
+struct engine_mean_op : Grouped<true> {
+  static constexpr const char* kName = "reduce_mean";
+};
+
 template <class Op>
 Prepared prepare_reduce(const Call& call) {
   const auto& attributes = call.attributes<ReduceAttributes>();
@@ -347,6 +389,7 @@ constexpr Kernel reduce_kernel() {
   Kernel kernel{
       .name = Op::kName,
       .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
+      .family = kFamily<T>,
       .attrs = "axes:L keep_dims:i",
       .attrs_bytes = sizeof(ReduceAttributes),
       .accepts = "strided",
@@ -356,7 +399,7 @@ constexpr Kernel reduce_kernel() {
       .cost = reduce_cost < kIsPlain<Op> ? 65 : 320 >,
       .run = run_reduce<Op, T>,
   };
-  if constexpr (kIsPlain<Op>) {
+  if constexpr (kIsPlain<Op> && !kIsEngine<T>) {
     kernel.blocks = reduce_blocks;
     kernel.run_block = run_block<Op, T>;
     kernel.fold = fold<Op>;
@@ -367,10 +410,20 @@ constexpr Kernel reduce_kernel() {
 
 #define HEXANE_REDUCE(op) reduce_kernel<op##_op, float>(), reduce_kernel<op##_op, float16_t>()
 const Kernel kTable[] = {
-    HEXANE_REDUCE(reduce_sum),         HEXANE_REDUCE(reduce_mean),    HEXANE_REDUCE(reduce_max),
-    HEXANE_REDUCE(reduce_min),         HEXANE_REDUCE(reduce_prod),    HEXANE_REDUCE(reduce_sum_square),
-    HEXANE_REDUCE(reduce_l1_norm),     HEXANE_REDUCE(reduce_l2_norm), HEXANE_REDUCE(reduce_log_sum),
+    HEXANE_REDUCE(reduce_sum),
+    HEXANE_REDUCE(reduce_mean),
+    HEXANE_REDUCE(reduce_max),
+    HEXANE_REDUCE(reduce_min),
+    HEXANE_REDUCE(reduce_prod),
+    HEXANE_REDUCE(reduce_sum_square),
+    HEXANE_REDUCE(reduce_l1_norm),
+    HEXANE_REDUCE(reduce_l2_norm),
+    HEXANE_REDUCE(reduce_log_sum),
     HEXANE_REDUCE(reduce_log_sum_exp),
+    reduce_kernel<engine_sum_op, engine_half>(),
+    reduce_kernel<engine_mean_op, engine_half>(),
+    reduce_kernel<reduce_max_op, engine_half>(),
+    reduce_kernel<reduce_min_op, engine_half>(),
 };
 #undef HEXANE_REDUCE
 

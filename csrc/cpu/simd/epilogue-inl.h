@@ -112,7 +112,8 @@ HWY_INLINE V at_most(V high, V x) { return hn::Min(high, x); }
 
 // Bias, epilogue and store of `rows` rows of n accumulators in memory, `pitch` floats apart and padded to whole
 // vectors.
-HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc, int64_t pitch) {
+inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc,
+                                          int64_t pitch) {
   const D d;
   const ResolvedEpilogue& e = *t.epilogue;
   const int64_t num_columns = HWY_MIN(n, t.num_columns - column);
@@ -133,6 +134,8 @@ HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int6
         const std::byte* extra = t.extra[slot.extra][m];
         each([&](V x, int64_t i)
                  HWY_ATTR { return hn::Add(x, load_any(extra, t.half_output, column + i, num_columns - i)); });
+      } else if (slot.kind == ResolvedSlot::kMap) {
+        map_row(*slot.map, row, num_columns);
       } else {
         slot.function(row, num_columns, slot.alpha, slot.beta);
       }

@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "core/half-inl.h"
+#include "core/engine_half-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
@@ -30,6 +30,8 @@ HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const float16_t* from) { return hexane::HWY_NAMESPACE::load_half(D(), from); }
 HWY_INLINE void store(V x, float* to) { hn::StoreU(x, D(), to); }
 HWY_INLINE void store(V x, float16_t* to) { hexane::HWY_NAMESPACE::store_half(D(), x, to); }
+HWY_INLINE V load(const engine_half* from) { return hexane::HWY_NAMESPACE::load_engine_half(D(), from); }
+HWY_INLINE void store(V x, engine_half* to) { hexane::HWY_NAMESPACE::store_engine_half(D(), x, to); }
 
 // The first n < kLanes values at `from`, then `fill`.
 template <class T>

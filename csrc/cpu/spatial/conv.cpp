@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/engine/engine_tile.h"
+#include "cpu/engine/winograd.h"
 #include "cpu/spatial/conv.h"
 #include "cpu/tables.h"
 
@@ -124,7 +125,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
   set_chunks(s);
-  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue);
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
   s.extra.set(call, s.epilogue);
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;  // a row of taps without gaps
   const int64_t taps = s.kernel_h * s.kernel_w;
@@ -208,7 +209,7 @@ void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const 
                         const float** pointers, const float* zeros, Tile& tile, Place&& place) {
   const int64_t width = depthwise_width(s.out_w), num_tiles = ceil_div(s.out_w, width);
   const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
-  const auto run_tile = s.arithmetic != &ieee_arithmetic() ? engine_ops().depthwise
+  const auto run_tile = s.arithmetic != &ieee_arithmetic() ? engine_depthwise()
                         : s.group_in > 1                   ? group_pixels()
                                                            : depthwise_pixels();
   tile.rows = static_cast<int>(width);
@@ -316,7 +317,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       for (int64_t i = 0; i < s.num_rows; ++i)
         if (table[i]) {
           float* to = copies + s.num_copies * s.row_floats + i * factor_items(s);
-          engine_ops().factors(table[i], s.in_c, s.out_w, to, to + odd);
+          winograd_factors()(table[i], s.in_c, s.out_w, to, to + odd);
           table[i] = to;
         }
       multiply_columns(0, 2, 0, 3 * s.in_c, weights);

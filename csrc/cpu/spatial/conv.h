@@ -86,7 +86,7 @@ struct ConvState : ConvGeometry {
   int64_t num_segments, length;
   bool half_panels;
   const Arithmetic* arithmetic = &ieee_arithmetic();
-  bool winograd = false;  // see engine/engine_tile.h
+  bool winograd = false;  // see engine/winograd.h
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   bool constant_weights, constant_bias;

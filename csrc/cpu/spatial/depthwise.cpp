@@ -20,13 +20,15 @@ struct TapBlock {
   int64_t rows, taps;
 };
 
-TapBlock tap_block(const DepthwiseTile& w) {
-  const int64_t taps = w.kernel_h * w.kernel_w, most = sum_block(taps);
-  if (taps <= most) return {w.kernel_h, w.kernel_w};
-  return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
+bool is_long(const DepthwiseTile& w) {
+  const int64_t taps = w.kernel_h * w.kernel_w;
+  return taps > kShortSum && taps > sum_block(taps);
 }
 
-bool is_long(const DepthwiseTile& w) { return w.kernel_h * w.kernel_w > sum_block(w.kernel_h * w.kernel_w); }
+TapBlock tap_block(const DepthwiseTile& w) {  // of a long sum
+  const int64_t most = sum_block(w.kernel_h * w.kernel_w);
+  return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
+}
 
 // 16 channels of kRows neighbouring pixels of one output row. Each input vector is loaded once and meets every tap that
 // reaches it; taps still come in order for each pixel.
@@ -58,44 +60,50 @@ HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64
   }
 }
 
-template <int kRows>
-HWY_INLINE void end_block(std::optional<Totals<kRows, 1>>& totals, V (&acc)[kRows][1]) {
-  if (!totals) totals.emplace();
-  totals->add(acc);
+// All taps, in one sum.
+template <int kRows, int kTaps, int kStride>
+HWY_INLINE void add_taps(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
+                         const float* weights, V (&acc)[kRows][1]) {
+  for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
+    if (kTaps > 0 && left >= kLanes)
+      add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
+    else
+      add_row_any<kRows>(w, a, column, left, 0, w.kernel_w, weights, acc);
+  }
 }
 
-// kLong: there is more than one block of taps.
+// All taps, in more than one block.
+template <int kRows>
+HWY_INLINE void add_blocks(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
+                           const float* weights, V (&acc)[kRows][1]) {
+  const TapBlock block = tap_block(w);
+  Totals<kRows, 1> totals;
+  for (int64_t kh = 0; kh < w.kernel_h;) {
+    if (kh) totals.add(acc);
+    for (const int64_t end = HWY_MIN(w.kernel_h, kh + block.rows); kh < end;
+         ++kh, a += w.window, weights += w.kernel_w * kPanelLanes)
+      for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
+        if (l) totals.add(acc);
+        add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
+      }
+  }
+  totals.add_to(acc);
+}
+
 template <int kRows, int kTaps, int kStride, bool kLong>
 void pixels(const DepthwiseTile& w, const Tile& t) {
-  const TapBlock block = kLong ? tap_block(w) : TapBlock{w.kernel_h, w.kernel_w};
   for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
     if (left <= 0) return;
     const float* weights =
         reinterpret_cast<const float*>(t.panels + i / kPanelVectors * t.panel_bytes) + i % kPanelVectors * kLanes;
-    const float* const* a = t.a;
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    [[maybe_unused]] std::optional<Totals<kRows, 1>> totals;
-    for (int64_t kh = 0; kh < w.kernel_h;) {
-      if constexpr (kLong)
-        if (kh) end_block(totals, acc);
-      for (const int64_t end = HWY_MIN(w.kernel_h, kh + block.rows); kh < end;
-           ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
-        if (kTaps > 0 && left >= kLanes) {
-          add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
-        } else {
-          for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
-            if constexpr (kLong)
-              if (l) end_block(totals, acc);
-            add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
-          }
-        }
-      }
-    }
     if constexpr (kLong)
-      if (totals) totals->add_to(acc);
+      add_blocks<kRows>(w, t.a, column, left, weights, acc);
+    else
+      add_taps<kRows, kTaps, kStride>(w, t.a, column, left, weights, acc);
     finish<kRows, 1>(t, column, acc);
   }
 }
@@ -142,7 +150,8 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
     for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
       for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {
         if (HWY_UNLIKELY(room-- == 0)) {
-          end_block(totals, acc);
+          if (!totals) totals.emplace();
+          totals->add(acc);
           room = block - 1;
         }
         V weight[kSmallGroup];

@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include <hwy/highway.h>
-#include "core/half-inl.h"
+#include "core/engine_half-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu {
@@ -21,7 +21,9 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
+using hexane::HWY_NAMESPACE::load_engine_half;
 using hexane::HWY_NAMESPACE::load_half;
+using hexane::HWY_NAMESPACE::store_engine_half;
 using hexane::HWY_NAMESPACE::store_half;
 
 struct MaxPoolAttributes {
@@ -78,6 +80,10 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
   return load_half(d, from);
 }
 template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const engine_half* from) {
+  return load_engine_half(d, from);
+}
+template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const int8_t* from) {
   return hn::LoadU(d, from);
 }
@@ -90,6 +96,8 @@ template <class D, typename T>
 HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
   if constexpr (std::is_same_v<T, hwy::float16_t>)
     store_half(d, value, to);
+  else if constexpr (std::is_same_v<T, engine_half>)
+    store_engine_half(d, value, to);
   else
     hn::StoreU(value, d, to);
 }
@@ -365,6 +373,7 @@ constexpr Kernel pool(const char* name, const char* dtypes, const char* layout, 
   return {
       .name = name,
       .dtypes = dtypes,
+      .family = std::is_same_v<typename Op::T, engine_half> ? "engine" : "ieee",
       .attrs = layout,
       .attrs_bytes = sizeof(Attributes),
       .accepts = "rows",
@@ -391,9 +400,14 @@ constexpr Kernel avg_pool(const char* dtypes) {
 }
 
 const Kernel kTable[] = {
-    max_pool<Max<float, float>>("fp32->fp32"),   max_pool<Max<hwy::float16_t, float>>("fp16->fp16"),
-    max_pool<Max<int8_t, int8_t>>("int8->int8"), max_pool<Max<uint8_t, uint8_t>>("uint8->uint8"),
-    avg_pool<Mean<float>>("fp32->fp32"),         avg_pool<Mean<hwy::float16_t>>("fp16->fp16"),
+    max_pool<Max<float, float>>("fp32->fp32"),
+    max_pool<Max<hwy::float16_t, float>>("fp16->fp16"),
+    max_pool<Max<int8_t, int8_t>>("int8->int8"),
+    max_pool<Max<uint8_t, uint8_t>>("uint8->uint8"),
+    avg_pool<Mean<float>>("fp32->fp32"),
+    avg_pool<Mean<hwy::float16_t>>("fp16->fp16"),
+    max_pool<Max<engine_half, float>>("fp16->fp16"),
+    avg_pool<Mean<engine_half>>("fp16->fp16"),
 };
 
 std::span<const Kernel> table() { return kTable; }

@@ -4,17 +4,26 @@ from dataclasses import replace
 
 from hexane.decisions import Decision
 from hexane.program import Program
+from hexane.stages.engine_rules import UNKNOWN, rule_of
 from hexane.targets import Chip, Numerics
+from hexane.targets.activations import activations
 from hexane.targets.kernels import kernels
 
 
-def in_engine_numerics(program: Program, chip: Chip) -> Program:
-    """The program whose steps on the engine compute as the chip does, as far as that is known: its products, to the bit.
+def engine_arithmetic(chip: Chip) -> Numerics:
+    """The arithmetic of a chip: whether it takes Winograd's products, and its activation tables."""
+    tables = {name: table.parameters for name, table in activations().items()}
+    return Numerics(f"{chip.name} engine", "engine", {"winograd": int(chip.gates.winograd or 0), **tables})
 
-    A decision for each such step says what it computes in. What only moves elements is the same in any arithmetic and gets none.
+
+def in_engine_numerics(program: Program, chip: Chip) -> Program:
+    """The program whose steps on the engine compute as the chip does, as far as that is known.
+
+    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). What only moves elements is the
+    same in any arithmetic and gets none.
     """
     known, moves = kernels("engine"), kernels("any")
-    arithmetic = Numerics(f"{chip.name} engine", "engine", {"winograd": int(chip.gates.winograd or 0)})
+    arithmetic = engine_arithmetic(chip)
     steps, decisions = list(program.steps), []
     for segment in program.segments:
         if segment.device != "ane":
@@ -25,12 +34,9 @@ def in_engine_numerics(program: Program, chip: Chip) -> Program:
                 continue
             inputs = [None if view is None else view.type.dtype.name for view in step.inputs]
             outputs = [view.type.dtype.name for view in step.outputs]
+            verdict, rule = "ieee", UNKNOWN
             if known.has(step.kernel, inputs, outputs):
                 steps[i] = replace(step, numerics=arithmetic)
-                reason, verdict = "products in fixed point, rounded to 2^-16 one by one", "engine"
-                if step.attrs.get("epilogue"):
-                    reason += "; what is fused behind them in IEEE arithmetic"
-            else:
-                reason, verdict = "what the chip computes here is not modelled yet", "ieee"
-            decisions.append(Decision("numerics", step.node.where, verdict, reason, "docs/numerics.md"))
+                verdict, rule = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ()))
+            decisions.append(Decision("numerics", step.node.where, verdict, str(rule), "docs/numerics.md"))
     return replace(program, steps=tuple(steps), decisions=(*program.decisions, *decisions))

@@ -1,0 +1,79 @@
+// What rules out a product of 64 and an accumulator of 32768. A panel ends with what bounds its products: the largest
+// weight, and the largest norm of a column. Included once per target, inside foreach_target.
+#if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
+#undef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
+#else
+#define HEXANE_CPU_ENGINE_BOUNDS_INL_H_
+#endif
+
+#include "cpu/engine/fixed_point-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+struct Bound {
+  float largest;  // size of a number
+  float norm;     // of a row or column
+};
+
+// Behind the k rows of a panel.
+struct PanelEnd {
+  Bound bound;
+  float unused[14];
+};
+static_assert(sizeof(PanelEnd) == 4 * kPanelLanes);
+
+inline void end_panels(std::byte* panels, int64_t k, int64_t count, int64_t panel_bytes) {
+  for (int64_t p = 0; p < count; ++p, panels += panel_bytes) {
+    auto* weights = reinterpret_cast<float*>(panels);
+    PanelEnd end{};
+    double squares[kPanelLanes] = {};
+    for (int64_t i = 0; i < k * kPanelLanes; ++i) {
+      end.bound.largest = std::max(end.bound.largest, std::abs(weights[i]));
+      squares[i % kPanelLanes] += static_cast<double>(weights[i]) * weights[i];
+      if constexpr (kFused) weights[i] = larger(weights[i]);
+    }
+    for (const double square : squares)
+      end.bound.norm = std::max(end.bound.norm, static_cast<float>(std::sqrt(square)));
+    std::memcpy(weights + k * kPanelLanes, &end, sizeof end);
+  }
+}
+
+HWY_INLINE Bound row_bound(const Tile& t, int row) {
+  const D d;
+  V largest = hn::Zero(d), squares = hn::Zero(d);
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* a = t.a[s * kTileRows + row];
+    for (int64_t l = 0; l < t.length; l += kLanes) {
+      const V x = load_n(a + l, t.length - l);
+      largest = hn::Max(largest, hn::Abs(x));
+      squares = hn::MulAdd(x, x, squares);
+    }
+  }
+  return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
+}
+
+// Whether no product can reach 64 and no accumulator 32768, on the way or at the end.
+inline bool is_small(const Tile& t, const Bound& row) {
+  const int64_t k = t.num_segments * t.length;
+  Bound panels{};
+  for (int p = 0; p < t.num_panels; ++p) {
+    PanelEnd end;
+    std::memcpy(&end, t.panels + p * t.panel_bytes + k * kPanelLanes * sizeof(float), sizeof end);
+    panels = {std::max(panels.largest, end.bound.largest), std::max(panels.norm, end.bound.norm)};
+  }
+  float bias = 0;
+  if (t.bias)
+    for (int64_t i = 0; i < t.num_panels * kPanelLanes; ++i) bias = std::max(bias, std::abs(t.bias[t.column + i]));
+  // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
+  return row.largest * panels.largest < 63.9f && row.norm * panels.norm * (1.001f + static_cast<float>(k) * 0x1p-24f) +
+                                                         static_cast<float>(k) * 0x1p-17f + bias <
+                                                     32760.0f;
+}
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,87 @@
+// The sum of a reduction on the engine, by the best model there is: four numbers after another are added in order, each
+// addition with 11 bits behind the exponent of the larger operand and what falls below cut off; the sums of four are
+// added exactly. It explains every published probe of short sums, and no published sum of 4096 numbers
+// (docs/numerics.md). Included once per target, inside foreach_target.
+#if defined(HEXANE_CPU_GROUPED_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEXANE_CPU_GROUPED_SUM_INL_H_
+#undef HEXANE_CPU_GROUPED_SUM_INL_H_
+#else
+#define HEXANE_CPU_GROUPED_SUM_INL_H_
+#endif
+
+#include "cpu/engine/exact_sum-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+
+HWY_INLINE V add_aligned(V a, V b) {
+  const hn::RebindToUnsigned<D> du;
+  const auto exponent = hn::And(hn::BitCast(du, hn::Max(hn::Abs(a), hn::Abs(b))), hn::Set(du, 0x7f800000u));
+  const auto no_less = hn::Max(exponent, hn::Set(du, (127u - 24) << 23));
+  const auto place = hn::Sub(no_less, hn::Set(du, 11u << 23)), inverse = hn::Sub(hn::Set(du, 254u << 23), place);
+  const auto cut = [&](V x) HWY_ATTR {
+    return hn::Mul(hn::Trunc(hn::Mul(x, hn::BitCast(D(), inverse))), hn::BitCast(D(), place));
+  };
+  return hn::Add(cut(a), cut(b));
+}
+
+// Of values that come one after the other, a group in the lanes of four vectors.
+class GroupedSum {
+ public:
+  HWY_INLINE void add(const float* values, int64_t n) {
+    while (n > 0) {
+      const int64_t count = HWY_MIN(n, kRoom - filled_);
+      std::memcpy(values_ + filled_, values, count * sizeof(float));
+      filled_ += count, values += count, n -= count;
+      if (filled_ == kRoom) flush();
+    }
+  }
+  HWY_INLINE double total() {
+    while (filled_ < kRoom) values_[filled_++] = 0;
+    flush();
+    return sums_.total();
+  }
+
+ private:
+  static constexpr int64_t kRoom = 4 * kLanes;
+
+  HWY_INLINE void flush() {
+    V a, b, c, d;
+    hn::LoadInterleaved4(D(), values_, a, b, c, d);
+    sums_.add(add_aligned(add_aligned(add_aligned(a, b), c), d));
+    filled_ = 0;
+  }
+
+  alignas(64) float values_[kRoom];
+  int64_t filled_ = 0;
+  ExactSums sums_;
+};
+
+// The same, of a column in each lane.
+class GroupedSums {
+ public:
+  HWY_INLINE GroupedSums() : group_(set(0)) {}  // the implicit one would not be compiled for this instruction set
+  HWY_INLINE void add(V x) {
+    group_ = filled_ ? add_aligned(group_, x) : x;
+    if (++filled_ == 4) flush();
+  }
+  HWY_INLINE const double* totals() {
+    while (filled_) add(set(0));
+    return sums_.of;
+  }
+
+ private:
+  HWY_INLINE void flush() {
+    sums_.add(group_);
+    filled_ = 0;
+  }
+
+  V group_;
+  int filled_ = 0;
+  ExactSums sums_;
+};
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
