@@ -1,0 +1,55 @@
+// MIL's weight file, BlobStorage version 2: what BLOBFILE(path, offset) in the text of a program points into.
+//
+//    0           64           128             a multiple of 64
+//    | header    | metadata   | payload ... | metadata | payload ...
+//      u32 count   u32 0xDEADBEEF             `offset` in the text is that of the metadata
+//      u32 2       u32 dtype code
+//                  u64 payload bytes
+//                  u64 payload offset, from the start of the file
+//                  u64 padding bits: the unused ones at the end, for elements smaller than a byte
+//
+// Elements smaller than a byte lie one behind the other, low bits first, and may cross bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/dtype.h"
+
+namespace hexane::blob {
+
+// Elements of whole bytes as they are; of smaller ones a byte each, whose low bits count.
+struct Array {
+  DType dtype = DType::kFp16;
+  Bytes elements;
+};
+
+// Where arrays lie in a file: equal ones (dtype and bits) once.
+struct Layout {
+  std::vector<uint64_t> offsets;  // of the metadata of each array
+  std::vector<size_t> stored;     // the arrays that the file holds, in order
+  uint64_t bytes = 0;             // of the file; 0 where there is no array
+};
+
+// Takes time linear in the bytes of the arrays. Throws Error for a dtype that such files do not have.
+Layout lay_out(std::span<const Array> arrays);
+
+// The file of this layout. `file` has the layout's bytes.
+void write(std::span<const Array> arrays, const Layout& layout, std::span<std::byte> file);
+
+struct Blob {
+  DType dtype = DType::kFp16;
+  uint64_t count = 0;  // of elements
+  Bytes payload;
+};
+
+// The blob whose metadata lies at `offset`. Throws Error for everything that is not as above; where files of others
+// begin metadata and payloads does not matter, as long as they lie behind the header and do not overlap.
+Blob read(Bytes file, uint64_t offset);
+
+// The elements of a blob, smaller ones a byte each; those of int4 with their sign.
+void unpack(const Blob& blob, std::span<std::byte> elements);
+
+}  // namespace hexane::blob

@@ -1,0 +1,19 @@
+"""Writes a graph as a MIL program: text and weights that Apple's compilers take."""
+
+from hexane.emit.mil.constraints import check_constraints
+from hexane.emit.mil.form import mil_form
+from hexane.emit.mil.write import Mil, MilPort, write_mil
+from hexane.graph import Graph
+from hexane.targets import Chip
+
+__all__ = ["Mil", "MilPort", "emit_mil"]
+
+
+def emit_mil(graph: Graph, chip: Chip) -> Mil:
+    """The program of a graph of users' ops, such as a segment of the engine: see `mil_form` for what it is brought into first.
+
+    Raises Error for what cannot be written, and for what the compiler would refuse, with the reason and its number in docs/mil.md.
+    """
+    graph = mil_form(graph, chip)
+    check_constraints(graph, chip)
+    return write_mil(graph)

@@ -1,0 +1,322 @@
+"""Brings a graph into the form that MIL can say: fp16, and each node an op of MIL with the arguments that MIL has."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP16, INT32, DType
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Port, Value, constant, make_node
+from hexane.mil.arguments import parameters_of
+from hexane.mil.forms import WRITE, Written
+from hexane.mil.forms.resizing import in_mil_lines
+from hexane.ops import LEAVES, OPS, apply
+from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops.fold import fold_node
+from hexane.passes.fuse.fuse_bias import fuse_bias
+from hexane.passes.fuse.fuse_clip import fuse_clip
+from hexane.passes.fuse.fuse_gelu import fuse_gelu
+from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.fuse.fuse_silu import fuse_silu
+from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.legalize.to_fp16 import half, to_fp16
+from hexane.passes.simplify.fold import fold
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
+from hexane.passes.simplify.fold_pad import fold_pad
+from hexane.passes.simplify.simplify import simplify
+from hexane.targets import Target
+from hexane.targets.mil import mil_limits
+
+# What the pipeline does to a user's graph before kernels matter, in its order; attentions stay written out, since the engine ignores
+# the mask of MIL's own.
+_PASSES = (
+    fuse_bias, fold, simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_silu, fuse_clip, fold_batch_norm,
+    fold_pad, fuse_bias, to_fp16, narrow_ports, simplify, fold,
+)  # fmt: skip
+
+
+def mil_form(graph: Graph, target: Target) -> Graph:
+    """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
+
+    A graph whose every node has a form in MIL (hexane/mil/forms), with ports in fp16 and attributes rounded to it. Params become
+    constants: the engine keeps weights in its programs. Raises Error for ops that cannot be written.
+    """
+    graph = _with_weights(graph)
+    graph = reduce(lambda g, run: run(g, target), _PASSES, graph)
+    graph = _live_outputs(graph.rewrite(lambda node, inputs: _Form(*node.sources).formed(node, inputs)))
+    for node in graph.nodes:
+        if node.op not in LEAVES and written(node) is None:
+            raise Error(f"[emit] {node.where}: got {node.types[0]}, need a dtype that MIL has, or the host")
+    return graph
+
+
+def written(node: Node) -> Written | None:
+    """The node as an op of MIL; None where it has no form as it is."""
+    write = WRITE.get(node.op)
+    found = None if write is None else write(node)
+    if found is None:
+        return None
+    if node.op == "layer_norm" and not _takes_norm(node):
+        return None
+    for p in parameters_of(found.op):
+        value = found.arguments.get(p.name)
+        if p.kind == "weight" and isinstance(value, Value) and value.node.op != "const":
+            return None
+    return found
+
+
+def _takes_norm(node: Node) -> bool:
+    """Whether the compiler takes a layer norm of that many elements (constraint 28)."""
+    x, gamma, beta = node.inputs
+    assert x is not None
+    count, limits = math.prod(x.shape[a] for a in node.attrs["axes"]), mil_limits()
+    affine = len(x.shape) == 4 and not (gamma is None and beta is None)
+    limit: int = (limits.affine_norm_elements if affine else limits.norm_elements).fact.value
+    return bool(count < limit)
+
+
+class _Form(Builder):
+    """Applies ops in forms that MIL has."""
+
+    __slots__ = ()
+
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+        return self.formed(values[0].node, values[0].node.inputs) or values
+
+    def formed(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        """What stands for the node with these inputs, None where that is the node itself."""
+        made = make_node(node.op, inputs, _rounded(node), node.types, node.sources)
+        if constants := fold_node(made):
+            return constants
+        if written(made) is not None:
+            return None if made is node else made.values
+        form = _FORMS.get(made.op, OPS[made.op].expand)
+        if form is None:
+            raise Error(f"[emit] {node.where}: got an op that MIL has no form for, need it on the host")
+        values = form(self, *made.inputs, **made.attrs)
+        return (values,) if isinstance(values, Value) else tuple(values)
+
+
+def _rounded(node: Node) -> Mapping[str, Any]:
+    """Attributes that are numbers have the dtype of x in MIL."""
+    declared = OPS[node.op].attrs or {}
+    floats = [name for name, spec in declared.items() if spec.kind == "float"]
+    if not floats or node.types[0].dtype is not FP16 or node.op not in WRITE or node.op in _EXACT:
+        return node.attrs
+    return {k: _half(v) if k in floats else v for k, v in node.attrs.items()}
+
+
+def _half(value: float) -> float:
+    return float(half(np.array(value)))
+
+
+_EXACT = (
+    "scaled_dot_product_attention",
+    "resize_bilinear",
+    "resize_nearest_neighbor",
+)  # whose numbers MIL does not say
+
+
+def _with_weights(graph: Graph) -> Graph:
+    """Params as constants."""
+    table = {}
+    for node in graph.nodes:
+        if node.op == "state":
+            raise Error(
+                f"[emit] state {node.attrs['name']!r}: got a state, need a graph that has it as an input and an output"
+            )
+        if node.op == "param":
+            assert node.data is not None
+            table[node.values[0]] = constant(node.data, node.sources)
+    return graph.rewrite(lambda node, inputs: None, became=table) if table else graph
+
+
+def _live_outputs(graph: Graph) -> Graph:
+    """Every output a value that is computed, and of its own: the engine has no other (constraint 14). Inputs that nobody reads go."""
+    taken: set[Value] = set()
+    ports: list[Port] = []
+    for port in graph.outputs:
+        value = port.value
+        while value.node.op in LEAVES or value in taken:
+            value = _Form(*value.node.sources).mul(value, 1.0) if value.node.op != "const" else _computed(graph, value)
+        taken.add(value)
+        ports.append(port._replace(value=value))
+    graph = replace(graph, outputs=tuple(ports))
+    read = {v for node in graph.nodes for v in node.inputs}
+    return replace(graph, inputs=tuple(v for v in graph.inputs if v in read))
+
+
+def _computed(graph: Graph, value: Value) -> Value:
+    raise Error(
+        f"[emit] got the constant {value.type} as an output, need outputs that the engine computes (constraint 14)"
+    )
+
+
+# ---- ops that MIL lacks, or has only in part ----
+
+
+def _conv(op: str) -> Callable[..., Value]:
+    """A bias is added behind (constraint 13); a padding of the output that no smaller pad can say is made of zeros."""
+
+    def form(b: Builder, x: Value, weight: Value, bias: Value | None, **attrs: Any) -> Value:
+        if attrs["layout"] != "nchw":
+            raise Error("[emit] got channels last, need them first")
+        more = attrs.get("output_padding", ())
+        zeros = [0] * len(more)
+        if any(more):
+            pad = list(attrs["pad"])
+            for i, extra in enumerate(more):
+                cut = min(pad[2 * i + 1], extra)
+                pad[2 * i + 1] -= cut
+                zeros[i] = extra - cut
+            attrs |= {"pad": tuple(pad), "output_padding": (0,) * len(more)}
+        result = b.apply(op, x, weight, None, **attrs)
+        if any(zeros):
+            result = b.pad(result, begin=(0,) * len(result.shape), end=(0, 0, *zeros))
+        if bias is None:
+            return result
+        return b.add(result, b.reshape(bias, shape=(1, -1, *[1] * (len(result.shape) - 2))))
+
+    return form
+
+
+def _matmul(b: Builder, x: Value, y: Value, bias: Value | None, **attrs: Any) -> Value:
+    assert bias is not None
+    return b.add(b.matmul(x, y, None, **attrs), bias)
+
+
+def _clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+    """Of one side."""
+    x = x if math.isinf(alpha) else b.maximum(x, alpha)
+    return x if math.isinf(beta) else b.minimum(x, beta)
+
+
+def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
+    """Cut where it is negative; wrapped around as a concatenation."""
+    if mode == "wrap":
+        raise Error("[emit] got a pad that wraps around, need another mode")
+    if min((*begin, *end)) >= 0:
+        raise Error(f"[emit] got a pad of mode {mode}, need one that MIL has")
+    cut = b.slice_by_index(
+        x,
+        begin=[max(-p, 0) for p in begin],
+        end=[d - max(-p, 0) for p, d in zip(end, x.shape, strict=True)],
+    )
+    rest = {"begin": [max(p, 0) for p in begin], "end": [max(p, 0) for p in end]}
+    return b.pad(cut, **rest, mode=mode, value=value) if any((*rest["begin"], *rest["end"])) else cut
+
+
+def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
+    thin = (*[1] * (len(shape) - len(x.shape)), *x.shape)
+    x = b.reshape(x, shape=thin) if thin != x.shape else x
+    reps = [n if d == 1 else 1 for n, d in zip(shape, thin, strict=True)]
+    return b.tile(x, reps=reps) if max(reps) > 1 else x
+
+
+def _rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Any, epsilon: float) -> Value:
+    """x is scaled before it is squared: the sum of squares of many elements is beyond fp16."""
+    count = math.prod(x.shape[a] for a in axes)
+    mean = b.reduce_sum_square(b.mul(x, 1 / math.sqrt(count)), axes=axes)
+    y = b.mul(x, b.rsqrt(b.add(mean, _half(epsilon))))
+    return y if gamma is None else b.mul(y, gamma)
+
+
+def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
+    """Gamma and beta behind it; where that is not enough, in parts, scaled before they are squared."""
+    if gamma is not None or beta is not None:
+        y = b.layer_norm(x, axes=axes, epsilon=epsilon)
+        y = y if gamma is None else b.mul(y, gamma)
+        return y if beta is None else b.add(y, beta)
+    return _rms_norm(b, b.sub(x, b.reduce_mean(x, axes=axes)), None, axes, epsilon)
+
+
+def _resize(op: str) -> Callable[..., Value]:
+    """With the coordinates that MIL has, where they are the same."""
+
+    def form(b: Builder, x: Value, **attrs: Any) -> Value:
+        own = in_mil_lines(apply(OPS[op], [x], attrs)[0].node)
+        if own is None or all(attrs[name] == value for name, value in own.items()):
+            raise Error(f"[emit] {op}: got coordinates that MIL has no name for, need it on the host")
+        return b.apply(op, x, **own)
+
+    return form
+
+
+def _quantised(op: str) -> Callable[..., Value]:
+    """With a scale that fp16 holds."""
+
+    def form(b: Builder, x: Value, scale: Value, zero: Value | None, **attrs: Any) -> Value:
+        if scale.node.data is None or not np.isfinite(half(scale.node.data)).all():
+            raise Error(f"[emit] {op}: got a scale that is computed or no number, need a constant")
+        narrow = half(scale.node.data).astype(np.float32)
+        if np.array_equal(narrow, scale.node.data):
+            raise Error(f"[emit] {op}: got {x.type}, which MIL does not take here, need it on the host")
+        return b.apply(op, x, b.const(narrow), zero, **attrs)
+
+    return form
+
+
+def _in_int32(op: str) -> Callable[..., Any]:
+    """Constant indices in int32, which is all that MIL has."""
+
+    def form(b: Builder, x: Value, indices: Value, **attrs: Any) -> Value:
+        data = indices.node.data
+        if data is None or indices.dtype is INT32 or (data.size and not -(2**31) <= data.min() <= data.max() < 2**31):
+            raise Error(f"[emit] {op}: got indices {indices.type}, need constants or int32, as many as MIL takes")
+        return b.apply(op, x, b.const(data.astype(np.int32)), **attrs)
+
+    return form
+
+
+def _sorted_in_int32(op: str) -> Callable[..., Any]:
+    """Indices in int32, which is all that MIL has, and a cast behind them, which falls away where nothing reads them."""
+
+    def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
+        if dtype is INT32:
+            raise Error(f"[emit] {op}: got {x.type}, need an op that MIL takes, or the host")
+        *values, indices = b.several(op, x, **attrs, dtype=INT32)
+        return *values, *apply(OPS["cast"], [indices], {"dtype": dtype}, b.sources)
+
+    return form
+
+
+def _celu(b: Builder, x: Value, alpha: float) -> Value:
+    return b.mul(b.elu(b.real_div(x, alpha)), alpha)
+
+
+def _prelu(b: Builder, x: Value, slope: Value) -> Value:
+    return b.add(b.relu(x), b.mul(b.minimum(x, 0.0), slope))
+
+
+_FORMS: Mapping[str, Callable[..., Any]] = {
+    "conv": _conv("conv"),
+    "conv_transpose": _conv("conv_transpose"),
+    "matmul": _matmul,
+    "clip": _clip,
+    "pad": _pad,
+    "broadcast_to": _broadcast,
+    "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
+    "resize_nearest_neighbor": _resize("resize_nearest_neighbor"),
+    "resize_bilinear": _resize("resize_bilinear"),
+    "quantize": _quantised("quantize"),
+    "dequantize": _quantised("dequantize"),
+    "gather": _in_int32("gather"),
+    "gather_along_axis": _in_int32("gather_along_axis"),
+    "gather_nd": _in_int32("gather_nd"),
+    "topk": _sorted_in_int32("topk"),
+    "argsort": _sorted_in_int32("argsort"),
+    "celu": _celu,
+    "prelu": _prelu,
+    "selu": lambda b, x, alpha, beta: b.mul(b.elu(x, alpha=alpha), beta),
+    "hard_swish": lambda b, x: b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),
+    "neg": lambda b, x: b.mul(x, -1.0),
+    "depth_to_space": lambda b, x, block_size, mode: b.pixel_shuffle(x, upscale_factor=block_size),
+}

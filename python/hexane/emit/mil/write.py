@@ -1,0 +1,227 @@
+"""The text of a program, statement by statement."""
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane import _core
+from hexane.dtypes import DTYPES, DType
+from hexane.emit.mil.form import written
+from hexane.graph import Graph, Node, TensorType, Value, unique
+from hexane.mil.arguments import Parameter, parameters, parameters_of
+from hexane.mil.text import HEADER, Type
+
+WEIGHTS = "weights/weights.bin"  # beside the text
+MOST_INLINE = 10  # elements of a constant that stand in the text
+
+
+class MilPort(NamedTuple):
+    """An input or output: its name in the program, and the user's."""
+
+    name: str
+    user_name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mil:
+    """A program. `weights` are the bytes of @model_path/weights/weights.bin, empty where the text needs none. Ports are in the order of
+    the device: by name. `graph` is what the text says."""
+
+    text: str
+    weights: bytes
+    inputs: tuple[MilPort, ...]
+    outputs: tuple[MilPort, ...]
+    graph: Graph = field(repr=False)
+
+
+def write_mil(graph: Graph) -> Mil:
+    """The program of a graph in MIL's form."""
+    graph, inputs, outputs = _named(graph)
+    writer = _Writer(graph)
+    return Mil(writer.text(), writer.weights, inputs, outputs, graph)
+
+
+# ---- names ----
+
+_WORDS = (
+    "program",
+    "func",
+    "main",
+    "buildInfo",
+    "dict",
+    "tensor",
+    "state",
+    "string",
+    "true",
+    "false",
+    "BLOBFILE",
+    "val",
+    "name",
+)
+_RESERVED = frozenset((*_WORDS, *DTYPES, "const", *parameters()))
+
+
+class Names:
+    """Names that MIL takes, each given once."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def give(self, wanted: str) -> str:
+        """The name wanted, in letters that MIL has, or with a number behind it where that one is taken or means something."""
+        base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
+        base = f"_{base}" if not base or base[0].isdigit() else base
+        number = self._next.get(base, 0)
+        name = base if number == 0 and base not in _RESERVED else f"{base}_{number}"
+        while name in self._next:
+            number += 1
+            name = f"{base}_{number}"
+        self._next[base] = number + 1
+        self._next.setdefault(name, 0)
+        return name
+
+
+def _named(graph: Graph) -> tuple[Graph, tuple[MilPort, ...], tuple[MilPort, ...]]:
+    """The graph with its ports in order of the names that they get, and the ports."""
+    names = Names()
+    inputs = sorted((names.give(str(v.node.attrs["name"])), v) for v in graph.inputs)
+    table = {
+        v: unique("input", name, v.type, sources=v.node.sources) for name, v in inputs if v.node.attrs["name"] != name
+    }
+    graph = graph.rewrite(lambda node, operands: None, became=table) if table else graph
+    outputs = sorted((names.give(p.name), p) for p in graph.outputs)
+    given = tuple(MilPort(name, str(v.node.attrs["name"]), v.dtype, v.shape) for name, v in inputs)
+    results = tuple(MilPort(name, p.name, p.value.dtype, p.value.shape) for name, p in outputs)
+    ports = tuple(p._replace(name=name) for name, p in outputs)
+    return replace(graph, inputs=tuple(table.get(v, v) for _, v in inputs), outputs=ports, name="main"), given, results
+
+
+# ---- values ----
+
+
+@lru_cache(maxsize=1 << 16)
+def _trimmed(number: str) -> str:
+    """0x1.8000000000000p-3 without zeros that say nothing."""
+    mantissa, _, exponent = number.partition("p")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
+
+
+def _text(value: Any, dtype: DType) -> str:
+    """A number, or nested lists of them, as C has them, with every digit."""
+    if isinstance(value, list):
+        return "[" + ", ".join([_text(item, dtype) for item in value]) + "]"
+    if dtype.kind == "float":
+        return _trimmed(float(value).hex())
+    return ("true" if value else "false") if dtype.kind == "bool" else str(int(value))
+
+
+@lru_cache(maxsize=1 << 12)
+def _type(kind: TensorType) -> str:
+    return str(Type(kind.dtype.name, kind.shape or None))
+
+
+class _Writer:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.names = Names()
+        self.values: dict[Value, str] = {}
+        self.shared: dict[tuple[str, str], str] = {}  # constants that are arguments, by type and text
+        self.lines: list[str] = []
+        self.offsets: dict[Value, int] = {}
+        self.weights = self._pack()
+
+    def _pack(self) -> bytes:
+        large = [node.values[0] for node in self.graph.nodes if node.op == "const" and _in_file(node)]
+        file, offsets = _core.blob_write([(v.dtype.name, v.node.data) for v in large])
+        self.offsets = dict(zip(large, offsets, strict=True))
+        return file
+
+    def text(self) -> str:
+        graph = self.graph
+        for value in graph.inputs:
+            self.values[value] = self.names.give(str(value.node.attrs["name"]))
+        for port in graph.outputs:
+            self.values[port.value] = self.names.give(port.name)
+        for node in graph.nodes:
+            if node.op not in ("input", "const"):
+                self.statement(node)
+        inputs = ", ".join(f"{_type(v.type)} {self.values[v]}" for v in graph.inputs)
+        outputs = ", ".join(self.values[p.value] for p in graph.outputs)
+        body = "".join(f"        {line}\n" for line in self.lines)
+        return f"{HEADER}{{\n    func main<ios18>({inputs}) {{\n{body}    }} -> ({outputs});\n}}\n"
+
+    def statement(self, node: Node) -> None:
+        form = written(node)
+        assert form is not None, node.op
+        dtype = node.types[0].dtype
+        given = [
+            f"{p.name} = {self.argument(p, form.arguments[p.name], dtype)}"
+            for p in parameters_of(form.op)
+            if form.arguments.get(p.name) is not None
+        ]
+        results = [self.name_of(value, _label(node, form.op)) for value in node.values]
+        types = ", ".join(f"{_type(v.type)} {name}" for v, name in zip(node.values, results, strict=True))
+        self.lines.append(f'{types} = {form.op}({", ".join(given)})[name = string("{results[0]}")];')
+
+    def name_of(self, value: Value, wanted: str) -> str:
+        if value not in self.values:
+            self.values[value] = self.names.give(wanted)
+        return self.values[value]
+
+    def argument(self, p: Parameter, value: Any, dtype: DType) -> str:
+        if p.kind == "values":
+            return f"({', '.join(map(self.tensor, value))})"
+        if p.is_tensor:
+            return self.tensor(value)
+        if p.kind == "factor":
+            return f"int32({value})"
+        if p.kind == "float":
+            return f"{dtype.name}({_text(value, dtype)})"
+        return self.constant_argument(p, value)
+
+    def constant_argument(self, p: Parameter, value: Any) -> str:
+        """The name of a constant that the statement points to; equal ones are one."""
+        if p.kind in ("str", "dtype"):
+            kind, text = "string", f'"{value}"'
+        elif p.kind in ("int", "bool"):
+            kind, text = ("int32", str(value)) if p.kind == "int" else ("bool", "true" if value else "false")
+        else:
+            dtype = "int32" if p.kind == "ints" else "bool"
+            kind = str(Type(dtype, (len(value),)))
+            text = "[" + ", ".join(str(v).lower() for v in value) + "]"
+        if (kind, text) not in self.shared:
+            self.shared[kind, text] = name = self.names.give(p.name)
+            self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
+        return self.shared[kind, text]
+
+    def tensor(self, value: Value) -> str:
+        if value not in self.values:
+            node = value.node
+            assert node.data is not None, node.op
+            name = self.values[value] = self.names.give(_label(node, "const"))
+            kind = _type(value.type)
+            if value in self.offsets:
+                text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
+            else:
+                text = _text(node.data.tolist(), value.dtype)
+            self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
+        return self.values[value]
+
+
+def _label(node: Node, otherwise: str) -> str:
+    """What the user calls a node: its name in a model file, not a line of Python."""
+    source = node.sources[0] if node.sources else ""
+    return otherwise if not source or re.search(r"\.py:\d+$", source) else source
+
+
+def _in_file(node: Node) -> bool:
+    """Large constants, and numbers that text cannot say."""
+    assert node.data is not None
+    if node.types[0].dtype.kind == "bool":
+        return False
+    return node.data.size > MOST_INLINE or (node.types[0].dtype.kind == "float" and not np.isfinite(node.data).all())

@@ -1,0 +1,16 @@
+"""How the catalogue's ops are written in MIL, and what MIL's ops are read as."""
+
+from collections.abc import Mapping
+
+from hexane.mil.forms import elementwise, indexing, movement, products, quantised, resizing, windows
+from hexane.mil.forms.form import Form, Read, Write, Written
+
+__all__ = ["FORMS", "READ", "WRITE", "Written"]
+
+FORMS: tuple[Form, ...] = tuple(
+    form
+    for family in (elementwise, movement, products, windows, resizing, quantised, indexing)
+    for form in family.FORMS
+)
+WRITE: Mapping[str, Write] = {form.op: form.write for form in FORMS if form.write is not None}
+READ: Mapping[str, Read] = {form.mil: form.read for form in FORMS if form.read is not None}

@@ -1,0 +1,130 @@
+"""Activations, arithmetic, comparisons, casts."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP16
+from hexane.errors import Error
+from hexane.graph import Node, Value, constant
+from hexane.mil.forms.form import Form, Result, Written, plain
+from hexane.ops.compose import Builder
+
+_UNARY = (
+    "abs", "acos", "asin", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2", "floor", "logical_not", "relu",
+    "relu6", "round", "sigmoid", "sign", "silu", "sin", "sinh", "softplus", "softsign", "sqrt", "square", "tan", "tanh",
+)  # fmt: skip
+_PARAMETRIC = (
+    "clamped_relu", "elu", "leaky_relu", "linear_activation", "scaled_tanh", "sigmoid_hard", "threshold",
+)  # fmt: skip
+_BINARY = (
+    "add", "equal", "floor_div", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor",
+    "maximum", "minimum", "mod", "mul", "not_equal", "pow", "real_div", "sub",
+)  # fmt: skip
+
+
+def _with_epsilon(op: str) -> Form:
+    """MIL's log, rsqrt and inverse add an epsilon to x, which for ours is 0."""
+
+    def write(node: Node) -> Written:
+        return Written(op, {"x": node.inputs[0], "epsilon": 0.0})
+
+    def read(b: Builder, x: Value, epsilon: float) -> Value:
+        return b.apply(op, b.add(x, epsilon) if epsilon else x)
+
+    return Form(op, op, write, read)
+
+
+def _gelu(op: str, mode: str) -> Form:
+    return Form(op, "gelu", lambda node: Written("gelu", {"x": node.inputs[0], "mode": mode}), None)
+
+
+def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
+    if mode == "SIGMOID_APPROXIMATION":
+        return b.mul(x, b.sigmoid(b.mul(x, 1.702)))
+    ops = {"EXACT": "gelu", "TANH_APPROXIMATION": "gelu_tanh"}
+    if mode not in ops:
+        raise Error(f"mode: got {mode!r}, need EXACT, TANH_APPROXIMATION or SIGMOID_APPROXIMATION")
+    return b.apply(ops[mode], x)
+
+
+def _write_clip(node: Node) -> Written | None:
+    """Text has no infinity, so a clip of one side is a maximum or a minimum."""
+    if math.isinf(node.attrs["alpha"]) or math.isinf(node.attrs["beta"]):
+        return None
+    return Written("clip", {"x": node.inputs[0], **node.attrs})
+
+
+def _read_clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return b.clip(x, alpha=alpha, beta=beta)
+
+
+def _write_prelu(node: Node) -> Written | None:
+    """MIL has a slope for each channel of axis 1."""
+    x, slope = node.inputs
+    assert x is not None
+    assert slope is not None
+    rank = len(x.shape)
+    per_channel = slope.node.data is not None and rank >= 3 and slope.shape == (x.shape[1], *[1] * (rank - 2))
+    if not per_channel:
+        return None
+    assert slope.node.data is not None
+    return Written("prelu", {"x": x, "alpha": constant(slope.node.data.reshape(-1), slope.node.sources)})
+
+
+def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
+    if len(x.shape) < 3 or alpha.shape != (x.shape[1],):
+        raise Error(f"got x {x.type} and alpha {alpha.type}, need (N, C, ...) and (C,)")
+    slopes = alpha.node.data
+    assert slopes is not None
+    return b.prelu(x, slopes.reshape(-1, *[1] * (len(x.shape) - 2)))
+
+
+def _next(value: float, direction: float) -> float:
+    """The fp16 number beside one."""
+    with np.errstate(over="ignore"):
+        return float(np.nextafter(np.float16(value), np.float16(direction)))
+
+
+def _write_thresholded_relu(node: Node) -> Written | None:
+    """MIL keeps x from alpha on, the catalogue above alpha: from the next number on."""
+    alpha = _next(node.attrs["alpha"], math.inf)
+    if node.types[0].dtype is not FP16 or math.isinf(alpha):
+        return None
+    return Written("thresholded_relu", {"x": node.inputs[0], "alpha": alpha})
+
+
+def _read_thresholded_relu(b: Builder, x: Value, alpha: float) -> Value:
+    if x.dtype is FP16 and math.isfinite(_next(alpha, -math.inf)):
+        return b.thresholded_relu(x, alpha=_next(alpha, -math.inf))
+    return b.select(b.greater_equal(x, alpha), x, b.const(np.zeros((), x.dtype.numpy)))
+
+
+def _read_identity(b: Builder, x: Value) -> Value:
+    return x
+
+
+def _write_cast(node: Node) -> Written | None:
+    kind = node.types[0].dtype
+    return Written("cast", {"x": node.inputs[0], "dtype": kind}) if kind.name in _CASTS else None
+
+
+def _read_cast(b: Builder, x: Value, dtype: Any) -> Result:
+    return b.cast(x, dtype=dtype)
+
+
+_CASTS = ("bool", "fp16", "fp32", "int8", "int16", "int32", "uint8", "uint16")
+
+FORMS = (
+    *map(plain, (*_UNARY, *_PARAMETRIC, *_BINARY, "select")),
+    *map(_with_epsilon, ("log", "rsqrt", "inverse")),
+    _gelu("gelu", "EXACT"),
+    _gelu("gelu_tanh", "TANH_APPROXIMATION"),
+    Form("", "gelu", None, _read_gelu),
+    Form("clip", "clip", _write_clip, _read_clip),
+    Form("prelu", "prelu", _write_prelu, _read_prelu),
+    Form("thresholded_relu", "thresholded_relu", _write_thresholded_relu, _read_thresholded_relu),
+    Form("cast", "cast", _write_cast, _read_cast),
+    Form("", "identity", None, _read_identity),
+)

@@ -1,0 +1,66 @@
+"""What it takes to write a node as an op of MIL, and to read that back."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from hexane.graph import Node, Value
+from hexane.ops import USER_OPS
+from hexane.ops.compose import Builder
+
+Arguments = Mapping[
+    str, Any
+]  # tensors are Values (several: tuples of them); all else is a number, bool, text, dtype or tuple of these
+
+
+class Written(NamedTuple):
+    """An op of MIL and its arguments, in the order they are written; None stands for those that have no value."""
+
+    op: str
+    arguments: Arguments
+
+
+Result = Value | tuple[Value, ...]
+Write = Callable[[Node], Written | None]  # None where the node, as it is, has no form
+Read = Callable[..., Result]  # (b, **arguments): all of them, None where one without a default is not given
+
+
+class Form(NamedTuple):
+    """An op of the catalogue, the op of MIL it is written as, and both directions. What `write` gives, `read` makes the same node of.
+
+    Several ops may be written as one op of MIL. Then one of them reads it; `op` is "" for a form that is only read."""
+
+    op: str
+    mil: str
+    write: Write | None
+    read: Read | None
+
+
+def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) -> Form:
+    """An op whose inputs and attributes are arguments in MIL, of the same names unless `names` says otherwise. `fixed` are arguments of
+    MIL, or attributes of the op, that have one value only."""
+    record = USER_OPS[op]
+    inputs = [name.rstrip("?*") for name in record.inputs]
+    several = bool(record.inputs) and record.inputs[-1].endswith("*")
+    fixed = fixed or {}
+    attributes = [name for name in record.attrs or {} if name not in fixed]
+    arguments = {name: value for name, value in fixed.items() if name not in (record.attrs or {})}
+    unsaid = {name: value for name, value in fixed.items() if name in (record.attrs or {})}
+
+    def write(node: Node) -> Written | None:
+        if any(node.attrs[name] != value for name, value in unsaid.items()):
+            return None
+        given: dict[str, Any] = {name: node.attrs[name] for name in attributes}
+        given |= {inputs[0]: node.inputs} if several else dict(zip(inputs, node.inputs, strict=True))
+        return Written(mil or op, {names.get(name, name): value for name, value in given.items()} | arguments)
+
+    def read(b: Builder, /, **given: Any) -> Result:
+        operands = [given[names.get(name, name)] for name in inputs]
+        wanted = {name: given[names.get(name, name)] for name in attributes} | unsaid
+        return b.several(op, *(operands[0] if several else operands), **wanted)
+
+    return Form(op, mil or op, write, read)
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}

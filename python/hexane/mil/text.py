@@ -1,0 +1,357 @@
+"""The text of a MIL program as a tree of statements. It knows the grammar, not the ops.
+
+program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-version", "3505.4.1"}})]
+{
+    func main<ios18>(tensor<fp16, [1, 8]> x) {
+        tensor<fp16, [1, 8]> y = relu(x = x)[name = string("y")];
+    } -> (y);
+}
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from hexane.errors import Error
+from hexane.limits import MAX_RANK
+
+HEADER = """program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}, \
+{"coremltools-component-milinternal", ""}, {"coremltools-version", "9.0"}})]
+"""
+
+
+class Type(NamedTuple):
+    """tensor<fp16, [1, 8]>, or a scalar, whose shape is None: fp16, string."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        return self.dtype if self.shape is None else f"tensor<{self.dtype}, [{', '.join(map(str, self.shape))}]>"
+
+
+class BlobFile(NamedTuple):
+    """BLOBFILE(path = string("@model_path/weights/weights.bin"), offset = uint64(64))"""
+
+    path: str
+    offset: int
+
+
+class Bits(int):
+    """0x3C00: an integer, or the bits of a float."""
+
+
+class Name(NamedTuple):
+    """A value by its name, in an argument."""
+
+    at: int
+    name: str
+
+
+class Literal(NamedTuple):
+    """TYPE(value): a number, bool or string, lists of them, or a BlobFile."""
+
+    at: int
+    type: Type
+    value: Any
+
+
+Argument = Name | Literal | tuple["Name | Literal", ...]
+
+
+class Statement(NamedTuple):
+    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  `at` is where the op stands."""
+
+    at: int
+    results: tuple[tuple[Type, str], ...]
+    op: str
+    arguments: dict[str, Argument]
+    attributes: dict[str, Argument]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    opset: str
+    inputs: tuple[tuple[Type, str], ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Name, ...]
+
+
+class Place(NamedTuple):
+    """A position in a text, for messages."""
+
+    text: str
+    name: str  # of the file
+
+    def fail(self, at: int, message: str) -> NoReturn:
+        line = self.text.count("\n", 0, at) + 1
+        column = at - self.text.rfind("\n", 0, at)
+        raise Error(f"[{self.name}:{line}:{column}] {message}")
+
+
+def parse_program(text: str, name: str = "MIL") -> Function:
+    """The one function of a program. Raises Error with line and column for text that is no program."""
+    return _Parser(text, name).program()
+
+
+_TOKEN = re.compile(
+    r"""[\ \t\r\n]*(?:
+      (?P<word>[A-Za-z_]\w*)
+    | (?P<number>-?(?:0[xX][0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?(?:[pP][+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))
+    | (?P<string>"(?:[^"\\\n]|\\.)*")
+    | (?P<mark>->|[-()\[\]{}<>=,;])
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_ESCAPE = re.compile(r"\\(.)")
+_MOST_DIGITS = 400
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+class _Parser:
+    """Recursive descent; lists alone nest, at most as deep as tensors have axes."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.place = Place(text, name)
+        self.tokens = self._tokens(text)
+        self.next = self._advance()
+
+    def _tokens(self, text: str) -> Iterator[_Token]:
+        at, match = 0, _TOKEN.match
+        while found := match(text, at):
+            kind = found.lastgroup
+            assert kind is not None
+            at = found.end()
+            yield _Token(kind, found[kind], found.start(kind))
+        rest = text[at:]
+        at += len(rest) - len(rest.lstrip())
+        if at < len(text):
+            self.place.fail(at, f"got {text[at]!r}, which begins nothing in MIL")
+        while True:
+            yield _Token("end", "the end of the text", len(text))
+
+    def _advance(self) -> _Token:
+        return next(self.tokens)
+
+    def _fail(self, need: str) -> NoReturn:
+        self.place.fail(self.next.at, f"got {self.next.text[:40]!r}, need {need}")
+
+    def take(self, text: str) -> bool:
+        """Goes on if the next token is this mark or word."""
+        if self.next.text == text and self.next.kind != "string":
+            self.next = next(self.tokens)
+            return True
+        return False
+
+    def need(self, text: str) -> None:
+        if not self.take(text):
+            self._fail(repr(text))
+
+    def token(self, kind: str, need: str) -> _Token:
+        found = self.next
+        if found.kind != kind:
+            self._fail(need)
+        self.next = next(self.tokens)
+        return found
+
+    # ---- the program ----
+
+    def program(self) -> Function:
+        self.need("program")
+        self.need("(")
+        self.token("number", "a version, as in program(1.3)")
+        self.need(")")
+        if self.take("["):
+            self.word("buildInfo")
+            self.need("=")
+            self.dictionary()
+            self.need("]")
+        self.need("{")
+        function = self.function()
+        if self.next.text == "func":
+            self._fail("the end of the program: only programs of one function can be read")
+        self.need("}")
+        if self.next.kind != "end":
+            self._fail("nothing behind the program")
+        return function
+
+    def word(self, text: str) -> None:
+        if not (self.next.kind == "word" and self.take(text)):
+            self._fail(repr(text))
+
+    def dictionary(self) -> None:
+        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing."""
+        for text in ("dict", "<", "string", ",", "string", ">", "(", "{"):
+            self.need(text)
+        while self.take("{"):
+            self.token("string", "a string")
+            self.need(",")
+            self.token("string", "a string")
+            self.need("}")
+            if not self.take(","):
+                break
+        self.need("}")
+        self.need(")")
+
+    def function(self) -> Function:
+        self.word("func")
+        name = self.token("word", "the name of a function").text
+        self.need("<")
+        opset = self.token("word", "an opset, as in <ios18>").text
+        self.need(">")
+        self.need("(")
+        inputs: list[tuple[Type, str]] = []
+        while not self.take(")"):
+            if inputs:
+                self.need(",")
+            inputs.append(self.declaration())
+        self.need("{")
+        statements = []
+        while not self.take("}"):
+            statements.append(self.statement())
+        self.need("->")
+        self.need("(")
+        outputs = [self.reference()]
+        while self.take(","):
+            outputs.append(self.reference())
+        self.need(")")
+        self.need(";")
+        return Function(name, opset, tuple(inputs), tuple(statements), tuple(outputs))
+
+    def reference(self) -> Name:
+        found = self.token("word", "the name of a value")
+        return Name(found.at, found.text)
+
+    def declaration(self) -> tuple[Type, str]:
+        return self.type(), self.token("word", "a name").text
+
+    def statement(self) -> Statement:
+        results = [self.declaration()]
+        while self.take(","):
+            results.append(self.declaration())
+        self.need("=")
+        op = self.token("word", "an op")
+        arguments = self.arguments("(", ")")
+        attributes = self.arguments("[", "]") if self.next.text == "[" else {}
+        self.need(";")
+        return Statement(op.at, tuple(results), op.text, arguments, attributes)
+
+    def arguments(self, begin: str, end: str) -> dict[str, Argument]:
+        self.need(begin)
+        found: dict[str, Argument] = {}
+        while not self.take(end):
+            if found:
+                self.need(",")
+            name = self.token("word", f"the name of an argument, or {end!r}")
+            if name.text in found:
+                self.place.fail(name.at, f"got the argument {name.text} twice, need it once")
+            self.need("=")
+            found[name.text] = self.argument()
+        return found
+
+    def argument(self) -> Argument:
+        if not self.take("("):
+            return self.operand()
+        items = [self.operand()]
+        while self.take(","):
+            items.append(self.operand())
+        self.need(")")
+        return tuple(items)
+
+    def operand(self) -> Name | Literal:
+        at = self.next.at
+        if self.next.kind == "word" and self.next.text not in ("tensor", "state"):
+            word = self.token("word", "a value")
+            if self.next.text != "(":
+                return Name(at, word.text)
+            kind = Type(word.text, None)
+        else:
+            kind = self.type()
+        self.need("(")
+        value = self.value(MAX_RANK)
+        self.need(")")
+        return Literal(at, kind, value)
+
+    # ---- types and values ----
+
+    def type(self) -> Type:
+        if self.next.text == "state":
+            self._fail("a type of tensors: states cannot be read, and the engine's programs have none")
+        word = self.token("word", "a type, as in tensor<fp16, [1, 8]>")
+        if word.text != "tensor":
+            return Type(word.text, None)
+        self.need("<")
+        dtype = self.token("word", "a dtype").text
+        self.need(",")
+        self.need("[")
+        dims: list[int] = []
+        while not self.take("]"):
+            if dims:
+                self.need(",")
+            number = self.token("number", "an extent: shapes are fixed")
+            if not number.text.isdecimal() or len(number.text) > 15:
+                self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
+            dims.append(int(number.text))
+        self.need(">")
+        return Type(dtype, tuple(dims))
+
+    def value(self, depth: int) -> Any:
+        token = self.next
+        if token.kind == "string":
+            self.next = next(self.tokens)
+            return _ESCAPE.sub(r"\1", token.text[1:-1])
+        if self.take("["):
+            if not depth:
+                self.place.fail(token.at, f"got lists nested deeper than {MAX_RANK}, need a tensor")
+            items: list[Any] = []
+            while not self.take("]"):
+                if items:
+                    self.need(",")
+                items.append(self.value(depth - 1))
+            return items
+        if token.kind == "word" and token.text in ("true", "false"):
+            self.next = next(self.tokens)
+            return token.text == "true"
+        if token.kind == "word" and token.text == "BLOBFILE":
+            self.next = next(self.tokens)
+            return self.blob_file(token.at)
+        negative = self.take("-")
+        if self.next.kind == "word" and self.next.text.lower() in ("inf", "infinity", "nan"):
+            number = float(self.next.text)
+            self.next = next(self.tokens)
+        else:
+            number = self.number()
+        return -number if negative else number
+
+    def number(self) -> Any:
+        token = self.token("number", "a number, a bool, a string, a list, or BLOBFILE(..)")
+        text = token.text.lower()
+        try:
+            if len(text) > _MOST_DIGITS:
+                raise ValueError
+            if "0x" in text:
+                return float.fromhex(text) if "p" in text or "." in text else Bits(text, 16)
+            return float(text) if "." in text or "e" in text else int(text)
+        except (ValueError, OverflowError):
+            self.place.fail(token.at, f"got {token.text[:40]}, need a number that can be held")
+
+    def blob_file(self, at: int) -> BlobFile:
+        found = self.arguments("(", ")")
+        path, offset = found.get("path"), found.get("offset")
+        if (
+            found.keys() != {"path", "offset"}
+            or not (isinstance(path, Literal) and path.type == ("string", None) and isinstance(path.value, str))
+            or not (isinstance(offset, Literal) and offset.type == ("uint64", None) and type(offset.value) is int)
+            or not 0 <= offset.value < 1 << 64
+        ):
+            self.place.fail(at, 'need BLOBFILE(path = string(".."), offset = uint64(..))')
+        return BlobFile(path.value, offset.value)

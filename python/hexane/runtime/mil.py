@@ -1,0 +1,127 @@
+"""A model as MIL programs or netplists: one for each piece that the engine computes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hexane import _core
+from hexane.emit.mil import Mil, emit_mil
+from hexane.emit.mil.write import WEIGHTS
+from hexane.emit.netplist import emit_netplist
+from hexane.errors import Error
+from hexane.graph import Graph, Value, free_name, unique
+from hexane.importers.netplist import Netplist, write_plist
+from hexane.importers.netplist.plist import WEIGHTS as NETPLIST_WEIGHTS
+from hexane.pipeline import divide, engine_form
+from hexane.program import Segment
+from hexane.runtime.engine import on_host
+from hexane.stages.join import Parts
+from hexane.targets import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A segment, and its program where the engine computes it. inputs, outputs: the values of the divided graph that its ports are,
+    in the order of the program's."""
+
+    segment: Segment
+    mil: Mil | None
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
+    """The graph as the chip takes it, with what was decided, and its pieces in the order they run.
+
+    The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine has nothing to
+    compute, and for what cannot be written.
+    """
+    graph, segments, named = named_pieces(graph, chip)
+    pieces = []
+    for segment, (piece, given, made) in zip(segments, named, strict=True):
+        if segment.device == "ane":
+            mil = emit_mil(piece, chip)
+            operands = [given[port.user_name] for port in mil.inputs]
+            results = [made[port.user_name] for port in mil.outputs]
+            pieces.append(Piece(segment, mil, tuple(operands), tuple(results)))
+        else:
+            pieces.append(Piece(segment, None, tuple(given.values()), tuple(made.values())))
+    return graph, tuple(pieces)
+
+
+Named = tuple[
+    Graph, dict[str, Value], dict[str, Value]
+]  # a segment's graph, and what its inputs and outputs are by name
+
+
+def named_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
+    """The graph as the chip takes it, its segments, and the graph of each with named ports. Raises Error where the engine has nothing
+    to compute, and for states."""
+    if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
+        raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
+    graph, segments = divide(graph, chip, on_host=on_host(graph))
+    if all(segment.device != "ane" for segment in segments):
+        raise Error(f"[emit] got a model of which {chip.name} computes nothing: hexane check says why")
+    parts = Parts(graph, segments)
+    names = _names(graph, segments)
+    pieces = []
+    for segment, piece in zip(segments, parts.graphs(), strict=True):
+        given, made = ({names[v]: v for v in values} for values in (parts.operands(segment), parts.results(segment)))
+        pieces.append((_renamed(piece, list(given), list(made)), given, made))
+    return graph, segments, pieces
+
+
+def save_mil(mil: Mil, folder: str | os.PathLike[str]) -> Path:
+    """Writes folder/model.mil and the weights it names beside it, and gives the path of the text. Each file is replaced as a whole, the
+    text last. Raises Error where that fails."""
+    return _save(Path(folder), "model.mil", mil.text.encode(), WEIGHTS, mil.weights)
+
+
+def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
+    """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named as in
+    `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
+    graph, segments, named = named_pieces(graph, chip)
+    made = [
+        emit_netplist(engine_form(piece, chip), chip, f"segment_{segment.index}") if segment.device == "ane" else None
+        for segment, (piece, _, _) in zip(segments, named, strict=True)
+    ]
+    return graph, segments, tuple(made)
+
+
+def save_netplist(net: Netplist, folder: str | os.PathLike[str]) -> Path:
+    """Writes folder/net.plist and weights.0 beside it, as `save_mil` does, and gives the path of the property list."""
+    return _save(Path(folder), "net.plist", write_plist(net), NETPLIST_WEIGHTS, net.weights)
+
+
+def _save(folder: Path, name: str, text: bytes, weights_name: str, weights: bytes) -> Path:
+    weights_path = folder / weights_name
+    needed = weights_path.parent if weights else folder
+    try:
+        needed.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error(f"[emit] {needed}: {error.strerror}, need a folder that can be written to") from None
+    if weights:
+        _core.save_file(os.fspath(weights_path), weights)
+    _core.save_file(os.fspath(folder / name), text)
+    return folder / name
+
+
+def _names(graph: Graph, segments: tuple[Segment, ...]) -> Mapping[Value, str]:
+    """What ports are called: as the model's, else value_N. Each value has a name of its own."""
+    names = {port.value: port.name for port in reversed(graph.outputs)}
+    names |= {v: str(v.node.attrs["name"]) for v in graph.inputs}
+    taken = set(names.values())
+    for port in (port for s in segments for port in (*s.inputs, *s.outputs)):
+        if port.value not in names:
+            names[port.value] = free_name(f"value_{port.name.lstrip('%')}", taken)
+            taken.add(names[port.value])
+    return names
+
+
+def _renamed(graph: Graph, inputs: list[str], outputs: list[str]) -> Graph:
+    table = {
+        v: unique("input", name, v.type, sources=v.node.sources) for v, name in zip(graph.inputs, inputs, strict=True)
+    }
+    graph = graph.rewrite(lambda node, operands: None, became=table)
+    return replace(graph, outputs=tuple(p._replace(name=n) for p, n in zip(graph.outputs, outputs, strict=True)))

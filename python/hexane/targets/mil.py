@@ -1,0 +1,40 @@
+"""What the engine's compiler takes of a program in MIL: `shared/mil.toml`."""
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+from hexane.targets.fact import Fact, Place, read_fact
+from hexane.targets.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class MilLimit:
+    """A limit, and the number of the constraint that it is (docs/mil.md)."""
+
+    constraint: int
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class MilLimits:
+    """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements, affine_norm_elements:
+    what a layer norm goes over, exclusive. program_bytes: of weights."""
+
+    ports: MilLimit
+    conv_inputs: MilLimit
+    norm_elements: MilLimit
+    affine_norm_elements: MilLimit
+    program_bytes: MilLimit
+
+
+@cache
+def mil_limits() -> MilLimits:
+    rows = table("mil")
+    place = Place("shared/mil.toml", rows["source"], rows["status"])
+
+    def limit(name: str) -> MilLimit:
+        row = {"source": place.source, "status": place.status, **rows[name]}
+        constraint = row.pop("constraint")
+        return MilLimit(constraint, read_fact(place, name, row, tuple[str, ...] if name == "ports" else int))
+
+    return MilLimits(**{field.name: limit(field.name) for field in fields(MilLimits)})

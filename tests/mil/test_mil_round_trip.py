@@ -1,0 +1,193 @@
+"""Graph -> MIL -> graph: the examples of every op, names, and what cannot be written."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from cases import CASES, IDS, arrays
+from hexane.build import FUNCTIONS
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.mil.arguments import parameters
+from hexane.mil.forms import READ, WRITE
+from hexane.ops import USER_OPS, Op
+from hexane.ops.spec import Case
+from mil_programs import assert_read_back, program
+
+# Ops without a form in MIL, in any of their examples.
+UNWRITTEN = {
+    "gather_along_axis",  # its examples index a part of the other axes
+    "argsort",  # their examples have indices in int64
+    "topk",
+    "hardmax",
+    "max_pool_with_indices",
+    "acosh",
+    "asinh",
+    "bit_cast",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "col2im",
+    "fmod",
+    "lookup",
+    "max_unpool",
+    "non_max_suppression",
+    "non_zero",
+    "one_hot",
+    "quantized_add",
+    "quantized_conv",
+    "quantized_matmul",
+    "random",
+    "random_normal",
+    "random_uniform",
+    "scatter_along_axis",
+    "scatter_nd",
+    "shift_left",
+    "shift_right",
+    "unique",
+    "write_state",
+}  # fmt: skip
+
+
+def graph_of(op: Op, case: Case, constants: bool) -> Graph:
+    """A graph of one op, whose inputs but the first are constants if wanted."""
+    tensors: list[Any] = []
+    for i, array in enumerate(arrays(op, case)):
+        if array is None or (constants and i):
+            tensors.append(None if array is None else hx.const(array))
+        else:
+            tensors.append(hx.input(f"x{i}", array.shape, hx.const(array).dtype.name))
+    results = FUNCTIONS[op.name](*tensors, **dict(case.attrs or {}))
+    return hx.graph(list(results) if isinstance(results, tuple) else results)
+
+
+def written(op: Op, case: Case) -> list[Any]:
+    """The programs of an example, with and without constants; Errors where there is none."""
+    found: list[Any] = []
+    for constants in (False, True):
+        try:
+            graph = graph_of(op, case, constants)
+        except Error:
+            continue  # an input that has to be constant, or must not be
+        try:
+            found.append(program(graph))
+        except Error as error:
+            found.append(error)
+    return found
+
+
+@pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)
+def test_the_example_of_an_op_is_read_back(op: Op, i: int) -> None:
+    for found in written(op, op.cases[i]):
+        if isinstance(found, Error):
+            assert str(found).startswith("[emit]")
+        elif not any(t.dtype.name in ("int64", "fp64") for node in found.graph.nodes for t in node.types):
+            assert_read_back(found)
+
+
+@pytest.mark.parametrize("op", USER_OPS.values(), ids=lambda op: op.name)
+def test_all_ops_but_those_listed_are_written(op: Op) -> None:
+    programs = [found for case in op.cases for found in written(op, case)]
+    refused = all(isinstance(found, Error) for found in programs)
+    assert refused == (op.name in UNWRITTEN)
+
+
+def test_indices_in_int32_are_written() -> None:
+    x = hx.input("x", (4, 9), "fp16")
+    values, indices = hx.topk(x, k=3, largest=False, dtype="int32")
+    mil = program(
+        hx.graph(
+            {
+                "v": values,
+                "i": indices,
+                "along": hx.gather_along_axis(x, np.zeros((4, 2), np.int64), axis=1),
+                "order": hx.argsort(x, axis=0, descending=True, dtype="int32"),
+            }
+        )
+    )
+    assert_read_back(mil)
+
+
+def test_indices_that_nothing_reads_are_written_in_int32() -> None:
+    """ONNX's indices are int64, which MIL does not have."""
+    x = hx.input("x", (4, 9), "fp16")
+    values, indices = hx.topk(x, k=3)
+    assert "tensor<int32, [4, 3]> " in program(hx.graph({"v": values})).text
+    assert_read_back(program(hx.graph({"v": values})))
+    for outputs in ({"i": indices}, {"v": values, "order": hx.gather_along_axis(x, indices, axis=1)}):
+        with pytest.raises(Error, match="int64"):
+            program(hx.graph(outputs))
+
+
+def test_every_form_has_its_row_of_arguments() -> None:
+    assert READ.keys() == parameters().keys()
+    assert WRITE.keys() <= USER_OPS.keys()
+
+
+def test_ports_are_sorted_by_names_that_mil_has() -> None:
+    x, y = hx.input("z/in put:0", (1, 4), "fp16"), hx.input("9", (1, 4), "fp16")
+    mil = program(hx.graph({"relu": hx.relu(x), "Ü": hx.add(x, y), "add": hx.abs(y), "fp16": hx.neg(x)}))
+    assert [(p.name, p.user_name) for p in mil.inputs] == [("_9", "9"), ("z_in_put_0", "z/in put:0")]
+    assert [(p.name, p.user_name) for p in mil.outputs] == [
+        ("_", "Ü"),
+        ("add_0", "add"),
+        ("fp16_0", "fp16"),
+        ("relu_0", "relu"),
+    ]
+    assert "-> (_, add_0, fp16_0, relu_0);" in mil.text
+    assert_read_back(mil)
+
+
+def test_names_that_become_equal_are_told_apart() -> None:
+    inputs = [hx.input(name, (2,), "fp16") for name in ("a b", "a_b", "a.b", "a_b_1")]
+    mil = program(hx.graph({"y": hx.concat(*inputs, axis=0)}))
+    assert len({p.name for p in mil.inputs}) == 4
+    assert_read_back(mil)
+
+
+def test_an_output_that_is_an_input_or_another_output_is_computed() -> None:
+    x = hx.input("x", (1, 4), "fp16")
+    y = hx.relu(x)
+    mil = program(hx.graph({"same": x, "y": y, "again": y, "once_more": y}))
+    assert len({p.value for p in mil.graph.outputs} - set(mil.graph.inputs)) == 4
+    assert_read_back(mil)
+
+
+def test_numbers_that_text_cannot_say_are_in_the_file() -> None:
+    x = hx.input("x", (1, 4), "fp16")
+    odd = np.array([np.inf, -np.inf, np.nan, -0.0], np.float16)
+    mil = program(hx.graph({"y": hx.maximum(x, odd), "z": hx.minimum(x, np.float16(np.inf))}))
+    assert "inf" not in mil.text
+    assert "nan" not in mil.text
+    assert_read_back(mil)
+
+
+def test_weights_of_ten_elements_are_in_the_text_and_more_are_in_the_file() -> None:
+    x = hx.input("x", (1, 11), "fp16")
+    few, many = np.arange(1, 11, dtype=np.float16), np.arange(11, dtype=np.float16)
+    mil = program(hx.graph({"y": hx.add(x, many), "z": hx.concat(x, few[None], axis=1)}))
+    assert mil.text.count("BLOBFILE") == 1
+    assert len(mil.weights) == 64 + 64 + 22
+
+
+def test_equal_constants_are_one() -> None:
+    x, w = hx.input("x", (1, 8, 1, 16), "fp16"), np.ones((8, 8, 1, 1), np.float16)
+    mil = program(hx.graph({"y": hx.conv(hx.relu(hx.conv(x, w)), w.copy())}))
+    assert mil.text.count("BLOBFILE") == 1
+    assert mil.text.count("= const()") == mil.text.count('string("const_0")') + 4  # strides, pad_type, pad, groups
+
+
+def test_a_state_is_refused() -> None:
+    state = hx.state("cache", (4, 2), "fp16")
+    with pytest.raises(Error, match="state 'cache': got a state"):
+        program(hx.graph({"y": hx.relu(state)}))
+
+
+def test_params_are_constants() -> None:
+    x = hx.input("x", (1, 4), "fp16")
+    mil = program(hx.graph({"y": hx.add(x, hx.param("p", np.arange(4, dtype=np.float16)))}))
+    assert [node.op for node in mil.graph.nodes] == ["input", "const", "add"]
+    assert_read_back(mil)
