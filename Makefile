@@ -7,23 +7,27 @@ DONE := $(VENV)/done
 STEP := .ci/step
 BUILD := build/editable
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.h')
-CPP_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.mm')
+CPP_FILES := $(shell find csrc tests/cpp tests/fake_ane -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
 .NOTPARALLEL:
-.PHONY: help run test test-long conformance bench bench-alloc bench-schedule bench-sweep sanitize test-arm64 lint
+.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-schedule bench-memory bench-sweep sanitize threads test-arm64 apple lint
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
 	@echo "make test-long    the same with the slow tests"
+	@echo "make stand-in     what the engine's tests need beside clang-16 and libgnustep-base-dev"
 	@echo "make conformance  ONNX's own backend tests; writes docs/conformance.md"
 	@echo "make bench        speed, beside onnxruntime and OpenVINO"
 	@echo "make bench-alloc  the memory allocator on the MiniMalloc instances"
 	@echo "make bench-schedule  orders of layers: greedy beside optimal"
+	@echo "make bench-memory  networks in whole tensors beside row by row: memory and speed"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make threads      the device under ThreadSanitizer, 8 threads on 4 programs of the stand-in"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
+	@echo "make apple        the core and the Objective-C, compiled for Macs (fetches 100 MB once)"
 	@echo "make lint         ruff, mypy, clang-format"
 
 run: $(DONE)/package
@@ -31,9 +35,13 @@ run: $(DONE)/package
 
 test test-long: $(DONE)/package $(DONE)/test
 	@$(STEP) "building the C++ tests" $(BIN)/cmake --build $(BUILD) --target cpp_tests
+	@.ci/stand-in $(BUILD)
 	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 	@echo "Python tests"
-	@$(BIN)/python -m pytest -q $(if $(filter test,$@),-m "not slow") $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile $(if $(filter test,$@),-m "not slow") $(ARGS)
+
+stand-in: $(DONE)/package
+	@.ci/stand-in $(BUILD)
 
 conformance: $(DONE)/package
 	@$(BIN)/python tests/conformance/run.py
@@ -47,6 +55,9 @@ bench-alloc: $(DONE)/package
 bench-schedule: $(DONE)/package
 	@$(BIN)/python benchmarks/schedule.py $(ARGS)
 
+bench-memory: $(DONE)/package
+	@$(BIN)/python benchmarks/memory.py $(ARGS)
+
 bench-sweep: $(DONE)/package $(DONE)/test
 	@$(BIN)/python benchmarks/sweep.py $(ARGS)
 
@@ -55,6 +66,12 @@ sanitize: $(DONE)/package $(DONE)/test
 
 test-arm64: $(DONE)/build
 	@.ci/test-arm64
+
+threads: $(DONE)/package
+	@.ci/threads
+
+apple: $(DONE)/venv $(DONE)/apple
+	@.ci/apple
 
 lint: $(DONE)/package $(DONE)/test $(DONE)/lint
 	@$(STEP) "ruff check" $(BIN)/ruff check .

@@ -76,6 +76,9 @@ PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* name
       const py::gil_scoped_release release;
       self->program->run(ports);
     }
+  } catch (const Error&) {
+    translate_error(std::current_exception());
+    return nullptr;
   } catch (const std::exception& error) {
     set_error(error);
     return nullptr;
@@ -156,6 +159,11 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
       const auto buffer =
           py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);
       given += static_cast<bool>(buffer);
+      if (!buffer && port.surface.surface) {  // the surface itself, which nobody can exchange
+        held->ports.addresses.push_back(nullptr);
+        (written ? outputs : inputs)[port.name] = port.surface.view();
+        continue;
+      }
       if (!buffer && !written) fail(port.where, "got nothing, need a buffer");
       const py::array array = buffer ? bound_array(port, buffer, written) : port.allocate();
       auto* data = static_cast<std::byte*>(const_cast<void*>(array.data()));

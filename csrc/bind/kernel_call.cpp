@@ -1,6 +1,8 @@
 // Makes a call out of arrays and descriptions.
 #include "bind/kernel_call.h"
 
+#include "core/numerics.h"
+
 #include <algorithm>
 
 namespace py = pybind11;
@@ -84,6 +86,10 @@ KernelCall::KernelCall(const KernelName& kernel, const std::vector<py::object>& 
   kernel_ = &cpu::find_kernel(kernel.name, kernel.family, call_);
   if (static_cast<int64_t>(attrs.size()) != kernel_->attrs_bytes)
     fail(kernel.name, "attributes: got ", attrs.size(), " bytes, need ", kernel_->attrs_bytes);
+  const auto family = std::find_if(kNumericsFamilies.begin(), kNumericsFamilies.end(),
+                                   [&](const NumericsFamily& one) { return one.name == kernel.family; });
+  if (family != kNumericsFamilies.end() && !numerics.empty() && numerics.size() != family->bytes)
+    fail(kernel.name, "numerics: got ", numerics.size(), " bytes, need ", family->bytes);
   if (kernel_->prepare) prepared_ = kernel_->prepare(call_);
   call_.prepared = prepared_.get();
 }

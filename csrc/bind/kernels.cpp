@@ -1,7 +1,9 @@
 // The kernel tables for Python, and one kernel run by itself on arrays: how the kernels are tested.
+#include <hwy/targets.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -131,6 +133,25 @@ Ranges kernel_needs(const std::string& name, const std::string& family, const st
   return ranges;
 }
 
+// For each index of an axis of the output, the range of the input's same axis that it needs.
+Ranges kernel_needs_along(const std::string& name, const std::string& family, const std::vector<py::object>& inputs,
+                          const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
+                          size_t input, int axis) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings);
+  const cpu::Tensor& out = c.call().outputs[0];
+  if (input >= inputs.size()) fail(name, "input: got ", input, ", need less than ", inputs.size());
+  const int rank = std::min(out.rank, c.call().inputs[input].rank);
+  if (axis < 0 || axis >= rank) fail(name, "axis: got ", axis, ", need less than ", rank);
+  Ranges found;
+  cpu::Box box = cpu::whole(out);
+  for (int64_t i = 0; i < out.shape[axis]; ++i) {
+    box[axis] = {i, i + 1};
+    const cpu::Range needed = cpu::needed_box(c.kernel(), c.call(), static_cast<int>(input), box)[axis];
+    found.emplace_back(needed.begin, needed.end);
+  }
+  return found;
+}
+
 // The result from partial results, made in the given order of blocks; how many blocks there are, 0 if none.
 int64_t run_blocks(const std::string& name, const std::vector<py::object>& inputs,
                    const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
@@ -164,16 +185,39 @@ bool has_kernel(const std::string& name, const std::string& family,
   return cpu::has_kernel(name, family, operands(inputs), operands(outputs));
 }
 
+// The instruction sets of this machine for which there are kernels, by name.
+std::map<std::string, int64_t> instruction_sets() {
+  std::map<std::string, int64_t> found;
+  for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1)
+    found[hwy::TargetName(rest & -rest)] = rest & -rest;
+  return found;
+}
+
+void use_instruction_set(const std::string& name) {
+  const auto sets = instruction_sets();
+  const auto found = sets.find(name);
+  if (found == sets.end()) fail("instruction set", "got '", name, "', need one that this machine has");
+  hwy::SetSupportedTargetsForTest(found->second);
+  hwy::GetChosenTarget().Update(found->second);
+}
+
 }  // namespace
 
 void register_kernels(py::module_& m) {
+  m.def("instruction_sets", [] {
+    std::vector<std::string> names;
+    for (const auto& [name, bit] : instruction_sets()) names.push_back(name);
+    return names;
+  });
+  m.def("use_instruction_set", &use_instruction_set, py::arg("name"));
   m.def("kernels", [] {
     py::list rows;
     for (const auto table : cpu::kernel_tables())
       for (const cpu::Kernel& k : table)
         rows.append(py::dict(py::arg("name") = k.name, py::arg("dtypes") = k.dtypes, py::arg("family") = k.family,
                              py::arg("attrs") = k.attrs, py::arg("attrs_bytes") = k.attrs_bytes,
-                             py::arg("accepts") = k.accepts, py::arg("reads_ring") = k.reads_ring));
+                             py::arg("accepts") = k.accepts, py::arg("reads_ring") = k.reads_ring,
+                             py::arg("packs") = k.begin != nullptr));
     return rows;
   });
   m.def("numerics_families", [] {
@@ -186,6 +230,8 @@ void register_kernels(py::module_& m) {
         py::arg("attrs"), py::arg("strings"), py::arg("numerics") = py::bytes());
   m.def("kernel_needs", &kernel_needs, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("box"), py::arg("numerics") = py::bytes());
+  m.def("kernel_needs_along", &kernel_needs_along, py::arg("name"), py::arg("family"), py::arg("inputs"),
+        py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("axis"));
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;

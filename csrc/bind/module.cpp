@@ -5,36 +5,44 @@
 #include "bind/register.h"
 #include "core/error.h"
 #include "core/limits.h"
+#include "cpu/engine/engine_numerics.h"
+#include "device/device.h"
 
 namespace py = pybind11;
 
-namespace {
-
 // The class is looked up when an error is thrown, since importing hexane.errors while the module loads is a cycle.
-void translate_error(std::exception_ptr thrown) {
+void hexane::translate_error(std::exception_ptr thrown) {
   try {
     std::rethrow_exception(thrown);
+  } catch (const hexane::device::DeviceError& error) {
+    const py::object type = py::module_::import("hexane.errors").attr("DeviceError");
+    const py::object raised =
+        type(hexane::text(error.what()), hexane::text(error.stage), error.code, hexane::text(error.hint));
+    PyErr_SetObject(type.ptr(), raised.ptr());
   } catch (const hexane::Error& error) {
     py::set_error(py::module_::import("hexane.errors").attr("Error"), hexane::text(error.what()));
   }
 }
 
-}  // namespace
-
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of Hexane.";
-  py::register_local_exception_translator(translate_error);
+  py::register_local_exception_translator(hexane::translate_error);
   m.attr("MAX_RANK") = hexane::kMaxRank;
   m.attr("MAX_BYTES") = hexane::kMaxBytes;
   m.attr("MAX_LIST") = hexane::kMaxList;
+  m.attr("MAX_KNOTS") = hexane::cpu::kMaxKnots;
   m.attr("MAX_SLOTS") = hexane::kMaxSlots;
   m.attr("MAX_SLOT_NUMBERS") = hexane::kMaxSlotNumbers;
   hexane::register_alloc(m);
+  hexane::register_ane(m);
+  hexane::register_blob(m);
   hexane::register_convert(m);
+  hexane::register_device(m);
   hexane::register_engine(m);
   hexane::register_hash(m);
   hexane::register_kernels(m);
   hexane::register_plan(m);
   hexane::register_program(m);
   hexane::register_sched(m);
+  hexane::register_surface(m);
 }

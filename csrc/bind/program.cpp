@@ -46,15 +46,24 @@ std::unique_ptr<ProgramObject> from_bytes(HeldBytes held, int threads) {
   return std::make_unique<ProgramObject>(plan::read_plan({copy->data(), copy->size()}), copy, threads);
 }
 
-std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const std::shared_ptr<MemoryPool>& pool) {
+using MadeProgram =
+    std::tuple<std::shared_ptr<device::Program>, std::vector<std::string>, std::vector<std::string>, uint32_t>;
+
+std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const std::shared_ptr<MemoryPool>& pool,
+                                           const std::vector<MadeProgram>& made) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
   if (!py::isinstance<py::dict>(source)) {
-    if (pool) fail("program", "pool: got one for the bytes of a plan, need sections");
+    if (pool || !made.empty()) fail("program", "pool, programs: got some for the bytes of a plan, need sections");
     return from_bytes(HeldBytes("plan", source), threads);
   }
   const auto held = std::make_shared<HeldSections>(source);
   const plan::Plan plan = plan::read_sections(held->sections());
-  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool);
+  std::vector<run::DeviceProgram> programs;
+  for (const auto& [program, inputs, outputs, qos] : made) {
+    if (!program) fail("program", "programs: got None, need a program of a device");
+    programs.push_back({program, inputs, outputs, qos});
+  }
+  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs);
   if (pool) held->let_go(plan::kWeights);
   return result;
 }
@@ -169,13 +178,22 @@ py::list port_infos(const std::vector<Port>& ports) {
   return result;
 }
 
+// Of the ports that are surfaces: for inputs and for outputs, by name.
+py::tuple surfaces(const ProgramObject& self) {
+  py::dict sides[2];
+  for (const bool output : {false, true})
+    for (const Port& port : output ? self.outputs : self.inputs)
+      if (port.surface.surface) sides[output][port.name] = py::cast(port.surface);
+  return py::make_tuple(sides[0], sides[1]);
+}
+
 // The dtype of each named tensor in the weights or the state.
 py::dict dtypes(const ProgramObject& self, const std::string& kind) {
   const plan::Plan& plan = self.program->plan();
   py::dict result;
   for (const PlanTensor& tensor : plan.tensors) {
     const py::str name = text(plan.string(tensor.name));
-    if (plan.kind(tensor) == kind && py::len(name) && !result.contains(name))
+    if (run::is_kind(plan, tensor, kind) && py::len(name) && !result.contains(name))
       result[name] = text(info(plan.dtype(tensor)).name);
   }
   return result;
@@ -263,21 +281,30 @@ bool Port::is_dense(const py::array& array) const {
 }
 
 ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                             std::shared_ptr<MemoryPool> pool)
+                             std::shared_ptr<MemoryPool> pool, std::span<const run::DeviceProgram> programs)
     : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
   const py::gil_scoped_release release;
-  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool));
+  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs);
   is_long = program->cost() > kLongRun;
+  const auto find = [&](std::vector<Port>& ports, std::span<const PlanPort> rows) {
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (const PlanTensor& tensor = plan.tensors[rows[i].tensor]; const auto& surface = program->surface(tensor))
+        ports[i].surface = {surface, program->layout(tensor)};
+  };
+  find(inputs, plan.inputs);
+  find(outputs, plan.outputs);
 }
 
 void register_program(py::module_& m) {
   using Self = ProgramObject;
   py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool").def(py::init<>());
   py::class_<Self>(m, "Program")
-      .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr)
+      .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr,
+           py::arg("programs") = std::vector<MadeProgram>())
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
+      .def_property_readonly("surfaces", &surfaces)
       .def("dtypes", &dtypes, py::arg("kind"))
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("arithmetics", &arithmetics)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bind/arrays.h"
+#include "bind/surface.h"
 #include "run/program.h"
 
 namespace hexane {
@@ -21,6 +22,7 @@ struct Port {
   std::vector<pybind11::ssize_t> shape;
   uint32_t length = 0;  // 1 + the output that says how much of the axis is valid, or 0
   uint32_t axis = 0;
+  SurfaceObject surface = {};  // null unless the port is one
 
   pybind11::array allocate() const;
   void check(const pybind11::array& array) const;     // dtype, byte order, shape; throws Error
@@ -29,7 +31,7 @@ struct Port {
 
 struct ProgramObject {
   ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                std::shared_ptr<MemoryPool> pool = {});
+                std::shared_ptr<MemoryPool> pool = {}, std::span<const run::DeviceProgram> programs = {});
 
   std::vector<Port> inputs;
   std::vector<Port> outputs;

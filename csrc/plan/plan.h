@@ -8,7 +8,9 @@
  *
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
- *   spaces     PlanSpace      memories: at most one "weights" and one "state", any "arena", and a "port" for each port
+ *   spaces     PlanSpace      memories: at most one "weights", any "arena", "state" and "param", and a "port" for each
+ *                             port. What a step of another device than the CPU touches is a surface, which is a memory
+ *                             of its own: one tensor at its start, with gaps where the device wants them
  *   tensors    PlanTensor     typed views into spaces; several may share bytes (views, in-place results)
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
@@ -20,7 +22,8 @@
  *   inputs     PlanPort       in the order of the model's signature
  *   outputs    PlanPort
  *   weights    bytes          the contents of the space of kind "weights"
- *   state      bytes          the initial contents of the space of kind "state"; zero where this ends
+ *   state      bytes          the first contents of the spaces of kind "state" and "param", one after the other; zero
+ *                             where this ends
  *
  * An output whose length is only known when it has been computed has its capacity as its shape; how much of it is valid
  * is the value of another output, an int64 scalar.
@@ -55,7 +58,7 @@ typedef struct PlanSection {
 
 typedef struct PlanSpace {
   uint32_t name;      /* of the memory ("arena", "sram", ...), no other's, or of the port */
-  uint32_t kind;      /* "weights" | "arena" | "state" | "port" */
+  uint32_t kind;      /* "weights" | "arena" | "state" | "param" (weights in a surface) | "port" */
   uint64_t bytes;     /* what has to be there at run time */
   uint64_t limit;     /* most bytes that the memory has; 0: no limit */
   uint64_t alignment; /* of where it begins: a power of two, at most PLAN_MOST_ALIGNMENT */
@@ -81,9 +84,9 @@ typedef struct PlanNumerics {
 } PlanNumerics;
 
 typedef struct PlanStep {
-  uint32_t kernel;   /* looked up once, by name, operand dtypes and family, when the plan is loaded */
+  uint32_t kernel; /* looked up once, by name, operand dtypes and family, when the plan is loaded; "program" on "ane" */
   uint32_t numerics; /* row of numerics */
-  uint32_t device;   /* "cpu" */
+  uint32_t device;   /* "cpu", or "ane" for a program that whoever loads the plan brings along */
   uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
   uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
   uint32_t num_inputs;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/dtype.h"
@@ -75,6 +76,9 @@ struct Plan {
 
 // Bytes from the first to the last that the tensor touches; 0 if it has no elements.
 uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
+
+// For each space, whether a step of another device than the CPU touches it.
+std::vector<bool> device_spaces(const Plan& plan);
 
 // The bytes of each section.
 Sections sections_of(const Plan& plan);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/limits.h"
@@ -50,16 +51,17 @@ void check_string(const Plan& plan, const char* section, size_t row, const char*
 }
 
 void check_spaces(const Plan& plan) {
-  std::set<std::string_view> names, kinds;
+  std::set<std::string_view> names;
   uint64_t weights = 0, state = 0;
+  bool any_weights = false;
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     const PlanSpace& space = plan.spaces[i];
     check_string(plan, "spaces", i, "name", space.name);
     check_string(plan, "spaces", i, "kind", space.kind);
     if (space.bytes > kMaxBytes) bad("spaces", i, "bytes: got ", space.bytes, ", need at most ", kMaxBytes);
     const std::string_view kind = plan.string(space.kind);
-    if (kind != "weights" && kind != "arena" && kind != "state" && kind != "port")
-      bad("spaces", i, "kind: got '", kind, "', need weights, arena, state or port");
+    if (kind != "weights" && kind != "arena" && kind != "state" && kind != "param" && kind != "port")
+      bad("spaces", i, "kind: got '", kind, "', need weights, arena, state, param or port");
     const std::string_view name = plan.string(space.name);
     if (space.limit && space.bytes > space.limit)
       bad("spaces", i, name, ": bytes: got ", space.bytes, ", need at most its limit, ", space.limit);
@@ -68,13 +70,18 @@ void check_spaces(const Plan& plan) {
     if (kind == "port") continue;
     if (!names.insert(name).second) bad("spaces", i, "name: got a second '", name, "', need one");
     if (kind == "arena") continue;
-    if (!kinds.insert(kind).second) bad("spaces", i, "kind: got a second '", kind, "', need one");
-    (kind == "weights" ? weights : state) = space.bytes;
+    if (kind == "weights") {
+      if (any_weights) bad("spaces", i, "kind: got a second 'weights', need one");
+      any_weights = true;
+    }
+    uint64_t& total = kind == "weights" ? weights : state;
+    if (space.bytes > kMaxBytes - total) bad("spaces", i, name, ": bytes: got more than ", kMaxBytes, " in all");
+    total += space.bytes;
   }
   if (plan.weights.size() != weights)
     fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);
   if (plan.state.size() > state)
-    fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of the space, ", state);
+    fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of its spaces, ", state);
 }
 
 // The limit of a broadcast view, which can be larger than memory. A sensible one is seldom much larger than the tensor
@@ -162,6 +169,7 @@ void check_length(const Plan& plan, const char* section, size_t row, bool input)
 // Which spaces belong to input ports; every port space belongs to exactly one port, and the port's tensor fills it.
 std::vector<bool> check_ports(const Plan& plan) {
   std::vector<bool> used(plan.spaces.size()), is_input(plan.spaces.size());
+  const std::vector<bool> is_surface = device_spaces(plan);
   for (const auto* section : {"inputs", "outputs"}) {
     const bool input = std::string_view(section) == "inputs";
     const auto ports = input ? plan.inputs : plan.outputs;
@@ -183,7 +191,8 @@ std::vector<bool> check_ports(const Plan& plan) {
       const DType dtype = plan.dtype(tensor);
       const int bits = info(dtype).bits;
       if (bits % 8) bad(section, i, name, ": got ", info(dtype).name, ", need a dtype of whole bytes");
-      if (tensor.offset || tensor.ring || !is_dense(tensor, bits / 8) || extent_bytes(tensor, dtype) != space.bytes)
+      const bool fills = is_dense(tensor, bits / 8) && extent_bytes(tensor, dtype) == space.bytes;
+      if (tensor.offset || tensor.ring || !(fills || is_surface[tensor.space]))
         bad(section, i, name, ": need a dense tensor that fills its space of ", space.bytes, " bytes");
       used[tensor.space] = true;
       is_input[tensor.space] = input;
@@ -225,7 +234,10 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand, boo
   const std::string where = "plan: steps[" + std::to_string(row) + "]: " + std::string(plan.string(step.kernel));
   if (step.numerics >= plan.numerics.size())
     fail(where, "numerics: got ", step.numerics, ", need less than ", plan.numerics.size());
-  if (plan.string(step.device) != "cpu") fail(where, "device: got '", plan.string(step.device), "', need cpu");
+  const std::string_view device = plan.string(step.device);
+  if (device != "cpu" && device != "ane") fail(where, "device: got '", device, "', need cpu or ane");
+  if (device == "ane" && (in_loop || step.cut_axis != -1))
+    fail(where, "device: got ane, need cpu for a part of a step");
   const uint64_t count = uint64_t{step.num_inputs} + step.num_outputs;
   check_range(where, "operands", step.operands, count, plan.operands.size());
   if (step.operands != first_operand)
@@ -262,6 +274,28 @@ void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t 
   }
 }
 
+// What a device touches is one tensor at the start of a memory of its own.
+void check_surfaces(const Plan& plan) {
+  std::vector<const PlanTensor*> held(plan.spaces.size());
+  const auto check = [&](const std::string& where, const PlanTensor& tensor) {
+    if (tensor.offset || tensor.ring || plan.kind(tensor) == "weights")
+      fail(where, plan.string(tensor.name), ": got offset ", tensor.offset, " in ", plan.kind(tensor),
+           ", need the start of a memory of its own for a device");
+    const PlanTensor*& other = held[tensor.space];
+    if (other && !(is_same_view(*other, tensor) && other->dtype == tensor.dtype))
+      fail(where, plan.string(tensor.name), ": got a second tensor in the memory of a device, need one");
+    other = &tensor;
+  };
+  for (size_t row = 0; row < plan.steps.size(); ++row) {
+    const PlanStep& step = plan.steps[row];
+    if (plan.string(step.device) == "cpu") continue;
+    for (const uint32_t id : plan.operands.subspan(step.operands, size_t{step.num_inputs} + step.num_outputs)) {
+      if (id == PLAN_ABSENT) fail("plan", "steps[", row, "]: got an absent operand, need them all on a device");
+      check("plan: steps[" + std::to_string(row) + "]: ", plan.tensors[id]);
+    }
+  }
+}
+
 // Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write, and
 // over nothing that the same step reads, unless it is exactly the same view. A step in a loop may read what any step of
 // the loop writes: which rows are there when it runs is followed where the kernels are known.
@@ -280,6 +314,7 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   if (first_operand != plan.operands.size())
     fail("plan", "operands: got ", plan.operands.size(), ", need ", first_operand, ", those of the steps");
   check_loops(plan);
+  check_surfaces(plan);
   auto loop = loops.begin();
   for (size_t row = 0; row < plan.steps.size(); ++row) {
     if (loop != loops.end() && loop->first_step == row) {
@@ -293,14 +328,15 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
     for (size_t i = 0; i < step.num_inputs; ++i) {
       if (operands[i] == PLAN_ABSENT) continue;
       const PlanTensor& in = plan.tensors[operands[i]];
-      const bool given = plan.kind(in) == "weights" || plan.kind(in) == "state" || is_input[in.space];
+      const std::string_view kind = plan.kind(in);
+      const bool given = kind == "weights" || kind == "state" || kind == "param" || is_input[in.space];
       if (!given && !written[in.space].covers(in, plan.dtype(in)))
         fail(where, "input ", i, " (", plan.string(in.name), "): reads bytes that no earlier step has written");
     }
     for (size_t i = step.num_inputs; i < operands.size(); ++i) {
       const PlanTensor& out = plan.tensors[operands[i]];
       const DType dtype = plan.dtype(out);
-      if (plan.kind(out) == "weights" || is_input[out.space])
+      if (plan.kind(out) == "weights" || plan.kind(out) == "param" || is_input[out.space])
         fail(where, "output ", i - step.num_inputs, " (", plan.string(out.name), "): got a tensor that is only read");
       if (overlaps_itself(out, dtype))
         fail(where, "output ", i - step.num_inputs, " (", plan.string(out.name), "): its elements overlap");
@@ -317,13 +353,27 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
     if (!in_loop[row]) add_written(plan, step, step.begin, step.end, written);
   }
   for (const PlanPort& port : plan.outputs) {
-    const uint32_t space = plan.tensors[port.tensor].space;
-    if (!written[space].covers(0, plan.spaces[space].bytes))
+    const PlanTensor& tensor = plan.tensors[port.tensor];
+    if (!written[tensor.space].covers(tensor, plan.dtype(tensor)))
       fail("plan", "outputs: ", plan.string(port.name), ": no step writes all of it");
   }
 }
 
 }  // namespace
+
+// Also of a plan that is not verified yet.
+std::vector<bool> device_spaces(const Plan& plan) {
+  std::vector<bool> result(plan.spaces.size());
+  uint64_t begin = 0, end = 0;
+  for (const PlanStep& step : plan.steps) {
+    begin = std::exchange(end, end + step.num_inputs + step.num_outputs);
+    if (step.operands != begin || end > plan.operands.size()) break;  // such plans are refused
+    if (step.device >= plan.strings.size() || plan.string(step.device) == "cpu") continue;
+    for (const uint32_t id : plan.operands.subspan(begin, end - begin))
+      if (id < plan.tensors.size()) result[plan.tensors[id].space] = true;
+  }
+  return result;
+}
 
 uint64_t extent_bytes(const PlanTensor& tensor, DType dtype) {
   int64_t last = (info(dtype).bits + 7) / 8;

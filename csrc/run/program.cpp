@@ -67,11 +67,12 @@ std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& p
 }  // namespace
 
 Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                 std::shared_ptr<MemoryPool> pool)
+                 std::shared_ptr<MemoryPool> pool, std::span<const DeviceProgram> programs)
     : owner_(std::move(owner)),
       pool_(std::move(pool)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
+      device_steps_(plan, programs),
       own_(plan.spaces.size()),
       weights_(const_cast<std::byte*>(plan.weights.data())),
       bases_(plan.spaces.size()) {
@@ -82,9 +83,17 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
     weights_ = own_weights_->data();
   }
   for (uint32_t space = 0; space < plan_.spaces.size(); ++space) allocate(space);
+  put_first_contents({"state", "param"});
+  for (size_t i = 0; i < plan_.inputs.size() + plan_.outputs.size(); ++i) {
+    const bool input = i < plan_.inputs.size();
+    const PlanPort& port = input ? plan_.inputs[i] : plan_.outputs[i - plan_.inputs.size()];
+    const PlanTensor& tensor = plan_.tensors[port.tensor];
+    if (surface(tensor)) copied_.push_back({i, surface(tensor).get(), device_steps_.layout(tensor), input});
+  }
   std::vector<cpu::Executor::Piece> pieces;
   for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
-  executor_ = std::make_unique<cpu::Executor>(plan_, bases_, pieces, pool_.get(), threads_);
+  executor_ = std::make_unique<cpu::Executor>(plan_, bases_, pieces, pool_.get(), threads_,
+                                              [this](size_t row) { return device_steps_.step(row); });
 }
 
 void Program::share_weights() {
@@ -120,6 +129,8 @@ uint64_t Program::unshared_bytes() {
   constexpr uint64_t kRows = 4;  // steps and operands beside the rows they are made from, and what Python keeps
   uint64_t total = scratch_bytes();
   for (const Memory& memory : own_) total += memory.size();
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space)
+    if (const auto& surface = device_steps_.surface(space)) total += surface->bytes();
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * plan_.weights.size();
   const std::lock_guard lock(running_);
@@ -135,6 +146,10 @@ uint64_t Program::unshared_bytes() {
 void Program::allocate(uint32_t space) {
   const PlanSpace& row = plan_.spaces[space];
   const std::string_view kind = plan_.string(row.kind);
+  if (const auto& surface = device_steps_.surface(space)) {
+    bases_[space] = surface->data();
+    return;
+  }
   if (kind == "port") return;
   if (kind == "weights") {
     bases_[space] = weights_;
@@ -142,14 +157,18 @@ void Program::allocate(uint32_t space) {
   }
   own_[space] = Memory(row.bytes, std::string(plan_.string(row.name)));
   bases_[space] = own_[space].data();
-  if (kind == "state")  // the rest is zero, and untouched until it is used
-    std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]);
 }
 
-uint32_t Program::space_of(std::string_view kind) const {
-  const auto found = std::find_if(plan_.spaces.begin(), plan_.spaces.end(),
-                                  [&](const PlanSpace& space) { return plan_.string(space.kind) == kind; });
-  return static_cast<uint32_t>(found - plan_.spaces.begin());
+// Of new memory, which is zero: what lies behind them stays untouched until it is used.
+void Program::put_first_contents(std::initializer_list<std::string_view> kinds) {
+  Bytes rest = plan_.state;
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) {
+    const std::string_view kind = plan_.string(plan_.spaces[space].kind);
+    if (kind != "state" && kind != "param") continue;
+    const Bytes mine = rest.first(std::min<size_t>(rest.size(), plan_.spaces[space].bytes));
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) std::copy(mine.begin(), mine.end(), bases_[space]);
+    rest = rest.subspan(mine.size());
+  }
 }
 
 std::vector<cpu::Executor::StepInfo> Program::steps() {
@@ -160,37 +179,52 @@ std::vector<cpu::Executor::StepInfo> Program::steps() {
 }
 
 void Program::resolve(const Ports& ports) {
-  if (ports.id && ports.id == resolved_id_) return;
   const std::byte* const* address = ports.addresses.data();
   for (const auto side : {plan_.inputs, plan_.outputs})
     for (const PlanPort& port : side) {
       const uint32_t space = plan_.tensors[port.tensor].space;
-      bases_[space] = const_cast<std::byte*>(*address++);
+      const std::byte* const given = *address++;
+      if (device_steps_.surface(space)) continue;
+      bases_[space] = const_cast<std::byte*>(given);
       executor_->set_base(space, bases_[space]);
     }
   resolved_id_ = ports.id;
 }
 
+template <typename Run>
+void Program::run_on(const Ports& ports, Run run) {
+  if (!is_resolved(ports)) resolve(ports);
+  const auto copy = [&](bool input, const auto& copy_one) {
+    for (const Copied& port : copied_) {
+      std::byte* const packed = ports.addresses[port.address];
+      if (port.input == input && packed)
+        copy_one(*port.surface, port.layout, device::all_channels(port.layout), port.layout.dtype, packed);
+    }
+  };
+  copy(true, device::write);
+  run();
+  copy(false, device::read);
+}
+
 void Program::run(const Ports& ports) {
   const std::lock_guard lock(running_);
-  resolve(ports);
-  executor_->run();
+  run_on(ports, [&] { executor_->run(); });
 }
 
 bool Program::try_run(const Ports& ports) {
   const std::unique_lock lock(running_, std::try_to_lock);
   if (!lock) return false;
-  resolve(ports);
-  executor_->run();
+  run_on(ports, [&] { executor_->run(); });
   return true;
 }
 
 void Program::trace(const Ports& ports, const std::function<void(size_t)>& after) {
   const std::lock_guard lock(running_);
-  resolve(ports);
-  executor_->run([&](size_t step) {
-    const ForkMutex::Waiting waiting(running_);  // a tracer takes locks of its own, Python's
-    after(step);
+  run_on(ports, [&] {
+    executor_->run([&](size_t step) {
+      const ForkMutex::Waiting waiting(running_);  // a tracer takes locks of its own, Python's
+      after(step);
+    });
   });
 }
 
@@ -202,7 +236,7 @@ void Program::profile(bool on) {
 const PlanTensor& Program::find(std::string_view kind, std::string_view name) const {
   std::string names;
   for (const PlanTensor& tensor : plan_.tensors) {
-    if (plan_.kind(tensor) != kind || plan_.string(tensor.name).empty()) continue;
+    if (!is_kind(plan_, tensor, kind) || plan_.string(tensor.name).empty()) continue;
     if (plan_.string(tensor.name) == name) return tensor;
     names += (names.empty() ? "" : ", ") + std::string(plan_.string(tensor.name));
   }
@@ -247,11 +281,13 @@ void Program::overwrite(const PlanTensor& tensor, const std::byte* packed) {
 
 void Program::reset_state() {
   const std::lock_guard lock(running_);
-  const uint32_t space = space_of("state");
-  if (space == plan_.spaces.size()) return;
-  std::byte* end = bases_[space] + plan_.spaces[space].bytes;
-  std::fill(std::copy(plan_.state.begin(), plan_.state.end(), bases_[space]), end, std::byte{});
-  executor_->prepare(bases_[space], end);
+  const auto each = [&](const auto& visit) {
+    for (uint32_t space = 0; space < plan_.spaces.size(); ++space)
+      if (plan_.string(plan_.spaces[space].kind) == "state") visit(bases_[space], plan_.spaces[space].bytes);
+  };
+  each([](std::byte* base, uint64_t bytes) { std::fill_n(base, bytes, std::byte{}); });
+  put_first_contents({"state"});
+  each([&](std::byte* base, uint64_t bytes) { executor_->prepare(base, base + bytes); });
 }
 
 // Makes the weights a copy of their own, which no save is reading.
@@ -265,7 +301,7 @@ void Program::own_weights(uint32_t space) {
 
 void Program::update(const PlanTensor& weight, const std::byte* packed) {
   const std::lock_guard lock(running_);
-  if (plan::extent_bytes(weight, plan_.dtype(weight))) own_weights(weight.space);
+  if (plan_.kind(weight) == "weights" && plan::extent_bytes(weight, plan_.dtype(weight))) own_weights(weight.space);
   overwrite(weight, packed);
 }
 

@@ -11,15 +11,22 @@
 #include "core/memory.h"
 #include "cpu/executor.h"
 #include "plan/reader.h"
+#include "run/device_steps.h"
 
 namespace hexane::run {
+
+// Whether a tensor lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
+inline bool is_kind(const plan::Plan& plan, const PlanTensor& tensor, std::string_view kind) {
+  return plan.kind(tensor) == kind || (kind == "weights" && plan.kind(tensor) == "param");
+}
 
 class Program {
  public:
   // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied. With a
   // pool they are copied to where programs share them, and the plan's are not looked at again.
-  Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-          std::shared_ptr<MemoryPool> pool = {});
+  // `programs` are what the plan's steps of a device run, in their order.
+  Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
+          std::span<const DeviceProgram> programs = {});
 
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
@@ -30,12 +37,19 @@ class Program {
   std::vector<cpu::Executor::StepInfo> steps();
 
   // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
-  // the one used last need not resolve them again; 0 is never remembered.
+  // the one used last need not resolve them again; 0 is never remembered. A port that is a surface is copied from or to
+  // its address, which is null for who reads and writes the surface itself.
   struct Ports {
     std::vector<std::byte*> addresses;
     uint64_t id = 0;
   };
   uint64_t new_id() { return ++last_id_; }
+
+  // The surface that a tensor lies in, or null, and where in it.
+  const std::shared_ptr<device::Surface>& surface(const PlanTensor& tensor) const {
+    return device_steps_.surface(tensor.space);
+  }
+  device::Layout layout(const PlanTensor& tensor) const { return device_steps_.layout(tensor); }
 
   void run(const Ports& ports);
   bool try_run(const Ports& ports);  // false, and nothing done, if a run is under way
@@ -64,14 +78,25 @@ class Program {
   void own_weights(uint32_t space);
   void overwrite(const PlanTensor& tensor, const std::byte* packed);
   std::shared_ptr<Memory> copy_of_weights() const;
+  bool is_resolved(const Ports& ports) const { return ports.id && ports.id == resolved_id_; }
   void resolve(const Ports& ports);
+  template <typename Run>
+  void run_on(const Ports& ports, Run run);
   void allocate(uint32_t space);
-  uint32_t space_of(std::string_view kind) const;  // the first of that kind, or the number of spaces
+  void put_first_contents(std::initializer_list<std::string_view> kinds);
 
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<MemoryPool> pool_;
   const plan::Plan plan_;
   const int threads_;
+  const DeviceSteps device_steps_;
+  struct Copied {
+    size_t address;
+    const device::Surface* surface;
+    device::Layout layout;
+    bool input;
+  };
+  std::vector<Copied> copied_;           // ports that are surfaces
   std::vector<Memory> own_;              // of each space but weights and ports
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
   std::byte* weights_;                   // null while they are in pieces

@@ -216,3 +216,39 @@ def test_a_loop_inside_another_does_not_cross_its_end():
     plan.loop(1, 1, [0, 0])
     with pytest.raises(Error, match="got the end 3, need at most 2, that of the loop around it"):
         run(plan)
+
+
+def pieces_plan(delay: int = 0, ring: int = 2, from_column: int = 0) -> PlanBuilder:
+    """y = what a, of 2 columns, and b, of 3, are side by side, from a column on: rows of a ring, b's written `delay` runs later."""
+    plan = PlanBuilder()
+    a, b = plan.port("inputs", "a", (1, ROWS, 4, 2)), plan.port("inputs", "b", (1, ROWS, 4, 3))
+    y = plan.port("outputs", "y", (1, ROWS, 4, 5 - from_column))
+    arena = plan.space("arena", ring * 80)
+    strides = (80 * ROWS, 80, 20, 4)
+
+    def columns(begin: int, end: int) -> int:
+        return plan.tensor(arena, (1, ROWS, 4, end - begin), offset=4 * begin, strides=strides, ring=ring)
+
+    plan.step("copy", [a], [columns(0, 2)], (1, 0, 1))
+    plan.step("copy", [b], [columns(2, 5)], (1, -delay, 1 - delay))
+    plan.step("copy", [columns(from_column, 5)], [y], (1, 0, 1))
+    plan.loop(0, ROWS + delay, [1, 1, 1])
+    return plan
+
+
+@pytest.mark.parametrize("from_column", [0, 1, 3])
+def test_a_row_may_be_written_in_pieces_and_read_in_others(from_column: int):
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((1, ROWS, 4, 2), np.float32), rng.standard_normal((1, ROWS, 4, 3), np.float32)
+    (got,) = _core.Program(pieces_plan(from_column=from_column).sections()).run([a, b])
+    assert got.tobytes() == np.concatenate([a, b], axis=-1)[..., from_column:].tobytes()
+
+
+def test_a_row_of_which_a_piece_is_missing_is_refused():
+    with pytest.raises(Error, match=r"input 0: row 0 is not there, need it written before .*step 2"):
+        _core.Program(pieces_plan(delay=1).sections())
+    late = pieces_plan(ring=1)
+    late.rows["steps"][2] = (*late.rows["steps"][2][:-3], 1, -1, 0)
+    late.rows["loops"] = [(0, 3, ROWS + 1, 0)]
+    with pytest.raises(Error, match=r"input 0: row 0 is not there, need it .* not overwritten .*step 2"):
+        _core.Program(late.sections())

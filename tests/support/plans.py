@@ -60,13 +60,14 @@ class PlanBuilder:
         outputs: Sequence[int],
         cut: tuple[int, int, int] = (-1, 0, 0),
         numerics: str = "ieee",
+        device: str = "cpu",
         **attrs: Any,
     ) -> int:
         layout = next((row["attrs"] for row in _core.kernels() if row["name"] == kernel), "")
         packed = pack(layout, with_slots(attrs), self.strings)
         first = len(self.rows["operands"])
         self.rows["operands"] += [(ABSENT if i is None else i,) for i in (*inputs, *outputs)]
-        texts = [self.strings.add(text) for text in (kernel, "cpu", f"step {len(self.rows['steps'])}")]
+        texts = [self.strings.add(text) for text in (kernel, device, f"step {len(self.rows['steps'])}")]
         ids = [texts[0], self.numerics(numerics), *texts[1:]]
         counts = (len(inputs), len(outputs), len(packed))
         self.attrs += packed

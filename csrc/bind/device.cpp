@@ -1,0 +1,101 @@
+// Devices and their programs for Python.
+#include "device/device.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "bind/arrays.h"
+#include "bind/register.h"
+#include "device/ane_device.h"
+#include "run/plan_device.h"
+
+namespace py = pybind11;
+
+namespace hexane {
+namespace {
+
+py::list port_infos(const std::vector<device::Port>& ports) {
+  py::list result;
+  for (const device::Port& port : ports)
+    result.append(py::dict(py::arg("name") = port.name, py::arg("dtype") = text(info(port.dtype).name),
+                           py::arg("shape") = py::tuple(py::cast(port.shape)),
+                           py::arg("strides") = py::make_tuple(port.batch_stride, port.plane_stride, port.row_stride,
+                                                               info(port.dtype).bits / 8),
+                           py::arg("bytes") = port.bytes()));
+  return result;
+}
+
+std::shared_ptr<device::Program> compile(device::Device& self, const std::string& mil, const py::dict& weights,
+                                         uint32_t qos) {
+  std::vector<HeldBytes> held;
+  std::vector<device::WeightFile> files;
+  for (const auto& [name, bytes] : weights) {
+    held.emplace_back("weights", bytes);
+    files.push_back({py::str(name).cast<std::string>(), held.back().bytes()});
+  }
+  const py::gil_scoped_release release;
+  return self.compile(mil, files, qos);
+}
+
+// to_plan(mil, {name: bytes}) -> bytes of a plan
+std::unique_ptr<device::Device> make_plan_device(const py::function& to_plan, int64_t row_alignment) {
+  const auto held =
+      std::shared_ptr<py::function>(std::make_unique<py::function>(to_plan).release(), [](auto* function) {
+        const py::gil_scoped_acquire acquire;
+        std::default_delete<py::function>()(function);
+      });
+  const auto call = [held](std::string_view mil, std::span<const device::WeightFile> weights) {
+    const py::gil_scoped_acquire acquire;
+    py::dict files;
+    for (const device::WeightFile& file : weights)
+      files[py::str(file.name)] = py::bytes(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+    const HeldBytes plan("plan", (*held)(py::str(mil.data(), mil.size()), files));
+    return std::vector<std::byte>(plan.bytes().begin(), plan.bytes().end());
+  };
+  return run::plan_device(call, row_alignment);
+}
+
+device::Port make_port(const py::dict& row) {
+  const auto shape = row["shape"].cast<std::array<int64_t, 4>>();
+  const auto strides = row["strides"].cast<std::array<uint64_t, 4>>();
+  return {row["name"].cast<std::string>(),
+          dtype_from_name(row["dtype"].cast<std::string>()),
+          shape,
+          strides[2],
+          strides[1],
+          strides[0]};
+}
+
+std::unique_ptr<device::Device> make_null_device(const std::vector<py::dict>& inputs,
+                                                 const std::vector<py::dict>& outputs) {
+  std::vector<device::Port> sides[2];
+  for (const py::dict& row : inputs) sides[0].push_back(make_port(row));
+  for (const py::dict& row : outputs) sides[1].push_back(make_port(row));
+  return device::null_device(sides[0], sides[1]);
+}
+
+}  // namespace
+
+void register_device(py::module_& m) {
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<device::Program, std::shared_ptr<device::Program>>(m, "DeviceProgram")
+      .def("load", &device::Program::load, py::arg("qos"), release())
+      .def("unload", &device::Program::unload, release())
+      .def_property_readonly("inputs", [](const device::Program& self) { return port_infos(self.inputs()); })
+      .def_property_readonly("outputs", [](const device::Program& self) { return port_infos(self.outputs()); });
+  py::class_<device::Device>(m, "Device")
+      .def_property_readonly("name", &device::Device::name)
+      .def("compile", &compile, py::arg("mil"), py::arg("weights"), py::arg("qos"))
+      .def_property_readonly("counters", [](const device::Device& self) {
+        const device::Counters counters = self.counters();
+        return py::dict(py::arg("compiled") = counters.compiled, py::arg("compile_limit") = counters.compile_limit,
+                        py::arg("loaded") = counters.loaded, py::arg("load_limit") = counters.load_limit);
+      });
+  m.def("ane_device", &device::ane_device, py::arg("setup"), release());
+  m.def("plan_device", &make_plan_device, py::arg("to_plan"), py::arg("row_alignment"));
+  m.def("null_device", &make_null_device, py::arg("inputs"), py::arg("outputs"));
+}
+
+}  // namespace hexane

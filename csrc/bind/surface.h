@@ -1,0 +1,19 @@
+// A surface and where a tensor lies in it, for Python; shared by bind/surface.cpp and what binds programs of devices.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <memory>
+
+#include "device/surface.h"
+
+namespace hexane {
+
+struct SurfaceObject {
+  std::shared_ptr<device::Surface> surface;
+  device::Layout layout;
+
+  pybind11::array view() const;  // over the surface's memory, which it keeps alive
+};
+
+}  // namespace hexane

@@ -1,0 +1,93 @@
+// What the Objective-C++ files of this folder share. They are built without C++ exceptions; Objective-C ones stop at
+// guarded().
+#pragma once
+
+#import <Foundation/Foundation.h>
+#import <objc/runtime.h>
+
+#include <atomic>
+
+#include "device/ane_private.h"
+#include "device/guard.h"
+#include "device/hexane_ane.h"
+
+struct hexane_ane_program;
+
+namespace hexane::ane {
+
+// Fills the error. Always returns false, to be returned on.
+bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) __attribute__((format(printf, 3, 4)));
+bool fail(hexane_ane_error* error, const char* stage, NSError* failure);
+void advise(hexane_ane_error* error, const char* hint);
+
+// Whether body() returned true. What it raises becomes an error of the stage.
+template <typename Body>
+bool guarded(hexane_ane_error* error, const char* stage, Body body) {
+  struct Call {
+    Body* body;
+    bool result;
+  } call{&body, false};
+  char text[sizeof error->text];
+  const auto run = [](void* context) {
+    auto* inner = static_cast<Call*>(context);
+    inner->result = (*inner->body)();
+  };
+  return hexane_guard(run, &call, text, sizeof text) ? call.result : fail(error, stage, "%s", text);
+}
+
+bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error);
+Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if there is none
+Method method_of(Class found, const AneSelector& selector);
+
+// The folder that the compiler reads a program from. Programs of the same text and weights have the same one, in
+// whatever process: the last to leave it removes it.
+NSString* enter_folder(NSString* identifier, NSData* text, NSDictionary* weights, hexane_ane_error* error);
+void leave_folder(NSString* path);
+void sweep_folders();  // removes those that processes left behind which were killed
+
+// "@model_path/<name>", or nil and the error for a name that leads out of the folder or is another file's.
+NSString* blob_path(const char* name, hexane_ane_error* error);
+
+struct Port {
+  hexane_ane_port seen;
+  NSString* name;
+  NSNumber* symbol;  // the index by which a request binds it
+  int element_bytes;
+};
+
+struct Ports {
+  Port* all = nullptr;  // inputs, then outputs
+  size_t num_inputs = 0, num_outputs = 0;
+  NSNumber* procedure = nil;
+  size_t size() const { return num_inputs + num_outputs; }
+};
+
+Ports read_ports(NSDictionary* attributes);  // raises what is missing
+void free_ports(Ports* ports);
+
+// IOSurface; null where there is none.
+const hexane_ane_surfaces* system_surfaces();
+
+// False, and no error, unless this is a child of the process that opened the framework: the service does not know it.
+bool refuse_fork(hexane_ane_error* error);
+
+void release(hexane_ane_program* program);
+
+}  // namespace hexane::ane
+
+struct hexane_ane {
+  hexane_ane_setup setup;
+  hexane_ane_surfaces surfaces;
+  Class classes[kNumClasses];
+};
+
+struct hexane_ane_program {
+  hexane_ane ane;
+  id model = nil;
+  NSString* folder = nil;
+  hexane::ane::Ports ports = {};
+  uint32_t qos = 0;  // of the last load
+  uint64_t num_loads = 0;
+  std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
+  std::atomic<int> references = 1;   // its owner's, and one of each request
+};

@@ -1,0 +1,257 @@
+// Opens the framework, compiles, loads, unloads. The order is that of the framework: descriptor, model, its identifier,
+// the files in the folder of that name, compile, load.
+#import "device/ane.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+using namespace hexane::ane;
+
+namespace {
+
+// Both go through one service, which stalls for minutes after many requests at once.
+std::mutex compiling, loading;
+std::atomic<uint64_t> num_compiled, num_loaded;
+std::atomic<bool> forked;
+
+// What is known of texts that the framework fails with.
+struct Advice {
+  const char *text, *hint;
+};
+constexpr Advice kAdvice[] = {
+    {"status=0x1d", "a surface is too small for its port, or bound to another port"},
+    {"status=0x16", "an argument of the request is wrong"},
+    {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
+                             "== \"aned\"' says which"},
+    {"InvalidMILProgram", "the MIL text does not parse"},
+    {"0x20004", "too many programs are loaded, or this one is too large"},
+    {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
+};
+
+bool has_engine(const hexane_ane_setup& setup) {
+  const Class info = find_class(setup, kDeviceInfo);
+  const Method asks = info ? class_getClassMethod(info, sel_registerName(kHasEngine)) : nullptr;
+  if (!asks) return true;  // nobody says otherwise
+  return reinterpret_cast<bool (*)(id, SEL)>(method_getImplementation(asks))(info, sel_registerName(kHasEngine));
+}
+
+bool find_all(hexane_ane* ane, hexane_ane_error* error) {
+  for (int i = 0; i < kNumClasses; ++i) {
+    ane->classes[i] = find_class(ane->setup, kClassNames[i]);
+    if (!ane->classes[i]) return fail(error, "open", "the framework has no class %s", kClassNames[i]);
+  }
+  for (const AneSelector& selector : kSelectors) {
+    const Method method = method_of(ane->classes[selector.receiver], selector);
+    const char* found = method ? method_getTypeEncoding(method) : "no such method";
+    if (strcmp(found, selector.encoding) == 0) continue;
+    fail(error, "open", "%c[%s %s]: got %s, need %s", selector.of_class ? '+' : '-', kClassNames[selector.receiver],
+         selector.name, found, selector.encoding);
+    advise(error, "this version of macOS has another interface than Hexane knows; 'hexane doctor' lists all of it");
+    return false;
+  }
+  return has_engine(ane->setup) || fail(error, "open", "this machine has no Neural Engine");
+}
+
+// The text and the files as the framework takes them.
+NSDictionary* weights_of(const hexane_ane_file* files, size_t num_files, hexane_ane_error* error) {
+  NSMutableDictionary* weights = [NSMutableDictionary dictionary];
+  for (size_t i = 0; i < num_files; ++i) {
+    NSString* path = blob_path(files[i].name, error);
+    if (!path) return nil;
+    if ([weights objectForKey:path]) {
+      fail(error, "files", "got two weight files of the name %s", files[i].name);
+      return nil;
+    }
+    NSData* data = [NSData dataWithBytes:files[i].data length:files[i].bytes];
+    [weights setObject:@{@"offset" : @0, @"data" : data} forKey:path];
+  }
+  return weights;
+}
+
+bool compile(hexane_ane_program* program, NSData* text, NSDictionary* weights, uint32_t qos, hexane_ane_error* error) {
+  const Class* classes = program->ane.classes;
+  id descriptor = [(id<AneDescriptorClass>)classes[kDescriptor] modelWithMILText:text weights:weights optionsPlist:nil];
+  if (!descriptor) return fail(error, "compile", "the framework makes no descriptor of this text and these weights");
+  id<AneModel> model = [(id<AneModelClass>)classes[kModel] inMemoryModelWithDescriptor:descriptor];
+  if (!model) return fail(error, "compile", "the framework makes no model of the descriptor");
+  program->model = [(id)model retain];
+  program->folder = [enter_folder([model hexStringIdentifier], text, weights, error) retain];
+  if (!program->folder) return false;
+  NSError* failure = nil;
+  return [model compileWithQoS:qos options:@{} error:&failure] || fail(error, "compile", failure);
+}
+
+bool try_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
+  return guarded(error, "load", [&] {
+    NSError* failure = nil;
+    return [(id<AneModel>)program->model loadWithQoS:qos options:@{} error:&failure] || fail(error, "load", failure);
+  });
+}
+
+bool unload(hexane_ane_program* program, hexane_ane_error* error) {
+  if (!program->loaded.exchange(0)) return true;
+  --num_loaded;
+  return guarded(error, "unload", [&] {
+    NSError* failure = nil;
+    return [(id<AneModel>)program->model unloadWithQoS:program->qos error:&failure] || fail(error, "unload", failure);
+  });
+}
+
+// Lets go of all but the struct, which requests may still look at.
+void discard(hexane_ane_program* program) {
+  const std::lock_guard lock(loading);
+  hexane_ane_error ignored;
+  unload(program, &ignored);
+  guarded(&ignored, "unload", [&] {
+    [program->model release];
+    if (program->folder) leave_folder(program->folder);
+    [program->folder release];
+    return true;
+  });
+  release(program);
+}
+
+}  // namespace
+
+namespace hexane::ane {
+
+bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) {
+  *error = {};
+  snprintf(error->stage, sizeof error->stage, "%s", stage);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(error->text, sizeof error->text, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
+  if (!failure) return fail(error, stage, "the framework failed and says nothing");
+  fail(error, stage, "%s %ld: %s", [[failure domain] UTF8String], static_cast<long>([failure code]),
+       [[failure localizedDescription] UTF8String]);
+  error->code = [failure code];
+  for (const Advice& advice : kAdvice)
+    if (strstr(error->text, advice.text)) advise(error, advice.hint);
+  return false;
+}
+
+Method method_of(Class found, const AneSelector& selector) {
+  const SEL name = sel_registerName(selector.name);
+  return selector.of_class ? class_getClassMethod(found, name) : class_getInstanceMethod(found, name);
+}
+
+Class find_class(const hexane_ane_setup& setup, const char* name) {
+  return setup.find_class ? static_cast<Class>(setup.find_class(name)) : static_cast<Class>(objc_getClass(name));
+}
+
+bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error) {
+  const char* path = setup.framework ? setup.framework : kFramework;
+  if (dlopen(path, RTLD_NOW | RTLD_GLOBAL)) return true;
+  fail(error, "open", "there is no Neural Engine framework: %s", dlerror());
+  advise(error, "the CPU executor serves without one");
+  return false;
+}
+
+void advise(hexane_ane_error* error, const char* hint) { snprintf(error->hint, sizeof error->hint, "%s", hint); }
+
+bool refuse_fork(hexane_ane_error* error) {
+  return forked && !fail(error, "open", "the engine's service does not know a process that was forked");
+}
+
+void release(hexane_ane_program* program) {
+  if (--program->references) return;
+  free_ports(&program->ports);
+  delete program;
+}
+
+}  // namespace hexane::ane
+
+hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error) {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
+  if (refuse_fork(error) || !open_framework(*setup, error)) return nullptr;
+  const hexane_ane_surfaces* surfaces = setup->surfaces ? setup->surfaces : system_surfaces();
+  if (!surfaces) {
+    fail(error, "open", "this system has no IOSurface, and no other surfaces were given");
+    return nullptr;
+  }
+  auto* ane = new hexane_ane{.setup = *setup, .surfaces = *surfaces, .classes = {}};
+  const bool done = guarded(error, "open", [&] {
+    sweep_folders();
+    return find_all(ane, error);
+  });
+  if (done) return ane;
+  delete ane;
+  return nullptr;
+}
+
+void hexane_ane_close(hexane_ane* ane) { delete ane; }
+
+hexane_ane_counters hexane_ane_count(void) { return {.compiled = num_compiled, .loaded = num_loaded}; }
+
+hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
+                                       size_t num_files, uint32_t qos, hexane_ane_error* error) {
+  if (refuse_fork(error)) return nullptr;
+  const std::lock_guard lock(compiling);
+  const uint32_t limit = ane->setup.compile_limit;
+  if (limit && num_compiled >= limit) {
+    fail(error, "compile", "this process has compiled %u programs, and further ones may fail without a word", limit);
+    advise(error, "compile in a new process");
+    return nullptr;
+  }
+  auto* program = new hexane_ane_program{.ane = *ane};
+  const bool done = guarded(error, "compile", [&] {
+    NSData* text = [NSData dataWithBytes:mil length:mil_bytes];
+    NSDictionary* weights = weights_of(files, num_files, error);
+    if (!weights) return false;
+    ++num_compiled;
+    return compile(program, text, weights, qos, error);
+  });
+  if (done) return program;
+  discard(program);
+  return nullptr;
+}
+
+bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
+  if (refuse_fork(error)) return false;
+  const std::lock_guard lock(loading);
+  if (program->loaded) return true;
+  const hexane_ane_setup& setup = program->ane.setup;
+  if (setup.load_limit && num_loaded >= setup.load_limit) {
+    fail(error, "load", "this process has %u programs loaded, as many as the engine takes", setup.load_limit);
+    advise(error, "unload or free one");
+    return false;
+  }
+  if (!try_load(program, qos, error)) {
+    usleep(setup.load_retry_ms * 1000);
+    if (!try_load(program, qos, error)) return false;
+  }
+  const bool has_ports = program->ports.all || guarded(error, "load", [&] {
+                           program->ports = read_ports([(id<AneModel>)program->model modelAttributes]);
+                           return true;
+                         });
+  ++num_loaded;
+  program->qos = qos;
+  program->loaded = ++program->num_loads;
+  hexane_ane_error ignored;
+  if (!has_ports) unload(program, &ignored);
+  return has_ports;
+}
+
+bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error) {
+  if (refuse_fork(error)) return false;
+  const std::lock_guard lock(loading);
+  return unload(program, error);
+}
+
+void hexane_ane_free(hexane_ane_program* program) {
+  if (!program) return;
+  if (forked) return release(program);
+  discard(program);
+}

@@ -1,0 +1,26 @@
+// The Neural Engine as a Device, through the library of hexane_ane.h, which is opened when the device is made: so the
+// core has no Objective-C in it, and runs where there is none.
+#pragma once
+
+#include <string>
+
+#include "device/device.h"
+#include "device/hexane_ane.h"
+
+namespace hexane::device {
+
+struct AneSetup {
+  std::string library = {};    // path of libhexane_ane
+  std::string framework = {};  // path of the private framework, or of what stands in for it; "": the system's
+  uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;  // as in hexane_ane_setup
+};
+
+std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError where there is no engine
+
+// What the framework has of what Hexane needs, and what it says of the machine; rows as hexane_ane_probe gives them.
+struct AneFinding {
+  std::string kind, name, found, need;
+};
+std::vector<AneFinding> probe_ane(const AneSetup& setup);
+
+}  // namespace hexane::device

@@ -1,0 +1,61 @@
+// What 'hexane doctor' shows: each class and selector that Hexane needs, with what the framework has in its place, and
+// what the framework says about the machine.
+#import "device/ane.h"
+
+using namespace hexane::ane;
+
+namespace {
+
+template <typename Result>
+Result ask(Class info, Method method) {
+  return reinterpret_cast<Result (*)(id, SEL)>(method_getImplementation(method))(info, method_getName(method));
+}
+
+// What the method returns, by the type that its encoding begins with; nil for one that is not known.
+NSString* answer(Class info, Method method) {
+  switch (*method_getTypeEncoding(method)) {
+    case 'B':
+      return ask<bool>(info, method) ? @"yes" : @"no";
+    case 'c':
+    case 'C':
+      return [NSString stringWithFormat:@"%d", ask<char>(info, method)];
+    case 'i':
+    case 'I':
+      return [NSString stringWithFormat:@"%d", ask<int>(info, method)];
+    case 'l':
+    case 'L':
+    case 'q':
+    case 'Q':
+      return [NSString stringWithFormat:@"%ld", ask<long>(info, method)];
+    case '@':
+      return [ask<id>(info, method) description];
+    default:
+      return nil;
+  }
+}
+
+void probe(const hexane_ane_setup& setup, hexane_ane_line line, void* context) {
+  for (const char* name : kClassNames) line(context, "class", name, find_class(setup, name) ? name : "", name);
+  for (const AneSelector& selector : kSelectors) {
+    const char* receiver = kClassNames[selector.receiver];
+    Class found = find_class(setup, receiver);
+    const Method method = found ? method_of(found, selector) : nullptr;
+    NSString* name = [NSString stringWithFormat:@"%c[%s %s]", selector.of_class ? '+' : '-', receiver, selector.name];
+    line(context, "selector", [name UTF8String], method ? method_getTypeEncoding(method) : "", selector.encoding);
+  }
+  Class info = find_class(setup, kDeviceInfo);
+  for (const char* fact : kDeviceFacts) {
+    const Method method = info ? class_getClassMethod(info, sel_registerName(fact)) : nullptr;
+    NSString* says = method ? answer(info, method) : nil;
+    if (says) line(context, "device", fact, [says UTF8String], "");
+  }
+}
+
+}  // namespace
+
+bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context, hexane_ane_error* error) {
+  return !refuse_fork(error) && open_framework(*setup, error) && guarded(error, "open", [&] {
+    probe(*setup, line, context);
+    return true;
+  });
+}

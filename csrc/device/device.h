@@ -1,0 +1,96 @@
+// What runs compiled programs: a device compiles MIL text into a program, a loaded program has ports, a request joins
+// it to surfaces and is evaluated many times. ane_device.h has the Neural Engine, null_device() does nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace hexane::device {
+
+class Surface;  // device/surface.h: memory that the CPU and the device share
+
+// What failed ("compile", "load", ..), the device's own number of the failure (0 if it gave none), and what to do.
+struct DeviceError : Error {
+  DeviceError(std::string failed_stage, int64_t device_code, const std::string& message, std::string what_to_do)
+      : Error("device " + failed_stage, what_to_do.empty() ? message : message + "; " + what_to_do),
+        stage(std::move(failed_stage)),
+        code(device_code),
+        hint(std::move(what_to_do)) {}
+  std::string stage;
+  int64_t code;
+  std::string hint;
+};
+
+// A file that the MIL text names as BLOBFILE(path = "@model_path/<name>").
+struct WeightFile {
+  std::string name;  // "weights/weights.bin"
+  std::span<const std::byte> bytes;
+};
+
+// How a tensor lies in its surface. Rows, planes and batches begin where the strides say, and may have bytes between
+// them; the elements of a row are next to each other. A tensor of lower rank has its axes last: [10] is [1, 1, 1, 10].
+struct Port {
+  std::string name;
+  DType dtype;
+  std::array<int64_t, 4> shape;  // batches, channels, height, width
+  uint64_t row_stride;           // in bytes, as all below
+  uint64_t plane_stride;
+  uint64_t batch_stride;
+  uint64_t bytes() const { return static_cast<uint64_t>(shape[0]) * batch_stride; }
+  bool operator==(const Port&) const = default;
+};
+
+// A loaded program on its surfaces. One thread at a time evaluates a request; requests run beside each other.
+class Request {
+ public:
+  virtual ~Request() = default;
+  virtual void evaluate(uint32_t qos) = 0;  // returns when the outputs are there; no surface may be locked
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;  // unloads it, and removes its files
+  virtual void load(uint32_t qos) = 0;
+  virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
+
+  // Of a loaded program, in the device's order. The strides are those that the device says.
+  virtual const std::vector<Port>& inputs() const = 0;
+  virtual const std::vector<Port>& outputs() const = 0;
+
+  // Surfaces in the order of the ports, each of at least its port's bytes(). The request keeps them alive.
+  virtual std::unique_ptr<Request> request(std::span<const std::shared_ptr<Surface>> inputs,
+                                           std::span<const std::shared_ptr<Surface>> outputs) = 0;
+};
+
+// The surfaces of a request in one list. Throws DeviceError unless there is one for each port.
+std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_ptr<Surface>> inputs,
+                                                    std::span<const std::shared_ptr<Surface>> outputs,
+                                                    size_t num_inputs, size_t num_outputs);
+
+// How many programs this process has compiled and has loaded, and how many it may; a limit of 0 is none.
+struct Counters {
+  uint64_t compiled, compile_limit;
+  uint64_t loaded, load_limit;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;
+  virtual std::unique_ptr<Program> compile(std::string_view mil, std::span<const WeightFile> weights, uint32_t qos) = 0;
+  virtual Counters counters() const = 0;
+};
+
+// Programs of these ports, whatever the text says, that do nothing: what is left of a call is overhead.
+std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
+
+}  // namespace hexane::device

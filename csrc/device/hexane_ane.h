@@ -1,0 +1,113 @@
+/* The Neural Engine in C99, for C users, ctypes and the C++ of csrc/device alike:
+ *
+ *   hexane_ane *ane = hexane_ane_open(&setup, &error);
+ *   hexane_ane_program *program = hexane_ane_compile(ane, mil, mil_bytes, files, num_files, qos, &error);
+ *   hexane_ane_load(program, qos, &error);
+ *   hexane_ane_request *request = hexane_ane_bind(program, NULL, NULL, &error);  // on surfaces of its own
+ *   hexane_ane_write(request, 0, x, x_bytes, &error);
+ *   hexane_ane_evaluate(request, qos, &error);
+ *   hexane_ane_read(request, 0, y, y_bytes, &error);
+ *   hexane_ane_unbind(request), hexane_ane_free(program), hexane_ane_close(ane);
+ *
+ * What fails returns NULL or false and fills the error. Requests may be evaluated beside each other, one by one thread
+ * at a time; everything else may be called from any thread. Nobody unloads a program while a request of it runs.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HEXANE_ANE_API __attribute__((visibility("default")))
+
+typedef struct hexane_ane hexane_ane;
+typedef struct hexane_ane_program hexane_ane_program;
+typedef struct hexane_ane_request hexane_ane_request;
+
+typedef struct hexane_ane_error {
+  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate" or "unload" */
+  int64_t code;   /* the framework's own number; 0: it gave none */
+  char text[1024];
+  char hint[256]; /* what to do, if anything is known */
+} hexane_ane_error;
+
+/* Memory that the CPU and the engine share, by the handle that the framework takes: an IOSurfaceRef on a Mac. */
+typedef struct hexane_ane_surfaces {
+  void* (*create)(uint64_t bytes); /* zeroed; NULL if there is no memory */
+  void (*release)(void* surface);
+  void* (*base)(void* surface);
+  uint64_t (*bytes)(void* surface);
+  bool (*lock)(void* surface, bool to_read);
+  bool (*unlock)(void* surface, bool to_read);
+} hexane_ane_surfaces;
+
+/* The numbers are facts about the operating system, which change with it: the caller knows them. */
+typedef struct hexane_ane_setup {
+  const char* framework;               /* NULL: the private framework of macOS */
+  void* (*find_class)(const char*);    /* NULL: by the Objective-C runtime */
+  const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, where there is one */
+  uint32_t compile_limit;              /* programs that a process may compile; 0: any number */
+  uint32_t load_limit;                 /* programs that a process may have loaded */
+  uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
+  uint64_t least_surface_bytes;        /* of a surface that is made here */
+} hexane_ane_setup;
+
+typedef struct hexane_ane_file { /* which the MIL text names as BLOBFILE(path = "@model_path/<name>") */
+  const char* name;              /* "weights/weights.bin" */
+  const void* data;
+  size_t bytes;
+} hexane_ane_file;
+
+typedef struct hexane_ane_port {
+  const char* name;                                /* as in the MIL text; lives as long as the program is loaded */
+  const char* dtype;                               /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16" */
+  int64_t shape[4];                                /* batches, channels, height, width */
+  uint64_t row_stride, plane_stride, batch_stride; /* bytes */
+  uint64_t bytes;                                  /* that a surface needs */
+} hexane_ane_port;
+
+typedef struct hexane_ane_counters {
+  uint64_t compiled, loaded; /* by this process, through whatever handle */
+} hexane_ane_counters;
+
+HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error);
+HEXANE_ANE_API void hexane_ane_close(hexane_ane* ane); /* its programs live on */
+HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
+
+/* Calls `line` for what the framework must have, or tells about the machine: kind "class", "selector" or "device", what
+ * was found ("": it is missing) and what is needed ("": nothing certain). False if there is no framework. */
+typedef void (*hexane_ane_line)(void* context, const char* kind, const char* name, const char* found, const char* need);
+HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
+                                     hexane_ane_error* error);
+
+HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes,
+                                                      const hexane_ane_file* files, size_t num_files, uint32_t qos,
+                                                      hexane_ane_error* error);
+HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
+HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
+HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */
+
+/* Ports of a loaded program: inputs, then outputs, each in the framework's order. */
+HEXANE_ANE_API size_t hexane_ane_num_inputs(const hexane_ane_program* program);
+HEXANE_ANE_API size_t hexane_ane_num_outputs(const hexane_ane_program* program);
+HEXANE_ANE_API hexane_ane_port hexane_ane_port_at(const hexane_ane_program* program, size_t index);
+
+/* A surface for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes its own. */
+HEXANE_ANE_API hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* surfaces,
+                                                   hexane_ane_error* error);
+HEXANE_ANE_API void hexane_ane_unbind(hexane_ane_request* request);
+HEXANE_ANE_API bool hexane_ane_evaluate(hexane_ane_request* request, uint32_t qos, hexane_ane_error* error);
+
+/* A whole tensor of the port's dtype, packed, into and out of the surface of a port. */
+HEXANE_ANE_API bool hexane_ane_write(hexane_ane_request* request, size_t port, const void* data, size_t bytes,
+                                     hexane_ane_error* error);
+HEXANE_ANE_API bool hexane_ane_read(hexane_ane_request* request, size_t port, void* data, size_t bytes,
+                                    hexane_ane_error* error);
+
+#ifdef __cplusplus
+}
+#endif

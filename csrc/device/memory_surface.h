@@ -1,0 +1,12 @@
+/* What the native handle of a surface points to where there is no IOSurface: a mapping of shared memory. C99 and C++.
+ */
+#pragma once
+
+#include <stdint.h>
+
+typedef struct hexane_memory_surface {
+  void* base;
+  uint64_t bytes;
+  int32_t descriptor; /* of the shared memory */
+  int32_t locks;      /* held now; changed with atomic operations. A device runs nothing on a locked surface. */
+} hexane_memory_surface;

@@ -1,0 +1,89 @@
+// Memory that the CPU and a device share: an IOSurface on Apple's systems, shared memory elsewhere. A device ignores
+// what a surface says of its format and sees flat bytes, so where the elements lie is a Layout beside it.
+//
+//   write: packed elements -> rows of the surface        read: rows of the surface -> packed elements
+//
+//   a b c d e f    ->    a b c . . . . .        a layout in rows: every row of the innermost axis begins at a multiple
+//                        d e f . . . . .        of so many bytes, what lies behind its elements stays zero
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/dtype.h"
+#include "device/memory_surface.h"
+
+namespace hexane::device {
+
+// Where the elements of a tensor lie from the first byte on. Strides are in bytes; channels are axis 1.
+struct Layout {
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+
+  // Throws Error unless elements are of whole bytes, aligned and apart, rows in order, and bytes() is no more than
+  // there may be.
+  void check() const;
+  uint64_t bytes() const;  // up to the end of the last row; 0 without elements
+  int64_t item_bytes() const { return info(dtype).bits / 8; }
+  bool operator==(const Layout&) const = default;
+};
+
+// The layout whose innermost rows begin at multiples of so many bytes, and which has no other gaps. Throws Error as
+// check().
+Layout layout_in_rows(DType dtype, std::span<const int64_t> shape, int64_t row_alignment);
+
+class Surface {
+ public:
+  explicit Surface(uint64_t bytes);  // zeroed; throws Error if there is not so much
+  ~Surface();
+  Surface(const Surface&) = delete;
+  Surface& operator=(const Surface&) = delete;
+
+  std::byte* data() const { return data_; }  // the same for as long as the surface lives
+  uint64_t bytes() const { return bytes_; }
+  void* handle() const;  // the IOSurfaceRef; elsewhere a hexane_memory_surface
+
+  // The CPU locks a surface while it reads or writes it; a device runs on surfaces that are not locked. Locks nest.
+  class Access {
+   public:
+    Access(const Surface& surface, bool read_only) : surface_(surface), read_only_(read_only) {
+      surface_.lock(read_only_);
+    }
+    ~Access() { surface_.unlock(read_only_); }
+    Access(const Access&) = delete;
+    Access& operator=(const Access&) = delete;
+
+   private:
+    const Surface& surface_;
+    const bool read_only_;
+  };
+
+ private:
+  void lock(bool read_only) const;  // throws Error
+  void unlock(bool read_only) const;
+
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+#ifdef __APPLE__
+  void* handle_ = nullptr;
+#else
+  mutable hexane_memory_surface memory_ = {};
+#endif
+};
+
+// Channels [first, first + count) of the layout, from or to packed elements of its dtype, or of fp32 where it has fp16.
+// A layout of rank below 2 is one channel. Throws Error for channels or dtypes that it does not have, or where the
+// surface is smaller.
+struct Channels {
+  int64_t first;
+  int64_t count;
+};
+Channels all_channels(const Layout& layout);
+void check_channels(const Layout& layout, Channels channels, DType dtype);
+void write(const Surface& surface, const Layout& layout, Channels channels, DType dtype, const std::byte* packed);
+void read(const Surface& surface, const Layout& layout, Channels channels, DType dtype, std::byte* packed);
+
+}  // namespace hexane::device

@@ -1,0 +1,46 @@
+// The steps of a plan that a device runs: which program each is, and the surfaces that its operands lie in. CPU steps
+// compute in the same surfaces, so that nothing is copied between the two.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "device/surface.h"
+#include "plan/reader.h"
+
+namespace hexane::run {
+
+// A loaded program, and the names of the ports that the operands of its step are.
+struct DeviceProgram {
+  std::shared_ptr<device::Program> program;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  uint32_t qos;
+};
+
+class DeviceSteps {
+ public:
+  // The programs are those of the plan's device steps, in their order. Throws Error where they are not, or where a
+  // tensor does not lie as a port says.
+  DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs);
+
+  // What a space is, null for memory that no device touches.
+  const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
+  device::Layout layout(const PlanTensor& tensor) const;
+  std::function<void()> step(size_t row) const { return steps_[row]; }  // what runs it
+
+ private:
+  std::vector<std::shared_ptr<device::Surface>> bound(const std::string& where, std::span<const device::Port> ports,
+                                                      std::span<const std::string> names,
+                                                      std::span<const uint32_t> operands) const;
+  void check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const;
+
+  const plan::Plan plan_;
+  std::vector<std::shared_ptr<device::Surface>> surfaces_;  // of each space
+  std::vector<std::function<void()>> steps_;                // of each row
+};
+
+}  // namespace hexane::run

@@ -1,0 +1,20 @@
+// A device that runs on the CPU: what it compiles becomes a plan. It is as strict as a real one about ports, their
+// order and the rows of surfaces, so that everything above a device is tested where there is none.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+
+namespace hexane::run {
+
+// The bytes of the plan that computes what the MIL text says; it throws Error for text that it does not know.
+using ToPlan = std::function<std::vector<std::byte>(std::string_view mil, std::span<const device::WeightFile> weights)>;
+
+// Rows of its surfaces begin at multiples of `row_alignment` bytes.
+std::unique_ptr<device::Device> plan_device(ToPlan to_plan, int64_t row_alignment);
+
+}  // namespace hexane::run

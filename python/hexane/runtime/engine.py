@@ -1,0 +1,196 @@
+"""Networks on a Neural Engine: its segments become programs that the device has loaded, the host computes the rest."""
+
+import platform
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from hexane import _core
+from hexane.dtypes import BOOL, FP16, INT32, INT64, dtype
+from hexane.emit.mil import emit_mil
+from hexane.emit.mil.write import WEIGHTS, MilPort
+from hexane.errors import DeviceError, Error
+from hexane.graph import Graph, Port, TensorType, Value, constant, unique
+from hexane.ops import OPS, apply
+from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
+from hexane.program import Program
+from hexane.targets import Chip
+from hexane.targets.detect import this_machine
+from hexane.targets.dispatch import dispatch
+
+WRITES_STATE = "a program of the engine cannot change memory that lasts from call to call"
+FROM_OUTSIDE = "its indices come from outside, and no port of the engine holds integers of more than 16 bits"
+
+
+def on_host(graph: Graph) -> dict[str, str]:
+    """The ops of a network that programs of the engine cannot have though the chip runs them, and why."""
+    given: set[Value] = set()
+    found = {"write_state": WRITES_STATE}
+    for node in graph.nodes:
+        reads = any(v in given for v in node.inputs if v is not None)
+        if reads and node.inputs[0] is not None and node.inputs[0] not in given:
+            found[node.op] = FROM_OUTSIDE
+        if reads or node.op in ("input", "param", "state"):
+            given |= {v for v in node.values if v.dtype in (INT32, INT64)}
+    return found
+
+
+def library_path() -> Path:
+    """Where the package has the library that talks to the framework; on a Mac it is there."""
+    return Path(_core.__file__).with_name("libhexane_ane.dylib")
+
+
+def ane_setup(library: Path, framework: str = "") -> _core.AneSetup:
+    """How a library talks to the engine. framework: another than the system's."""
+    facts = dispatch()
+    return _core.AneSetup(
+        library=str(library),
+        framework=framework,
+        compile_limit=facts.compile_limit,
+        load_limit=facts.load_limit,
+        load_retry_ms=facts.load_retry_ms,
+    )
+
+
+def own_chip() -> str:
+    """The target of this machine's engine, whatever HEXANE_TARGET says; "" where it has none."""
+    return this_machine() if library_path().exists() else ""
+
+
+def find_engine(chip: str) -> tuple[_core.Device | None, str]:
+    """This machine's engine, for programs of the chip; where it has none, what is missing."""
+    if not library_path().exists():
+        return None, why_on_cpu()
+    if (own := own_chip()) != chip:
+        return None, f"the engine of this machine is {own}, not {chip}"
+    try:
+        return _engine(), ""
+    except DeviceError as error:
+        return None, f"no Neural Engine here: {error}"
+
+
+def why_on_cpu() -> str:
+    """Why a program runs on the CPU that could as well be one of an engine, as plans in files never are."""
+    if library_path().exists():
+        return "plans in files run there"
+    return f"no Neural Engine here ({platform.system() or sys.platform}, {platform.machine()})"
+
+
+@cache
+def _engine() -> _core.Device:
+    return _core.ane_device(ane_setup(library_path()))
+
+
+@dataclass
+class OnEngine:
+    """Compiles segments for a device while the program of a network is made. `made` are the programs, in the order of their index."""
+
+    device: _core.Device
+    chip: Chip
+    qos: int
+    made: list["_core.MadeProgram"] = field(default_factory=list)
+
+    def __call__(self, piece: Graph) -> Graph:
+        """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
+
+        Params and states that the segment reads become inputs of its program: weights cannot change inside of one.
+        """
+        open_graph, leaves = _with_open_leaves(piece)
+        mil = emit_mil(_with_ports(open_graph), self.chip)
+        program = self.device.compile(mil.text, {WEIGHTS: mil.weights} if mil.weights else {}, self.qos)
+        program.load(self.qos)
+        values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
+        inputs = [(port, values[port.user_name]) for port in mil.inputs]
+        by_user = {port.user_name: port for port in mil.outputs}
+        outputs = [by_user[port.name] for port in piece.outputs]
+        rows = {row["name"]: row for row in (*program.inputs, *program.outputs)}
+        found = [_layout(port, rows[port.name]) for port in (*(port for port, _ in inputs), *outputs)]
+        narrow = {v: _input(port, v) for port, v in inputs if v.node.op == "input"}
+        operands = [_reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
+        attrs = {
+            "index": len(self.made),
+            "types": [type_text(TensorType(port.dtype, port.shape)) for port in outputs],
+            "layouts": [layout_text(layout) for layout in found],
+        }
+        results = apply(OPS[PROGRAM], operands, attrs, _sources(piece))
+        self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))
+        given = tuple(narrow.get(v, v) for v in piece.inputs)
+        ports = tuple(
+            Port(port.name, _reshaped(value, port.value.shape))
+            for port, value in zip(piece.outputs, results, strict=True)
+        )
+        return Graph(given, ports, name=piece.name).decided(*mil.graph.decisions)
+
+    def in_order(self, program: Program) -> list["_core.MadeProgram"]:
+        """The programs of the steps that run on the device, in the order of the steps."""
+        return [self.made[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
+
+
+def _with_open_leaves(piece: Graph) -> tuple[Graph, dict[str, Value]]:
+    """The graph with inputs in the place of params and states, and which leaf each of these stands for."""
+    leaves = {f"{n.op} {n.attrs['name']}": n.values[0] for n in piece.nodes if n.op in ("param", "state")}
+    inputs = {leaf: unique("input", name, leaf.type, sources=leaf.node.sources) for name, leaf in leaves.items()}
+    graph = piece.rewrite(lambda *_: None, became=dict(inputs))
+    return Graph((*graph.inputs, *inputs.values()), graph.outputs, name=graph.name), leaves
+
+
+def _with_ports(graph: Graph) -> Graph:
+    """The graph whose ports are as a device has them: of one to four axes, so that more of them become one, and truths as numbers."""
+    ports = {v: _renewed(v, _port_type(v)) for v in graph.inputs}
+    inside = {v: _reshaped(_truths(port) if v.dtype is BOOL else port, v.shape) for v, port in ports.items()}
+    changed = graph.rewrite(lambda *_: None, became=inside)
+    outputs = []
+    for port in changed.outputs:
+        value = _reshaped(port.value, _port_type(port.value).shape)
+        outputs.append(port._replace(value=_numbers(value) if value.dtype is BOOL else value))
+    return Graph(tuple(ports.values()), tuple(outputs), name=graph.name)
+
+
+def _port_type(value: Value) -> TensorType:
+    return TensorType(FP16 if value.dtype is BOOL else value.dtype, _four_axes(value.shape))
+
+
+def _truths(numbers: Value) -> Value:
+    half = constant(np.array(0.5, np.float16), numbers.node.sources)
+    return apply(OPS["greater"], [numbers, half], {}, numbers.node.sources)[0]
+
+
+def _numbers(truths: Value) -> Value:
+    one, zero = (constant(np.array(x, np.float16), truths.node.sources) for x in (1, 0))
+    return apply(OPS["select"], [truths, one, zero], {}, truths.node.sources)[0]
+
+
+def _four_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape or (1,) if len(shape) <= 4 else (prod(shape[:-3]), *shape[-3:])
+
+
+def _reshaped(value: Value, shape: tuple[int, ...]) -> Value:
+    return value if value.shape == shape else apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)[0]
+
+
+def _input(port: MilPort, value: Value) -> Value:
+    """The segment's input in the type that the program takes."""
+    kind = TensorType(port.dtype, value.shape)
+    return value if value.type == kind else _renewed(value, kind)
+
+
+def _renewed(leaf: Value, kind: TensorType) -> Value:
+    """An input of the leaf's name and another type."""
+    return unique("input", str(leaf.node.attrs["name"]), kind, sources=leaf.node.sources)
+
+
+def _layout(port: MilPort, row: "_core.DevicePort") -> Layout:
+    """Where the device has the tensor, whose axes are the last of its port's four."""
+    if dtype(row["dtype"]) is not port.dtype or row["shape"] != (1,) * (4 - len(port.shape)) + port.shape:
+        got = f"{row['dtype']}{list(row['shape'])}"
+        raise Error(f"[device] {port.name}: got {got} from the device, need {port.dtype}{list(port.shape)}")
+    return Layout(row["strides"][4 - len(port.shape) :], max(row["bytes"], dispatch().least_surface_bytes))
+
+
+def _sources(piece: Graph) -> tuple[str, ...]:
+    """Where the first node of a segment comes from."""
+    return next((node.sources for node in piece.nodes if node.sources and node.inputs), ())

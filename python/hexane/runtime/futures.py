@@ -1,0 +1,34 @@
+"""Calls that run while their caller does something else."""
+
+import asyncio
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+
+class Submits:
+    """A model whose calls may be submitted: they run one after the other, in a thread of the model's own."""
+
+    _worker: tuple[int, ThreadPoolExecutor] | None = None
+    _starting = Lock()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """What a submitted call runs."""
+        raise NotImplementedError
+
+    def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Starts a call and returns its future, whose result or error is that of the call.
+
+        Arrays are read when the call runs: leave them as they are until then. Calls of one model run in the order they were
+        submitted, those of several models beside each other.
+        """
+        with self._starting:
+            if self._worker is None or self._worker[0] != os.getpid():  # a fork has no threads
+                self._worker = os.getpid(), ThreadPoolExecutor(1, "hexane")
+            worker = self._worker[1]
+        return worker.submit(self, *args, **kwargs)
+
+    async def run_async(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As a call, for `await`."""
+        return await asyncio.wrap_future(self.submit(*args, **kwargs))

@@ -1,0 +1,36 @@
+"""What the service that compiles and loads programs on macOS takes: numbers of the operating system, whatever the chip."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+
+from hexane.targets.fact import Fact, Place, check_keys, read_fact
+from hexane.targets.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """compile_limit: programs that one process may compile; load_limit: that it may have loaded. load_retry_ms: a load that failed is
+    tried once more after it. least_surface_bytes: of any surface. qos_values: the numbers of the classes of service named
+    in qos_names; any number up to most_qos is taken, and the others mean default_qos."""
+
+    compile_limit: int
+    load_limit: int
+    load_retry_ms: int
+    least_surface_bytes: int
+    default_qos: int
+    most_qos: int
+    qos_names: tuple[str, ...]
+    qos_values: tuple[int, ...]
+    facts: Mapping[str, Fact] = field(repr=False, compare=False)
+
+
+@cache
+def dispatch() -> Dispatch:
+    """The numbers of `shared/dispatch.toml`."""
+    given = dict(table("dispatch"))
+    place = Place("dispatch.toml", given.pop("source"), given.pop("status"))
+    kinds = {f.name: f.type for f in fields(Dispatch) if f.name != "facts"}
+    check_keys(place, "its keys", given, set(kinds))
+    facts = {name: read_fact(place, name, given[name], kind) for name, kind in kinds.items()}
+    return Dispatch(**{name: fact.value for name, fact in facts.items()}, facts=facts)

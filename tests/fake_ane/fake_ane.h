@@ -1,0 +1,28 @@
+// What tests tell the stand-in of the private framework, which is otherwise used as the framework is.
+#pragma once
+
+#include "device/hexane_ane.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Called once by each compile, with the folder that has model.mil and its weights. It answers by fake_ane_accept with
+// the bytes of a plan (.hxp) that computes what the text says, or by fake_ane_refuse with the reason.
+typedef struct fake_ane_reply fake_ane_reply;
+typedef void (*fake_ane_lower)(void* context, const char* folder, fake_ane_reply* reply);
+HEXANE_ANE_API void fake_ane_set_lower(fake_ane_lower lower, void* context);
+HEXANE_ANE_API void fake_ane_accept(fake_ane_reply* reply, const void* plan, size_t bytes);
+HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
+
+// "compile_limit": compiles before they fail without a word. "fail_loads": so many loads fail. "raise": the next so
+// many evaluations raise an exception. "idle": evaluations compute nothing. "no_engine": the machine has none.
+// "unnamed": live lists come without Name. "float_type": live lists have a type nobody knows. False for another name.
+HEXANE_ANE_API bool fake_ane_set(const char* name, int64_t value);
+
+// Shared memory in place of IOSurfaces.
+HEXANE_ANE_API const hexane_ane_surfaces* fake_ane_surfaces(void);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,340 @@
+// A stand-in for the private framework: its classes with their selectors and encodings, as strict as the engine is
+// known to be. It computes on the CPU.
+#import <Foundation/Foundation.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/memory_surface.h"
+#include "fake_ane.h"
+#include "program.h"
+
+typedef struct __IOSurface* IOSurfaceRef;
+
+static fake_ane_lower lower_function;
+static void* lower_context;
+static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, no_engine, unnamed, float_type;
+
+struct fake_ane_reply {
+  fake_program* program;
+  char why[512];
+};
+
+void fake_ane_set_lower(fake_ane_lower lower, void* context) {
+  lower_function = lower;
+  lower_context = context;
+}
+
+void fake_ane_accept(fake_ane_reply* reply, const void* plan, size_t bytes) {
+  reply->program = fake_program_make(plan, bytes, reply->why, sizeof reply->why);
+}
+
+void fake_ane_refuse(fake_ane_reply* reply, const char* reason) {
+  snprintf(reply->why, sizeof reply->why, "%s", reason);
+}
+
+bool fake_ane_set(const char* name, int64_t value) {
+  const struct {
+    const char* name;
+    int64_t* value;
+  } settings[] = {
+      {"compile_limit", &compile_limit}, {"fail_loads", &fail_loads}, {"raise", &raises},         {"idle", &idle},
+      {"no_engine", &no_engine},         {"unnamed", &unnamed},       {"float_type", &float_type}};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
+    if (strcmp(settings[i].name, name) == 0) {
+      __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
+      return true;
+    }
+  return false;
+}
+
+static int64_t get(const int64_t* value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
+
+// Takes one of what is left.
+static bool take(int64_t* left) { return get(left) > 0 && __atomic_fetch_sub(left, 1, __ATOMIC_RELAXED) > 0; }
+
+static bool fail(NSError** error, NSString* domain, NSInteger code, NSString* text) {
+  NSDictionary* info = [NSDictionary dictionaryWithObject:text forKey:NSLocalizedDescriptionKey];
+  if (error) *error = [NSError errorWithDomain:domain code:code userInfo:info];
+  return false;
+}
+
+static bool fail_compile(NSError** error, const char* why) {
+  NSString* text = [NSString stringWithFormat:@"_ANECompiler : ANECCompile() FAILED: err=(%s)", why];
+  return fail(error, @"com.apple.appleneuralengine.compiler", 1, text);
+}
+
+static bool fail_evaluate(NSError** error, int status) {
+  NSString* text = [NSString stringWithFormat:@"ANEProgramProcessRequestDirect() Failed with status=0x%x : "
+                                              @"statusType=0x9: Program Inference error",
+                                              status];
+  return fail(error, @"com.apple.appleneuralengine", 8, text);
+}
+
+@interface _ANEDeviceInfo : NSObject
+@end
+
+@implementation _ANEDeviceInfo
++ (bool)hasANE {
+  return !get(&no_engine);
+}
++ (unsigned int)numANEs {
+  return 1;
+}
++ (NSString*)aneArchitectureType {
+  return @"stand-in";
+}
+@end
+
+@interface _ANEInMemoryModelDescriptor : NSObject {
+ @public
+  NSData* text;
+  NSDictionary* weights;
+}
+@end
+
+@implementation _ANEInMemoryModelDescriptor
++ (id)modelWithMILText:(NSData*)text weights:(NSDictionary*)weights optionsPlist:(NSData*)options {
+  if (![text isKindOfClass:[NSData class]])
+    [NSException raise:NSInvalidArgumentException format:@"-[%@ bytes]: unrecognized selector", [text class]];
+  if (!weights) [NSException raise:NSInvalidArgumentException format:@"weights is nil"];
+  for (NSString* path in weights) {
+    NSDictionary* entry = [weights objectForKey:path];
+    if (![path hasPrefix:@"@model_path/"] || ![entry isKindOfClass:[NSDictionary class]] ||
+        ![[entry objectForKey:@"data"] isKindOfClass:[NSData class]] ||
+        ![[entry objectForKey:@"offset"] isKindOfClass:[NSNumber class]])
+      return nil;
+  }
+  if (options && ![options isKindOfClass:[NSData class]]) return nil;
+  _ANEInMemoryModelDescriptor* made = [[[self alloc] init] autorelease];
+  made->text = [text copy];
+  made->weights = [weights copy];
+  return made;
+}
+- (void)dealloc {
+  [text release];
+  [weights release];
+  [super dealloc];
+}
+@end
+
+@interface _ANEIOSurfaceObject : NSObject {
+ @public
+  hexane_memory_surface* surface;
+}
+@end
+
+@implementation _ANEIOSurfaceObject
++ (id)objectWithIOSurface:(IOSurfaceRef)surface {
+  if (!surface) return nil;
+  _ANEIOSurfaceObject* made = [[[self alloc] init] autorelease];
+  made->surface = (hexane_memory_surface*)surface;
+  return made;
+}
+@end
+
+@interface _ANERequest : NSObject {
+ @public
+  NSArray *surfaces[2], *indices[2];  // of the inputs, of the outputs
+  NSNumber* procedure;
+}
+@end
+
+@implementation _ANERequest
++ (id)requestWithInputs:(NSArray*)inputs
+           inputIndices:(NSArray*)input_indices
+                outputs:(NSArray*)outputs
+          outputIndices:(NSArray*)output_indices
+          weightsBuffer:(id)weights
+              perfStats:(id)statistics
+         procedureIndex:(NSNumber*)procedure {
+  if ([inputs count] != [input_indices count] || [outputs count] != [output_indices count] || !procedure) return nil;
+  _ANERequest* made = [[[self alloc] init] autorelease];
+  made->surfaces[0] = [inputs copy];
+  made->indices[0] = [input_indices copy];
+  made->surfaces[1] = [outputs copy];
+  made->indices[1] = [output_indices copy];
+  made->procedure = [procedure retain];
+  return made;
+}
+- (void)dealloc {
+  for (int side = 0; side < 2; ++side) {
+    [surfaces[side] release];
+    [indices[side] release];
+  }
+  [procedure release];
+  [super dealloc];
+}
+@end
+
+enum { kMostPorts = 64 };
+
+@interface _ANEInMemoryModel : NSObject {
+  _ANEInMemoryModelDescriptor* descriptor;
+  NSString* identifier;
+  fake_program* program;  // from compile on: the weights are what they were then
+  bool loaded;
+}
+@end
+
+@implementation _ANEInMemoryModel
++ (id)inMemoryModelWithDescriptor:(id)descriptor {
+  if (![descriptor isKindOfClass:[_ANEInMemoryModelDescriptor class]]) return nil;
+  _ANEInMemoryModel* made = [[[self alloc] init] autorelease];
+  made->descriptor = [descriptor retain];
+  return made;
+}
+- (void)dealloc {
+  [descriptor release];
+  [identifier release];
+  fake_program_free(program);
+  [super dealloc];
+}
+
+// Of the text and the weights, so that equal programs have the same.
+- (NSString*)hexStringIdentifier {
+  if (identifier) return identifier;
+  uint64_t hash[2] = {0xcbf29ce484222325, 0xcbf29ce484222325};  // FNV-1a
+  NSMutableArray* parts = [NSMutableArray arrayWithObject:descriptor->text];
+  for (NSString* path in [[descriptor->weights allKeys] sortedArrayUsingSelector:@selector(compare:)]) {
+    [parts addObject:[path dataUsingEncoding:NSUTF8StringEncoding]];
+    [parts addObject:[[descriptor->weights objectForKey:path] objectForKey:@"data"]];
+  }
+  for (NSUInteger part = 0; part < [parts count]; ++part) {
+    const unsigned char* bytes = [[parts objectAtIndex:part] bytes];
+    const NSUInteger length = [[parts objectAtIndex:part] length];
+    for (NSUInteger i = 0; i < length; ++i) hash[part != 0] = (hash[part != 0] ^ bytes[i]) * 0x100000001b3;
+  }
+  identifier = [[NSString alloc]
+      initWithFormat:@"FAKE%016llX_%016llX", (unsigned long long)hash[0], (unsigned long long)hash[1]];
+  return identifier;
+}
+
+- (NSString*)folder {
+  return [NSTemporaryDirectory() stringByAppendingPathComponent:[self hexStringIdentifier]];
+}
+
+// The files have to be there, and to be those that the identifier stands for.
+- (NSString*)whatFilesLack {
+  NSString* path = [[self folder] stringByAppendingPathComponent:@"model.mil"];
+  if (![descriptor->text isEqual:[NSData dataWithContentsOfFile:path]]) return @"model.mil is not the text";
+  for (NSString* key in descriptor->weights) {
+    NSString* file = [[self folder] stringByAppendingPathComponent:[key substringFromIndex:strlen("@model_path/")]];
+    if (![[[descriptor->weights objectForKey:key] objectForKey:@"data"] isEqual:[NSData dataWithContentsOfFile:file]])
+      return [key stringByAppendingString:@" is not the weights"];
+  }
+  return nil;
+}
+
+- (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
+  if (__atomic_fetch_add(&num_compiles, 1, __ATOMIC_RELAXED) >= get(&compile_limit)) return false;  // without a word
+  if (qos > 63) return fail_compile(error, "qos");
+  NSString* lack = [self whatFilesLack];
+  if (lack) return fail_compile(error, [lack UTF8String]);
+  const char* text = [descriptor->text bytes];
+  if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0)
+    return fail(error, @"com.apple.appleneuralengine.compiler", 1, @"InvalidMILProgram");
+  struct fake_ane_reply reply = {NULL, "nothing lowers programs"};
+  if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
+    return fail_compile(error, reply.why);
+  if (lower_function) lower_function(lower_context, [[self folder] UTF8String], &reply);
+  if (!reply.program) return fail_compile(error, reply.why);
+  fake_program_free(program);
+  program = reply.program;
+  [[NSData data] writeToFile:[[self folder] stringByAppendingPathComponent:@"net.plist"] atomically:YES];
+  [[NSData data] writeToFile:[[self folder] stringByAppendingPathComponent:@"data"] atomically:YES];
+  return true;
+}
+
+- (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
+  NSString* compiled = [[self folder] stringByAppendingPathComponent:@"net.plist"];
+  if (take(&fail_loads) || loaded || !program || ![[NSFileManager defaultManager] fileExistsAtPath:compiled])
+    return fail(error, @"com.apple.appleneuralengine", 6, @"Program load failure (0x20004)");
+  loaded = true;
+  return true;
+}
+
+- (bool)unloadWithQoS:(unsigned int)qos error:(NSError**)error {
+  if (!loaded) return fail(error, @"com.apple.appleneuralengine", 6, @"Program unload failure");
+  loaded = false;
+  return true;
+}
+
+// Sorted by name; symbols are in the order of the text, so that nobody mistakes one for the other.
+- (NSArray*)liveList:(bool)output {
+  NSMutableArray* list = [NSMutableArray array];
+  for (size_t i = 0; i < fake_program_num_ports(program, output); ++i) {
+    const fake_port port = fake_program_port(program, output, i);
+    NSDictionary* types =
+        [NSDictionary dictionaryWithObjectsAndKeys:@"Float16", @"fp16", @"Float32", @"fp32", @"Int8", @"int8", @"UInt8",
+                                                   @"uint8", @"Int16", @"int16", @"UInt16", @"uint16", nil];
+    NSMutableDictionary* live = [NSMutableDictionary dictionary];
+    if (!get(&unnamed))
+      [live setObject:[NSString stringWithFormat:output ? @"%s@output" : @"%s", port.name] forKey:@"Name"];
+    NSString* type = [types objectForKey:[NSString stringWithUTF8String:port.dtype]];
+    [live setObject:get(&float_type) ? @"Float64" : type forKey:@"Type"];
+    const struct {
+      NSString* key;
+      uint64_t value;
+    } sizes[] = {
+        {@"Batches", port.shape[0]},         {@"Channels", port.shape[1]},        {@"Depth", 1},
+        {@"Height", port.shape[2]},          {@"Width", port.shape[3]},           {@"RowStride", port.row_stride},
+        {@"PlaneStride", port.plane_stride}, {@"BatchStride", port.batch_stride}, {@"Interleave", 1}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; ++k)
+      [live setObject:[NSNumber numberWithUnsignedLongLong:sizes[k].value] forKey:sizes[k].key];
+    [list addObject:live];
+  }
+  NSSortDescriptor* by_name = [[[NSSortDescriptor alloc] initWithKey:@"Name" ascending:YES] autorelease];
+  return [list sortedArrayUsingDescriptors:[NSArray arrayWithObject:by_name]];
+}
+
+- (NSArray*)symbols:(bool)output indices:(NSArray**)indices {
+  NSMutableArray *names = [NSMutableArray array], *all = [NSMutableArray array];
+  for (size_t i = 0; i < fake_program_num_ports(program, output); ++i) {
+    [names addObject:[NSString stringWithUTF8String:fake_program_port(program, output, i).name]];
+    [all addObject:[NSNumber numberWithUnsignedLong:i]];
+  }
+  *indices = all;
+  return names;
+}
+
+- (NSDictionary*)modelAttributes {
+  if (!loaded) return nil;
+  NSArray *inputs, *outputs;
+  NSArray *input_symbols = [self symbols:false indices:&inputs], *output_symbols = [self symbols:true indices:&outputs];
+  NSDictionary* network = [NSDictionary dictionaryWithObjectsAndKeys:[self liveList:false], @"LiveInputList",
+                                                                     [self liveList:true], @"LiveOutputList", nil];
+  NSDictionary* procedure = [NSDictionary
+      dictionaryWithObjectsAndKeys:[NSNumber numberWithInt:0], @"ANEFModelProcedureID", inputs,
+                                   @"ANEFModelInputSymbolIndexArray", outputs, @"ANEFModelOutputSymbolIndexArray", nil];
+  NSDictionary* description =
+      [NSDictionary dictionaryWithObjectsAndKeys:input_symbols, @"kANEFModelInputSymbolsArrayKey", output_symbols,
+                                                 @"kANEFModelOutputSymbolsArrayKey",
+                                                 [NSArray arrayWithObject:procedure], @"ANEFModelProcedures", nil];
+  return [NSDictionary dictionaryWithObjectsAndKeys:[NSArray arrayWithObject:network], @"NetworkStatusList",
+                                                    description, @"ANEFModelDescription", nil];
+}
+
+- (bool)evaluateWithQoS:(unsigned int)qos
+                options:(NSDictionary*)options
+                request:(_ANERequest*)request
+                  error:(NSError**)error {
+  if (take(&raises)) [NSException raise:NSInternalInconsistencyException format:@"raised inside evaluate"];
+  if (!loaded || [request->procedure intValue] != 0 || qos > 63) return fail_evaluate(error, 0x16);
+  void* bases[2][kMostPorts] = {{NULL}};
+  for (int side = 0; side < 2; ++side) {
+    const NSUInteger count = fake_program_num_ports(program, side);
+    if ([request->surfaces[side] count] != count || count > kMostPorts) return fail_evaluate(error, 0x1d);
+    for (NSUInteger i = 0; i < count; ++i) {
+      const hexane_memory_surface* surface = ((_ANEIOSurfaceObject*)[request->surfaces[side] objectAtIndex:i])->surface;
+      const NSUInteger symbol = [[request->indices[side] objectAtIndex:i] unsignedIntegerValue];
+      if (symbol >= count || bases[side][symbol]) return fail_evaluate(error, 0x1d);
+      if (surface->bytes < fake_program_port(program, side, symbol).bytes) return fail_evaluate(error, 0x1d);
+      if (__atomic_load_n(&surface->locks, __ATOMIC_ACQUIRE) != 0) return fail_evaluate(error, 0x1);
+      bases[side][symbol] = surface->base;
+    }
+  }
+  char why[256];
+  if (get(&idle) || fake_program_run(program, bases[0], bases[1], why, sizeof why)) return true;
+  return fail(error, @"com.apple.appleneuralengine", 8, [NSString stringWithUTF8String:why]);
+}
+@end
