@@ -38,12 +38,25 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "prelu_of_rows": (lambda: hx.prelu(x(4, 9), w(9)), "h13", "written as less, mul, select", True),
     "divide_by_a_constant": (lambda: hx.real_div(x(4, 9), w(9) + 4), "h12", "written as mul by the reciprocal", False),
     "divide_by_a_power": (lambda: hx.real_div(x(4, 9), 8.0), "h11", "written as mul by the reciprocal", True),
+    "batch_norm": (lambda: hx.batch_norm(x(2, 4, 3, 5), w(4), abs(w(4)) + 1, w(4), w(4)), "h12", "written as mul, add", False),
+    "batch_norm_of_columns": (lambda: hx.batch_norm(x(2, 4), w(4), np.float32([1, 4, 16, 64]), epsilon=0.0), "h11", "written as mul, add", True),
+    "clip": (lambda: hx.clip(x(4, 9), alpha=-1.0, beta=2.0), "h12", "written as maximum, minimum", True),
+    "clip_above": (lambda: hx.clip(x(4, 9), beta=2.0), "h11", "written as minimum", True),
+    "sigmoid_hard": (lambda: hx.sigmoid_hard(x(4, 9)), "h12", "written as mul, add, clip", False),
+    "mean_of_pixels": (lambda: hx.reduce_mean(x(2, 4, 4, 8), axes=(2, 3), keep_dims=False), "h12", "written as avg_pool", True),
+    "mean_of_columns": (lambda: hx.reduce_mean(x(2, 4, 3, 8), axes=(3,), keep_dims=True), "h11", "written as avg_pool", True),
+    "largest_of_pixels": (lambda: hx.reduce_max(x(2, 4, 3, 7), axes=(2, 3), keep_dims=True), "h12", "written as max_pool", True),
     "broadcast_rows": (lambda: hx.broadcast_to(x(1, 4, 1, 5), shape=(1, 4, 3, 5)), "h12", "written as add of zeros", True),
     "broadcast_channels": (lambda: hx.broadcast_to(x(1, 1, 3, 1), shape=(1, 4, 3, 5)), "h11", "written as a convolution with ones", True),
     "one_axis": (lambda: hx.conv(x(2, 3, 9), w(4, 3, 3), w(4), pad=(2, 0), strides=2), "h13", "written as an image of height 1", True),
     "one_axis_transposed": (lambda: hx.conv_transpose(x(1, 3, 9), w(3, 2, 3), strides=2, output_padding=1), "h17s", "written as an image of height 1", True),
     "one_axis_pooled": (lambda: hx.max_pool(x(1, 3, 9), kernel_sizes=2, dilations=2), "h13", "written as an image of height 1", True),
     "three_axes": (lambda: hx.conv(x(1, 2, 4, 5, 6), w(3, 2, 2, 3, 3), w(3), pad=1, strides=(2, 1, 1)), "h13", "written as 2 convolutions of images", True),
+    "pool_of_three_axes": (lambda: hx.max_pool(x(2, 3, 6, 8, 7), kernel_sizes=(2, 3, 3), strides=3, pad=(1, 0, 1, 1, 2, 0)), "h13", "written as pools of images", True),
+    "pool_of_three_axes_dilated": (lambda: hx.max_pool(x(1, 2, 9, 8, 9), kernel_sizes=2, dilations=(3, 1, 2), strides=2), "h17s", "written as pools of images", True),
+    "mean_of_three_axes": (lambda: hx.avg_pool(x(1, 2, 6, 8, 40), kernel_sizes=(2, 3, 32), strides=2, pad=(1, 0, 1, 1, 2, 5)), "h13", "written as pools of images", False),
+    "mean_of_three_axes_all_counted": (lambda: hx.avg_pool(x(1, 2, 6, 8, 9), kernel_sizes=2, dilations=2, pad=1, exclude_padding=False), "h13", "written as pools of images", False),
+    "norm_of_wide_windows": (lambda: hx.lp_pool(x(1, 2, 4, 64), kernel_sizes=(2, 32), strides=2), "h13", "written as", False),
     "channels_last": (lambda: hx.conv(x(1, 5, 6, 3), w(4, 3, 3, 3), layout="nhwc"), "h13", "written with transposes", True),
     "channels_last_pooled": (lambda: hx.max_pool(x(1, 5, 6, 3), kernel_sizes=2, layout="nhwc"), "h13", "written with transposes", True),
     "stride_6": (lambda: hx.conv(x(1, 2, 20, 20), w(3, 2, 5, 5), w(3), strides=6, pad=1), "h13", "written with strides of 3 x 2 and 3 x 2", True),
@@ -136,6 +149,7 @@ LEAVES: dict[str, tuple[Build, str]] = {
     "reflection": (lambda: hx.pad(x(1, 3, 4, 5), begin=(0, 0, 1, 1), end=(0, 0, 1, 1), mode="reflect"), "h14"),
     "tile": (lambda: hx.tile(x(2, 3), reps=(6, 16)), "h13"),
     "topk": (lambda: hx.topk(x(4, 9), k=5)[0], "h14"),
+    "pool_of_three_axes": (lambda: hx.max_pool(x(1, 2, 6, 5, 4), kernel_sizes=2, strides=2), "h13"),
     "five_axes": (lambda: hx.relu(x(2, 2, 3, 2, 2)), "h13"),
     "transpose_of_five": (lambda: hx.transpose(x(2, 3, 2, 3, 2), perm=(0, 4, 1, 3, 2)), "h13"),
     "resize": (lambda: hx.resize_bilinear(x(1, 3, 4, 5), height=8, width=10, scale_h=0.5, scale_w=0.5), "h14"),
@@ -155,8 +169,14 @@ HOSTED: dict[str, tuple[Build, str, str]] = {
     "tan": (lambda: hx.tan(x(4)), "h17s", "no family has a path"),
     "divide_by_values": (lambda: hx.real_div(x(4, 9), x(4, 9, name="y")), "h12", "native from family A13 on"),
     "divide_by_zero": (lambda: hx.real_div(x(4), 0.0), "h12", "native from family A13 on"),
+    "divide_by_less_than_fp16_inverts": (lambda: hx.real_div(x(4), 1e-6), "h12", "native from family A13 on"),
+    "divide_by_more_than_fp16_inverts": (lambda: hx.real_div(x(4), 1e5), "h12", "native from family A13 on"),
     "floor_div": (lambda: hx.floor_div(x(4, 9), 3.0), "h12", "native from family A13 on"),
+    "batch_norm_of_params": (lambda: hx.batch_norm(x(2, 4), hx.param("mean", w(4)), abs(w(4)) + 1), "h12", "native from family A13 on"),
+    "batch_norm_beyond_fp16": (lambda: hx.batch_norm(x(2, 4), w(4), abs(w(4)) * 0, epsilon=1e-12), "h12", "native from family A13 on"),
+    "mean_of_channels": (lambda: hx.reduce_mean(x(1, 4, 3, 5), axes=(1,)), "h12", "native from family A13 on"),
     "reshape_that_is_no_flatten": (lambda: hx.reshape(x(2, 6, 4), shape=(2, 3, 8)), "h11", "cannot be lowered as Flatten on ANE"),
+    "taps_beside_the_result": (lambda: hx.conv_transpose(x(1, 3, 3, 1), w(3, 1, 1, 18), dilations=(1, 2), pad=(0, 0, 11, 23)), "h13", "dilated conv with large kernel"),
     "argmin_of_integers": (lambda: hx.reduce_argmin(x(4, 3000), axis=1), "h13", "fp16 counts exactly"),
     "random": (lambda: hx.random_uniform(hx.stream(0), shape=(4,)), "h14", "no generator"),
     "grid_sample": (lambda: hx.grid_sample(x(1, 1, 4, 4), x(1, 3, 3, 2, name="g")), "h13", "texture engine"),
@@ -173,6 +193,17 @@ def test_what_has_no_form_stays_for_the_host_with_a_reason(build: Build, chip: s
     after = retarget(graph, target)
     assert str(after) == str(graph)
     assert any(d.verdict == "kept" and why in d.reason for d in after.decisions)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["four_first", "zero_first"])
+def test_what_becomes_of_a_division_is_not_that_of_one_by_another_number(first: int) -> None:
+    shared = x(4)
+    quotients = [hx.real_div(shared, 4.0), hx.real_div(shared, 0.0)]
+    order = quotients if first == 0 else quotients[::-1]
+    runs = {y.value: becomes(y.value.node, load_chip("h12")).runs for y in order}
+    assert [runs[y.value] for y in quotients] == [True, False]
+    report = hx.preflight(order, "h12")
+    assert [entry.verdict.runs for entry in report.entries] == [runs[y.value] for y in order]
 
 
 @pytest.mark.parametrize("build", [hx.sin, hx.cos], ids=["sin", "cos"])

@@ -12,13 +12,16 @@ import pytest
 from test_fp16_layers import without_cancelled
 
 import hexane as hx
+from chip_layers import check_layers_add_up
 from compare import assert_close, assert_within_ulps
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
+from hexane.ops.neurons import MODE_OF
 from hexane.passes.retarget.retarget import retarget
 from hexane.passes.retarget.writer import is_border
 from hexane.reference import run_reference
+from hexane.stages.schedule_layers import SCHEDULES
 from hexane.targets import load_target
 from hexane.targets.tables import target_names
 from networks import small_networks
@@ -73,11 +76,13 @@ def is_exact_in_fp16(values: dict[object, Array]) -> bool:
         return all(np.array_equal(a, a.astype(np.float16).astype(a.dtype), equal_nan=True) for a in floats)
 
 
-def check(kind: str, graph: Graph, feeds: dict[str, Array], target: str) -> None:
+def check(kind: str, graph: Graph, feeds: dict[str, Array], target: str, schedule: str = "apple") -> None:
     try:
-        net = hx.compile(graph, target=target, threads=1)
+        net = hx.compile(graph, target=target, threads=1, schedule=schedule)
         check_agrees(graph, net)
         check_layers(net, feeds)
+        assert net.program is not None
+        check_layers_add_up(net.program)
         if kind == "exact":
             known = all_values(graph, feeds)
             if is_exact_in_fp16(known):
@@ -86,14 +91,14 @@ def check(kind: str, graph: Graph, feeds: dict[str, Array], target: str) -> None
                     array = got[port.name] if len(graph.outputs) > 1 else got
                     np.testing.assert_array_equal(array, known[port.value])
     except Exception as error:
-        raise AssertionError(f"{kind} on {target}: {error}\n{graph}") from error
+        raise AssertionError(f"{kind} on {target}, {schedule}: {error}\n{graph}") from error
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_random_graph_compiles_for_every_chip(kind: str, seed: int) -> None:
     print(f"{kind}, --seed {seed}")
     graph, feeds = random_graph(seed, kind)
-    check(kind, graph, feeds, TARGETS[seed % len(TARGETS)])
+    check(kind, graph, feeds, TARGETS[seed % len(TARGETS)], SCHEDULES[seed // len(TARGETS) % 2])
 
 
 @pytest.mark.slow
@@ -102,8 +107,8 @@ def test_a_thousand_random_graphs_compile_for_every_chip(first: int) -> None:
         kind = KINDS[seed % len(KINDS)]
         print(f"{kind}, --seed {seed}")
         graph, feeds = random_graph(seed, kind)
-        for target in TARGETS:
-            check(kind, graph, feeds, target)
+        for target, schedule in itertools.product(TARGETS, SCHEDULES):
+            check(kind, graph, feeds, target, schedule)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -112,7 +117,8 @@ def test_a_small_network_compiles_for_every_chip(name: str, target: str, model_f
     graph = import_onnx(model_file(name))
     rng = np.random.default_rng(1)
     feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
-    check("fp32", graph, feeds, target)
+    for schedule in SCHEDULES:
+        check("fp32", graph, feeds, target, schedule)
 
 
 @pytest.mark.parametrize("target", [name for name in target_names() if name != "host"])
@@ -121,6 +127,30 @@ def test_every_chip_there_is_can_be_compiled_for(target: str, model_file: Callab
     net = hx.compile(graph, target=target)
     assert net.target == target
     check_agrees(graph, net)
+
+
+# ---- programs made of layers ----
+
+
+def test_a_segment_runs_from_its_fused_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fusion that is wrong on purpose shows in the numbers: nothing else is executed."""
+    graph = hx.graph(hx.relu(hx.conv(hx.input("x", (1, 2, 4, 4), "fp16"), np.ones((3, 2, 1, 1), np.float16))))
+    image = -np.ones((1, 2, 4, 4), np.float16)
+    assert not hx.compile(graph, target="h13")(image).any()
+    monkeypatch.setitem(MODE_OF, "relu", "abs")
+    np.testing.assert_array_equal(hx.compile(graph, target="h13")(image), np.full((1, 3, 4, 4), 2, np.float16))
+
+
+def test_quantised_weights_are_scaled_behind_the_accumulator() -> None:
+    """Integers of 8 bits times integers are exact, the scale is rounded with the result and not before."""
+    rng = np.random.default_rng(5)
+    weight, scale = rng.integers(-127, 128, (6, 4, 1, 1)).astype(np.int8), np.float32([0.3, 0.1, 0.7, 0.9, 0.011, 0.5])
+    image = rng.integers(-3, 4, (1, 4, 5, 5)).astype(np.float16)
+    y = hx.conv(hx.input("x", image.shape), hx.dequantize(hx.const(weight), hx.const(scale), axis=0))
+    net = hx.compile(y, target="h14")
+    total = np.einsum("nchw,oc->nohw", image.astype(np.float64), weight[:, :, 0, 0].astype(np.float64))
+    want = (total * scale.astype(np.float64).reshape(1, -1, 1, 1)).astype(np.float16)
+    np.testing.assert_array_equal(net(image.astype(np.float32)), want.astype(np.float32))
 
 
 # ---- states and params, whole numbers all through ----

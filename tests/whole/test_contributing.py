@@ -74,7 +74,7 @@ def test_a_pass_is_its_file_its_place_and_a_case_it_fires_on(copy: Copy) -> None
     named = "from hexane.passes.fuse.fuse_square import fuse_square\n"
     copy.write(own, PASS)
     copy.edit(pipeline, "from hexane.passes.fuse.fuse_transpose import", named)
-    copy.edit(pipeline, '        Pass("fuse_silu", fuse_silu),\n', '        Pass("fuse_square", fuse_square),\n')
+    copy.edit(pipeline, '    Pass("fuse_silu", fuse_silu),\n', '    Pass("fuse_square", fuse_square),\n')
     copy.fails("fuse_square: no case. Add `NAME: (the pass,", tests, "-k", "test_every_pass")
     copy.fails("pytest --update-golden writes it", tests, "-k", "test_the_page")
     copy.edit(cases, "from pass_cases.graphs import", named)
@@ -108,6 +108,37 @@ def test_a_target_is_its_file(copy: Copy) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "planar" in copy.run("-m", "hexane", "targets").stdout
     copy.passes("tests/targets")
+    assert copy.touched() == {own}
+
+
+CHIP = """# A chip of which little is known.
+base = "a18"
+inherited = "inferred"
+source = "M6 study"
+status = "decoded"
+silicon = "M7"
+products = ["M7"]
+dies = []
+cores = 16
+hardware_version = "unknown"
+cpu_subtype = 12
+descriptor = 25
+
+[hal]
+num_nes = 8
+"""
+
+
+def test_a_chip_is_its_file(copy: Copy) -> None:
+    """The tests of targets take it in, and hold it to what they hold every chip to."""
+    own, tests = "python/hexane/targets/h97.toml", "tests/targets/test_targets.py"
+    copy.write(own, CHIP.replace('inherited = "inferred"\n', ""))
+    copy.fails("family: guide ch35, table 35.1 does not list this chip", tests, "-k", "cite")
+    (copy.folder / own).write_text(CHIP, encoding="utf-8")
+    copy.fails("run python -m hexane.cli.targets_page > docs/targets.md", tests, "-k", "page_of_targets")
+    copy.derive()
+    copy.passes("tests/targets")
+    assert "A17" in copy.run("-m", "hexane", "targets", "M7").stdout
     assert copy.touched() == {own}
 
 

@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def without_cancelled(step: Step, inputs: list[Array | None], got: Array, want: Array) -> Array:
-    """`got`, with what is wanted where it is a product, a weighted sum or a distance from a mean, whose terms cancel down to what an fp32 accumulator is off by."""
+    """`got`, with what is wanted where it is a product, a weighted sum, a scale and shift or a distance from a mean, whose terms cancel down to what an fp32 accumulator is off by."""
     node = step.node
     if step.kernel in ("conv", "conv_transpose", "matmul"):
         bare = apply(OPS[node.op], node.inputs[:3], {**node.attrs, "epilogue": ()})[0].node
@@ -39,6 +39,10 @@ def without_cancelled(step: Step, inputs: list[Array | None], got: Array, want: 
         terms = evaluate(node, [query, key, np.abs(value), mask])[0].astype(np.float64)  # type: ignore[arg-type]
         scores = np.abs(query).astype(float) @ np.abs(key).astype(float).swapaxes(-1, -2)  # type: ignore[arg-type, union-attr]
         terms *= 1 + abs(node.attrs["scale"]) * scores.max(initial=0)  # an error in a score is one of its weight
+    elif step.kernel == "batch_norm":
+        x, mean, variance, *affine = inputs
+        signless = [np.abs(x), -np.abs(mean), variance, *[None if v is None else np.abs(v) for v in affine]]  # type: ignore[arg-type]
+        terms = evaluate(node, signless)[0].astype(np.float64)
     elif step.kernel in ("layer_norm", "instance_norm"):
         x = np.asarray(inputs[0], np.float64)
         terms = np.abs(x).max(initial=0) * np.ptp(want.astype(np.float64)) / max(np.ptp(x), 1e-30) if x.size else x

@@ -25,13 +25,19 @@ def read_brand() -> str:
 
 
 def detect(brand: Callable[[], str] = read_brand) -> str:
-    """The name of this machine's target: what HEXANE_TARGET says, else the chip that `brand` names, else "host".
-
-    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled for
-    it runs on every later one. Raises Error if HEXANE_TARGET is set to no target.
-    """
+    """The name of this machine's target: what HEXANE_TARGET says, else `this_machine`. Raises Error if HEXANE_TARGET is set to no
+    target."""
     if by_environment := os.environ.get("HEXANE_TARGET", ""):
         return parse_environment(by_environment)
+    return this_machine(brand)
+
+
+def this_machine(brand: Callable[[], str] = read_brand) -> str:
+    """The name of the chip that `brand` names, else "host".
+
+    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled for
+    it runs on every later one.
+    """
     name = brand()
     if not name.startswith("Apple"):
         return "host"

@@ -9,12 +9,20 @@ from hexane.errors import Error
 DtypeNames = Sequence[str | None]
 
 
+# What runs a program of a device has no row among the CPU's kernels.
+_PROGRAM: "_core.KernelRow" = {
+    "name": "program", "dtypes": "*...->*...", "family": "any", "attrs": "", "attrs_bytes": 0, "accepts": "strided",
+    "reads_ring": False, "packs": False,
+}  # fmt: skip
+
+
 class Kernels:
     """The kernels of this library for one family of arithmetic, and those that serve any."""
 
     def __init__(self, family: str) -> None:
         self.family = family
         self._rows = {row["name"]: row for row in _core.kernels() if row["family"] in (family, "any")}
+        self._rows["program"] = _PROGRAM
 
     def accepts(self, kernel: str) -> str:
         """The strides its operands may have: "strided" any, "rows" the innermost axis dense, "dense" no gaps."""
@@ -31,6 +39,10 @@ class Kernels:
     def reads_ring(self, kernel: str) -> bool:
         """Whether it finds the rows of its first input in a ring."""
         return self._row(kernel)["reads_ring"]
+
+    def packs(self, kernel: str) -> bool:
+        """Whether it packs its inputs 1 and 2 before it computes anything, where they are not constant."""
+        return self._row(kernel)["packs"]
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
         """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""

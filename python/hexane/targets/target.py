@@ -201,6 +201,7 @@ class Hal:
     accumulator_granule: int | None
     accumulator_channels: tuple[int, ...] | None
     output_group_bytes: tuple[int, ...] | None
+    output_group: int
     small_source_bound: int | None
     unicast_channels: int | None
     extended_kernel_memory: int

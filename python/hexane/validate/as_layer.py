@@ -131,26 +131,19 @@ def _linear(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
 
 
 def _pool(mode: str) -> Callable[[Types, Attrs, TensorType], AsLayer | None]:
-    def made(types: Types, attrs: Attrs, output: TensorType) -> AsLayer | None:
-        x = fp16(types[0])
-        if x.rank not in (3, 4):
-            return None
-        pad, spatial = tuple(attrs["pad"]), x.rank - 2
-        ones = (1,) * (2 - spatial)
-        shape = x.shape if spatial == 2 else (*x.shape[:2], 1, x.shape[2])
-        return AsLayer(
-            "Pool",
-            (_of_shape(x, *shape),),
-            {
-                "kernel_sizes": ones + tuple(attrs["kernel_sizes"]),
-                "strides": ones + tuple(attrs["strides"]),
-                "dilations": ones + tuple(attrs["dilations"]),
-                "pad": (0, 0) * (2 - spatial) + pad,
-                "mode": mode,
-            },
-        )
+    def made(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
+        x, pad = fp16(types[0]), tuple(attrs["pad"])
+        given = {name: tuple(attrs[name]) for name in ("kernel_sizes", "strides", "dilations")}
+        if x.rank == 3:  # one axis: an image of height 1
+            x, pad = _of_shape(x, *x.shape[:2], 1, x.shape[2]), (0, 0, *pad)
+            given = {name: (1, *sizes) for name, sizes in given.items()}
+        return AsLayer("Pool", (x,), {**given, "pad": pad, "mode": mode})
 
     return made
+
+
+def _norm_pool(types: Types, attrs: Attrs, output: TensorType) -> AsLayer | None:
+    return _pool("l2" if attrs["p"] == 2 else "average")(types, attrs, output)
 
 
 def _attention(types: Types, attrs: Attrs, output: TensorType) -> AsLayer:
@@ -243,6 +236,7 @@ _LAYERS: dict[str, Callable[[Types, Attrs, TensorType], AsLayer | None]] = {
     "linear": _linear,
     "max_pool": _pool("max"),
     "avg_pool": _pool("average"),
+    "lp_pool": _norm_pool,
     "scaled_dot_product_attention": _attention,
     "batch_norm": _norm("BatchNorm"),
     "layer_norm": _norm("LayerNorm"),

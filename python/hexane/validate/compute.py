@@ -6,9 +6,12 @@ MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, s
 
 from collections.abc import Callable
 from math import prod
+from operator import gt
 
 from hexane.targets import Chip
 from hexane.validate.rule import FP16, Call, Found, Rule, bottoms, dims, fails, inputs, made_of_factors, own
+
+ONES = ((), (1,), (1, 1), (1, 1, 1))  # strides and dilations of most layers
 
 
 def kernel_memory(chip: Chip, shared: bool) -> int:
@@ -40,7 +43,7 @@ def kernel_bounds(c: Call) -> Found:
     kernel, strides = _kernel(c), c.get("strides", ())
     fp16 = c.format(0) not in ("int8", "uint8")
     most: tuple[int, ...] = largest_kernel(c.chip, fp16)
-    if c.get("transposed", False) and any(s > 1 for s in strides):
+    if c.get("transposed", False) and strides not in ONES:
         strided = largest_kernel(c.chip, fp16, small=True)
         strides = (1, 1, 1, *strides)[-3:]
         most = tuple([few if s > 1 else many for s, few, many in zip(strides, strided, most, strict=True)])
@@ -63,9 +66,10 @@ def _groups(c: Call) -> Found:
 
 def _padded(c: Call) -> Found:
     """Whether the kernel reaches over the padded input: extent + pads < dilation * (kernel - 1) + 1 along some axis."""
-    if c.get("transposed", False):
+    kernel, dilations = _kernel(c), c.get("dilations", ())
+    if c.get("transposed", False) or (dilations in ONES and not any(map(gt, kernel, c.x[2:]))):
         return False
-    kernel, dilations = _kernel(c), (1, 1, 1, *c.get("dilations", ()))
+    dilations = (1, 1, 1, *dilations)
     rank = len(c.types[0].shape) - 2 if c.types else 2
     pads = c.get("pad") or (0,) * rank
     both = len(pads) == 2 * rank  # else the same on both sides
@@ -90,7 +94,7 @@ CONV = (
     own("padded input: smaller than the kernel", _padded, source="guide ch22, listing 22.2"),
     Rule("Error: grouped conv with large kernel size is not supported", lambda c: c.get("groups", 1) > 1 and _large(c)),
     Rule("Error: dilated conv with large kernel size is not supported",
-         lambda c: any(d > 1 for d in c.get("dilations", ())) and _large(c)),
+         lambda c: c.get("dilations", ()) not in ONES and max(c.get("dilations", ())) > 1 and _large(c)),
     own("large kernel: got %d x %d, need multiples of 8",
         lambda c: c.get("large_kernel", False) and any(k % 8 for k in _kernel(c)[1:]) and _kernel(c)[1:]),
     own("strides: got %s, need 1 or one of %s along each axis: larger ones are several convolutions",
@@ -105,8 +109,9 @@ CONV = (
 def _steps(c: Call, name: str, allowed: Callable[[int], bool]) -> Found:
     """A transposed convolution's strides are no steps through its input."""
     given = tuple(c.get(name, ()))
-    transposed = c.get("transposed", False)
-    return not transposed and not all(map(allowed, given)) and (given, c.chip.extents.stride_factors)
+    if given in ONES or c.get("transposed", False) or all(map(allowed, given)):
+        return None
+    return given, c.chip.extents.stride_factors
 
 
 def _contraction(c: Call) -> Found:

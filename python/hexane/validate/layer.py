@@ -53,8 +53,4 @@ def validate(
 
 
 def _found(layer: str, rules: Sequence[Rule], call: Call) -> list[Verdict]:
-    verdicts = []
-    for rule in rules:
-        if found := rule.refuses(call):
-            verdicts.append(verdict(layer, rule, found))
-    return verdicts
+    return [verdict(layer, rule, found) for rule in rules if (found := rule.refuses(call))]

@@ -28,6 +28,8 @@ INDEXED |= {
     "multinomial",
 }  # whose stream is a state of integers
 
+BY_NUMBERS = frozenset(("real_div", "batch_norm"))  # ops whose forms read the numbers of their constants
+
 FOLDED = Verdict(
     verdict="native",
     reason="computed when the program is compiled",
@@ -73,8 +75,9 @@ class _Memory:
         return self.statuses[key]
 
 
-_memories: dict[Any, _Memory] = {}
-_memory_of: dict[int, tuple[Chip, _Memory]] = {}  # with the chip, so that its id stays its own
+_looks: dict[Any, int] = {}  # what rules read of a chip, numbered
+_looks_of: dict[int, tuple[Chip, int]] = {}  # with the chip, so that its id stays its own
+_memories: dict[int, _Memory] = {}  # by the number of those looks
 _constant: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
@@ -121,11 +124,20 @@ def judge_all(
     for memory in map(_memory, chips):
         if id(memory) not in lists:
             verdicts = [*(_remembered(*key, memory) for key in keys), FOLDED]
+            each = False
             if refine is not None:
                 for i, (_, node, _) in enumerate(keys):
-                    if verdicts[i].verdict != "native":
+                    if verdicts[i].verdict == "native":
+                        continue
+                    if node.op in BY_NUMBERS:
+                        each = True
+                    else:
                         verdicts[i] = refine(node, memory.chip, verdicts[i])
-            lists[id(memory)] = [verdicts[place] for place in places]
+            own = lists[id(memory)] = [verdicts[place] for place in places]
+            if refine is not None and each:
+                for i, node in enumerate([node for node in nodes if node.op not in LEAVES]):
+                    if node.op in BY_NUMBERS and own[i].verdict != "native":
+                        own[i] = refine(node, memory.chip, own[i])
         found.append(lists[id(memory)])
     return found
 
@@ -144,13 +156,15 @@ def is_constant(node: Node) -> bool:
 
 
 def _memory(chip: Chip) -> _Memory:
-    known = _memory_of.get(id(chip))
+    known = _looks_of.get(id(chip))
     if known is None:
         values = tuple([getattr(chip, name) for name in JUDGED_BY])
         facts = tuple([(path, fact) for path, fact in chip.facts.items() if path.partition(".")[0] in JUDGED_BY])
-        memory = _memories.setdefault((values, facts), _Memory(chip))
-        known = _memory_of[id(chip)] = chip, memory
-    return known[1]
+        known = _looks_of[id(chip)] = chip, _looks.setdefault((values, facts), len(_looks))
+    memory = _memories.get(known[1])
+    if memory is None:
+        memory = _memories[known[1]] = _Memory(chip)
+    return memory
 
 
 def _key(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
@@ -199,7 +213,11 @@ def _judge(
         types, outputs = (_channels_first(types[0]), *types[1:]), tuple([_channels_first(t) for t in outputs])
     first = memory.status(op, in_mil(op, types, attrs) or ())
     live = _live(op, types, constant)
-    found = [first, *_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), attrs, memory)]
+    found = [first]
+    if not _plain((*live, *outputs), memory):
+        found += [*_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), memory)]
+    if op in OWN_EXTENTS:
+        found += OWN_EXTENTS[op](live[0] if live else outputs[0], attrs, chip)
     layer = as_layer(op, types, attrs, outputs[0])
     if layer is not None and first.verdict in ("native", "decomposed"):
         found += validate(layer.layer, layer.types, layer.attrs, chip, layer.output)
@@ -229,7 +247,16 @@ def _live(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]
     return live
 
 
-def _extents(op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], memory: _Memory) -> Iterator[Verdict]:
+def _plain(types: Sequence[TensorType], memory: _Memory) -> bool:
+    """Whether they are floats or bools that the chip takes, as nearly all are: `_integers` and `_extents` have nothing to say."""
+    for t in types:
+        shape, most = t.shape, memory.largest.get(len(t.shape))
+        if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):
+            return False
+    return True
+
+
+def _extents(op: str, types: tuple[TensorType, ...], memory: _Memory) -> Iterator[Verdict]:
     chip = memory.chip
     e = chip.extents
     for t in types:
@@ -248,16 +275,25 @@ def _extents(op: str, types: tuple[TensorType, ...], attrs: Mapping[str, Any], m
                     yield _oversize(chip, axis, f"{t}: {axis} {extent}, the chip takes {most}", change)
         if 0 in t.shape:
             yield _refused(f"{t} has an axis of extent 0", "extent 0", "guide ch4", "leave the empty tensor out")
-    if op == "transpose" and e.transpose_elements is not None and prod(types[0].shape) > e.transpose_elements:
-        got = f"{types[0]} has {prod(types[0].shape)} elements, a transpose takes {e.transpose_elements}"
+
+
+def _transposed(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
+    most = chip.extents.transpose_elements
+    if most is not None and x.size > most:
+        got = f"{x} has {x.size} elements, a transpose takes {most}"
         yield _oversize(chip, "transpose_elements", got, "transpose pieces and concatenate them")
-    if op == "group_norm":
-        x = types[0].shape
-        inner = {"height": x[1] // attrs["num_groups"], "width": prod(x[2:])}
-        for axis, extent in inner.items():
-            if extent > (most := getattr(e, axis)):
-                got = f"groups are normalised as (1, groups, channels, pixels): {axis} {extent}, the chip takes {most}"
-                yield _oversize(chip, axis, got, "normalise smaller images")
+
+
+def _groups(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
+    inner = {"height": x.shape[1] // attrs["num_groups"], "width": prod(x.shape[2:])}
+    for axis, extent in inner.items():
+        if extent > (most := getattr(chip.extents, axis)):
+            got = f"groups are normalised as (1, groups, channels, pixels): {axis} {extent}, the chip takes {most}"
+            yield _oversize(chip, axis, got, "normalise smaller images")
+
+
+# What ops bound beside the extents of their tensors.
+OWN_EXTENTS = {"transpose": _transposed, "group_norm": _groups}
 
 
 def _oversize(chip: Chip, field: str, reason: str, change: str, reject: str = "") -> Verdict:

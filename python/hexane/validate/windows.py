@@ -1,7 +1,7 @@
 """Validators of pooling, reductions, and what finds extremes.
 
-Pool: kernel_sizes (height, width), strides, pad (before and after of height, then width, or one number each), dilations,
-mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4), square. ArgMinMax: axes ("channels", "spatial"),
+Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after of each, or of height and width one
+number each), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4), square. ArgMinMax: axes ("channels", "spatial"),
 kernel_sizes, strides, pad (left, right, top, bottom, front, back). GlobalArgMinMax: mode (1 or 2), dimension.
 Sort, TopK: k, direction. NMS: boxes, scores. RingBufferWriter: live_state.
 """
@@ -22,7 +22,19 @@ def _pads(c: Call) -> tuple[int, int, int, int]:
     if len(given) < 4:
         height, width = (given * 2)[:2]
         return height, height, width, width
-    return given[0], given[1], given[2], given[3]
+    top, bottom, left, right = given[-4:]
+    return top, bottom, left, right
+
+
+def _windows(c: Call) -> list[tuple[int, int, int, int]]:
+    """(kernel, pad before, pad after, extent) of depth, height and width."""
+    kernel, pad = tuple(c.get("kernel_sizes", ())), tuple(c.get("pad", ()))
+    depth = kernel[0] if len(kernel) == 3 else 1
+    front, back = pad[:2] if len(pad) == 6 else (0, 0)
+    top, bottom, left, right = _pads(c)
+    height, width = _kernel(c)
+    x = c.x
+    return [(depth, front, back, x.depth), (height, top, bottom, x.height), (width, left, right, x.width)]
 
 
 def _pool_axis(c: Call, axis: int, extent: int) -> Found:
@@ -32,9 +44,11 @@ def _pool_axis(c: Call, axis: int, extent: int) -> Found:
 
 
 def _pool_pad(c: Call) -> Found:
-    top, bottom, left, right = _pads(c)
-    height, width = _kernel(c)
-    return max(top, bottom) >= height or max(left, right) >= width
+    return any(max(before, after) >= kernel for kernel, before, after, _ in _windows(c))
+
+
+def _pool_beyond(c: Call) -> Found:
+    return any(kernel > extent + before + after for kernel, before, after, extent in _windows(c))
 
 
 def _pool_padding(mode: str) -> "Rule":
@@ -59,8 +73,7 @@ POOL = (
     Rule("Invalid Pool kernel height (%zd), must be [1-%zd] or %zd", lambda c: _pool_axis(c, 0, c.x.height), published=False,
          change="pool twice with smaller windows", kind="oversize"),
     own("pad: got as much as the window, need less", _pool_pad),
-    own("window: larger than the padded input",
-        lambda c: _kernel(c)[0] > c.x.height + sum(_pads(c)[:2]) or _kernel(c)[1] > c.x.width + sum(_pads(c)[2:])),
+    own("window: larger than the padded input", _pool_beyond),
     _pool_padding("max"),
     _pool_padding("min"),
     _pool_padding("l2"),

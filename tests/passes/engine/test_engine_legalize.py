@@ -56,6 +56,13 @@ def image(channels: int, size: int = 4) -> hx.Tensor:
     return hx.input("x", (1, channels, size, size), "fp16")
 
 
+def test_a_part_without_elements_is_no_layer() -> None:
+    empty, rest = hx.split(hx.input("x", (2, 4), "fp16"), axis=0, split_sizes=(0, 2))
+    layers, found = lowered({"empty": empty, "rest": hx.relu(rest)})
+    assert names(found) == ["neuron"]
+    assert layers.outputs[0].value.node.op == "const"
+
+
 # ---- kernel memory ----
 
 
@@ -143,6 +150,14 @@ def test_a_wide_kernel_gets_an_even_width() -> None:
     assert found[0].attrs["kernel_sizes"] == (1, 10)
     assert found[0].attrs["explicit_padding"] == (0, 0, 4, 5)
     assert said(graph, "even_kernel_width") == ["rewritten: a kernel 9 wide runs as one 10 wide"]
+
+
+def test_a_kernel_of_bytes_is_as_wide_as_one_of_fp16_at_most() -> None:
+    """What the input is in decides: 14 would be refused."""
+    weight = hx.dequantize(hx.const(np.ones((2, 3, 1, 13), np.int8)), np.float32(0.5), dtype="fp16")
+    _, found = lowered(hx.conv(image(3, 16), weight))
+    assert found[0].inputs[1].dtype.name == "int8"
+    assert found[0].attrs["kernel_sizes"] == (1, 13)
 
 
 @pytest.mark.parametrize(("width", "stride"), [(8, 1), (10, 1), (9, 2), (13, 1)])

@@ -10,7 +10,17 @@ from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Target
 
-PASSES = (expand, fold, split_conv_3d, simplify, channels_last, fold, expand, select_kernels, legalize_dtypes)
+PASSES = (
+    ("expand", expand),
+    ("fold", fold),
+    ("split_conv_3d", split_conv_3d),
+    ("simplify", simplify),
+    ("channels_last", channels_last),
+    ("fold", fold),
+    ("expand", expand),
+    ("select_kernels", select_kernels),
+    ("legalize_dtypes", legalize_dtypes),
+)
 
 
 def as_kernels(graph: Graph, host: Target) -> Graph:
@@ -19,6 +29,6 @@ def as_kernels(graph: Graph, host: Target) -> Graph:
     Each layer rounds where its node says, so no pass of these fuses ops of two layers or computes them in another precision. `host`
     has the kernels. Who joins segments runs `save_states` behind it, when all readers of a state are there.
     """
-    for run in PASSES:
+    for _, run in PASSES:
         graph = run(graph, host)
     return graph

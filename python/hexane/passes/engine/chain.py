@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from math import prod
 
 from hexane.decisions import Decision
-from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.graph import EpilogueSlot, Graph, Node, TensorType, Value, tensor_type
 from hexane.match import joined_sources
 from hexane.ops import OPS, apply
 from hexane.ops.slots import CHAIN, moved, slot
+from hexane.targets import Chip
+from hexane.validate import validate
 
 TABLE = "guide ch22, table 22.3"
 LISTING = "guide ch22, listing 22.3"
@@ -62,6 +64,12 @@ def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis:
     places = iter(range(-2, -2 - len(operands), -1))
     gain, offset = (-1 if v is None else next(places) for v in inputs[1:3])
     return put(producer, slot("gain_offset", gain=gain, offset=offset, axis=axis), operands, node)[0]
+
+
+def refused_reshape(kind: TensorType, shape: tuple[int, ...], chip: Chip) -> str:
+    """Why the chip does not take this reshape, "" where it does: those before A13 can only flatten."""
+    found = kind.shape != shape and validate("Reshape", (kind,), {}, chip, tensor_type(kind.dtype, shape))
+    return found[0].reason if found else ""
 
 
 def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) -> Decision:

@@ -1,5 +1,6 @@
 """Turns ops that are native on a chip into layers of its engine."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, make_node
 from hexane.ops import OPS, apply
 from hexane.ops.compose import lift
-from hexane.ops.fold import fold_node
+from hexane.ops.fold import fold_node, is_encoded
 from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.records.engine import movement, planar
 from hexane.ops.slots import activation, slot
@@ -89,6 +90,8 @@ class Layers:
 
     def _lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> Any:
         op = OPS[node.op]
+        if not any(math.prod(t.shape) for t in node.types):  # nothing to compute
+            return [constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types]
         if node.op in LOWERINGS:
             return LOWERINGS[node.op](self, node, *inputs)
         if node.op in MODE_OF and node.types[0].dtype.kind == "float":
@@ -113,16 +116,6 @@ def is_constant(value: Value | None) -> bool:
 def is_weight(value: Value | None) -> bool:
     """Whether it is part of a layer: not computed, so that it can lie in kernel memory."""
     return value is not None and (value.node.op in WEIGHTS or is_encoded(value.node))
-
-
-def is_encoded(node: Node) -> bool:
-    """Whether it is constants that are stored as something else: integers with a scale, or indices of a table."""
-    if node.op not in ("dequantize", "gather", "anec.dequant", "anec.gather") or not all(map(is_constant, node.inputs)):
-        return False
-    table, indices = node.inputs[:2]
-    assert table is not None
-    assert indices is not None
-    return node.op.endswith(("dequantize", "dequant")) or (table.type.rank == 1 < indices.type.rank)
 
 
 def decoded(weight: Value) -> Value:

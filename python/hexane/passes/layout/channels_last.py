@@ -37,6 +37,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
         graph,
         outputs=tuple(p._replace(value=moved.plain(p.value)) for p in graph.outputs),
         updates=tuple(moved.plain(v) for v in graph.updates),
+        taps=graph.tapped(moved.plain),
     )
 
 

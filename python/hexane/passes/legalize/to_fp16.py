@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane import _core
 from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
@@ -26,7 +27,8 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs), strict=True))
     outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
-    return replace(graph, outputs=outputs, updates=tuple(table[v] for v in graph.updates))
+    updates = tuple(table[v] for v in graph.updates)
+    return replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
 
 
 def _halved(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
@@ -80,9 +82,21 @@ def half(array: Array) -> Array:
     an epsilon of 1e-12 keeps 0 from being divided by 0."""
     if array.dtype == BF16.numpy:
         array = array.astype(np.float32)
+    if array.dtype == np.float32 and array.size > 1:  # the usual case, in one pass: no number is too large
+        halves = np.empty(array.shape, np.float16)
+        _core.convert(np.ascontiguousarray(array), halves)
+        if (halves.view(np.uint16) & 0x7FFF).max() < 0x7C00:
+            return halves
     limits = np.finfo(np.float16)
-    top = float(limits.max)
-    halves = np.where(np.isfinite(array), np.clip(array, -top, top), array).astype(np.float16)
+    halves = np.empty(array.shape, np.float16)
+    if array.dtype == np.float32:
+        _core.convert(np.ascontiguousarray(array), halves)
+    else:
+        with np.errstate(over="ignore"):
+            halves[...] = array
+    infinite = (halves.view(np.uint16) & 0x7FFF) == 0x7C00  # by their bits: NumPy compares halves one by one
+    if infinite.any():
+        halves = np.where(infinite & np.isfinite(array), np.copysign(limits.max, halves), halves)
     if array.size == 1 and array.any() and not halves.any():
         return np.where(array == 0, halves, np.copysign(limits.smallest_subnormal, array)).astype(np.float16)
     return halves

@@ -1,12 +1,14 @@
 """Forms of single ops as other ops: functions, comparisons, divisions, and what the records themselves expand."""
 
-from math import pi
+from math import isinf, pi
 
 import numpy as np
 
-from hexane.graph import Node, Value
+from hexane.graph import Array, Node, Value
 from hexane.ops import OPS
+from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.simplify.fold_batch_norm import normalisation
 from hexane.targets import Family
 
 
@@ -126,7 +128,10 @@ def prelu(b: Writer, node: Node) -> Written | None:
     return Written((b.select(b.less(x, 0.0), b.mul(x, slope), x),), "written as less, mul, select")
 
 
-# ---- divisions and broadcasts before A13 ----
+# ---- what chips before A13 have no layer for ----
+
+LARGEST = float(np.finfo(np.float16).max)
+SMALLEST_NORMAL = np.finfo(np.float16).smallest_normal
 
 
 def reciprocal(b: Writer, node: Node) -> Written | None:
@@ -135,12 +140,20 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
         return None
     assert divisor.node.data is not None
-    with np.errstate(divide="ignore", over="ignore"):
-        inverse = (1 / divisor.node.data.astype(np.float64)).astype(divisor.dtype.numpy)
-    if not np.isfinite(inverse).all():
+    with np.errstate(divide="ignore"):
+        inverse = 1 / divisor.node.data.astype(np.float64)
+    if not _held(inverse):
         return None
     hazard = f"{b.chip.name} rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
-    return Written((b.mul(x, b.const(inverse)),), "written as mul by the reciprocal", hazard)
+    product = b.mul(x, b.const(inverse.astype(divisor.dtype.numpy)))
+    return Written((product,), "written as mul by the reciprocal", hazard)
+
+
+def _held(factors: Array) -> bool:
+    """Whether fp16 has numbers near these: neither infinity nor, with fewer digits, one next to 0."""
+    with np.errstate(over="ignore"):
+        narrow = np.abs(factors).astype(np.float16)
+    return bool((np.isfinite(narrow) & ((narrow >= SMALLEST_NORMAL) | (factors == 0))).all())
 
 
 def broadcast(b: Writer, node: Node) -> Written | None:
@@ -159,6 +172,57 @@ def broadcast(b: Writer, node: Node) -> Written | None:
     return Written((x,), how)
 
 
+def batch_norm(b: Writer, node: Node) -> Written | None:
+    """batch_norm(%x, consts)  ->  %x * scale + shift, with a number of each for every channel"""
+    x, *params = node.inputs
+    assert x is not None
+    affine = None if b.chip.family >= Family.A13 else normalisation(node, params)
+    if affine is None or not _held(affine.scale) or not (np.abs(affine.shift) <= LARGEST).all():
+        return None
+    behind = [1] * (x.type.rank - node.attrs["axis"] - 1)
+    scale, shift = (b.const(numbers.reshape(-1, *behind).astype(x.dtype.numpy)) for numbers in affine)
+    return Written((b.add(b.mul(x, scale), shift),), "written as mul, add")
+
+
+def clip(b: Writer, node: Node) -> Written | None:
+    """clip(%x, alpha, beta)  ->  minimum(maximum(%x, alpha), beta)"""
+    (x,) = node.inputs
+    low, high = node.attrs["alpha"], node.attrs["beta"]
+    if b.chip.family >= Family.A13 or x is None or (isinf(low) and isinf(high)):
+        return None
+    y = x if isinf(low) else b.maximum(x, low)
+    return Written((y if isinf(high) else b.minimum(y, high),), f"written as {b.asked}")
+
+
+def sigmoid_hard(b: Writer, node: Node) -> Written | None:
+    """sigmoid_hard(%x, alpha, beta)  ->  clip(%x * alpha + beta, 0, 1)"""
+    (x,) = node.inputs
+    if b.chip.family >= Family.A13:
+        return None
+    y = b.add(b.mul(x, node.attrs["alpha"]), node.attrs["beta"])
+    return Written((b.clip(y, alpha=0.0, beta=1.0),), "written as mul, add, clip")
+
+
+def mean_of_pixels(b: Writer, node: Node) -> Written | None:
+    """reduce_mean(%x : [N, C, H, W], axes=(2, 3))  ->  avg_pool of a window that is the whole image"""
+    return _pooled(b, node, "avg_pool")
+
+
+def largest_of_pixels(b: Writer, node: Node) -> Written | None:
+    """reduce_max(%x : [N, C, H, W], axes=(2, 3))  ->  max_pool of a window that is the whole image"""
+    return _pooled(b, node, "max_pool")
+
+
+def _pooled(b: Writer, node: Node, pool: str) -> Written | None:
+    (x,) = node.inputs
+    assert x is not None
+    axes = reduced_axes(node)
+    if b.chip.family >= Family.A13 or x.type.rank != 4 or not {2, 3}.issuperset(axes):
+        return None
+    y = b.apply(pool, x, kernel_sizes=tuple([x.shape[i] if i in axes else 1 for i in (2, 3)]))
+    return Written((b.view(y, node.types[0].shape),), f"written as {pool}")
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
     "sin": (sine,),
     "cos": (cosine,),
@@ -171,4 +235,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "prelu": (prelu,),
     "real_div": (reciprocal,),
     "broadcast_to": (broadcast,),
+    "batch_norm": (batch_norm,),
+    "clip": (clip,),
+    "sigmoid_hard": (sigmoid_hard,),
+    "reduce_mean": (mean_of_pixels,),
+    "reduce_max": (largest_of_pixels,),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hexane.ops import USER_OPS
-from hexane.passes.retarget import decompose, move, quantized, ranks, resize, tile, windows
+from hexane.passes.retarget import decompose, move, pools, quantized, ranks, resize, tile, windows
 from hexane.passes.retarget.writer import Form
 
 # Their numbers are the host's: a stream gives the same ones wherever the rest runs.
@@ -12,6 +12,7 @@ HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "mu
 FORMS: Mapping[str, Sequence[Form]] = {
     name: (
         *windows.FORMS.get(name, ()),
+        *pools.FORMS.get(name, ()),
         *decompose.FORMS.get(name, ()),
         *move.FORMS.get(name, ()),
         *resize.FORMS.get(name, ()),

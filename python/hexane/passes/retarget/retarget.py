@@ -12,7 +12,7 @@ from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
 from hexane.validate.as_layer import in_mil
-from hexane.validate.node import judge, kind_of
+from hexane.validate.node import BY_NUMBERS, judge, kind_of
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -59,6 +59,8 @@ def becomes(node: Node, chip: Chip) -> Verdict:
 
 def rewritten(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
     """What becomes of a node that does not run as it is, by this verdict."""
+    if node.op in BY_NUMBERS:
+        return _outcome(node, chip, verdict)
     kind = kind_of(node, chip)
     if kind not in _known:
         if len(_known) >= MOST_KNOWN:

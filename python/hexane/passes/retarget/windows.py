@@ -1,4 +1,4 @@
-"""Forms of convolutions and pools: fewer or other axes, strides, dilations and kernels that the chip takes, images in pieces."""
+"""Forms of convolutions, some of them of pools too: fewer or other axes, strides, dilations and kernels that the chip takes, images in pieces."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.graph import Array, Node, Value
+from hexane.graph import Node, Value
 from hexane.ops.records.conv import pairs
 from hexane.passes.legalize.split_conv_3d import sum_of_taps
 from hexane.passes.retarget.tile import SUMS, edges
@@ -49,11 +49,11 @@ def windows(node: Node) -> list[Window]:
     ]
 
 
-def _is_image(node: Node) -> bool:
+def is_image(node: Node) -> bool:
     return node.types[0].rank == 4 and node.attrs["layout"] == "nchw"
 
 
-def _changed(node: Node, found: Sequence[Window]) -> dict[str, tuple[int, ...]]:
+def with_windows(node: Node, found: Sequence[Window]) -> dict[str, tuple[int, ...]]:
     """The node's attributes with these windows."""
     sizes = {"kernel_sizes": tuple([w.kernel for w in found])} if "kernel_sizes" in node.attrs else {}
     return {
@@ -126,7 +126,7 @@ def _factor(b: Writer, stride: int) -> int:
 
 def large_strides(b: Writer, node: Node) -> Written | None:
     """conv(%x, %w) {strides=16}  ->  every second element of conv(%x, %w) {strides=8}"""
-    if not _is_image(node):
+    if not is_image(node):
         return None
     found = windows(node)
     allowed = (1, *b.chip.extents.stride_factors)
@@ -141,7 +141,7 @@ def large_strides(b: Writer, node: Node) -> Written | None:
 
 def dilated(b: Writer, node: Node) -> Written | None:
     """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""
-    if not _is_image(node):
+    if not is_image(node):
         return None
     found = windows(node)
     large = any(w.kernel > most for w, most in zip(found, largest_kernel(b.chip, True, small=True)[1:], strict=True))
@@ -158,22 +158,22 @@ def dilated(b: Writer, node: Node) -> Written | None:
     x, weight, bias = node.inputs
     assert x is not None
     rows = ceil(w.out / w.dilation) + w.kernel - 1
-    x = _padded(b, x, w.axis, w.before, rows * w.dilation - w.extent - w.before)
+    x = padded(b, x, w.axis, w.before, rows * w.dilation - w.extent - w.before)
     x = _to_batch(b, x, w.axis, w.dilation)
     dense = [v._replace(dilation=1, before=0, after=0) if v is w else v for v in found]
-    (y,) = b.again(node, (x, weight, bias), **_changed(node, dense))
+    (y,) = b.again(node, (x, weight, bias), **with_windows(node, dense))
     y = b.cut(_from_batch(b, y, w.axis, w.dilation), w.axis, 0, w.out)
     return Written((y,), f"written with {w.dilation} images in the batch instead of a dilation of {w.dilation}")
 
 
-def _padded(b: Writer, x: Value, axis: int, before: int, after: int) -> Value:
-    """With zeros at the sides of an axis, or cut off at the end."""
+def padded(b: Writer, x: Value, axis: int, before: int, after: int, value: float = 0.0) -> Value:
+    """With zeros, or this value, at the sides of an axis, or cut off at the end."""
     if after < 0:
         x, after = b.cut(x, axis, 0, x.shape[axis] + after), 0
     if before == after == 0:
         return x
     sides = [[side if i == axis else 0 for i in range(x.type.rank)] for side in (before, after)]
-    return b.pad(x, begin=sides[0], end=sides[1])  # type: ignore[no-any-return]
+    return b.pad(x, begin=sides[0], end=sides[1], value=value)  # type: ignore[no-any-return]
 
 
 def _to_batch(b: Writer, x: Value, axis: int, step: int) -> Value:
@@ -200,7 +200,7 @@ def kernel_to_depth(b: Writer, node: Node) -> Written | None:
 
     Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no weight of 0 is added.
     """
-    if not _is_image(node):
+    if not is_image(node):
         return None
     x, weight, bias = node.inputs
     assert x is not None
@@ -215,10 +215,10 @@ def kernel_to_depth(b: Writer, node: Node) -> Written | None:
     for place, step in enumerate(steps):
         if step > 1:
             w = found[place]
-            x = _padded(b, x, w.axis, w.before, (w.out - 1) * step + w.kernel - w.extent - w.before)
+            x = padded(b, x, w.axis, w.before, (w.out - 1) * step + w.kernel - w.extent - w.before)
             x, weight = _to_depth(b, x, w.axis, step), _to_depth(b, weight, w.axis, step)
             found[place] = w._replace(kernel=w.kernel // step, stride=1, before=0, after=0)
-    (y,) = b.again(node, (x, weight, bias), **_changed(node, found))
+    (y,) = b.again(node, (x, weight, bias), **with_windows(node, found))
     return Written((y,), f"space to depth: {' x '.join(map(str, steps))} pixels in the channels", ORDER)
 
 
@@ -246,7 +246,7 @@ def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
 
 def split_kernel(b: Writer, node: Node) -> Written | None:
     """conv(%x, %w : [O, C, 3, 20])  ->  conv(%x, %w[.., :10]) + conv(%x[.., 10:], %w[.., 10:])"""
-    if not _is_image(node):
+    if not is_image(node):
         return None
     found, most = windows(node), _largest_kernels(b, node)
     w, limit = next(((w, n) for w, n in zip(found, most, strict=True) if w.kernel > n), (None, 0))
@@ -260,7 +260,8 @@ def split_kernel(b: Writer, node: Node) -> Written | None:
         part = write(b, node, found, w, (first, last))
         if part is not None:
             total = part if total is None else b.add(total, part)
-    assert total is not None
+    if total is None:  # the result is all padding
+        return None
     bias = node.inputs[2]
     if bias is not None:
         total = b.add(total, b.view(bias, (bias.shape[0], 1, 1)))
@@ -278,7 +279,7 @@ def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int
     if low >= high:
         return None
     part = w._replace(before=low - start, after=stop - high)
-    changed = _changed(node, [part if v is w else v for v in found])
+    changed = with_windows(node, [part if v is w else v for v in found])
     (y,) = b.again(node, (b.cut(x, w.axis, low, high), b.cut(weight, w.axis, *taps), None), **changed)
     return y
 
@@ -290,13 +291,13 @@ def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps
     assert weight is not None
     whole = w._replace(before=0, after=0)
     padding = [0 if v is w else p for v, p in zip(found, node.attrs["output_padding"], strict=True)]
-    changed = _changed(node, [whole if v is w else v for v in found])
+    changed = with_windows(node, [whole if v is w else v for v in found])
     (y,) = b.again(node, (x, b.cut(weight, w.axis, *taps), None), output_padding=tuple(padding), **changed)
     offset = taps[0] * w.dilation - w.before
     low, high = max(0, -offset), min(y.shape[w.axis], w.out - offset)
     if low >= high:
         return None
-    return _padded(b, b.cut(y, w.axis, low, high), w.axis, offset + low, w.out - offset - high)
+    return padded(b, b.cut(y, w.axis, low, high), w.axis, offset + low, w.out - offset - high)
 
 
 # ---- images in pieces ----
@@ -304,7 +305,7 @@ def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps
 
 def tile_image(b: Writer, node: Node) -> Written | None:
     """conv(%x : [N, C, 20000, W])  ->  convolutions of its upper and its lower rows, with those that both read, joined"""
-    if not _is_image(node) or node.op == "conv_transpose":
+    if not is_image(node) or node.op == "conv_transpose":
         return None
     found = windows(node)
     for w in found:
@@ -335,14 +336,14 @@ def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, las
     if max(low - start, after) >= w.reach and node.op not in ("conv", "conv_transpose"):
         return None
     part = w._replace(before=low - start, after=after)
-    changed = _changed(node, [part if v is w else v for v in found])
+    changed = with_windows(node, [part if v is w else v for v in found])
     (y,) = b.again(node, (b.cut(x, w.axis, low, high), *rest), **changed)
     return y
 
 
 def tile_transposed(b: Writer, node: Node) -> Written | None:
     """conv_transpose(%x) of a result that is too large  ->  of the rows of %x that a piece of it reads, joined"""
-    if not _is_image(node):
+    if not is_image(node):
         return None
     x, *rest = node.inputs
     assert x is not None
@@ -362,88 +363,15 @@ def tile_transposed(b: Writer, node: Node) -> Written | None:
             part = w._replace(before=top - low * w.stride, after=max(end - bottom, 0))
             padding = list(node.attrs["output_padding"])
             padding[place] = max(bottom - end, 0)
-            changed = _changed(node, [part if v is w else v for v in found])
+            changed = with_windows(node, [part if v is w else v for v in found])
             parts += b.again(node, (b.cut(x, w.axis, low, high), *rest), output_padding=tuple(padding), **changed)
         return Written((b.join(parts, w.axis),), f"tiled: spatial, {pieces} pieces")
     return None
 
 
-# ---- pools ----
-
-
-def max_pool_in_steps(b: Writer, node: Node) -> Written | None:
-    """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""
-    (x,) = node.inputs
-    assert x is not None
-    most = b.chip.extents.pool_window
-    if not _is_image(node) or node.attrs["ceil_mode"] or x.dtype.kind != "float":
-        return None
-    found = windows(node)
-    wide = [most is not None and w.kernel > most and w.kernel != w.extent for w in found]
-    if not any(wide) and all(w.stride != 3 and w.dilation == 1 for w in found):
-        return None
-    for w in found:
-        if w.before or w.after:
-            sides = [[side if i == w.axis else 0 for i in range(4)] for side in (w.before, w.after)]
-            x = b.pad(x, begin=sides[0], end=sides[1], value=-np.inf)
-    for w in found:
-        x = _max_along(b, x, w, most or w.kernel)
-    return Written(
-        (every(b, x, [w.stride for w in found]),), "written as pools of stride 1, and every so many elements"
-    )
-
-
-def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
-    """The maximum of each window along one axis, at every place."""
-    if w.dilation > 1:
-        length = x.shape[w.axis] - w.reach + 1
-        taps = [b.cut(x, w.axis, t * w.dilation, t * w.dilation + length) for t in range(w.kernel)]
-        x = taps[0]
-        for tap in taps[1:]:
-            x = b.maximum(x, tap)
-        return x
-    left = w.kernel
-    while left > 1:
-        size = min(left, most)
-        x = b.max_pool(x, kernel_sizes=[size if i == w.axis else 1 for i in (2, 3)])
-        left -= size - 1
-    return x
-
-
-def avg_pool_as_conv(b: Writer, node: Node) -> Written | None:
-    """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""
-    (x,) = node.inputs
-    assert x is not None
-    most = b.chip.extents.pool_window
-    if not _is_image(node) or node.attrs["ceil_mode"] or x.dtype.kind != "float":
-        return None
-    found = windows(node)
-    wide = any(most is not None and w.kernel > most and w.kernel != w.extent for w in found)
-    if not wide and all(w.dilation == 1 for w in found):
-        return None
-    size = found[0].kernel * found[1].kernel
-    weight = b.const(np.full((x.shape[1], 1, found[0].kernel, found[1].kernel), 1 / size, x.dtype.numpy))
-    same = {k: v for k, v in _changed(node, found).items() if k != "kernel_sizes"}
-    y = b.conv(x, weight, None, groups=x.shape[1], **same)
-    if node.attrs["exclude_padding"] and any(w.before or w.after for w in found):
-        rows, columns = (_counted(w) for w in found)
-        y = b.mul(y, b.const((size / np.outer(rows, columns)).astype(x.dtype.numpy)))
-    hazard = "the weights 1 / n of its means are rounded, and " + ORDER
-    return Written((y,), "written as a convolution with equal weights", hazard)
-
-
-def _counted(w: Window) -> Array:
-    """How many elements of the image each window sees along its axis."""
-    places = np.arange(w.out)[:, None] * w.stride - w.before + np.arange(w.kernel) * w.dilation
-    counts: Array = ((places >= 0) & (places < w.extent)).sum(axis=1)
-    return counts
-
-
 FORMS: dict[str, tuple[Form, ...]] = {
     "conv": (channels_first, one_axis, three_axes, kernel_to_depth, large_strides, dilated, split_kernel, tile_image),
     "conv_transpose": (channels_first, one_axis, split_kernel, tile_transposed),
-    "max_pool": (channels_first, one_axis, max_pool_in_steps, tile_image),
-    "avg_pool": (channels_first, one_axis, avg_pool_as_conv, tile_image),
     "resize_bilinear": (channels_first,),
     "resize_nearest_neighbor": (channels_first,),
     "instance_norm": (channels_first,),

@@ -3,8 +3,8 @@
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import LEAVES
-from hexane.ops.fold import fold_node
-from hexane.targets import Target
+from hexane.ops.fold import fold_node, is_encoded
+from hexane.targets import Chip, Target
 
 __all__ = ["fold", "fold_node"]
 
@@ -12,13 +12,18 @@ __all__ = ["fold", "fold_node"]
 def fold(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
-    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them.
+    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them. For a chip weights stay as they
+    are stored: its layers read integers with a scale, and indices of a table.
     """
+    chip = isinstance(target, Chip)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in inputs):
             return None
-        values = fold_node(make_node(node.op, inputs, node.attrs, node.types, node.sources))
+        known = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+        if chip and is_encoded(known):
+            return None
+        values = fold_node(known)
         if values is None:
             size = sum(t.bytes for t in node.types)
             refused.append(Decision("fold", node.where, "kept", f"as a constant it would take {size} bytes"))

@@ -1,5 +1,6 @@
 """Folds batch normalisation, and other scales and shifts of channels, into the weights before it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from hexane.targets import Target
 _FP32_EPSILON = 2.0**-23
 
 
-class _Affine(NamedTuple):
+class Affine(NamedTuple):
     """y * scale + shift, by channel, in fp64."""
 
     scale: Array
@@ -27,7 +28,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32 rounding does.
     """
     counts = graph.use_counts()
-    folded: dict[Value, tuple[Node, _Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
+    folded: dict[Value, tuple[Node, Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for i, product in enumerate(inputs[:2]):
@@ -39,7 +40,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
                 continue
             base, before = folded.get(product, (maker, None))
             if before is not None:
-                affine = _Affine(before.scale * affine.scale, before.shift * affine.scale + affine.shift)
+                affine = Affine(before.scale * affine.scale, before.shift * affine.scale + affine.shift)
             operands = _scaled(base, affine)
             if operands is None:
                 continue
@@ -61,22 +62,12 @@ def _float_product(value: Value | None) -> Node | None:
     return value.node if weight is not None and weight.dtype.kind == "float" else None
 
 
-def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> _Affine | None:
+def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
     """What the node does to each channel of its input i, if it does the same to all of a channel."""
     shape = node.types[0].shape
     ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
-    if node.op == "batch_norm" and i == 0 and node.attrs["axis"] == axis:
-        params = [
-            _numbers(v) if v is not None else d for v, d in zip(inputs[1:], (zeros, ones, ones, zeros), strict=True)
-        ]
-        if any(p is None for p in params):
-            return None
-        mean, variance, gamma, beta = params
-        with np.errstate(all="ignore"):
-            scale = gamma / np.sqrt(variance + node.attrs["epsilon"])
-        return _Affine(scale, beta - mean * scale)
     if node.op == "batch_norm":
-        return None
+        return normalisation(node, inputs[1:]) if i == 0 and node.attrs["axis"] == axis else None
     other = inputs[1 - i]
     numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
     if numbers is None or (numbers.size == 1 and node.op in ("mul", "real_div")):
@@ -84,14 +75,26 @@ def _affine(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> 
     with np.errstate(all="ignore"):
         match node.op, i:
             case "add", _:
-                return _Affine(ones, numbers)
+                return Affine(ones, numbers)
             case "sub", _:
-                return _Affine(ones, -numbers) if i == 0 else _Affine(-ones, numbers)
+                return Affine(ones, -numbers) if i == 0 else Affine(-ones, numbers)
             case "mul", _:
-                return _Affine(numbers, zeros)
+                return Affine(numbers, zeros)
             case "real_div", 0:
-                return _Affine(1 / numbers, zeros)
+                return Affine(1 / numbers, zeros)
     return None
+
+
+def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
+    """What a batch_norm does to each channel, if these parameters (mean, variance, gamma, beta) are constants."""
+    mean, variance, gamma, beta = (None if v is None else _numbers(v) for v in params)
+    if any(v is not None and _numbers(v) is None for v in params):
+        return None
+    assert mean is not None
+    assert variance is not None
+    with np.errstate(all="ignore"):
+        scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
+        return Affine(scale, (0 if beta is None else beta) - mean * scale)
 
 
 def _numbers(value: Value) -> Array | None:
@@ -101,7 +104,7 @@ def _numbers(value: Value) -> Array | None:
     return value.node.data.astype(np.float64).reshape(-1)
 
 
-def _scaled(maker: Node, affine: _Affine) -> list[Value] | None:
+def _scaled(maker: Node, affine: Affine) -> list[Value] | None:
     """Operands with which the op computes its result * scale + shift."""
     x, weight, bias = maker.inputs
     over_weight = OPS[maker.op].product

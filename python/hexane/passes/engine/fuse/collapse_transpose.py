@@ -4,50 +4,66 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
 from hexane.ops.records.engine.planar import WITH_SLOTS
-from hexane.targets import Target
+from hexane.passes.engine.chain import refused_reshape
+from hexane.targets import Chip
 
 _TWO = tuple(f"anec.{name}" for name in WITH_SLOTS)
 
 
-def collapse_transpose(graph: Graph, target: Target) -> Graph:
+def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    One that moves only axes of extent 1 is a reshape; reshapes of reshapes are one. A product reads its operands transposed where only
+    One that moves only axes of extent 1 is a reshape, unless the chip refuses that: then such a reshape is a transpose. Reshapes of reshapes are one. A product reads its operands transposed where only
     rows and columns change places. Where both operands of an elementwise layer are transposed alike, its result is instead.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = inputs[0] if inputs else None
         if node.op == "anec.transpose" and x is not None:
-            return (transposed(x, node.attrs["perm"], node),)
+            return (transposed(x, node.attrs["perm"], node, chip),)
         if node.op == "anec.reshape" and x is not None:
-            return (reshaped(x, node.types[0].shape, node),)
+            perm = _unit_axes_moved(x, node.types[0].shape, chip)
+            return (reshaped(x, node.types[0].shape, node, chip) if perm is None else transposed(x, perm, node, chip),)
         if node.op == "anec.matmul":
             return _product(node, inputs)
         if node.op in _TWO and not node.attrs["epilogue"]:
-            return _both(node, inputs)
+            return _both(node, inputs, chip)
         return None
 
     return graph.rewrite(change)
 
 
-def transposed(x: Value, perm: tuple[int, ...], node: Node) -> Value:
+def transposed(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
     """x with its axes in another order, as little as says so."""
     maker = made_by(x, "anec.transpose")
     if maker is not None:
         inner: tuple[int, ...] = maker.attrs["perm"]
         assert maker.inputs[0] is not None
-        return transposed(maker.inputs[0], tuple(inner[p] for p in perm), node)
+        return transposed(maker.inputs[0], tuple(inner[p] for p in perm), node, chip)
     long = [p for p in perm if x.shape[p] != 1]
-    if long == sorted(long):
-        return reshaped(x, tuple(x.shape[p] for p in perm), node)
+    shape = tuple(x.shape[p] for p in perm)
+    if long == sorted(long) and not refused_reshape(x.type, shape, chip):
+        return reshaped(x, shape, node, chip)
     return apply(OPS["anec.transpose"], [x], {"perm": perm}, node.sources)[0]
 
 
-def reshaped(x: Value, shape: tuple[int, ...], node: Node) -> Value:
+def reshaped(x: Value, shape: tuple[int, ...], node: Node, chip: Chip) -> Value:
     while (maker := made_by(x, "anec.reshape")) is not None and maker.inputs[0] is not None:
+        if refused_reshape(maker.inputs[0].type, shape, chip):
+            break
         x = maker.inputs[0]
     return x if x.shape == shape else apply(OPS["anec.reshape"], [x], {"shape": shape}, node.sources)[0]
+
+
+def _unit_axes_moved(x: Value, shape: tuple[int, ...], chip: Chip) -> tuple[int, ...] | None:
+    """The transpose that a reshape is, where the chip refuses it as a reshape."""
+    long = [i for i, extent in enumerate(x.shape) if extent != 1]
+    if len(shape) != len(x.shape) or [x.shape[i] for i in long] != [extent for extent in shape if extent != 1]:
+        return None
+    if not refused_reshape(x.type, shape, chip):
+        return None
+    others, units = iter(long), iter([i for i, extent in enumerate(x.shape) if extent == 1])
+    return tuple(next(units if extent == 1 else others) for extent in shape)
 
 
 def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -60,9 +76,9 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
     return None if operands == list(inputs) else apply(OPS[node.op], operands, attrs, node.sources)
 
 
-def _both(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+def _both(node: Node, inputs: tuple[Value | None, ...], chip: Chip) -> tuple[Value, ...] | None:
     first, second = (made_by(v, "anec.transpose") for v in inputs[:2])
     if first is None or second is None or first.attrs != second.attrs or first.types != second.types:
         return None
     made = apply(OPS[node.op], [first.inputs[0], second.inputs[0]], node.attrs, joined_sources(node, first))
-    return (transposed(made[0], first.attrs["perm"], node),)
+    return (transposed(made[0], first.attrs["perm"], node, chip),)

@@ -5,8 +5,9 @@ from math import prod
 import numpy as np
 
 from hexane.decisions import Decision
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, Value, constant, tensor_type
 from hexane.ops import OPS, apply
+from hexane.passes.engine.chain import refused_reshape
 from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
@@ -19,7 +20,7 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, const [K, N]) : [B, M, N]  ->  transpose(anec.convolution(transpose(%x) : [B, K, 1, M], const [N, K, 1, 1]))
 
     Where the right-hand operand is a constant matrix of at most the chip's working set (a larger one stays a product, which is cut along
-    its rows), and rows and columns fit the extents of an image. A linear layer likewise. Rows become the width, columns the channels.
+    its rows), rows and columns fit the extents of an image, and the chip takes the reshapes. A linear layer likewise. Rows become the width, columns the channels.
     """
     decisions: list[Decision] = []
 
@@ -79,6 +80,11 @@ def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
     ):
         if got > most:
             return f"as an image its {name} would be {got}, the chip takes {most}"
+    result = node.types[0]
+    made = tensor_type(x.dtype, (batch, outer, rows, result.shape[-1]))
+    for before, shape in ((x.type, (batch, outer, rows, inner)), (made, result.shape)):
+        if reason := refused_reshape(before, shape, chip):
+            return f"the reshape of {before} to {shape} that an image takes: {reason}"
     return ""
 
 

@@ -26,7 +26,7 @@ def even_kernel_width(graph: Graph, chip: Chip) -> Graph:
         if weight is None or not is_constant(weight) or inputs[2] is not None or weight.type.rank != 4:
             return None
         width, (_, stride), (_, rate) = weight.shape[3], node.attrs["strides"], node.attrs["dilation_rates"]
-        fits = width + 1 <= largest_kernel(chip, fp16=weight.dtype.bits > 8)[2]
+        fits = width + 1 <= largest_kernel(chip, fp16=True)[2]
         if not NATIVE_WIDTH < width <= WIDEST_REWRITTEN or width % 2 == 0 or stride != 1 or rate != 1 or not fits:
             return None
         wide = constant(np.pad(weight.node.data, ((0, 0), (0, 0), (0, 0), (0, 1))), weight.node.sources)  # type: ignore[arg-type]

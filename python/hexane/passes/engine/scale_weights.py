@@ -1,0 +1,29 @@
+"""Lets products of quantised weights be computed in the chip's arithmetic, which multiplies numbers of fp16."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.ops.slots import moved
+from hexane.passes.engine.chain import CONVOLUTIONS, slots_of
+from hexane.targets import Target
+
+
+def scale_weights(graph: Graph, target: Target) -> Graph:
+    """anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  anec.convolution(%x, dequantize(const int8, %s))
+
+    For programs in the chip's arithmetic: the engine scales weights before it multiplies them (guide ch7). One rounding to fp16.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        chain = slots_of(node)
+        if not chain or chain[0].op != "kernel_scale":
+            return None
+        place, x = dict(chain[0].attributes)["scale"], inputs[0]
+        assert x is not None
+        attrs = {"axis": 0, "dtype": x.dtype}
+        (weight,) = apply(OPS["dequantize"], [inputs[1], inputs[place], None], attrs, node.sources)
+        operands = [weight if i == 1 else v for i, v in enumerate(inputs) if i != place]
+        behind = {i: i - 1 for i in range(place + 1, len(inputs))}
+        slots = tuple(moved(s, behind) for s in chain[1:])
+        return apply(OPS[node.op], operands, {**node.attrs, "epilogue": slots}, node.sources)
+
+    return graph.rewrite(change, {*CONVOLUTIONS})
