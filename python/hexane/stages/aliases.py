@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES, OPS
+from hexane.ops.records.program import PROGRAM
 from hexane.program import Buffer, View, dense_strides
 from hexane.targets import Kernels, Target
 
@@ -24,11 +25,17 @@ class Aliases:
     last_use: dict[Value, int]
 
 
-def find_aliases(graph: Graph, order: Sequence[Node], target: Target) -> Aliases:
-    """An output is computed in its port, an operand of a concatenation inside its result, where producer and readers can
-    live with that."""
+def find_aliases(graph: Graph, order: Sequence[Node]) -> Aliases:
+    """An output is computed in its port."""
     aliases = Aliases([], {}, {}, _last_uses(graph, order))
     _claim_ports(graph, aliases)
+    return aliases
+
+
+def claim_concatenations(
+    graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, apart: bool = False
+) -> None:
+    """An operand of a concatenation is computed inside its result, where producer and readers can live with that. apart: none is."""
     users, roots = graph.users(), set(graph.roots)
     for node in reversed(order):
         if node.op != "concat":
@@ -39,14 +46,19 @@ def find_aliases(graph: Graph, order: Sequence[Node], target: Target) -> Aliases
             aliases.home[result] = View(len(aliases.buffers) - 1, 0, result.type, dense_strides(result.type))
         times = Counter(node.inputs)
         for value, piece in pieces(node, aliases.home[result]):
-            free = times[value] == 1 and value not in roots and value not in aliases.home and _is_computed(value)
+            free = (
+                not apart
+                and times[value] == 1
+                and value not in roots
+                and value not in aliases.home
+                and is_computed(value)
+            )
             if (
                 free
                 and accepts(target.kernels, value.node, piece)
                 and all(user is node or reads(target.kernels, user, piece) for user in users[value])
             ):
                 aliases.home[value] = piece
-    return aliases
 
 
 def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
@@ -56,7 +68,7 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
         assert value is not None
         # Strides of an empty whole may point outside of it.
         offset = whole.offset + (at * whole.strides[axis] if value.type.size else 0)
-        result.append((value, View(whole.buffer, offset, value.type, _canonical(whole.strides, value.type))))
+        result.append((value, View(whole.buffer, offset, value.type, canonical(whole.strides, value.type))))
         at += value.shape[axis]
     return result
 
@@ -79,7 +91,7 @@ def window(node: Node, source: View) -> View | None:
     except ValueError:
         return None
     offset = result.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-    return View(source.buffer, source.offset + offset, kind, _canonical(result.strides, kind))
+    return View(source.buffer, source.offset + offset, kind, canonical(result.strides, kind))
 
 
 def reads(kernels: Kernels, user: Node, view: View) -> bool:
@@ -95,7 +107,7 @@ def accepts(kernels: Kernels, node: Node, view: View) -> bool:
     return accepted == "rows" and view.type.rank > 0 and view.strides[-1] * 8 == view.type.dtype.bits
 
 
-def _is_computed(value: Value) -> bool:
+def is_computed(value: Value) -> bool:
     """Whether a step writes the value where it is told to."""
     return value.node.op not in (*LEAVES, "write_state") and not OPS[value.node.op].view
 
@@ -106,7 +118,7 @@ def _claim_ports(graph: Graph, aliases: Aliases) -> None:
         value = port.value
         while value.node.op == "reshape":
             value = value.node.inputs[0]  # type: ignore[assignment]
-        if not _is_computed(value) or value in aliases.home:
+        if not is_computed(value) or value in aliases.home or value.node.op == PROGRAM:
             continue
         aliases.buffers.append(Buffer("port", port.value.type.bytes, port.name))
         buffer = len(aliases.buffers) - 1
@@ -127,7 +139,7 @@ def _last_uses(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
     return last
 
 
-def _canonical(strides: Sequence[int], kind: TensorType) -> tuple[int, ...]:
+def canonical(strides: Sequence[int], kind: TensorType) -> tuple[int, ...]:
     """The strides in one form. That of an axis of extent 1 has no meaning: it becomes the dense one."""
     result = list(strides)
     for i in reversed(range(kind.rank)):

@@ -1,13 +1,14 @@
 """Solves the offset of every buffer within its space."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
 from hexane.limits import MAX_BYTES
-from hexane.program import Extent, Program
+from hexane.program import Extent, Loop, Program
 from hexane.targets import Space
 
 
@@ -27,16 +28,30 @@ def allocate(program: Program) -> Program:
             extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
         else:
             extents[space.name] = _append(
-                program, space, [i for i in mine if i in live or space.kind == "state"], offsets
+                program, space, [i for i in mine if i in live or space.kind in ("state", "param")], offsets
             )
         if (size := extents[space.name].bytes) > (most := space.limit or MAX_BYTES):
             raise Error(f"[allocate] {space.name}: got {size} bytes, need at most {most}")
     return replace(program, offsets=tuple(offsets), extents=extents)
 
 
+def live_bytes(program: Program) -> list[int]:
+    """Bytes of the arenas that are live at each step."""
+    change = [0] * (len(program.steps) + 1)
+    for i, (first, last) in _live_ranges(program).items():
+        buffer = program.buffers[i]
+        if buffer.kind == "arena":
+            change[first] += buffer.bytes
+            change[last + 1] -= buffer.bytes
+    return list(accumulate(change))[:-1]
+
+
 def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
     """For each buffer that a step touches the first and the last such step; what a loop touches lives through all of it."""
-    around = {loop.first + i: loop for loop in program.loops for i in range(len(loop.moves))}
+    around: dict[int, Loop] = {}
+    for found in program.loops:
+        for i in range(len(found.moves)):
+            around.setdefault(found.first + i, found)  # the outermost comes first
     live: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
         loop = around.get(i)
@@ -54,7 +69,7 @@ def _pack(
         return Extent(space, 0, 0)
     lower = np.array([live[i][0] for i in buffers], np.int64)
     upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
-    sizes = np.array([_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
+    sizes = np.array([rounded_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
     solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
     if space.limit and height > space.limit:  # a limit is worth more work than a low packing
         try:
@@ -72,9 +87,10 @@ def _append(program: Program, space: Space, buffers: list[int], offsets: list[in
     total = 0
     for i in buffers:
         offsets[i] = total
-        total += _up(program.buffers[i].bytes, space.alignment)
+        total += rounded_up(program.buffers[i].bytes, space.alignment)
     return Extent(space, total, total)
 
 
-def _up(size: int, alignment: int) -> int:
+def rounded_up(size: int, alignment: int) -> int:
+    """The next multiple of an alignment."""
     return -(-size // alignment) * alignment

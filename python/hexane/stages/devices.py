@@ -4,7 +4,7 @@ An op that computes stays on the engine wherever its verdict allows. One that on
 goes to the host where that saves crossings: a minimum cut says which. Where nothing is saved, it stays on the engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -55,13 +55,14 @@ def crosses(value: Value) -> bool:
     return value.node.op != "write_state" and not is_leaf(value.node)
 
 
-def assign_devices(graph: Graph, chip: Chip) -> Devices:
-    """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the fewest bytes."""
+def assign_devices(graph: Graph, chip: Chip, on_host: Collection[str] = ()) -> Devices:
+    """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the fewest bytes.
+    on_host: ops that the engine does not get."""
     (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
-    legal = {id(node): verdicts[id(node)].runs for node in nodes}
+    legal = {id(node): verdicts[id(node)].runs and node.op not in on_host for node in nodes}
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}

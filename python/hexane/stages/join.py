@@ -1,6 +1,6 @@
 """Takes a divided network apart into a graph for each segment, and puts what these were lowered to together again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hexane.dtypes import FP16, DType
@@ -84,7 +84,11 @@ class Parts:
             )
         results = [memory[v] if v in memory else table[v] for v in self.results(segment)]
         outputs = tuple(Port(f"%{i}", v) for i, v in enumerate(results))
-        return Graph(tuple(inputs), outputs, name=f"{self.graph.name}, segment {segment.index}")
+        here = {id(node) for node in segment.nodes}
+        taps = tuple(
+            p._replace(value=table[p.value]) for p in self.graph.taps if id(p.value.node) in here and p.value in table
+        )
+        return Graph(tuple(inputs), outputs, name=f"{self.graph.name}, segment {segment.index}", taps=taps)
 
 
 def join(
@@ -103,6 +107,7 @@ def join(
         made |= zip((p.value for p in folded.outputs), (p.value for p in constants.outputs), strict=True)
     roots: list[list[Value]] = []
     outputs: dict[str, Value] = {}
+    taps: list[Port] = []
     for segment, piece in zip(parts.segments, lowered, strict=True):
         given = [cast(made[v], port.dtype) for v, port in zip(parts.operands(segment), piece.inputs, strict=True)]
         table = dict(zip(piece.inputs, given, strict=True))
@@ -112,6 +117,7 @@ def join(
                 copy = make_node(node.op, operands, node.attrs, node.types, node.sources)
                 table.update(zip(node.values, copy.values, strict=True))
         results = [table.get(port.value, port.value) for port in piece.outputs]
+        taps += _tapped(piece, table)
         made.update(zip(parts.results(segment), results, strict=True))
         ended = {
             p.name: _cast_port(p, made[p.value], narrow)
@@ -126,7 +132,12 @@ def join(
     )
     updates = tuple(made[v] for v in graph.updates)
     graph = graph.decided(*(decision for piece in lowered for decision in piece.decisions))
-    return replace(graph, inputs=tuple(inputs.values()), outputs=ports, updates=updates), roots
+    return replace(graph, inputs=tuple(inputs.values()), outputs=ports, updates=updates, taps=tuple(taps)), roots
+
+
+def _tapped(piece: Graph, table: Mapping[Value, Value]) -> tuple[Port, ...]:
+    """The taps of a lowered segment in the joined graph."""
+    return piece.tapped(lambda value: table.get(value, value))
 
 
 def cast(value: Value, kind: DType) -> Value:

@@ -3,27 +3,31 @@ nobody reads any more, the others have memory of their own or lie where their al
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
+from hexane.ops.records.program import PROGRAM, Layout, layouts
 from hexane.program import Buffer, PortView, Program, View, dense_strides
-from hexane.stages.aliases import find_aliases, pieces, reads, window
+from hexane.stages.aliases import claim_concatenations, find_aliases, pieces, reads, window
 from hexane.stages.schedule import schedule
 from hexane.stages.steps import Copy, emit_steps
-from hexane.targets import Target
+from hexane.stages.surfaces import claim_surfaces, in_layout, leaf_layout, surface_buffer
+from hexane.targets import Space, Target
 
 
-def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] = ()) -> Program:
-    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule` has them."""
-    placer = _Placer(graph, target, order, first)
+def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] = (), apart: bool = False) -> Program:
+    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule` has them.
+    apart: operands of concatenations are computed elsewhere and copied, so that their result need not be there before it is read."""
+    placer = _Placer(graph, target, order, first, apart)
     placer.run()
     return Program(
         graph,
-        target,
-        tuple(emit_steps(placer.order, placer.views, placer.copies, target)),
+        replace(target, spaces=(*target.spaces, *placer.surfaces())),
+        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands)),
         tuple(placer.buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
@@ -34,19 +38,28 @@ def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] 
 class _Placer:
     """Fills `views`, `buffers` and `copies` (by the id of the node behind whose step they come), in the order of the nodes."""
 
-    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value]) -> None:
+    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], apart: bool) -> None:
         self.graph, self.target = graph, target
         self.order = schedule(graph, order, first)
         self.users = graph.users()
         self.index = {id(node): i for i, node in enumerate(self.order)}
-        aliases = find_aliases(graph, self.order, target)
+        aliases = find_aliases(graph, self.order)
+        claim_surfaces(graph, self.order, aliases, target)
+        claim_concatenations(graph, self.order, aliases, target, apart)
         self.home, self.last_use, self.ports, self.buffers = (
             aliases.home, aliases.last_use, aliases.ports, aliases.buffers,
         )  # fmt: skip
         self.views: dict[Value, View] = {}
         self.copies: dict[int, list[Copy]] = defaultdict(list)
         self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
+        self.operands: dict[int, tuple[View, ...]] = {}  # of programs, by the id of the node
+        self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.decisions: list[Decision] = []
+
+    def surfaces(self) -> list[Space]:
+        """The memories of buffers that are surfaces."""
+        alignment = self.target.alignment
+        return [Space(b.space, b.kind, alignment) for b in self.buffers if b.surface and b.kind != "port"]
 
     def run(self) -> None:
         ports = defaultdict(list)
@@ -75,6 +88,8 @@ class _Placer:
             for value, piece in pieces(node, self.home[node.values[0]]):
                 if self.views[value] != piece:
                     self.copies[id(node)].append(Copy(self.views[value], piece))
+        elif node.op == PROGRAM:
+            self._place_program(node)
         elif node.op == "write_state":
             self.views[node.values[0]] = self.views[node.inputs[0]]  # type: ignore[index]
         elif OPS[node.op].kernel not in self.target.kernels:
@@ -90,9 +105,43 @@ class _Placer:
             raise Error(
                 f"[{node.where}] got the dtype {kind.dtype}, need one of whole bytes on the target {self.target.name}"
             )
+        layout = leaf_layout(node.values[0], self.users, self.target.kernels)
+        if layout is not None:
+            self._place_leaf_in_surface(node, layout)
+            return
         space: Any = {"input": "port", "state": "state"}.get(node.op, "weights")
         buffer = self._buffer(space, kind.bytes, str(node.attrs.get("name", "")), node)
         self.views[node.values[0]] = View(buffer, 0, kind, dense_strides(kind))
+
+    def _place_leaf_in_surface(self, node: Node, layout: Layout) -> None:
+        kind = "port" if node.op == "input" else node.op
+        self.buffers.append(surface_buffer(kind, layout, len(self.buffers), str(node.attrs["name"]), node))
+        self.views[node.values[0]] = in_layout(len(self.buffers) - 1, node.values[0], layout)
+
+    def _place_program(self, node: Node) -> None:
+        """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no such rows."""
+        takes, _ = layouts(node)
+        pairs = zip(node.inputs, takes, strict=True)
+        self.operands[id(node)] = tuple(self._in_surface(v, layout, node) for v, layout in pairs if v is not None)
+        for value in node.values:
+            view = self.views[value] = self.in_surface[value, self.home[value].strides] = self.home[value]
+            bad = next((user for user in self.users.get(value, ()) if not reads(self.target.kernels, user, view)), None)
+            if bad is not None:
+                reason = f"{bad.op.rpartition('.')[2]} needs elements without gaps"
+                self.views[value] = self._copied(value, view, reason, node)
+
+    def _in_surface(self, value: Value, layout: Layout, node: Node) -> View:
+        view = self.views[value]
+        wanted = in_layout(view.buffer, value, layout)
+        if self.buffers[view.buffer].surface and view == wanted and self.buffers[view.buffer].bytes >= layout.bytes:
+            return view
+        key = value, wanted.strides
+        if key not in self.in_surface:
+            self.buffers.append(surface_buffer("arena", layout, len(self.buffers)))
+            self.in_surface[key] = in_layout(len(self.buffers) - 1, value, layout)
+            before = self.order[self.index[id(node)] - 1]
+            self.copies[id(before)].append(Copy(view, self.in_surface[key]))
+        return self.in_surface[key]
 
     def _place_view(self, node: Node) -> None:
         value = node.values[0]

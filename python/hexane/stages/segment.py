@@ -9,6 +9,7 @@ few as the longest alternation on a path asks for. What the engine runs by itsel
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
@@ -23,13 +24,15 @@ from hexane.validate.node import hazard
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
 
 
-def segment(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph with what was decided, and its segments in the order they run.
+def segment(
+    graph: Graph, chip: Chip, on_host: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Graph, tuple[Segment, ...]]:
+    """The graph with what was decided, and its segments in the order they run. on_host: ops that the engine does not get, and why.
 
     Every node that computes something is in one segment; constants belong to whoever reads them. No segment needs a later one.
     """
     graph = save_states(graph, chip)
-    devices = assign_devices(graph, chip)
+    devices = assign_devices(graph, chip, on_host)
     readers = overwrites(graph).readers
     order = [node for node in (schedule(graph) if readers else graph.nodes) if not is_leaf(node)]
     before = _before(order, readers)
@@ -43,8 +46,8 @@ def segment(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...]]:
     pieces = [
         groups[key] for key in sorted(groups, key=lambda key: key[0])
     ]  # stable: equal levels in the order of the graph
-    segments = tuple(_segments(graph, pieces, devices))
-    return graph.decided(*_decisions(segments, devices, chip)), segments
+    segments = tuple(_segments(graph, pieces, devices, on_host))
+    return graph.decided(*_decisions(segments, devices, chip, on_host)), segments
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
@@ -130,7 +133,9 @@ def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
     return crossing_type(value.type) if engine else value.type
 
 
-def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) -> Iterator[Segment]:
+def _segments(
+    graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, on_host: Mapping[str, str]
+) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
     wanted: dict[Value, dict[int, None]] = {}  # the segments that read a value of another one
     for i, piece in enumerate(pieces):
@@ -153,9 +158,8 @@ def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) 
                 kind = crossing_type(value.type) if device == "ane" else value.type
                 outputs.append(SegmentPort(names[value], value, kind, i, readers))
         moved = tuple(node for node in piece if id(node) in devices.moved)
-        yield Segment(
-            i, device, tuple(piece), tuple(inputs), tuple(outputs), _why(piece, devices, inputs) if i else "", moved
-        )
+        why = _why(piece, devices, inputs, on_host) if i else ""
+        yield Segment(i, device, tuple(piece), tuple(inputs), tuple(outputs), why, moved)
 
 
 def _in_memory(value: Value) -> bool:
@@ -172,14 +176,16 @@ def _names(graph: Graph) -> dict[Value, str]:
     return names
 
 
-def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
+def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort], on_host: Mapping[str, str]) -> str:
     """Why a segment that is not the first is one of its own."""
     first = piece[0]
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason
     if devices.device[id(first)] == "host":
-        forced = next((n for n in piece if not devices.verdicts[id(n)].runs), first)
-        return f"{forced.where} does not run on the engine: {devices.verdicts[id(forced)].reason}"
+        forced = next((n for n in piece if not devices.verdicts[id(n)].runs or n.op in on_host), first)
+        verdict = devices.verdicts[id(forced)]
+        reason = on_host.get(forced.op, verdict.reason) if verdict.runs else verdict.reason
+        return f"{forced.where} does not run on the engine: {reason}"
     sources = [str(port.source) for port in inputs if port.source is not None]
     return (
         f"it reads what segment {', '.join(dict.fromkeys(sources))} computes"
@@ -188,7 +194,9 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
     )
 
 
-def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
+def _decisions(
+    segments: Sequence[Segment], devices: Devices, chip: Chip, on_host: Mapping[str, str]
+) -> Iterator[Decision]:
     for found in segments:
         first = found.nodes[0]
         if found.index:
@@ -204,6 +212,8 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                     "moved",
                     "to the host: it only moves elements, and fewer values cross this way",
                 )
+            elif found.device == "host" and verdict.runs and node.op in on_host:
+                yield Decision("segment", node.where, "moved", f"to the host: {on_host[node.op]}")
             elif is_border(node, chip):
                 continue  # part of how something is tiled, which retarget has told
             elif found.device == "host":

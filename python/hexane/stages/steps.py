@@ -17,12 +17,18 @@ class Copy(NamedTuple):
 
 
 def emit_steps(
-    order: Sequence[Node], views: Mapping[Value, View], copies: Mapping[int, Sequence[Copy]], target: Target
+    order: Sequence[Node],
+    views: Mapping[Value, View],
+    copies: Mapping[int, Sequence[Copy]],
+    target: Target,
+    operands: Mapping[int, Sequence[View]],
 ) -> Iterator[Step]:
-    """The step of each node that computes something, and behind it the copies of the node, which are given by its id."""
+    """The step of each node that computes something, and behind it the copies of the node, which are given by its id. operands: by
+    the id of nodes whose inputs are in other places than `views` has them."""
     for node in order:
         if node.op not in (*LEAVES, "concat") and not OPS[node.op].view:
-            inputs = tuple(None if v is None else views[v] for v in node.inputs)
+            elsewhere = operands.get(id(node))
+            inputs = tuple(elsewhere or (None if v is None else views[v] for v in node.inputs))
             outputs = tuple(views[v] for v in node.values)
             attrs = kernel_attrs(node, target.kernels)
             yield Step(OPS[node.op].kernel, node, inputs, outputs, attrs, target.arithmetic)

@@ -1,159 +1,206 @@
-"""Computes chains of steps row by row, so that what lies between them is a ring of a few rows instead of a whole tensor.
+"""Streams parts of a program row by row, so that what lies between their steps are rings of a few rows instead of whole tensors.
 
-    e = conv(x); d = depthwise(e); p = conv(d)
-    ->  for each row of p: the rows of e that d needs now, the row of d, the row of p
-
-The steps run in a loop, each some rows ahead of the next. A chain is streamed where that needs less memory: its input and its
-result then live beside each other, but nothing between them does. The bits are the same.
+Which parts: those by which the program needs least arena, or no more than is asked for with fewest steps in loops.
+The bits are the same, and every row is computed once.
 """
 
-from collections import Counter
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import ceil
-from typing import Any
+from dataclasses import replace
+from math import inf
 
-from hexane import _core
-from hexane.attrs import Strings, pack
-from hexane.program import Loop, Program, Step, View
+import numpy as np
 
-AXIS = 1  # of rows
-
-
-def stream(program: Program, rows: int = 1) -> Program:
-    """The program with every chain that gains in a loop; rows: of a chain's result that one trip computes."""
-    kernels = [_Rows(step, program) for step in program.steps]
-    touches = Counter(
-        view.buffer for step in program.steps for view in (*step.inputs, *step.outputs) if view is not None
-    )
-    linked = [_links(program, touches, a, b) for a, b in pairwise(kernels)]
-    steps, buffers, loops = list(program.steps), list(program.buffers), []
-    first = 0
-    while first < len(steps):
-        last = first
-        best: _Stream | None = None
-        while last < len(linked) and linked[last]:
-            last += 1
-            found = _plan(kernels[first : last + 1], rows)
-            if found is not None and found.gain > (best.gain if best else 0):
-                best = found
-        if best is None:
-            first += 1
-            continue
-        for i, begin in enumerate(best.begins):
-            step = steps[first + i]
-            inputs = (replace(step.inputs[0], ring=best.rings[i - 1]), *step.inputs[1:]) if i else step.inputs  # type: ignore[type-var]
-            outputs = step.outputs
-            if i < len(best.rings):
-                ring, view = best.rings[i], step.outputs[0]
-                outputs = (replace(view, ring=ring),)
-                buffers[view.buffer] = replace(buffers[view.buffer], bytes=ring * view.strides[AXIS])
-            steps[first + i] = replace(step, inputs=inputs, outputs=outputs, cut=(AXIS, begin, begin + best.moves[i]))
-        loops.append(Loop(first, best.trips, best.moves))
-        first += len(best.begins)
-    return replace(program, steps=tuple(steps), buffers=tuple(buffers), loops=tuple(loops))
+from hexane.program import Program, Step, View
+from hexane.stages.allocate import allocate, rounded_up
+from hexane.stages.place import place
+from hexane.stages.region import Region, Regions
+from hexane.stages.rows import AXIS
+from hexane.stages.tensors import Tensors, find_tensors
 
 
-class _Rows:
-    """What a step's kernel says about rows: whether it can be cut along them, and which rows of input 0 it needs."""
+def stream(program: Program, rows: int = 1, budget: int = 0, order: str | None = None) -> Program:
+    """The program with offsets, and with regions in loops where it needs less arena with them.
 
-    def __init__(self, step: Step, program: Program) -> None:
-        self.step = step
-        self.out = step.outputs[0]
-        self.reads_ring = program.target.kernels.reads_ring(step.kernel)
-        self._program = program
-        self._needs: dict[int, tuple[int, int]] = {}
-        self._call: dict[str, Any] = {}
-
-    def call(self) -> dict[str, Any]:
-        if not self._call:
-            step, strings = self.step, Strings()
-            attrs = pack(self._program.target.kernels.layout(step.kernel), step.attrs, strings)
-            self._call = {
-                "name": step.kernel,
-                "family": step.numerics.family,
-                "inputs": [_described(view) for view in step.inputs],
-                "outputs": [_described(view) for view in step.outputs],
-                "attrs": attrs,
-                "strings": strings.tobytes(),
-            }
-        return self._call
-
-    def is_cut(self) -> bool:
-        """Whether rows of one image can be computed one by one."""
-        shape = self.out.type.shape
-        if len(self.step.outputs) != 1 or len(shape) < 3 or shape[0] != 1 or shape[AXIS] < 4:
-            return False
-        return any((axis, grain) == (AXIS, 1) for axis, _, grain in _core.kernel_cuts(**self.call()))
-
-    def needs(self, row: int) -> tuple[int, int]:
-        """The rows of input 0 that a row of the output needs."""
-        if row not in self._needs:
-            box = [(0, extent) for extent in self.out.type.shape]
-            box[AXIS] = (row, row + 1)
-            self._needs[row] = _core.kernel_needs(**self.call(), input=0, box=box)[AXIS]
-        return self._needs[row]
-
-    @property
-    def stride(self) -> int:
-        """Rows of input 0 from one row of the output to the next, away from the edges."""
-        middle = self.out.type.shape[AXIS] // 2
-        return self.needs(middle)[0] - self.needs(middle - 1)[0]
-
-
-def _described(view: View | None) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
-    return None if view is None else (view.type.dtype.name, view.type.shape, view.strides)
-
-
-def _links(program: Program, touches: Counter[int], a: _Rows, b: _Rows) -> bool:
-    """Whether b's input 0 is a's result, which nobody else reads and nothing else lies in."""
-    view = a.out
-    buffer = program.buffers[view.buffer]
-    if not b.step.inputs or b.step.inputs[0] != view or touches[view.buffer] != 2:
-        return False
-    if buffer.kind != "arena" or not view.dense or buffer.bytes != view.type.bytes:
-        return False
-    if not a.is_cut() or not b.is_cut():
-        return False
-    return b.stride >= 1 and (
-        b.reads_ring or all(b.needs(row) == (row, row + 1) for row in range(b.out.type.shape[AXIS]))
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    begins: tuple[int, ...]  # of each step's range at the first trip
-    moves: tuple[int, ...]
-    rings: tuple[int, ...]  # rows of each tensor between two steps
-    trips: int
-    gain: int  # bytes
-
-
-def _plan(chain: list[_Rows], rows: int) -> _Stream | None:
-    """The loop over a chain; None where its result overwrites what it reads.
-
-    At trip t, step i has computed its rows up to t * move + ahead, as many as the next step then needs.
+    rows: what one run of a step computes at least. budget: bytes of arena that are few enough; 0 for as few as there can be. order: by
+    which `place` made the program; then it may make another, where what concatenations join is apart.
     """
-    last = chain[-1]
-    if any(view is not None and view.buffer == last.out.buffer for rows_of in chain for view in rows_of.step.inputs):
-        return None
-    moves, ahead = [rows], [rows]
-    rings: list[int] = []
-    for a, b in zip(reversed(chain[:-1]), reversed(chain[1:]), strict=True):
-        move, extent = moves[0] * b.stride, b.out.type.shape[AXIS]
-        trips = range(-(ahead[0] // moves[0]), ceil(extent / moves[0]) + 1)
-        ranges = [(t, max(0, t * moves[0] + ahead[0] - moves[0]), min(extent, t * moves[0] + ahead[0])) for t in trips]
-        needed = [(t, b.needs(begin)[0], b.needs(end - 1)[1]) for t, begin, end in ranges if begin < end]
-        lead = max(end - t * move for t, _, end in needed)
-        kept = max(min(t * move + lead, a.out.type.shape[AXIS]) - begin for t, begin, _ in needed)
-        rings.insert(0, min(max(kept, move), a.out.type.shape[AXIS]))
-        moves.insert(0, move)
-        ahead.insert(0, lead)
-    waits = max(ceil(lead / move) for lead, move in zip(ahead, moves, strict=True)) - 1
-    begins = tuple(lead - move - waits * move for lead, move in zip(ahead, moves, strict=True))
-    trips_all = waits + ceil(last.out.type.shape[AXIS] / rows)
-    assert chain[0].step.inputs[0] is not None
-    sizes = [chain[0].step.inputs[0].type.bytes, *(c.out.type.bytes for c in chain)]
-    kept_bytes = sum(ring * c.out.strides[AXIS] for ring, c in zip(rings, chain, strict=False))
-    gain = max(a + b for a, b in pairwise(sizes)) - sizes[0] - sizes[-1] - kept_bytes
-    return _Stream(begins, tuple(moves), tuple(rings), trips_all, gain)
+    best = _streamed(program, rows, budget)
+    joins = any(node.op == "concat" for node in program.graph.nodes)
+    if arena_bytes(best) > budget and joins and order is not None:
+        apart = place(program.graph, program.target, order, apart=True)
+        best = min(best, _streamed(apart, rows, budget), key=arena_bytes)
+    return best
+
+
+def _streamed(program: Program, rows: int, budget: int) -> Program:
+    best = allocate(program)
+    if arena_bytes(best) <= budget:
+        return best
+    program = replace(program, steps=tuple(_by_rows_of_source(step, program) for step in program.steps))
+    choice = _Choice(program, rows)
+    # The least as well, for what is packed may need more than is live.
+    for most in sorted({max(budget, choice.least), choice.least}, reverse=True):
+        found = allocate(_with_regions(program, choice.regions(most), choice.tensors))
+        if arena_bytes(found) < arena_bytes(best):
+            best = found
+        if arena_bytes(best) <= budget:
+            break
+    return best
+
+
+def _by_rows_of_source(step: Step, program: Program) -> Step:
+    """A copy to an output, with the axes in the order in which the operand has them in memory: an image with channels last goes by rows."""
+    if step.kernel != "copy" or step.inputs[0] is None or program.buffers[step.outputs[0].buffer].kind != "port":
+        return step
+    source, target = step.inputs[0], step.outputs[0]
+    shape = source.type.shape
+    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -source.strides[axis]))
+
+    def ordered(view: View) -> View:
+        kind = replace(view.type, shape=tuple(shape[axis] for axis in axes))
+        return replace(view, type=kind, strides=tuple(view.strides[axis] for axis in axes))
+
+    return replace(step, inputs=(ordered(source),), outputs=(ordered(target),))
+
+
+def arena_bytes(program: Program) -> int:
+    """Of all arenas."""
+    return sum(extent.bytes for extent in program.extents.values() if extent.space.kind == "arena")
+
+
+class _Choice:
+    """The best disjoint regions, by dynamic programming over the steps at which one may begin and end.
+
+    A region costs the bytes that are live in it: its rings, the whole tensors that it reads and writes, and those that only lie there.
+    A choice costs what its dearest region or step does. least: what the cheapest choice costs.
+    """
+
+    def __init__(self, program: Program, rows: int) -> None:
+        self.tensors = find_tensors(program)
+        self._regions = Regions(program, self.tensors)
+        self._rows = rows
+        self._count = len(program.steps)
+        self._alignment = program.target.space("arena").alignment
+        in_arena = [t for t in self.tensors.all if t.in_arena]
+        self._first = np.array([t.first for t in in_arena], np.int64)
+        self._last = np.array([t.last for t in in_arena], np.int64)
+        self._bytes = np.array([rounded_up(t.bytes, self._alignment) for t in in_arena], np.int64)
+        self._of = {id(t): i for i, t in enumerate(in_arena)}
+        self._solved: dict[tuple[int, int], tuple[float, Region | None]] = {}
+        self._steps = self._costs_of_steps()
+        self._floors = self._floors_of_regions()
+        self._begins = self._first_begins()
+        self.least = self._least()
+
+    def regions(self, most: float) -> list[Region]:
+        """Those of a choice that costs at most so much, with fewest steps in them."""
+        fewest = [0.0] + [inf] * self._count
+        chosen: list[Region | None] = [None] * (self._count + 1)
+        for end in range(1, self._count + 1):
+            if self._steps[end - 1] <= most:
+                fewest[end] = fewest[end - 1]
+            begins = range(self._begins[end - 1], end - 1)
+            for begin in sorted(begins, key=lambda begin: fewest[begin] - begin):
+                if fewest[begin] + end - begin >= fewest[end]:
+                    break
+                if self._floors[begin, end] > most:
+                    continue
+                cost, region = self._solve(begin, end)
+                if cost <= most:
+                    fewest[end], chosen[end] = fewest[begin] + end - begin, region
+        found, end = [], self._count
+        while end:
+            region = chosen[end]
+            if region is not None:
+                found.append(region)
+            end = end - 1 if region is None else region.first
+        return found[::-1]
+
+    def _least(self) -> float:
+        least = [0.0]
+        for end in range(1, self._count + 1):
+            cost = max(least[end - 1], self._steps[end - 1])
+            begins = range(self._begins[end - 1], end - 1)
+            floors = {begin: max(least[begin], self._floors[begin, end]) for begin in begins}
+            for begin in sorted(begins, key=floors.__getitem__):
+                if floors[begin] >= cost:
+                    break
+                cost = min(cost, max(least[begin], self._solve(begin, end)[0]))
+            least.append(cost)
+        return least[-1]
+
+    def _solve(self, begin: int, end: int) -> tuple[float, Region | None]:
+        if (begin, end) not in self._solved:
+            region = self._regions.solve(begin, end, self._rows)
+            cost = inf if region is None else self._cost(region)
+            self._solved[begin, end] = cost, region
+        return self._solved[begin, end]
+
+    def _cost(self, region: Region) -> float:
+        live = (self._first < region.end) & (self._last >= region.first)
+        saved = 0
+        for tensor, rows in region.rings.items():
+            contents = self.tensors.all[tensor]
+            ring = rounded_up(rows * contents.views[0].strides[AXIS], self._alignment)
+            saved += int(self._bytes[self._of[id(contents)]]) - ring
+        return int(self._bytes[live].sum()) - saved
+
+    def _costs_of_steps(self) -> list[int]:
+        """Bytes live at each step by itself. What overwrites its operand is counted once."""
+        change = np.zeros(self._count + 1, np.int64)
+        np.add.at(change, self._first, self._bytes)
+        np.add.at(change, self._last + 1, -self._bytes)
+        for tensor in self.tensors.all:
+            if tensor.in_arena and tensor.version:
+                change[tensor.first] -= (size := rounded_up(tensor.bytes, self._alignment))
+                change[tensor.first + 1] += size
+        return [int(live) for live in np.cumsum(change)[: self._count]]
+
+    def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+        """What a region costs at least, by its first step and the one behind it: the tensors that live beyond either end."""
+        at = np.arange(self._count + 1)[:, None]
+        crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
+        alone = crosses @ self._bytes
+        return np.asarray(alone[:, None] + alone[None, :] - (crosses * self._bytes) @ crosses.T)
+
+    def _first_begins(self) -> list[int]:
+        """For each step the first one from which on all can be in a region with it; the step behind it where it cannot itself."""
+        begins: list[int] = []
+        for step in range(self._count):
+            before = begins[-1] if begins else 0
+            begins.append(before if self._regions.can_run(step) else step + 1)
+        return begins
+
+
+def _with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
+    """The program with these regions. There, what is computed over an operand gets a buffer of its own."""
+    steps, buffers = list(program.steps), list(program.buffers)
+    rings = {tensor: rows for region in regions for tensor, rows in region.rings.items()}
+    inside = {step for region in regions for step in range(region.first, region.end)}
+    now: dict[int, int] = {}  # where what a buffer holds is now
+    homes = []
+    for i, tensor in enumerate(tensors.all):
+        if tensor.version and tensor.first in inside:
+            buffers.append(program.buffers[tensor.buffer])
+            now[tensor.buffer] = len(buffers) - 1
+        homes.append(now.setdefault(tensor.buffer, tensor.buffer))
+        if i in rings:
+            view = tensor.views[0]
+            buffers[homes[i]] = replace(buffers[homes[i]], bytes=rings[i] * view.strides[AXIS])
+
+    def placed(view: View | None, tensor: int | None) -> View | None:
+        if view is None or tensor is None:
+            return view
+        return replace(view, buffer=homes[tensor], ring=rings.get(tensor, 0))
+
+    for i, step in enumerate(steps):
+        inputs = tuple(map(placed, step.inputs, tensors.inputs[i]))
+        outputs = tuple(
+            replace(v, buffer=homes[t], ring=rings.get(t, 0))
+            for v, t in zip(step.outputs, tensors.outputs[i], strict=True)
+        )
+        steps[i] = replace(step, inputs=inputs, outputs=outputs)
+    for region in regions:
+        for i, cut in enumerate(region.cuts, region.first):
+            steps[i] = replace(steps[i], cut=(AXIS, *cut))
+    loops = tuple(loop for region in regions for loop in region.loops)
+    return replace(program, steps=tuple(steps), buffers=tuple(buffers), loops=loops)

@@ -1,0 +1,98 @@
+"""Models compiled into a given amount of memory: the bits of whole tensors, in no more than that, or an error that says why."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+
+
+@cache
+def network() -> hx.Graph:
+    """A residual network on images of 64 rows, then of 32."""
+    rng = np.random.default_rng(0)
+
+    def conv(x: hx.Tensor, channels: int, size: int, stride: int = 1) -> hx.Tensor:
+        weight = rng.standard_normal((channels, x.shape[1], size, size)).astype(np.float32)
+        return hx.conv(x, weight / np.float32(size * x.shape[1]), pad=size // 2, strides=stride)
+
+    y = hx.relu(conv(hx.input("x", (1, 3, 64, 16)), 16, 3))
+    y = hx.relu(conv(hx.relu(conv(y, 16, 3)), 16, 3) + y)
+    y = hx.relu(conv(y, 24, 3, 2) + conv(y, 24, 1, 2))
+    return hx.graph({"y": hx.reduce_mean(y, axes=(2, 3))})
+
+
+def compiled(sram: int | str | None) -> hx.Model:
+    net = hx.compile(network(), target="host", threads=1, memory=None if sram is None else hx.Memory(sram))
+    assert isinstance(net, hx.Model)
+    return net
+
+
+def needed(net: hx.Model) -> int:
+    return net.memory["arena"] + net.memory["scratch"]
+
+
+@cache
+def least() -> int:
+    """What it needs with fewest rows."""
+    net = hx.compile(network(), target="host", threads=1, stream_rows=1)
+    assert isinstance(net, hx.Model)
+    return needed(net)
+
+
+def test_whole_tensors_where_they_fit():
+    whole = compiled(None)
+    net = compiled(needed(whole))
+    assert net.program is not None
+    assert not net.program.loops
+    assert net.memory == whole.memory
+
+
+def test_a_smaller_budget_never_needs_more_than_a_larger_one_allows():
+    whole = compiled(None)
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
+    for sram in np.linspace(least(), needed(whole), 20).astype(int).tolist():
+        net = compiled(sram)
+        assert needed(net) <= sram
+        assert net(x).tobytes() == whole(x).tobytes()
+    assert least() < 0.6 * needed(whole)
+
+
+def test_more_rows_where_more_memory_allows_them():
+    moves = []
+    for sram in (least(), needed(compiled(None)) - 64):
+        program = compiled(sram).program
+        assert program is not None
+        moves.append(max(program.loops[0].moves))
+    assert moves[0] < moves[1]
+
+
+def test_what_does_not_fit_is_refused_with_the_layer_that_needs_most():
+    with pytest.raises(
+        hx.Error, match=rf"memory: got {least() - 1} bytes of sram, need {least()}: .* at .*test_memory.py:\d+"
+    ):
+        compiled(least() - 1)
+    with pytest.raises(hx.Error, match="got 1 bytes of sram"):
+        compiled(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("128K", 131072), ("1.5M", 1572864), ("77", 77), (77, 77), ("1G", 1 << 30)]
+)
+def test_sizes_have_units(text: Any, count: int):
+    assert hx.Memory(text).bytes == count
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1k", "1 K", -1, 1.5, True, None, "1e3", "٣K"])
+def test_a_size_that_is_none_is_refused(text: Any):
+    with pytest.raises(hx.Error, match=r"\[memory\] sram: got"):
+        hx.Memory(text)
+
+
+def test_rows_and_chips_are_not_chosen_twice():
+    with pytest.raises(hx.Error, match=r"\[compile\] memory: got it"):
+        hx.compile(network(), target="host", stream_rows=1, memory=hx.Memory("1M"))
+    with pytest.raises(hx.Error, match=r"\[compile\] memory: got it"):
+        hx.compile(network(), target="h13", device="cpu", memory=hx.Memory("1M"))
