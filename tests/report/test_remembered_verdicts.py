@@ -22,7 +22,6 @@ def nodes() -> list[Node]:
 
 def _clear() -> None:
     verdicts._memories.clear()
-    verdicts._memory_of.clear()
     verdicts._constant.clear()
 
 

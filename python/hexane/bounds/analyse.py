@@ -1,0 +1,186 @@
+"""Walks a graph from the ranges of its inputs: the bounds of every result, and whether it can overflow."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from hexane.bounds.interval import LARGEST, Interval, constant, unknown, widened
+from hexane.bounds.rules import LIMIT, PRODUCTS, RULES, moves, products
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Value
+from hexane.ops import LEAVES, OPS, evaluate
+
+Overflow = Literal["cannot", "may", "will"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Of the results of a node: the interval they stay in; overflow: whether one is beyond what holds it (limit) for the ranges given:
+    for none of them, perhaps, or for all. peak: of a product, the largest size of any partial sum, None for other ops."""
+
+    number: int
+    node: Node
+    low: float
+    high: float
+    overflow: Overflow
+    limit: float
+    peak: float | None = None
+
+    def __str__(self) -> str:
+        """may overflow: beyond 32768; cannot overflow: -3 to 8, partial sums below 20."""
+        if self.overflow != "cannot":
+            given = ", for everything in these ranges" if self.overflow == "will" else ""
+            return f"{self.overflow} overflow{given}: beyond {self.limit:g}"
+        sums = "" if self.peak is None else f", partial sums below {self.peak:.3g}"
+        return f"cannot overflow: {self.low:.3g} to {self.high:.3g}{sums}"
+
+
+def analyse(graph: Graph, ranges: Mapping[str, Any] | None = None, winograd: bool = True) -> list[Bound]:
+    """The bound of every node of floats that is not constant, in the order of the graph.
+
+    ranges: by name of an input, (smallest, largest), or an array: of the input's shape, that very input; with one axis more in
+    front, samples, between whose smallest and largest each element stays. An input without one is any finite fp16. winograd: bounds
+    hold for chips that compute 3x3 convolutions so, too. Raises Error for names that the graph does not have and ranges that do not fit.
+    """
+    return [bound for bound, _ in walk(graph, ranges, winograd)]
+
+
+def walk(graph: Graph, ranges: Mapping[str, Any] | None, winograd: bool) -> Iterator[tuple[Bound, Interval]]:
+    """The same, with the interval of each element."""
+    given = dict(ranges or {})
+    if extra := given.keys() - set(graph.input_names()):
+        raise Error(
+            f"[bounds] ranges: got {min(extra)!r}, need inputs of the model: {', '.join(graph.input_names()) or 'none'}"
+        )
+    uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
+    known: dict[Value, Interval] = {}
+    exact: dict[Value, Array] = {}  # what depends on constants alone
+    for number, node in enumerate(graph.nodes):
+        operands = [None if v is None else known[v] for v in node.inputs]
+        results = _results(node, operands, given, exact, winograd)
+        if node.op not in LEAVES and _float(node.types[0]) and node.values[0] not in exact:
+            bound, results[0] = _judged(number, node, operands, results[0])
+            yield bound, results[0]
+        known.update(zip(node.values, results, strict=True))
+        for value in node.inputs:
+            if value is not None:
+                uses[value] -= 1
+                if not uses[value]:
+                    known.pop(value, None)
+
+
+def _results(
+    node: Node, operands: list[Interval | None], given: Mapping[str, Any], exact: dict[Value, Array], winograd: bool
+) -> list[Interval]:
+    if node.op in LEAVES:
+        return [_leaf(node, given, exact)]
+    if node.inputs and all(v is None or v in exact for v in node.inputs):
+        arrays = evaluate(node, [None if v is None else exact[v] for v in node.inputs])
+        exact.update(zip(node.values, arrays, strict=True))
+        return [constant(a) for a in arrays]
+    if len(node.types) > 1:
+        return [unknown(kind) for kind in node.types]
+    if 0 in node.types[0].shape:
+        return [unknown(node.types[0], False)]
+    if node.op in PRODUCTS:
+        return [products(node, operands, winograd)]
+    if OPS[node.op].moves and node.op != "bit_cast":
+        return [_with_nan(node, operands, moves(node, operands))]
+    if node.op in RULES and (_float(node.types[0]) or node.op == "cast"):
+        return [_with_nan(node, operands, RULES[node.op](node, operands))]
+    return [unknown(node.types[0])]
+
+
+def _with_nan(node: Node, operands: list[Interval | None], found: Interval) -> Interval:
+    """The result where an operand may be NaN: anything, where it depends on it."""
+    doubtful = [x for x in operands if x is not None and x.nan and not x.finite.all()]
+    shape = node.types[0].shape
+    low, high = np.broadcast_to(found.low, shape), np.broadcast_to(found.high, shape)
+    if not doubtful:
+        return replace(found, low=low, high=high)
+    if OPS[node.op].moves:
+        return replace(found, low=low, high=high, nan=True)
+    if not OPS[node.op].elementwise:
+        return unknown(node.types[0])
+    anything = np.logical_or.reduce([np.broadcast_to(np.isinf(x.low) & np.isinf(x.high), shape) for x in doubtful])
+    return Interval(np.where(anything, -np.inf, low), np.where(anything, np.inf, high), found.partial, True, True)
+
+
+def _float(kind: Any) -> bool:
+    return bool(kind.dtype.kind == "float")
+
+
+def _leaf(node: Node, given: Mapping[str, Any], exact: dict[Value, Array]) -> Interval:
+    kind = node.types[0]
+    if node.op == "const":
+        assert node.data is not None
+        exact[node.values[0]] = node.data
+        return constant(node.data)
+    if node.op == "param" and node.data is not None:
+        return constant(node.data)
+    name = str(node.attrs["name"])
+    if node.op == "input" and name in given:
+        return _range(name, node, given[name])
+    if node.op == "input" and kind.dtype.kind == "float":
+        return Interval(np.full(kind.shape, -LARGEST), np.full(kind.shape, LARGEST))
+    return unknown(kind)
+
+
+def _range(name: str, node: Node, given: Any) -> Interval:
+    kind = node.types[0]
+    array = np.asarray(given)
+    if isinstance(given, tuple) and array.shape == (2,) and array.dtype.kind in "fiu":
+        low, high = (np.full(kind.shape, float(end)) for end in array)
+    elif array.shape == kind.shape:
+        low = high = array.astype(np.float64)
+    elif array.shape[1:] == kind.shape and len(array):
+        low, high = array.astype(np.float64).min(0), array.astype(np.float64).max(0)
+    else:
+        raise Error(
+            f"[bounds] range of {name!r}: got the shape {array.shape}, need (smallest, largest), {kind}, or samples of it"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+    if wrong.size:
+        got = f"{low.flat[wrong[0]]:g} to {high.flat[wrong[0]]:g}"
+        raise Error(f"[bounds] range of {name!r}: got numbers from {got}, need finite ones that rise")
+    if kind.dtype.kind != "float":
+        return Interval(low, high)
+    below, above = widened(low, high)
+    # Rounding alone takes no number beyond fp16 that is within.
+    below, above = (
+        np.where(low >= -LARGEST, np.maximum(below, -LARGEST), below),
+        np.where(high <= LARGEST, np.minimum(above, LARGEST), above),
+    )
+    return Interval(below, above)
+
+
+def _judged(number: int, node: Node, operands: list[Interval | None], found: Interval) -> tuple[Bound, Interval]:
+    """The verdict on the result, and the result after it: unknown where it may have overflowed."""
+    if OPS[node.op].moves and node.op != "bit_cast":
+        return Bound(number, node, *found.whole, "cannot", LARGEST), found
+    before = any(x.overflowed for x in operands if x is not None)
+    sizes, partial = found.size, found.partial
+    limit = LARGEST if partial is None else LIMIT
+    surely = np.where(found.low > 0, found.low, np.where(found.high < 0, -found.high, 0.0))
+    if partial is not None:
+        over = (partial >= LIMIT) | (sizes > LARGEST)
+        will = bool(((surely >= LIMIT) & np.isfinite(surely)).any()) and node.op in PRODUCTS
+    else:
+        given = np.zeros(node.types[0].shape, np.bool_)  # infinities that the model has as constants
+        if OPS[node.op].elementwise:
+            for x in operands:
+                if x is not None and not x.overflowed:
+                    given |= ~x.finite
+        over = (sizes > LARGEST) & ~given
+        will = bool(((surely > LARGEST * (1 + 2.0**-9)) & np.isfinite(surely)).any())
+    overflow: Overflow = (
+        "will" if will and not before else "may" if (before and not found.finite.all()) or over.any() else "cannot"
+    )
+    low, high = np.where(over, -np.inf, found.low), np.where(over, np.inf, found.high)
+    overflowed = overflow != "cannot" or (found.overflowed and not found.finite.all())
+    result = Interval(low, high, partial, overflowed, found.nan)
+    peak = None if partial is None or node.op not in PRODUCTS else float(partial.max(initial=0))
+    return Bound(number, node, *result.whole, overflow, limit, peak), result

@@ -1,0 +1,73 @@
+"""An interval for each element of a tensor, and what rounding adds to it."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from hexane.graph import Array, TensorType
+
+LARGEST = 65504.0  # of fp16
+ROUNDED = 2.0**-9  # relative: several roundings to fp16, each of at most 2^-11
+SMALLEST = 2.0**-23  # several roundings of numbers that fp16 keeps as subnormal ones
+TABLE = 2.0**-6  # relative and absolute: more than any activation table is off by, the steps around it included
+
+
+@dataclass(frozen=True)
+class Interval:
+    """low <= element <= high, in fp64; infinite where nothing is known.
+
+    partial: a bound on the size of every partial sum that the value may be made of, where a product made it and passes may fold what
+    follows into the weights; None for other values. overflowed: an element may be infinite because of an overflow. nan: one that is
+    infinite on both sides may be NaN as well.
+    """
+
+    low: Array
+    high: Array
+    partial: Array | None = None
+    overflowed: bool = False
+    nan: bool = False
+
+    @property
+    def size(self) -> Array:
+        """The largest absolute value of each element."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def finite(self) -> Array:
+        return np.isfinite(self.low) & np.isfinite(self.high)
+
+    @property
+    def whole(self) -> tuple[float, float]:
+        """The interval of all elements; (0, 0) where there are none."""
+        return (float(self.low.min()), float(self.high.max())) if self.low.size else (0.0, 0.0)
+
+
+def unknown(kind: TensorType, overflowed: bool = True) -> Interval:
+    """Any number, or NaN."""
+    return Interval(np.full(kind.shape, -inf), np.full(kind.shape, inf), None, overflowed, True)
+
+
+def constant(value: Array) -> Interval:
+    """A constant of the model, as any device may keep it."""
+    wide = value.astype(np.float64)
+    if value.dtype.kind in "biu":
+        return Interval(wide, wide)
+    low, high = widened(wide, wide)
+    # Numbers beyond fp16 become its largest.
+    return Interval(np.where(low > LARGEST, LARGEST, low), np.where(high < -LARGEST, -LARGEST, high))
+
+
+def widened(low: Array, high: Array, relative: float = ROUNDED, absolute: float = SMALLEST) -> tuple[Array, Array]:
+    """The interval after roundings, outward. One that ends within fp16 by itself does so after them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        below, above = low - (np.abs(low) * relative + absolute), high + (np.abs(high) * relative + absolute)
+    return below, above
+
+
+def stored(low: Array, high: Array, overflowed: bool = False, partial: Array | None = None) -> Interval:
+    """What is kept of a result: infinite where it may be beyond fp16; NaN bounds are unknown."""
+    bad = np.isnan(low) | np.isnan(high)
+    low, high = np.where(bad, -inf, low), np.where(bad, inf, high)
+    overflowed, nan = overflowed or bool(bad.any()), bool(bad.any())
+    return Interval(np.where(low < -LARGEST, -inf, low), np.where(high > LARGEST, inf, high), partial, overflowed, nan)

@@ -1,0 +1,440 @@
+"""The interval of each op's result from those of its operands, by the op's record where it is monotone. An op without a rule may be anything.
+
+Each rule holds for the op by itself and for what a chip's compiler may make of it: fused with its neighbours, written in other ops,
+read from a table, or summed in another order.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf, log, prod, sqrt
+
+import numpy as np
+
+from hexane.bounds.interval import ROUNDED, SMALLEST, TABLE, Interval, stored, unknown, widened
+from hexane.graph import Array, Node, TensorType
+from hexane.match import channel_axis, has_winograd_s_shape
+from hexane.ops import OPS
+
+Operands = Sequence[Interval | None]
+Rule = Callable[[Node, Operands], Interval]
+
+UNIT = 2.0**-16  # what products are rounded to; one that is dropped is less than twice this
+LIMIT = 2.0**15  # of the engine's accumulator
+LOG_OF_0 = -46000.0  # and some more: -45440 on the engine
+SUBNORMAL = 2.0**-24  # the smallest number of fp16
+SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse, by which engines multiply
+
+
+def apply(node: Node, arrays: Sequence[Array | None]) -> Array:
+    """The op's meaning in fp64, of one output, without rounding."""
+    with np.errstate(all="ignore"):
+        return np.asarray(OPS[node.op].ref(*arrays, **node.attrs), np.float64)
+
+
+# ---- elements ----
+
+
+def exact(node: Node, operands: Operands) -> Interval:
+    """Monotone in x, and no new numbers: what is rounded already stays as it is."""
+    (x,) = operands
+    assert x is not None
+    ends = [apply(node, [x.low]), apply(node, [x.high])]
+    return Interval(np.minimum(*ends), np.maximum(*ends), None, x.overflowed)
+
+
+def monotone(relative: float = ROUNDED, absolute: float = SMALLEST) -> Rule:
+    """Rising or falling everywhere; off by so much where a table or a series gives it."""
+
+    def rule(node: Node, operands: Operands) -> Interval:
+        (x,) = operands
+        assert x is not None
+        ends = [apply(node, [x.low]), apply(node, [x.high])]
+        return stored(*widened(np.minimum(*ends), np.maximum(*ends), relative, absolute), x.overflowed)
+
+    return rule
+
+
+def dipping(least: float) -> Rule:
+    """Functions such as SiLU: falling to no less than `least` below 0, then rising."""
+
+    def rule(node: Node, operands: Operands) -> Interval:
+        (x,) = operands
+        assert x is not None
+        # At -infinity such a function is NaN.
+        ends = [np.where(np.isinf(x.low), np.nan, apply(node, [end])) for end in (x.low, x.high)]
+        low = np.where(x.low < 0, np.minimum(np.minimum(*ends), least), np.minimum(*ends))
+        high = np.where(x.low < 0, np.maximum(np.maximum(*ends), 0), np.maximum(*ends))
+        return stored(*widened(low, high, TABLE, 2 * TABLE), x.overflowed)
+
+    return rule
+
+
+def size(node: Node, operands: Operands) -> Interval:
+    (x,) = operands
+    assert x is not None
+    low = np.where((x.low <= 0) & (x.high >= 0), 0.0, np.minimum(np.abs(x.low), np.abs(x.high)))
+    if node.op == "abs":
+        return Interval(low, x.size, None, x.overflowed)
+    return stored(*widened(low * low, x.size * x.size), x.overflowed)
+
+
+def above_zero(node: Node, operands: Operands) -> Interval:
+    """Square roots, logarithms and reciprocals, where the operand is surely positive."""
+    (x,) = operands
+    assert x is not None
+    found = monotone(TABLE, TABLE)(node, operands)
+    known = (x.low >= 0) if node.op == "sqrt" else (x.low > 0)
+    return stored(np.where(known, found.low, np.nan), np.where(known, found.high, np.nan), found.overflowed)
+
+
+def within(low: float, high: float) -> Rule:
+    """A function that stays between two numbers whatever it is given."""
+
+    def rule(node: Node, operands: Operands) -> Interval:
+        if all(x is None or (not x.overflowed and x.finite.all()) for x in operands):
+            return _throughout(node, low, high, TABLE)
+        return unknown(node.types[0])  # what it makes of an infinity depends on who computes it
+
+    return rule
+
+
+def linear_in_both(node: Node, operands: Operands) -> Interval:
+    """Sums, differences, products and quotients: the ends are at ends of the operands."""
+    x, y = operands
+    assert x is not None
+    assert y is not None
+    if node.op == "real_div":
+        divides = (y.low >= SMALLEST_DIVISOR) | (y.high <= -SMALLEST_DIVISOR)
+        if not divides.all():
+            return unknown(node.types[0])
+    ends = [apply(node, [a, b]) for a in (x.low, x.high) for b in (y.low, y.high)]
+    if node.op in ("mul", "real_div"):  # an infinity times 0
+        ends = [np.where(x.finite & y.finite, end, np.nan) for end in ends]
+    low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
+    # A product of two computed values may be the end of an activation, and a quotient goes through a table.
+    constants = any(_is_constant(v.node) for v in node.inputs if v is not None)
+    loose = node.op == "real_div" or (node.op == "mul" and not constants)
+    low, high = widened(low, high, *((TABLE, 2 * TABLE) if loose else ()))
+    return stored(low, high, x.overflowed or y.overflowed, _still_partial(node, x, y))
+
+
+def _still_partial(node: Node, x: Interval, y: Interval) -> Array | None:
+    """The bound of partial sums where one side is a product and the other a constant, which may become part of it."""
+    known = [_is_constant(v.node) for v in node.inputs if v is not None]
+    shape = node.types[0].shape
+    if x.partial is not None and known[1]:
+        other, partial = y, x.partial
+    elif y.partial is not None and known[0] and node.op != "real_div":
+        other, partial = x, y.partial
+    else:
+        return None
+    with np.errstate(all="ignore"):
+        if node.op in ("add", "sub"):
+            found = partial + other.size
+        elif node.op == "mul":
+            found = partial * other.size
+        else:
+            found = partial / np.minimum(np.abs(other.low), np.abs(other.high))
+    return np.broadcast_to(found * (1 + ROUNDED), shape)
+
+
+def _is_constant(node: Node) -> bool:
+    return node.op in ("const", "param")
+
+
+def extreme(node: Node, operands: Operands) -> Interval:
+    x, y = operands
+    assert x is not None
+    assert y is not None
+    low, high = apply(node, [x.low, y.low]), apply(node, [x.high, y.high])
+    return Interval(low, high, None, x.overflowed or y.overflowed)
+
+
+def batch_norm(node: Node, operands: Operands) -> Interval:
+    x, mean, variance, gamma, beta = operands
+    if (
+        x is None
+        or not all(v is None or _is_constant(v.node) for v in node.inputs[1:])
+        or mean is None
+        or variance is None
+    ):
+        return unknown(node.types[0])
+    shape = [1] * node.types[0].rank
+    shape[node.attrs["axis"]] = -1
+    base = np.sqrt(np.maximum(variance.low, 0) + node.attrs["epsilon"])
+    with np.errstate(all="ignore"):
+        scale = (1.0 if gamma is None else gamma.size) / base * (1 + TABLE)
+    offset = 0.0 if beta is None else beta.size
+    ends = [
+        apply(node, [end, *(None if v is None else (v.low + v.high) / 2 for v in operands[1:])])
+        for end in (x.low, x.high)
+    ]
+    spread = (scale * (np.abs(mean.high) * 2 * ROUNDED + SMALLEST) + offset * ROUNDED).reshape(shape)
+    spread = spread + scale.reshape(shape) * np.where(x.finite, x.size, 0) * TABLE
+    low, high = widened(np.minimum(*ends) - spread, np.maximum(*ends) + spread)
+    partial = (
+        None if x.partial is None else x.partial * scale.reshape(shape) + (scale * mean.size + offset).reshape(shape)
+    )
+    return stored(low, high, x.overflowed, partial)
+
+
+# ---- what only moves or picks ----
+
+
+def moves(node: Node, operands: Operands) -> Interval:
+    """The same elements elsewhere; by the record where constants say where, else anything among them."""
+    op = OPS[node.op]
+    moved = [i for i, v in enumerate(node.inputs) if _name(op.inputs, i) in op.moves]
+    rest = [i for i in range(len(operands)) if i not in moved]
+    overflowed = any(x.overflowed for i in moved if (x := operands[i]) is not None)
+    if all(node.inputs[i] is None or node.inputs[i].node.op == "const" for i in rest):  # type: ignore[union-attr]
+        plain = [node.inputs[i].node.data if node.inputs[i] is not None else None for i in range(len(operands))]  # type: ignore[union-attr]
+
+        def by(end: Callable[[Interval], Array]) -> Array:
+            given = [plain[i] if i in rest or operands[i] is None else end(operands[i]) for i in range(len(operands))]  # type: ignore[arg-type]
+            return apply(node, given)
+
+        partials = [x.partial for i in moved if (x := operands[i]) is not None]
+        partial = by(lambda x: x.partial) if len(moved) == 1 and partials[0] is not None and not op.fills else None  # type: ignore[arg-type, return-value]
+        found = Interval(by(lambda x: x.low), by(lambda x: x.high), partial, overflowed)
+        return found if _stays_as_it_is(node) else by_products(found)
+    if op.fills:
+        return unknown(node.types[0], overflowed)
+    ends = [x.whole for i in moved if (x := operands[i]) is not None]
+    return _full(node.types[0], min(e[0] for e in ends), max(e[1] for e in ends), overflowed)
+
+
+STAY = (
+    "reshape",
+    "transpose",
+    "expand_dims",
+    "squeeze",
+    "flatten",
+    "flatten2d",
+    "identity",
+    "broadcast_to",
+    "concat",
+    "stack",
+    "split",
+    "slice_by_size",
+    "crop",
+    "select",
+)
+
+
+def _stays_as_it_is(node: Node) -> bool:
+    """Whether every chip moves the elements without computing anything."""
+    return node.op in STAY or (node.op == "slice_by_index" and set(node.attrs["stride"]) <= {1})
+
+
+def by_products(x: Interval) -> Interval:
+    """Elements that a chip may move by products with 1, which are rounded to a multiple of 2^-16 and overflow as all products do."""
+    fits = x.size < LIMIT
+    low, high = np.where(fits, x.low - UNIT, -inf), np.where(fits, x.high + UNIT, inf)
+    return Interval(low, high, x.partial, x.overflowed or not fits.all(), x.nan)
+
+
+def _name(names: tuple[str, ...], place: int) -> str:
+    return names[min(place, len(names) - 1)].rstrip("?*")
+
+
+def _full(kind: TensorType, low: float, high: float, overflowed: bool) -> Interval:
+    return Interval(np.full(kind.shape, low), np.full(kind.shape, high), None, overflowed)
+
+
+def cast(node: Node, operands: Operands) -> Interval:
+    (x,) = operands
+    assert x is not None
+    kind = node.types[0].dtype.kind
+    if kind == "float":
+        return Interval(*widened(x.low, x.high), x.partial, x.overflowed) if x.finite.all() else x
+    if not x.finite.all() or kind == "bool":
+        return _full(node.types[0], 0, 1, False) if kind == "bool" else unknown(node.types[0], x.overflowed)
+    fits = max(map(abs, x.whole)) < 128 and (x.low >= 0).all()  # a conversion that may wrap around is anything
+    return Interval(np.trunc(x.low), np.trunc(x.high)) if fits else unknown(node.types[0], False)
+
+
+# ---- sums ----
+
+
+def pooled(node: Node, operands: Operands) -> Interval:
+    """Weighted means and maxima: rising in every element."""
+    (x,) = operands
+    assert x is not None
+    low, high = apply(node, [x.low]), apply(node, [x.high])
+    if node.op in ("max_pool", "reduce_max", "reduce_min"):
+        return by_products(Interval(low, high, None, x.overflowed))
+    count = prod(node.attrs["kernel_sizes"]) if "kernel_sizes" in node.attrs else _reduced(node)
+    total = apply(node, [x.size]) * (1 if node.op == "reduce_sum" else count)
+    spread = apply(node, [x.size]) * TABLE + SMALLEST * count
+    low, high = widened(low - spread, high + spread)
+    fits = total * (1 + TABLE) < LIMIT  # else a sum inside may be too large, wherever the mean is
+    return stored(np.where(fits, low, -inf), np.where(fits, high, inf), x.overflowed or not fits.all())
+
+
+def _reduced(node: Node) -> int:
+    value = node.inputs[0]
+    assert value is not None
+    return prod(value.shape[a] for a in node.attrs["axes"])
+
+
+def products(node: Node, operands: Operands, winograd: bool) -> Interval:
+    """Center and radius: the sum of the centers, and absolute weights times the radii. Sums of absolute products bound what is lost."""
+    x, weight, bias = (*operands, None)[:3]
+    assert x is not None
+    assert weight is not None
+    if not x.finite.all() or not weight.finite.all() or not (bias is None or bias.finite.all()):
+        return unknown(node.types[0])
+    middle, radius, sizes = _halves(x)
+    factor, off, weights = _halves(weight)
+    ones = [np.ones_like(x.low), np.ones_like(weight.low)]
+    total = apply(node, [sizes, weights, None])
+    count = float(apply(node, [*ones, None]).max(initial=0))
+    center = apply(node, [middle, factor, None])
+    spread = apply(node, [radius, weights, None]) if radius.any() else np.zeros_like(center)
+    if off.any():
+        spread = spread + apply(node, [np.abs(middle), off, None])
+    lost = total * ROUNDED + count * 4 * UNIT
+    peak = total
+    if winograd and has_winograd_s_shape(node):
+        taps = np.broadcast_to(weights.sum(-1, keepdims=True), weights.shape)
+        transformed = apply(node, [sizes, taps, None])
+        lost = lost + transformed * ROUNDED * 2
+        peak = 3 * transformed
+    if bias is not None:
+        shape = [1] * node.types[0].rank
+        shape[channel_axis(node)] = -1
+        center = center + ((bias.low + bias.high) / 2).reshape(shape)
+        spread = spread + ((bias.high - bias.low) / 2).reshape(shape)
+        peak = peak + bias.size.reshape(shape)
+    partial = np.maximum(peak, total) * (1 + ROUNDED) + lost
+    low, high = widened(center - spread - lost, center + spread + lost)
+    return Interval(low, high, partial, x.overflowed or weight.overflowed)
+
+
+def _halves(x: Interval) -> tuple[Array, Array, Array]:
+    return (x.low + x.high) / 2, (x.high - x.low) / 2, x.size
+
+
+# ---- norms ----
+
+
+def normed(node: Node, operands: Operands) -> Interval:
+    """At most the root of the number of elements, times gamma; where squares inside cannot overflow."""
+    x, gamma, beta = (*operands, None, None)[:3]
+    assert x is not None
+    value = node.inputs[0]
+    assert value is not None
+    count = value.type.size if node.op in ("group_norm", "instance_norm") else _reduced(node)
+    most = max(map(abs, x.whole))
+    # A variance that overflows makes zeros; a mean that does makes anything.
+    sums = 0.0 if node.op == "rms_norm" else count * most * (1 + TABLE)
+    vanishes = node.attrs["epsilon"] < SUBNORMAL
+    if not most < inf or sums >= LIMIT or vanishes or not all(_known(v) for v in (gamma, beta)):
+        return unknown(node.types[0])
+    scale = 1.0 if gamma is None else float(gamma.size.max(initial=0))
+    reach = sqrt(count) * scale * (1 + 4 * TABLE) + (0.0 if beta is None else float(beta.size.max(initial=0)))
+    return _throughout(node, -reach, reach, TABLE)
+
+
+def _throughout(node: Node, low: float, high: float, absolute: float) -> Interval:
+    """One interval for all elements, off by what tables are."""
+    shape = node.types[0].shape
+    return stored(*widened(np.full(shape, low), np.full(shape, high), TABLE, absolute))
+
+
+def _known(x: Interval | None) -> bool:
+    return x is None or bool(x.finite.all())
+
+
+def softmax(node: Node, operands: Operands) -> Interval:
+    """Between 0 and 1, hidden elements (-infinity) too; the logarithm down to the range of x and the logarithm of the count."""
+    (x,) = operands
+    assert x is not None
+    low, high = x.whole
+    seen = np.isfinite(x.low).any(node.attrs["axis"]).all()  # a row that is hidden as a whole is NaN
+    if x.overflowed or not high < inf or not seen:
+        return unknown(node.types[0])
+    if node.op == "softmax":
+        return _throughout(node, 0.0, 1.0, TABLE)
+    least = low - high - log(max(node.types[0].shape[node.attrs["axis"]], 1))
+    if least < log(SUBNORMAL) / 2:  # a softmax that fp16 does not hold, whose logarithm is that of 0
+        least = min(least, LOG_OF_0)
+    return _throughout(node, least, 0.0, 4 * TABLE)
+
+
+def attention(node: Node, operands: Operands) -> Interval:
+    """A weighted mean of the values, where no score overflows and no row is hidden as a whole."""
+    query, key, value, mask = (*operands, None)[:4]
+    assert query is not None
+    assert key is not None
+    assert value is not None
+    kind = node.types[0]
+    depth = node.inputs[0].shape[-1]  # type: ignore[union-attr]
+    most = [max(map(abs, x.whole)) for x in (query, key, value)]
+    score = (depth * most[0] * most[1] * (1 + ROUNDED) + depth * 4 * UNIT) * max(1.0, abs(node.attrs["scale"]))
+    reach = most[2] * (1 + 4 * TABLE) + node.inputs[1].shape[-2] * 4 * UNIT  # type: ignore[union-attr]
+    shown = node.attrs["zero_hidden"] or mask is None or _shows(mask, node.inputs[3].dtype.kind == "bool")  # type: ignore[union-attr]
+    if not score < LIMIT or not reach < LIMIT or not shown:
+        return unknown(kind)
+    return _throughout(node, -reach, reach, TABLE)
+
+
+def _shows(mask: Interval, truth: bool) -> bool:
+    """Whether a mask surely leaves something of each row."""
+    if truth:
+        return bool((mask.low >= 1).any(-1).all())
+    return not mask.overflowed and bool((np.abs(mask.low) < LIMIT).any(-1).all() and mask.whole[1] < LIMIT)
+
+
+def dequantize(node: Node, operands: Operands) -> Interval:
+    """The range of 8-bit integers, by the record."""
+    x, scale, zero = (*node.inputs, None)[:3]
+    assert x is not None
+    if (
+        x.dtype.bits > 8
+        or x.dtype.kind not in ("int", "uint")
+        or any(v is not None and v.node.op != "const" for v in (scale, zero))
+    ):
+        return unknown(node.types[0])
+    info = np.iinfo(x.dtype.numpy)
+    rest = [None if v is None else v.node.data for v in (scale, zero)]
+    ends = [apply(node, [np.full(x.shape, end, x.dtype.numpy), *rest]) for end in (info.min, info.max)]
+    return stored(*widened(np.minimum(*ends), np.maximum(*ends)))
+
+
+TABLED = (
+    "exp",
+    "exp2",
+    "erf",
+    "atan",
+    "asinh",
+    "softplus",
+    "softsign",
+    "elu",
+    "celu",
+    "selu",
+    "scaled_tanh",
+    "sigmoid",
+    "tanh",
+)
+PLAIN = ("leaky_relu", "sigmoid_hard", "linear_activation")
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("relu", "neg", "ceil", "floor", "round", "sign"), exact),
+    **dict.fromkeys(("clip", "relu6", "clamped_relu"), monotone()),
+    **dict.fromkeys(TABLED, monotone(TABLE, TABLE)),
+    **dict.fromkeys(PLAIN, monotone(ROUNDED, TABLE)),
+    **dict.fromkeys(("silu", "gelu", "gelu_tanh", "mish", "hard_swish"), dipping(-0.4)),
+    **dict.fromkeys(("abs", "square"), size),
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "inverse"), above_zero),
+    **dict.fromkeys(("sin", "cos"), within(-1.0, 1.0)),
+    **dict.fromkeys(("add", "sub", "mul", "real_div"), linear_in_both),
+    **dict.fromkeys(("maximum", "minimum"), extreme),
+    **dict.fromkeys(("max_pool", "avg_pool", "reduce_max", "reduce_min", "reduce_sum", "reduce_mean"), pooled),
+    **dict.fromkeys(("layer_norm", "rms_norm", "instance_norm", "group_norm"), normed),
+    **dict.fromkeys(("softmax", "log_softmax"), softmax),
+    "scaled_dot_product_attention": attention,
+    "batch_norm": batch_norm,
+    "dequantize": dequantize,
+    "cast": cast,
+}
+PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")

@@ -1,0 +1,90 @@
+"""`hexane compare`: one model on several chips, layer by layer: where their numbers part, why, and what to change."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane import _core
+from hexane.cli.errors import command
+from hexane.cli.inputs import SEED, random_arrays, read_archive
+from hexane.cli.model import is_plan, shapes_of
+from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.output import print_json, print_table, working
+from hexane.errors import Error
+from hexane.report.chart import chart
+from hexane.report.compare import HEAD, compare
+from hexane.report.preflight import as_graph
+from hexane.runtime import PortType
+
+THEY_PART = 3
+PLOTS = (".png", ".svg", ".pdf")
+
+
+@command
+def compare_targets(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    targets: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Two or more, with commas between them: chips by any name (h13, M4), in their engines' arithmetic; ieee: the model "
+            "in its own dtypes.",
+        ),
+    ],
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="F.npz", help="An archive with an array for each input. [default: random]"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help=f"Of random inputs. [default: {SEED}]")] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            min=0,
+            help="The relative L2 of a layer from which on two targets part. [default: any bit between chips, 0.01 from ieee]",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="F.png", help="Draw the differences, layer by layer: .png, .svg or .pdf.")
+    ] = None,
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare what several chips make of a model: every layer, where they part first, why, and what to change.
+
+    \b
+    hexane compare net.onnx --targets h13,h16,h17s,ieee
+    hexane compare net.onnx --targets M1,M5 --input batch.npz --tolerance 0.001
+    hexane compare net.onnx --targets M4,ieee --seed 7 --plot parts.png
+    hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
+
+    Exit code 0: no two part by more than the tolerance; 3: some do.
+    """
+    if is_plan(model):
+        raise Error(f"[compare] {model}: got a plan, which is compiled already, need the ONNX model")
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+    if inputs is not None and seed is not None:
+        raise typer.BadParameter("--seed: got it with --input, need only one of the two")
+    names = [name for name in targets.split(",") if name.strip()]
+    with working(f"importing {model.name}"):
+        graph = as_graph(model, shapes_of(input_shape))
+    ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
+    arrays = random_arrays(ports, SEED if seed is None else seed) if inputs is None else read_archive(ports, inputs)
+    with working(f"running {model.name} on {len(names)} targets"):
+        found = compare(graph, names, arrays, tolerance=tolerance, name=model.name)
+    if plot is not None:
+        _core.save_file(str(plot), chart(found, plot.suffix.lower()[1:]))
+    if json:
+        print_json(found.record())
+    else:
+        print(found.summary)
+        if inputs is None:
+            print(f"inputs: random, seed {SEED if seed is None else seed}")
+        print()
+        print_table(HEAD, found.rows(), right=HEAD[3:5] + HEAD[6:])
+        print("\n" + "\n".join(found.lines))
+    if not found.ok:
+        raise typer.Exit(THEY_PART)

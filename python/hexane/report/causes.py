@@ -1,0 +1,266 @@
+"""Why two programs part at a layer: the rules in which they differ there, and what the numbers show."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, floor, log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Graph, Node, Value
+from hexane.ops import LEAVES, OPS, evaluate
+from hexane.program import Step
+from hexane.report.difference import difference
+from hexane.runtime import Model
+from hexane.runtime.debug import stop_at
+from hexane.runtime.observe import Observation
+from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
+from hexane.targets import Chip
+from hexane.targets.activations import TABLE_OF, Activation, activations
+from hexane.validate.node import hazard
+
+SAMPLES = 16  # elements of a product that are looked at one by one
+HEADROOM = LIMIT / 2
+
+
+class Cause(NamedTuple):
+    """kind: slice, overflow, winograd, dropped, rounding, table, reduction, fp16 or accumulated. where: the op of the
+    program; evidence: what the numbers of this run show; change: what to do about it."""
+
+    kind: str
+    where: str
+    why: str
+    evidence: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the user's node."""
+
+    name: str
+    chip: Chip | None
+    net: Model
+    seen: Observation
+    layers: Mapping[int, Value]
+    steps: Mapping[int, Step]  # by the id of the node
+
+    def array(self, number: int) -> Array:
+        return self.seen[self.layers[number]]
+
+    def operands(self, node: Node) -> list[Array | None]:
+        return [None if v is None else self.seen[v] for v in node.inputs]
+
+
+class _Part(NamedTuple):
+    """What computes a layer from other layers: its steps in order, and the layers that they read."""
+
+    steps: list[Step]
+    reads: list[int]
+
+
+def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
+    """Why the layer differs between two runs, of which the first is a chip's."""
+    parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
+    node, arrays = graph.nodes[number], (a.array(number), b.array(number))
+    found = (
+        _slice(node, a, b)
+        or (_overflow(node, a, parts[a.name]) if difference(*arrays).overflows else None)
+        or (_overflow(node, b, parts[b.name]) if difference(*reversed(arrays)).overflows else None)
+        or _winograd(a, b, parts)
+        or _accumulated(graph, number, a, b, parts[a.name])
+        or _products(node, a, parts[a.name])
+        or _products(node, b, parts[b.name])
+    )
+    return found or _other(graph, number, a, b, parts)
+
+
+def _part(run: Run, number: int, shared: set[int]) -> _Part:
+    target = run.seen.source(run.layers[number])
+    sources = {run.seen.source(value): n for n, value in run.layers.items() if n in shared}
+    known = {value: n for value, n in sources.items() if value != target}
+    reads: dict[int, None] = {}
+    nodes: dict[int, Step] = {}
+    stack, met = [target], set[Value]()
+    while stack:
+        value = stack.pop()
+        if value in met:
+            continue
+        met.add(value)
+        if value in known:
+            reads[known[value]] = None
+        elif value.node.op not in LEAVES:
+            if id(value.node) in run.steps:
+                nodes[id(value.node)] = run.steps[id(value.node)]
+            stack += [v for v in value.node.inputs if v is not None]
+    return _Part([step for key, step in run.steps.items() if key in nodes], list(reads))
+
+
+def _slice(node: Node, a: Run, b: Run) -> Cause | None:
+    dangers = {run.name: hazard(node, run.chip) for run in (a, b) if run.chip is not None}
+    found = [(name, danger) for name, danger in dangers.items() if danger is not None]
+    if not found or len(found) == 2:
+        return None
+    name, danger = found[0]
+    return Cause("slice", node.where, f"{name}: {danger.reason} ({danger.source})", "", slice_change())
+
+
+def slice_change() -> str:
+    return "slice along another axis (transpose in front and behind), or scale the numbers down in front and up behind"
+
+
+def _overflow(node: Node, run: Run, part: _Part) -> Cause | None:
+    for step in part.steps:
+        array, operands = run.seen[step.node.values[0]], run.operands(step.node)
+        stop = stop_at(0, step, array, operands)
+        if stop is None:
+            continue
+        change = "keep its operands smaller: scale what comes in, or clip it"
+        if has_products(step.node):
+            factor = _down(step, array, operands)
+            change = (
+                f"scale by 1/{factor} before this {node.op} and by {factor} behind it, where numbers are small enough"
+            )
+        evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
+        return Cause("overflow", step.node.where, f"{run.name}: {stop.why}", evidence, change)
+    return None
+
+
+def _down(step: Step, array: Array, operands: list[Array | None]) -> int:
+    """The power of two by which the sums that overflowed have to be smaller."""
+    over = np.flatnonzero(~np.isfinite(array))
+    picked = over[np.linspace(0, over.size - 1, min(SAMPLES, over.size)).astype(int)]
+    sums = [sum_of(step.node, _index(at, array), operands) for at in picked]
+    peak = max(float(np.abs(s.bias + np.cumsum(s.products)).max(initial=abs(s.bias))) for s in sums)
+    return int(2 ** max(1, ceil(log2(peak / HEADROOM))))
+
+
+def _winograd(a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause | None:
+    steps = {run.name: [s for s in parts[run.name].steps if by_winograd(s)] for run in (a, b)}
+    with_it = [run for run in (a, b) if steps[run.name]]
+    if len(with_it) != 1 or any(run.chip is None for run in (a, b)):
+        return None
+    (run,) = with_it
+    other = b if run is a else a
+    step = steps[run.name][0]
+    why = f"{run.name} computes this 3x3 convolution by Winograd's F(2, 3), whose transforms are rounded to fp16; {other.name} adds its products directly"
+    array, operands = run.seen[step.node.values[0]], run.operands(step.node)
+    plain = evaluate(step.node, operands)[0].astype(np.float64)
+    distance = difference(array, plain)
+    evidence = f"{run.name} is {distance.relative_l2:.2g} (relative L2) from the exact sums of its operands"
+    change = "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are added directly on both"
+    return Cause("winograd", step.node.where, why, evidence, change)
+
+
+def _accumulated(graph: Graph, number: int, a: Run, b: Run, part: _Part) -> Cause | None:
+    """The layers that it reads are nearly as far apart as it is."""
+    own = difference(a.array(number), b.array(number)).relative_l2
+    apart = {n: difference(a.array(n), b.array(n)).relative_l2 for n in part.reads}
+    most = max(apart, key=lambda n: apart[n], default=None)
+    if most is None or apart[most] < own / 2:
+        return None
+    why = "what it reads is already as far apart: small differences add up from layer to layer"
+    evidence = (
+        f"{graph.nodes[most].where} in front of it is {apart[most]:.2g} apart (relative L2), this layer {own:.2g}"
+    )
+    change = "look for the layer where the relative L2 grows most (--plot), or allow a larger --tolerance"
+    return Cause("accumulated", graph.nodes[number].where, why, evidence, change)
+
+
+def _products(node: Node, run: Run, part: _Part) -> Cause | None:
+    """What an engine's products lose, at the elements that are furthest from the exact sum."""
+    for step in part.steps:
+        if step.numerics.family != "engine" or not has_products(step.node) or by_winograd(step):
+            continue
+        array, operands = run.seen[step.node.values[0]], run.operands(step.node)
+        off = np.abs(array.astype(np.float64) - evaluate(step.node, operands)[0]).reshape(-1)
+        worst = np.argsort(-off, kind="stable")[:SAMPLES]
+        sums = [sum_of(step.node, _index(at, array), operands) for at in worst]
+        lost = {
+            "dropped": sum(abs(s.lost_by_drops) for s in sums),
+            "rounding": sum(abs(s.lost_by_rounding) for s in sums),
+        }
+        kind = max(lost, key=lambda name: lost[name])
+        if lost[kind] < 0.5 * off[worst].sum():
+            continue  # rounding to fp16 does more
+        first, factor = sums[0], _up(array, operands, sums)
+        count = int(first.dropped.sum())
+        evidence = (
+            f"element {list(_index(worst[0], array))}: the exact sum is {first.exact:g}; {count} of {len(first.products)} products are "
+            f"dropped, which takes {first.lost_by_drops:g}, and rounding takes {first.lost_by_rounding:g}"
+        )
+        why = {
+            "dropped": f"{run.name} drops products whose factors' exponents add up to -17 or less",
+            "rounding": f"{run.name} rounds every product to a multiple of 2^-16",
+        }[kind]
+        change = f"scale by {factor} before this {node.op} and by 1/{factor} behind it, which these numbers allow"
+        if factor == 1:
+            change = "these numbers leave no room to scale up: normalise what comes in, or split the sum"
+        return Cause(kind, step.node.where, why, evidence, change)
+    return None
+
+
+def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
+    """The power of two by which x may be larger, so that sums and the input stay in range."""
+    peak = max(
+        [
+            float(np.abs(array.astype(np.float64)).max(initial=0)),
+            *(float(np.abs(s.partial).max(initial=0)) for s in sums),
+        ]
+    )
+    x = np.abs(operands[0].astype(np.float64)).max(initial=0)  # type: ignore[union-attr]
+    room = min(HEADROOM / max(peak, 1e-30), 2 * HEADROOM / max(float(x), 1e-30))
+    return int(2 ** min(max(floor(log2(room)), 0), 14))
+
+
+def _other(graph: Graph, number: int, a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause:
+    """The arithmetics that the two name for the layer."""
+    node = graph.nodes[number]
+    said = {run.name: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
+    why = "; ".join(f"{name}: {words or 'computed with the layers beside it'}" for name, words in said.items())
+    kind, change = "fp16", "nothing: results are rounded to fp16, 11 bits; allow a tolerance"
+    steps = [step for part in parts.values() for step in part.steps if step.numerics.family == "engine"]
+    table = next((found for step in steps if (found := _table(step)) is not None), None)
+    if table is not None:
+        kind, change = "table", "write the function in products and sums, or keep its operand within the table"
+    elif steps and node.op.startswith("reduce_"):
+        kind, change = "reduction", "reduce by a product with ones, which engines add exactly below 32768"
+    return Cause(kind, node.where, why, _furthest(graph, number, a, b, table), change)
+
+
+def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | None) -> str:
+    """The element that is furthest apart, and what it is computed from, where that is one number."""
+    x, y = (run.array(number).astype(np.float64) for run in (a, b))
+    with np.errstate(invalid="ignore"):
+        at = _index(np.argmax(np.nan_to_num(np.abs(x - y), nan=np.inf)), x)
+    said = f"element {list(at)}: {a.name} {x[at]:g}, {b.name} {y[at]:g}"
+    node = graph.nodes[number]
+    source = node.inputs[0]
+    if not OPS[node.op].elementwise or len(node.inputs) != 1 or source is None or source.shape != x.shape:
+        return said
+    before = next((i for i, n in enumerate(graph.nodes) if n is source.node), -1)
+    if before not in a.layers:
+        return said
+    operand, tail = float(a.array(before)[at]), ""
+    if table is not None and table.reduction in ("none", "odd"):
+        low, high = (-table.domain[1] if table.reduction == "odd" else table.domain[0]), table.domain[1]
+        tail = "" if low <= operand <= high else f", in the tail of a table from {low:g} to {high:g}"
+    return f"{said}, from {operand:g}{tail}"
+
+
+def _table(step: Step) -> Activation | None:
+    """The table by which an engine computes a step, or what is fused behind it."""
+    ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
+    return next((found for op in ops if (found := activations().get(TABLE_OF.get(op, op))) is not None), None)
+
+
+def _arithmetics(run: Run, part: _Part) -> Iterator[str]:
+    """What the program decided about the arithmetic of each step, else the type that it computes in."""
+    assert run.net.program is not None
+    decided = {d.node: d.reason for d in run.net.program.decisions if d.stage == "numerics"}
+    for step in part.steps:
+        yield decided.get(step.node.where, f"{step.numerics.family} arithmetic, stored as {step.node.types[0].dtype}")
+
+
+def _index(flat: Any, array: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(flat), array.shape))

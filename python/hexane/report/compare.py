@@ -1,0 +1,278 @@
+"""One network on several chips: every layer's numbers side by side, where they part, and why."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node
+from hexane.ops import OPS
+from hexane.printer import html_table, text_table
+from hexane.report.causes import Cause, Run, cause_of, slice_change
+from hexane.report.difference import BUCKETS, Difference, difference
+from hexane.report.preflight import as_graph, model_name
+from hexane.runtime import Model, compile
+from hexane.runtime.observe import observe, tapped
+from hexane.targets import Chip, load_target
+from hexane.validate.node import hazard
+
+IEEE = "ieee"
+TOLERANCE = 0.01  # relative L2 from the model's own dtypes; chips part with the first bit
+HEAD = ("layer", "op", "target", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A result of the user's network, and how far each target is from the base, or where that has fused it into another layer, from
+    the first that has it."""
+
+    number: int
+    node: Node
+    base: str
+    ranges: Mapping[str, tuple[float, float] | None]
+    differences: Mapping[str, Difference]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        ranges = {name: None if found is None else list(found) for name, found in self.ranges.items()}
+        differences = {name: d.record() for name, d in self.differences.items()}
+        return {
+            "number": self.number,
+            "op": self.node.op,
+            "where": self.node.source,
+            "type": str(self.node.types[0]),
+            "base": self.base,
+            "ranges": ranges,
+            "differences": differences,
+        }
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first layer at which two targets are further apart than the tolerance, and why; layer None: nowhere."""
+
+    first: str
+    second: str
+    tolerance: float
+    layer: Layer | None = None
+    difference: Difference | None = None
+    cause: Cause | None = None
+
+    def lines(self, others: Sequence[str] = ()) -> list[str]:
+        """What is said of it, and of the pairs of others with `second` that part in the same way."""
+        pair = f"{', '.join((self.first, *others))} and {self.second}"
+        if self.layer is None or self.difference is None or self.cause is None:
+            return [
+                f"{pair}: {'the same numbers' if self.tolerance == 0 else f'within {self.tolerance:g}'} in every layer that both have"
+            ]
+        d = self.difference
+        overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""
+        head = f"{pair} part at {self.layer.node.where} (layer {self.layer.number}): {d.different} of {d.size} numbers differ"
+        lines = [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", f"  why: {self.cause.kind}: {self.cause.why}"]
+        lines += [f"  seen: {self.cause.evidence}"] if self.cause.evidence else []
+        return [*lines, f"  change: {self.cause.change}"]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
+        if self.layer is not None and self.difference is not None and self.cause is not None:
+            found |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
+            found |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
+        return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several targets make of a network and its inputs. base: the target that the others' differences are from. missing: for each
+    target the numbers of layers that others have. notes: what the numbers do not show."""
+
+    name: str
+    targets: tuple[str, ...]
+    base: str
+    layers: tuple[Layer, ...]
+    partings: tuple[Parting, ...]
+    missing: Mapping[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no two targets part."""
+        return all(p.layer is None for p in self.partings)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Under HEAD. Targets of equal differences share a row."""
+        rows = []
+        for layer in self.layers:
+            shared: dict[Difference, list[str]] = {}
+            for name, found in layer.differences.items():
+                shared.setdefault(found, []).append(name)
+            for d, names in shared.items():
+                beside = "" if layer.base == self.base else f" from {layer.base}"
+                first = "" if d.overflow is None else str(list(d.overflow))
+                numbers = (f"{d.max_abs:.3g}", f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
+                rows.append((str(layer.number), layer.node.where, ", ".join(names) + beside, *numbers))
+        return rows
+
+    @property
+    def lines(self) -> list[str]:
+        """What is said beside the table."""
+        shared: dict[object, list[Parting]] = {}
+        for p in self.partings:
+            where = (
+                None
+                if p.layer is None or p.cause is None
+                else (p.layer.number, p.difference, p.cause.kind, p.cause.change)
+            )
+            shared.setdefault((p.second, p.tolerance, where), []).append(p)
+        found = [line for alike in shared.values() for line in alike[0].lines([p.first for p in alike[1:]])]
+        for name, numbers in self.missing.items():
+            if numbers:
+                shown = ", ".join(map(str, numbers[:10])) + (", .." if len(numbers) > 10 else "")
+                found.append(f"not compared on {name}, fused or written otherwise: {len(numbers)} layers ({shown})")
+        return [*found, *self.notes]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "model": self.name,
+            "targets": list(self.targets),
+            "base": self.base,
+            "layers": [layer.record() for layer in self.layers],
+            "partings": [parting.record() for parting in self.partings],
+            "missing": {name: list(numbers) for name, numbers in self.missing.items()},
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.record(), indent=2, ensure_ascii=False)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.name}: {len(self.layers)} layers on {', '.join(self.targets)}; differences are from {self.base}"
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])
+
+    def __repr__(self) -> str:
+        return f"<Comparison {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        said = escape("\n".join(self.lines))
+        return f"<p><b>{escape(self.summary)}</b></p><pre>{said}</pre>{html_table(HEAD, self.rows())}"
+
+
+def compare(
+    model: Any,
+    targets: Sequence[str],
+    inputs: Mapping[str, Any],
+    *,
+    tolerance: float | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    name: str = "",
+) -> Comparison:
+    """Runs a model as each of the targets computes it, and compares every layer that they share.
+
+    targets: chips in any spelling, in their engines' arithmetic, and "ieee", the model in its own dtypes on this CPU. The differences
+    in the table are from "ieee" where it is there, else from the first. tolerance: the relative L2 from which two part; None: 0.01
+    from ieee, and any bit between chips. model, input_shapes: as `preflight` takes them. inputs: by name. name: what reports call it.
+    Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for inputs that do not
+    fit.
+    """
+    if tolerance is not None and not 0 <= tolerance < np.inf:
+        raise Error(f"[compare] tolerance: got {tolerance}, need a number from 0 on")
+    names = list(dict.fromkeys(_name(target) for target in targets))
+    if len(names) < 2:
+        raise Error(f"[compare] targets: got {', '.join(names) or 'none'}, need at least two that differ")
+    graph = as_graph(model, input_shapes)
+    feeds = {name: np.asarray(array) for name, array in inputs.items()}
+    runs = [_run(graph, target, feeds) for target in names]
+    base = next((run for run in runs if run.name == IEEE), runs[0])
+    numbers = [n for n, node in enumerate(graph.nodes) if any(_computes(run, n, node) for run in runs)]
+    layers = {n: _layer(graph, n, runs, base) for n in numbers}
+    pairs = [(b, a) if a.name == IEEE else (a, b) for a, b in combinations(runs, 2)]
+    return Comparison(
+        name or model_name(model) or graph.name,
+        tuple(names),
+        base.name,
+        tuple(layers.values()),
+        tuple(_parting(graph, layers, a, b, tolerance) for a, b in pairs),
+        {run.name: tuple(n for n in numbers if n not in run.layers) for run in runs},
+        tuple(_notes(graph, runs, feeds)),
+    )
+
+
+def _name(target: str) -> str:
+    if target.strip().lower() in (IEEE, "host"):
+        return IEEE
+    return load_target(target).name
+
+
+def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> Run:
+    chip = None if name == IEEE else load_target(name)
+    try:
+        net = compile(
+            tapped(graph), target="host" if chip is None else name, numerics="ieee" if chip is None else "engine"
+        )
+    except Error as error:
+        raise Error(f"[compare] the model does not compile for {name}: {error}") from None
+    assert isinstance(net, Model)
+    assert net.program is not None
+    seen, _ = observe(net._core, net.program, feeds)
+    steps = {id(step.node): step for step in net.program.steps if step.kernel != "copy"}
+    return Run(name, chip if isinstance(chip, Chip) else None, net, seen, seen.layers(), steps)
+
+
+def _computes(run: Run, number: int, node: Node) -> bool:
+    """Whether the run has the layer, and it does not only move what another layer has made."""
+    if number not in run.layers:
+        return False
+    moves = bool(OPS[node.op].moves) or OPS[node.op].view
+    return not moves or id(run.layers[number].node) in run.steps
+
+
+def _layer(graph: Graph, number: int, runs: Sequence[Run], base: Run) -> Layer:
+    have = [run for run in runs if number in run.layers]
+    base = base if base in have else have[0]
+    ranges = {run.name: _range(run.array(number)) for run in have}
+    differences = {r.name: difference(r.array(number), base.array(number)) for r in have if r is not base}
+    return Layer(number, graph.nodes[number], base.name, ranges, differences)
+
+
+def _range(array: Array) -> tuple[float, float] | None:
+    numbers = array.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, given: float | None) -> Parting:
+    tolerance = given if given is not None else TOLERANCE if b.name == IEEE else 0.0
+    for number, layer in layers.items():
+        if number in a.layers and number in b.layers:
+            found, back = difference(a.array(number), b.array(number)), difference(b.array(number), a.array(number))
+            if found.beyond(tolerance) or back.overflows:
+                return Parting(a.name, b.name, tolerance, layer, found, cause_of(graph, number, a, b))
+    return Parting(a.name, b.name, tolerance)
+
+
+def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:
+    """Slices of numbers that a chip makes infinite, where the program that ran does not."""
+    found = []
+    for number, node in enumerate(graph.nodes):
+        for run in runs:
+            danger = hazard(node, run.chip) if run.chip is not None and number in run.layers else None
+            if danger is None or run.chip is None or run.chip.hazards.width_slice_limit is None:
+                continue
+            sliced = run.array(number).astype(np.float64)
+            over = np.flatnonzero(np.isfinite(sliced) & (np.abs(sliced) > run.chip.hazards.width_slice_limit))
+            if over.size:
+                first = [int(i) for i in np.unravel_index(over[0], sliced.shape)]
+                found.append(
+                    f"{run.name} would make {over.size} numbers of {node.where} infinite, the first at {first}: {danger.reason} "
+                    f"({danger.source}); the numbers above do not show it; {slice_change()}"
+                )
+    return found

@@ -1,0 +1,71 @@
+"""How far the results of one layer are apart: two arrays of one shape as numbers."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Array
+
+BUCKETS = ("0", "1", "2-3", "4-15", "16-255", "256+")  # distances in units of the last place of an fp16
+_EDGES = (0, 1, 3, 15, 255)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of `got` from `want`. max_abs and relative_l2 are of the elements that are finite in both; overflow: the first element that is not
+    finite in `got` only, of `overflows`; ulps: how many elements are how far apart when rounded to fp16, by BUCKETS, where both are
+    finite floats."""
+
+    size: int
+    different: int
+    max_abs: float
+    relative_l2: float
+    overflow: tuple[int, ...] | None
+    overflows: int
+    ulps: tuple[int, ...]
+
+    def beyond(self, tolerance: float) -> bool:
+        """Whether the two are further apart: by relative L2, or by an overflow; at 0 by any bit."""
+        return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.relative_l2 > tolerance)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "different": self.different,
+            "max_abs": self.max_abs,
+            "relative_l2": None if self.relative_l2 == inf else self.relative_l2,
+            "overflow": None if self.overflow is None else list(self.overflow),
+            "overflows": self.overflows,
+            "ulps": dict(zip(BUCKETS, self.ulps, strict=True)),
+        }
+
+
+def difference(got: Array, want: Array) -> Difference:
+    """Of two arrays of one shape, whose dtypes may differ."""
+    floats = "f" in (got.dtype.kind, want.dtype.kind)
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    both = np.isfinite(a) & np.isfinite(b)
+    over = np.flatnonzero(~np.isfinite(a) & np.isfinite(b))
+    first = tuple(int(i) for i in np.unravel_index(over[0], a.shape)) if over.size else None
+    apart = np.abs(a[both] - b[both])
+    size = float(np.linalg.norm(b[both]))
+    distance = float(np.linalg.norm(apart))
+    relative = distance / size if size else inf if distance else 0.0
+    largest = float(apart.max(initial=0.0))
+    ulps = _histogram(a[both], b[both]) if floats else (0,) * len(BUCKETS)
+    return Difference(a.size, int((~same).sum()), largest, relative, first, int(over.size), ulps)
+
+
+def _histogram(a: Array, b: Array) -> tuple[int, ...]:
+    distance = np.abs(_ordered(a) - _ordered(b))
+    return tuple(int(n) for n in np.bincount(np.searchsorted(_EDGES, distance), minlength=len(BUCKETS)))
+
+
+def _ordered(numbers: Array) -> Array:
+    """Numbers, rounded to fp16, as integers whose difference counts the fp16 numbers between them."""
+    with np.errstate(over="ignore"):
+        bits = numbers.astype(np.float16).view(np.int16).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFF), bits)

@@ -1,0 +1,223 @@
+"""Whether a network's numbers may differ between two chips, and whether they may overflow: from the graph alone, nothing runs."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import prod
+from typing import Any
+
+from hexane.bounds import Bound, analyse
+from hexane.graph import Graph, Node
+from hexane.match import has_winograd_s_shape
+from hexane.ops import LEAVES, OPS
+from hexane.printer import html_table
+from hexane.report.preflight import Model, as_graph, model_name
+from hexane.targets import Chip, fp16_divergence
+from hexane.targets.divergence import SLICES, Divergence
+from hexane.targets.query import load_chip
+
+STRENGTH: tuple[Divergence, ...] = ("none", "ulp1", "round1", "saturation")
+HEAD = ("verdict", "op", "field", "why", "overflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One op: the verdict, the fact of the chips that drives it ("" for none) with its value on both, and the bound of its numbers (None where
+    it computes no floats)."""
+
+    number: int
+    node: Node
+    verdict: Divergence
+    field: str
+    values: tuple[Any, Any]
+    why: str
+    bound: Bound | None
+
+    @property
+    def overflow(self) -> str:
+        return "" if self.bound is None or OPS[self.node.op].moves else str(self.bound)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        b = self.bound
+        numbers = (
+            None
+            if b is None
+            else {"low": _finite(b.low), "high": _finite(b.high), "overflow": b.overflow, "limit": b.limit}
+        )
+        return {
+            "number": self.number,
+            "op": self.node.op,
+            "where": self.node.source,
+            "verdict": self.verdict,
+            "field": self.field,
+            "values": list(self.values),
+            "why": self.why,
+            "bound": numbers,
+        }
+
+
+@dataclass(frozen=True)
+class DivergenceReport:
+    """What may differ between two chips, op by op, in the order of the graph, and where numbers may overflow."""
+
+    name: str
+    first: Chip
+    second: Chip
+    ops: tuple[Judged, ...]
+
+    @property
+    def verdict(self) -> Divergence:
+        """The strongest of all ops."""
+        return max((op.verdict for op in self.ops), key=STRENGTH.index, default="none")
+
+    @property
+    def divergent(self) -> list[Judged]:
+        """The ops that may differ, the strongest verdicts first."""
+        return sorted((op for op in self.ops if op.verdict != "none"), key=lambda op: -STRENGTH.index(op.verdict))
+
+    @property
+    def overflowing(self) -> list[Judged]:
+        """The ops that will overflow, or may, in the order of the graph."""
+        return [op for op in self.ops if op.overflow and op.bound is not None and op.bound.overflow != "cannot"]
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = Counter(op.verdict for op in self.ops)
+        said = ", ".join(f"{counts[v]} {v}" for v in reversed(STRENGTH) if counts[v]) or "no ops"
+        overflows = Counter(op.bound.overflow for op in self.ops if op.overflow and op.bound is not None)
+        bounds = (
+            ", ".join(f"{overflows[o]} {o}" for o in ("will", "may", "cannot") if overflows[o])
+            or "none computes floats"
+        )
+        return f"{self.name or 'network'} on {self.first.name} and {self.second.name}: {self.verdict} ({said}); overflow: {bounds}"
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Under HEAD: what may differ, then what will overflow, and the first op that may."""
+        shown = self.divergent
+        for op in shown:
+            yield op.verdict, op.node.where, f"{op.field}: {op.values[0]} and {op.values[1]}", op.why, op.overflow
+        left = [op for op in self.overflowing if op not in shown]
+        will = [op for op in left if op.bound is not None and op.bound.overflow == "will"]
+        may = [op for op in left if op not in will]
+        for op in [*will, *may[:1]]:
+            more = f", and {len(may) - 1} ops behind it" if op in may and len(may) > 1 else ""
+            yield op.verdict, op.node.where, "", "", op.overflow + more
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        pair = [self.first.name, self.second.name]
+        return {"model": self.name, "targets": pair, "verdict": self.verdict, "ops": [op.record() for op in self.ops]}
+
+    def to_json(self) -> str:
+        return json.dumps(self.record(), indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        blocks = [self.summary]
+        for verdict, where, field, why, overflow in self.rows():
+            lines = [f"{verdict}: {where}", f"  {why} ({field})" if why else "", f"  {overflow}" if overflow else ""]
+            blocks.append("\n".join(line for line in lines if line))
+        return "\n\n".join(blocks)
+
+    def __repr__(self) -> str:
+        return f"<DivergenceReport {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self.summary)}</b></p>{html_table(HEAD, list(self.rows()))}"
+
+
+def predict_fp16_divergence(
+    model: Model,
+    first: str | Chip,
+    second: str | Chip,
+    *,
+    ranges: Mapping[str, Any] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> DivergenceReport:
+    """Which ops of a network may give other numbers on one chip than on the other, and which may overflow. Nothing is run or compiled.
+
+    Verdicts, strongest first: saturation: a slice makes numbers above a limit infinite on one of them, which the bounds below may rule out.
+    round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a 3x3 convolution). ulp1: one of
+    them adds a reduction in another order. none: no known fact of the two chips differs.
+
+    Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very input; or samples, with
+    one axis more in front. Inputs without one may be any finite fp16. They are never too small: an op that "cannot" overflow does not,
+    in the arithmetic that Hexane knows of the engines; one that "will" does for everything in the ranges. Params count as they are.
+    model, input_shapes: as `preflight` takes them. Raises Error for targets that are no chips, and ranges that do not fit.
+    """
+    a, b = (load_chip(chip) if isinstance(chip, str) else chip for chip in (first, second))
+    graph = as_graph(model, input_shapes)
+    bounds = {bound.number: bound for bound in analyse(graph, ranges, bool(a.gates.winograd or b.gates.winograd))}
+    ops = tuple(
+        _judge(number, node, a, b, bounds.get(number))
+        for number, node in enumerate(graph.nodes)
+        if node.op not in LEAVES
+    )
+    return DivergenceReport(model_name(model) or _named(graph), a, b, ops)
+
+
+def _named(graph: Graph) -> str:
+    return "" if graph.name == "graph" else graph.name
+
+
+def _judge(number: int, node: Node, a: Chip, b: Chip, bound: Bound | None) -> Judged:
+    size = None if bound is None else max(abs(bound.low), abs(bound.high))
+    verdict = fp16_divergence(node.op, a, b, begin=_begin(node), largest=size, extent=_extent(node))
+    if verdict == "saturation":
+        field, why = (
+            "hazards.width_slice_limit",
+            "a slice that begins inside its last axis makes numbers above the limit infinite",
+        )
+    elif has_winograd_s_shape(node) and a.gates.winograd != b.gates.winograd:
+        verdict, field, why = (
+            "round1",
+            "gates.winograd",
+            "one computes this 3x3 convolution by Winograd's transforms, which it rounds",
+        )
+    elif verdict == "round1" or (
+        _squares_a_reduction(node) and a.gates.square_after_reduction != b.gates.square_after_reduction
+    ):
+        verdict, field, why = (
+            "round1",
+            "gates.square_after_reduction",
+            "one squares the reduction without rounding it first",
+        )
+    elif verdict == "ulp1":
+        field, why = (
+            "extents.reduction_route",
+            "from this extent on a reduction is transposed, and added in another order",
+        )
+    else:
+        return Judged(number, node, "none", "", (None, None), "", bound)
+    group, name = field.split(".")
+    return Judged(
+        number, node, verdict, field, (getattr(getattr(a, group), name), getattr(getattr(b, group), name)), why, bound
+    )
+
+
+def _begin(node: Node) -> Sequence[int]:
+    if node.op not in SLICES:
+        return ()
+    begin: Sequence[int] = node.attrs["crop_width"][:1] if node.op == "crop" else node.attrs["begin"]
+    return begin
+
+
+def _extent(node: Node) -> int | None:
+    """How many elements a reduction adds; None where the op does not say."""
+    value = node.inputs[0] if node.inputs else None
+    if value is None:
+        return None
+    axes = node.attrs.get("axes", (node.attrs["axis"],) if node.op in ("softmax", "log_softmax") else None)
+    return None if axes is None else prod(value.shape[a] for a in axes)
+
+
+def _squares_a_reduction(node: Node) -> bool:
+    made = [v.node.op for v in node.inputs if v is not None]
+    return (node.op == "square" or (node.op == "mul" and made[0] == made[1])) and made[0].startswith("reduce_")
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None

@@ -1,0 +1,175 @@
+"""Bounds are never too small: what any target computes is inside; and what is said to overflow does."""
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from cases import arrays, graph_of
+from cases import feeds as feeds_of
+from hexane.bounds import Bound, analyse
+from hexane.bounds.analyse import walk
+from hexane.bounds.interval import Interval
+from hexane.bounds.rules import PRODUCTS, RULES
+from hexane.graph import Array, Graph
+from hexane.importers.onnx import import_onnx
+from hexane.ops import USER_OPS
+from networks import small_networks
+from observed import observed
+from random_graphs import random_graph
+
+TARGETS = (("host", "ieee"), ("h13", "engine"), ("h17s", "engine"))
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+
+
+def check_inside(graph: Graph, feeds: dict[str, Array], *hows: str) -> int:
+    """Every number of every layer on every target lies within its bound. How many finite bounds that were."""
+    count = 0
+    analysed = [(how, list(walk(graph, ranges_of(feeds, how), winograd=True))) for how in hows]
+    for target, numerics in TARGETS:
+        layers = observed(graph, feeds, target, numerics)
+        for how, bounds in analysed:
+            for bound, interval in bounds:
+                if bound.number in layers and layers[bound.number].size:
+                    assert_inside(layers[bound.number], interval, f"{bound.node.where} on {target}, {how}: {bound}")
+                    assert (bound.low, bound.high) == (interval.low.min(), interval.high.max())
+                    count += bound.high < np.inf
+    return count
+
+
+def assert_inside(values: Array, interval: Interval, where: str) -> None:
+    """Element by element; NaN only where anything may be."""
+    numbers = values.astype(np.float64)
+    inside = (numbers >= interval.low) & (numbers <= interval.high)
+    anything = np.isinf(interval.low) & np.isinf(interval.high)
+    bad = np.argwhere(~(inside | (np.isnan(numbers) & anything)))
+    assert not bad.size, f"{where}, {bad[:3].tolist()}: {[numbers[tuple(b)] for b in bad[:3]]}"
+
+
+def ranges_of(feeds: dict[str, Array], how: str) -> dict[str, object]:
+    if how == "none":
+        return {}
+    if how == "input":
+        return dict(feeds)
+    if how == "samples":
+        return {name: np.stack([a, -a]) if a.dtype.kind == "f" else a for name, a in feeds.items()}
+    return {n: (float(a.min()), float(a.max())) for n, a in feeds.items() if a.size and a.dtype.kind != "b"}
+
+
+@pytest.mark.parametrize("name", small_networks())
+def test_a_network_stays_within_its_bounds(name: str) -> None:
+    graph = import_onnx(small_networks()[name])
+    rng = np.random.default_rng(1)
+    feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    assert check_inside(graph, feeds, "none", "input", "samples", "range") > 5, "every bound is infinite"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "quantized"])
+def test_a_random_graph_stays_within_its_bounds(kind: str, seed: int) -> None:
+    graph, feeds = random_graph(seed, kind)
+    feeds = {n: np.nan_to_num(a, nan=1, posinf=2, neginf=-2) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+    check_inside(graph, feeds, "input", "range")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 1100, 100))
+def test_a_thousand_random_graphs_stay_within_their_bounds(first: int) -> None:
+    for seed in range(first, first + 100):
+        test_a_random_graph_stays_within_its_bounds(("fp32", "fp16", "quantized")[seed % 3], seed)
+
+
+@pytest.mark.parametrize("name", [*RULES, *PRODUCTS])
+def test_an_op_with_a_rule_stays_within_its_bounds(name: str) -> None:
+    """Each example of its record, on whole numbers and on small ones, large ones and zeros."""
+    checked = 0
+    for case in USER_OPS[name].cases:
+        given = arrays(USER_OPS[name], case)
+        if any(a is not None and a.dtype.kind not in "fiu" for a in given) or len(given) > 5:
+            continue
+        graph = graph_of(USER_OPS[name], case, given)
+        for scale in (1.0, 0.01, 300.0):
+            scaled = [a if a is None or a.dtype.kind != "f" else (a * np.float32(scale)).astype(a.dtype) for a in given]
+            checked += check_inside(graph, feeds_of(graph, scaled), "input", "range")
+    assert checked > 0 or name in ("cast", "batch_norm", "dequantize"), "every bound is infinite"
+
+
+def test_winograd_s_transforms_stay_within_bounds() -> None:
+    """d0 = ((d0 - d2) + (d1 + d2) / 2) + (d2 - d1) / 2 for the taps 1, 0, 0: what rounding large neighbours leaves of a small pixel."""
+    x = hx.input("x", (1, 1, 6, 8), "fp16")
+    weight = np.zeros((1, 1, 3, 3), np.float16)
+    weight[0, 0, :, 0] = 1
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((1, 1, 6, 8)) * np.where(np.arange(8) % 2, 200, 0.01)
+    assert check_inside(hx.graph(hx.conv(x, weight, pad=1)), {"x": image.astype(np.float16)}, "input", "range") == 6
+
+
+def test_elements_that_a_chip_moves_by_products_stay_within_bounds() -> None:
+    """A13 has no maximum pool of stride 3: it takes every third pixel by products with 1, rounded to 2^-16."""
+    x = hx.input("x", (1, 2, 1, 9, 3))
+    numbers = (np.random.default_rng(0).standard_normal((1, 2, 1, 9, 3)) * 1e-3).astype(np.float32)
+    y = hx.max_pool(x, kernel_sizes=(1, 1, 3), strides=(1, 1, 3))
+    assert check_inside(hx.graph(y), {"x": numbers}, "input", "range") > 0
+
+
+def bound_of(y: hx.Tensor, **ranges: object) -> Bound:
+    return analyse(hx.graph(y), ranges)[-1]
+
+
+def test_bounds_of_a_product_are_those_of_its_weights() -> None:
+    """Rows of 3 and -2: at most 3 * 4 + 2 * 1 for x from -1 to 4."""
+    x, weight = hx.input("x", (1, 2)), np.float32([[3], [-2]])
+    found = bound_of(hx.matmul(x, weight), x=(-1, 4))
+    assert found.overflow == "cannot"
+    assert found.high == pytest.approx(14, rel=0.02)
+    assert found.low == pytest.approx(-11, rel=0.02)
+    assert found.peak == pytest.approx(20, rel=0.02)
+
+
+def test_this_input_overflows_where_its_range_only_may() -> None:
+    x = hx.input("x", (2, 8))
+    y = hx.matmul(x, np.full((8, 3), 100, np.float32))
+    assert bound_of(y, x=np.full((2, 8), 50, np.float32)).overflow == "will"
+    assert bound_of(y, x=(-50, 50)).overflow == "may"
+    assert bound_of(y, x=(-40, 40)).overflow == "cannot"
+    assert bound_of(y, x=np.float32([[[50] * 8] * 2, [[-50] * 8] * 2])).overflow == "may", "samples of both signs"
+    assert bound_of(y).overflow == "may"
+
+
+def test_partial_sums_that_cancel_may_overflow() -> None:
+    """+20000, +20000, -40000: 0 at last, and beyond 32768 on the way."""
+    x = hx.input("x", (1, 3))
+    assert bound_of(hx.matmul(x, np.float32([[1], [1], [-2]])), x=np.full((1, 3), 20000, np.float32)).overflow == "may"
+    assert (
+        bound_of(hx.matmul(x, np.float32([[1], [1], [-2]])), x=np.full((1, 3), 8000, np.float32)).overflow == "cannot"
+    )
+
+
+def test_a_scale_that_is_folded_into_weights_counts_in_partial_sums() -> None:
+    x = hx.input("x", (1, 3))
+    y = hx.matmul(x, np.float32([[1], [1], [-2]]))
+    assert bound_of(y * np.float32([100]), x=np.full((1, 3), 20, np.float32)).overflow == "cannot"
+    assert bound_of(y * np.float32([1000]), x=np.full((1, 3), 20, np.float32)).overflow == "may"
+
+
+def test_what_does_not_overflow_by_itself_is_bounded_again() -> None:
+    x = hx.input("x", (4, 8))
+    big = hx.matmul(x, np.full((8, 8), 1000, np.float32))
+    kinds = [b.overflow for b in analyse(hx.graph(hx.softmax(hx.clip(big, alpha=-6.0, beta=6.0))), {"x": (-9, 9)})]
+    assert kinds == ["may", "cannot", "cannot"]
+    kinds = [b.overflow for b in analyse(hx.graph(hx.softmax(big - big)), {"x": (-9, 9)})]
+    assert kinds == ["may", "may", "may"], "an infinity less another may be anything"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "words"),
+    [
+        ({"z": (0, 1)}, "got 'z', need inputs of the model: x"),
+        ({"x": (1, 0)}, "got numbers from 1 to 0, need finite ones that rise"),
+        ({"x": (0, np.inf)}, "finite ones that rise"),
+        ({"x": np.zeros((3, 3))}, "got the shape"),
+        ({"x": np.full((1, 2), np.nan)}, "finite ones that rise"),
+    ],
+)
+def test_ranges_that_do_not_fit_are_refused(ranges: dict[str, object], words: str) -> None:
+    with pytest.raises(hx.Error, match=words):
+        analyse(hx.graph(hx.relu(hx.input("x", (1, 2)))), ranges)

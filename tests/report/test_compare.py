@@ -1,0 +1,230 @@
+"""`compare`: small networks whose differences between chips are known by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array
+from hexane.report.compare import Comparison, Parting, compare
+from hexane.report.difference import difference
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+
+
+def parting(found: Comparison, first: str, second: str) -> Parting:
+    (one,) = [p for p in found.partings if {p.first, p.second} == {first, second}]
+    return one
+
+
+def whole(low: int, high: int, *shape: int) -> Array:
+    return np.random.default_rng(len(shape)).integers(low, high, shape).astype(np.float32)
+
+
+def test_an_accumulator_that_overflows_is_named_and_how_to_avoid_it() -> None:
+    """8 * 100 * 50 = 40000: beyond the accumulator, not beyond fp16; an eighth of it is below half of the limit."""
+    x = hx.relu(hx.input("x", (2, 8)))
+    found = compare(
+        hx.matmul(x, np.full((8, 3), 100, np.float32)), ["h13", "h17s", "ieee"], {"x": np.full((2, 8), 50, np.float32)}
+    )
+    assert parting(found, "h13", "h17s").layer is None
+    parted = parting(found, "h13", "ieee")
+    assert parted.layer is not None
+    assert parted.cause is not None
+    assert parted.difference is not None
+    assert parted.layer.node.op == "matmul"
+    assert (parted.difference.overflows, parted.difference.overflow) == (6, (0, 0))
+    assert parted.cause.kind == "overflow"
+    assert "with product 7 of 8 the sum reaches 32768" in parted.cause.why
+    assert parted.cause.change.startswith("scale by 1/4 before this matmul and by 4 behind it")
+
+
+def test_dropped_products_are_named() -> None:
+    """2^-9 * 2^-9: exponents of -18, so every product is dropped; the sum of 64 of them would be 2^-12."""
+    x = hx.input("x", (1, 64))
+    small = np.full((1, 64), 2.0**-9, np.float32)
+    found = compare(hx.matmul(x, small.T.copy()), ["h13", "ieee"], {"x": small})
+    parted = parting(found, "h13", "ieee")
+    assert parted.cause is not None
+    assert parted.difference is not None
+    assert parted.difference.max_abs == 2.0**-12
+    assert parted.cause.kind == "dropped"
+    assert (
+        "the exact sum is 0.000244141; 64 of 64 products are dropped, which takes 0.000244141" in parted.cause.evidence
+    )
+    assert "scale by 16384 before" in parted.cause.change
+
+
+def test_rounded_products_are_named() -> None:
+    """1.25 units each, rounded to 1: a fifth of the sum is lost, nothing is dropped."""
+    x = hx.input("x", (1, 256))
+    found = compare(
+        hx.matmul(x, np.full((256, 1), 2.0**-8, np.float32)),
+        ["h13", "ieee"],
+        {"x": np.full((1, 256), 1.25 * 2.0**-8, np.float32)},
+    )
+    parted = parting(found, "h13", "ieee")
+    assert parted.cause is not None
+    assert parted.difference is not None
+    assert parted.difference.relative_l2 == pytest.approx(0.2)
+    assert parted.cause.kind == "rounding"
+    assert "multiple of 2^-16" in parted.cause.why
+
+
+def test_winograd_is_named_between_m4_and_m5() -> None:
+    x = hx.relu(hx.input("x", (1, 4, 8, 8)))
+    weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype(np.float32)
+    image = {"x": np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)}
+    found = compare(hx.conv(x, weight, pad=1), ["M1", "M4", "M5"], image)
+    assert found.targets == ("h13", "h16", "h17s")
+    assert parting(found, "h13", "h16").layer is None
+    for other in ("h13", "h16"):
+        parted = parting(found, other, "h17s")
+        assert parted.cause is not None
+        assert parted.cause.kind == "winograd"
+        assert parted.cause.why.startswith("h17s computes this 3x3 convolution by Winograd")
+    assert sum("h13, h16 and h17s part at conv" in line for line in found.lines) == 1, "said once for both"
+    strided = compare(hx.conv(x, weight, pad=1, strides=2), ["M4", "M5"], image)
+    assert strided.ok, "of stride 2 both add directly"
+
+
+def test_a_slice_that_saturates_is_said_with_its_place() -> None:
+    x = hx.input("x", (2, 8), "fp16")
+    numbers = np.full((2, 8), 10, np.float16)
+    numbers[1, 5] = 5000
+    found = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": numbers})
+    said = " ".join(found.lines)
+    assert "would make 1 numbers" in said or "slice: h13" in said
+    assert "[1, 1]" in said
+    assert "slice along another axis" in said
+    below = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": np.minimum(numbers, 4000)})
+    assert below.ok
+    assert below.notes == ()
+
+
+def test_small_differences_that_add_up_are_no_layer_s_own() -> None:
+    rng = np.random.default_rng(0)
+    h = hx.input("x", (4, 64))
+    for _ in range(6):
+        h = hx.matmul(h, (rng.standard_normal((64, 64)) / 8).astype(np.float32))
+    numbers = {"x": rng.standard_normal((4, 64)).astype(np.float32)}
+    apart = [layer.differences["h13"].relative_l2 for layer in compare(h, ["h13", "ieee"], numbers).layers]
+    assert apart[-1] == max(apart)
+    assert apart[-2] > apart[-1] / 2
+    found = compare(h, ["h13", "ieee"], numbers, tolerance=sorted(apart)[-2])
+    parted = parting(found, "h13", "ieee")
+    assert parted.cause is not None
+    assert parted.cause.kind == "accumulated"
+
+
+def test_layers_that_a_target_fused_are_listed_and_compared_among_the_others() -> None:
+    x = hx.input("x", (1, 4, 8, 8))
+    h = hx.conv(x, np.ones((4, 4, 1, 1), np.float32))  # the host fuses the sum behind it
+    found = compare(hx.relu(h + x), ["h13", "h16", "ieee"], {"x": whole(-4, 5, 1, 4, 8, 8)})
+    assert found.missing["ieee"]
+    assert not found.missing["h13"]
+    (layer,) = [layer for layer in found.layers if layer.node.op == "conv"]
+    assert layer.base == "h13"
+    assert layer.differences.keys() == {"h16"}
+    assert any("from h13" in row[2] for row in found.rows())
+    assert "not compared on ieee" in str(found)
+
+
+def test_a_network_of_exact_numbers_is_the_same_everywhere() -> None:
+    x = hx.input("x", (1, 3, 6, 6))
+    h = hx.relu(hx.conv(x, whole(-2, 3, 4, 3, 1, 1), bias=whole(-2, 3, 4)))
+    found = compare(
+        hx.max_pool(h, kernel_sizes=2, strides=2), ["h13", "h17s", "ieee"], {"x": whole(-4, 5, 1, 3, 6, 6)}, tolerance=0
+    )
+    assert found.ok
+    assert all(d.different == 0 and d.ulps[0] == d.size for layer in found.layers for d in layer.differences.values())
+
+
+def test_the_report_is_text_html_and_json() -> None:
+    x = hx.matmul(hx.input("x", (2, 8)), np.full((8, 3), 100, np.float32))
+    found = compare({"<y>": x}, ["h13", "ieee"], {"x": np.full((2, 8), 50, np.float32)}, name="<net>")
+    record = json.loads(found.to_json())
+    assert record["targets"] == ["h13", "ieee"]
+    assert record["partings"][0]["cause"]["kind"] == "overflow"
+    assert record["layers"][0]["differences"]["h13"]["overflow"] == [0, 0]
+    assert "&lt;net&gt;" in found._repr_html_()
+    assert "<net>" not in found._repr_html_()
+    assert str(found).startswith("<net>: 1 layers on h13, ieee; differences are from ieee")
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (["h13"], "got h13, need at least two"),
+        (["M1", "h13"], "got h13, need at least two"),
+        (["h13", "h99"], "h99"),
+    ],
+)
+def test_targets_that_cannot_be_compared_are_refused(targets: list[str], words: str) -> None:
+    with pytest.raises(hx.Error, match=words):
+        compare(hx.relu(hx.input("x", (2, 2))), targets, {"x": np.zeros((2, 2), np.float32)})
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    y = hx.relu(hx.input("x", (2, 2)))
+    for given in ({"x": np.zeros((2, 3), np.float32)}, {"x": np.zeros((2, 2))}, {}):
+        with pytest.raises(hx.Error, match="x"):
+            compare(y, ["h13", "ieee"], given)
+    with pytest.raises(hx.Error, match="tolerance"):
+        compare(y, ["h13", "ieee"], {"x": np.zeros((2, 2), np.float32)}, tolerance=-1)
+
+
+def test_differences_known_by_hand() -> None:
+    want = np.array([[1.0, 2.0, 4.0], [-1.0, 0.0, 3.0]])
+    got = want.copy()
+    got[0, 1] = 2 + 2.0**-9  # one place of fp16 at 2
+    got[1, 2] = np.inf
+    found = difference(got, want)
+    assert (found.different, found.max_abs, found.overflow, found.overflows) == (2, 2.0**-9, (1, 2), 1)
+    assert found.relative_l2 == 2.0**-9 / np.linalg.norm(want[np.isfinite(got)])
+    assert found.ulps == (4, 1, 0, 0, 0, 0)
+    ends = difference(np.float16([1, -(2.0**-24), 60000]), np.float16([-1, 2.0**-24, 1]))
+    assert ends.ulps == (0, 0, 1, 0, 0, 2)
+    assert difference(np.array([1, 2]), np.array([1, 3])).ulps == (0,) * 6
+
+
+def test_the_arithmetics_of_other_ops_are_named_with_an_element() -> None:
+    found = compare(hx.exp(hx.input("x", (1, 3))), ["h13", "ieee"], {"x": np.float32([[0, 0.5, 0]])}, tolerance=1e-6)
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind in ("fp16", "table")
+    assert "element [0, 1]: h13 1.648" in cause.evidence
+    assert cause.evidence.endswith(", ieee 1.64872")
+    assert "h13" in cause.why
+
+
+def test_a_layer_of_one_operand_shows_it() -> None:
+    x = hx.max_pool(hx.input("x", (1, 1, 2, 4)), kernel_sizes=2, strides=2)
+    numbers = np.float32([[[[0, 0, 0.5, 0], [0] * 4]]])
+    found = compare({"pool": x, "exp": hx.exp(x)}, ["h13", "ieee"], {"x": numbers}, tolerance=1e-6)
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.evidence.endswith(", ieee 1.64872, from 0.5")
+
+
+def test_an_activation_that_a_model_writes_out_is_its_table() -> None:
+    x = hx.input("x", (1, 64))
+    numbers = np.linspace(-3, 3, 64, dtype=np.float32)[None]
+    found = compare(x * hx.sigmoid(x), ["h13", "ieee"], {"x": numbers}, tolerance=1e-3)
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "table"
+    assert "by the table of" in cause.why
+
+
+def test_the_tail_of_a_table_is_named() -> None:
+    """The table of sigmoid is 0 from -9.94 on: its knots end at -8."""
+    x = hx.max_pool(hx.input("x", (1, 1, 2, 4)), kernel_sizes=2, strides=2)
+    numbers = np.float32([[[[-10, -10, 0, 0], [-10, -10, 0, 0]]]])
+    found = compare({"pool": x, "sigmoid": hx.sigmoid(x)}, ["h13", "ieee"], {"x": numbers}, tolerance=1e-6)
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "table"
+    assert "by the table of sigmoid" in cause.why
+    assert cause.evidence.endswith("h13 0, ieee 4.53979e-05, from -10, in the tail of a table from -8 to 8")

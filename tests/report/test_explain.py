@@ -1,0 +1,268 @@
+"""`hx.explain`: its numbers beside counts of their own, and the story of every node."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.cli.explain_page import page
+from hexane.graph import Graph, source_scope
+from hexane.pipeline import compile_graph
+from hexane.reference import run_reference
+from hexane.report.explain import Explanation, explain
+from hexane.report.story import phase_of
+from hexane.report.work import multiply_adds
+from hexane.targets import load_target
+
+
+def named(name: str, build: object, *args: object, **attrs: object) -> hx.Tensor:
+    with source_scope(name):
+        made: hx.Tensor = build(*args, **attrs)  # type: ignore[operator]
+    return made
+
+
+def block(channels: int = 64, extent: int = 56, name: str = "block") -> Graph:
+    """A block of a ResNet: what it reads goes around two convolutions."""
+    weights = np.random.default_rng(0).standard_normal((2, channels, channels, 3, 3)).astype(np.float32) / channels
+    x = named("stem", hx.relu, hx.input("x", (1, channels, extent, extent)))
+    y = named("conv_1", hx.conv, x, weights[0], pad=1)
+    y = named("conv_2", hx.conv, named("relu_1", hx.relu, y), weights[1], pad=1)
+    return hx.graph(named("relu_2", hx.relu, named("sum", hx.add, y, x)), name=name)
+
+
+def with_host() -> Graph:
+    x = named("in", hx.relu, hx.input("x", (1, 8, 16, 16)))
+    y = named("tangent", hx.tan, x)
+    return hx.graph(named("out", hx.conv, y, np.ones((8, 8, 1, 1), np.float32)))
+
+
+@pytest.fixture(scope="module", params=["h11", "h13", "h17s"])
+def found(request: pytest.FixtureRequest) -> Explanation:
+    return explain(block(), request.param)
+
+
+def told(found: Explanation, wanted: str | int) -> str:
+    return str(found.story(wanted))
+
+
+# ---- numbers ----
+
+
+def test_the_peak_is_the_most_that_any_layer_has_on_chip(found: Explanation) -> None:
+    held = [0] * len(found.program.layers)
+    for tensor in found.program.tensors:
+        for stay in tensor.stays:
+            for layer in stay.touches if stay.spilled else range(stay.first, stay.last + 1):
+                held[layer] += stay.bytes
+    assert [row.bytes for row in found.occupancy] == held
+    assert (found.peak.bytes, found.peak.layer) == (max(held), held.index(max(held)))
+    assert f"at most {max(held)} bytes at once" in str(found)
+
+
+def test_traffic_is_what_layers_move(found: Explanation) -> None:
+    layers, traffic = found.program.layers, found.traffic
+    assert traffic["loaded"] + traffic["stored"] + traffic["spilled"] == sum(
+        layer.loaded + layer.stored for layer in layers
+    )
+    assert traffic["weights"] == 2 * (64 * 64 * 9) * 2
+    assert sum(work.bytes for work in found.work) == sum(traffic.values())
+
+
+def test_operations_of_a_block_are_its_products_and_elements(found: Explanation) -> None:
+    of_kind = {"Conv": 56 * 56 * 64 * 64 * 9, "ElementWise": 2 * 56 * 56 * 64}
+    for layer, work in zip(found.program.layers, found.work, strict=True):
+        if layer.kind in of_kind:
+            assert work.operations == of_kind[layer.kind]
+    assert found.record()["operations"] == sum(work.operations for work in found.work)
+    assert found.program.layers[found.dominant("operations")[0]].kind == "Conv"
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs"),
+    [
+        ("conv", [(2, 6, 9, 7), (4, 3, 3, 2)], {"groups": 2, "strides": (2, 1)}),
+        ("conv", [(1, 3, 12), (5, 3, 4)], {}),
+        ("conv_transpose", [(1, 6, 5, 4), (6, 2, 3, 3)], {"groups": 2, "strides": (2, 2)}),
+        ("matmul", [(3, 4, 5), (5, 6)], {}),
+        ("matmul", [(2, 5, 4), (2, 6, 5)], {"transpose_x": True, "transpose_y": True}),
+    ],
+)
+def test_multiply_adds_are_the_sum_of_a_product_of_ones(op: str, shapes: list[tuple[int, ...]], attrs: dict) -> None:
+    """Every product of two ones adds one to some element of the result, so all elements together are as many."""
+    x, weight = hx.input("x", shapes[0]), np.ones(shapes[1], np.float32)
+    graph = hx.graph(getattr(hx, op)(x, weight, **attrs))
+    counted = run_reference(graph, {"x": np.ones(shapes[0], np.float32)})
+    steps = compile_graph(graph, load_target("host")).steps
+    assert sum(multiply_adds(step.node) for step in steps) == sum(out.sum() for out in counted.values())
+
+
+def test_multiply_adds_of_attention_are_those_of_its_two_products() -> None:
+    q, k, v = (hx.input(n, s) for n, s in (("q", (2, 4, 5, 8)), ("k", (2, 4, 7, 8)), ("v", (2, 4, 7, 3))))
+    steps = compile_graph(hx.graph(hx.scaled_dot_product_attention(q, k, v)), load_target("host")).steps
+    assert sum(multiply_adds(step.node) for step in steps) == 2 * 4 * (5 * 7 * 8 + 5 * 7 * 3)
+
+
+def test_json_holds_every_decision_and_record(found: Explanation) -> None:
+    record = json.loads(found.to_json())
+    program = found.program
+    assert [d["reason"] for d in record["decisions"]] == [d.reason for d in program.decisions]
+    assert [layer["name"] for layer in record["layers"]] == [layer.name for layer in program.layers]
+    assert [t["stays"][0]["offsets"][0] for t in record["tensors"]] == [t.stays[0].offsets[0] for t in program.tensors]
+    assert record["peak"]["bytes"] == found.peak.bytes
+
+
+# ---- stories ----
+
+
+def test_the_story_of_a_fused_activation(found: Explanation) -> None:
+    story = found.story("relu_1")
+    by_phase = {line.phase: line for line in story.lines}
+    assert [found.program.layers[i].name for i in story.layers] == ["convolution at conv_1, relu_1"]
+    assert by_phase["fusion"].verdict == "fused"
+    assert by_phase["fusion"].reason == "post_activation of convolution at conv_1"
+    assert by_phase["fusion"].source == "simple_activation; guide ch22, table 22.3"
+    assert by_phase["retarget"].verdict == "native"
+    assert "post_activation(mode=relu" in by_phase["layer"].reason
+
+
+def test_the_story_of_a_sum_names_its_barrier(found: Explanation) -> None:
+    text = told(found, "sum")
+    assert "barrier: both operands are computed" in text
+    assert "Must have 2 inputs when convert EW to GOC" in text
+
+
+def test_the_story_of_a_layer_has_every_phase_with_what_the_records_say(found: Explanation) -> None:
+    layer = next(layer for layer in found.program.layers if layer.kind == "Conv")
+    story = found.story(layer.index)
+    tensor = found.program.tensors[layer.makes[0]]
+    assert found.program.tensors[layer.reads[0]].producer is not None
+    words = {line.phase: f"{line.verdict}: {line.reason}" for line in reversed(story.lines)}
+    assert list(dict.fromkeys(line.phase for line in story.lines if line.phase not in ("this CPU", "legalisation"))) == [
+        "model", "retarget", "segment", "fusion", "layer", "order", "partition", "co-issue", "weights", "allocation",
+        "banks", "chain", "main memory",
+    ]  # fmt: skip
+    assert f"partition {layer.partition}" in words["partition"]
+    assert words["allocation"].startswith(tensor.allocation)
+    assert f"offset {tensor.stays[0].offsets[0]} from layer" in str(story)
+    assert f"read in {tensor.conflicts} turns" in words["banks"]
+    assert tensor.not_chained in words["chain"]
+    assert layer.co_issue in words["co-issue"]
+    assert f"{layer.weights.bytes if layer.weights else 0} bytes of weights" in words["weights"]
+    assert all(line.source or line.phase in ("model", "segment") for line in story.lines)
+
+
+def test_layers_of_one_name_have_their_own_decisions() -> None:
+    """Weights beyond kernel memory are split: the pieces have one name, and other neighbours and sizes."""
+    found = explain(block(320, 8), "h13")
+    layers = found.program.layers
+    assert len({layer.name for layer in layers if layer.kind == "Conv"}) < sum(layer.kind == "Conv" for layer in layers)
+    for layer in layers:
+        lines = {
+            line.phase: line.reason for line in found.story(layer.index).lines if line.node == f"layer {layer.index}"
+        }
+        if layer.index + 1 < len(layers):
+            assert lines["co-issue"] == f"with {layers[layer.index + 1].name}: {layer.co_issue}"
+        if layer.weights is not None:
+            assert lines["weights"].startswith(f"{layer.weights.bytes} bytes of weights")
+        assert lines["order"].startswith((layer.rule, f"by {layer.rule}"))
+    assert "kernel memory of a core has 65536" in told(found, "conv_1")
+
+
+def test_an_op_is_found_by_its_number_and_a_layer_by_its_own(found: Explanation) -> None:
+    assert told(found, "op1").startswith("op1: conv at conv_1 -> ")
+    assert found.story("op1").layers == found.story("conv_1").layers
+    assert told(found, 1).startswith(f"layer 1: {found.program.layers[1].name}: ")
+
+
+@pytest.mark.parametrize("wanted", ["99", "op99", "op", "-1", "conv_9", "", "\u0663"])
+def test_a_node_that_is_not_there_is_an_error_with_near_names(wanted: str) -> None:
+    with pytest.raises(
+        hx.Error, match=r"--node: got .*, need the number of a layer below \d+, an op below op6, or a source.*conv_1"
+    ):
+        explain(block(), "h13").story(wanted)
+
+
+def test_the_host_s_ops_say_why_they_are_there() -> None:
+    found = explain(with_host(), "h13")
+    text = told(found, "tangent")
+    assert "no family has a path for it" in text
+    assert "segment 1: host" in text
+    assert found.story("tangent").layers == ()
+    assert found.host_operations == {1: 2 * 8 * 16 * 16}, "the tangent, and the cast in front of it"
+    assert "segment 1: host, 1 op: tan" in str(found)
+
+
+def test_what_passes_take_in_has_no_layer_of_its_own() -> None:
+    x = named("first", hx.relu, hx.input("x", (1, 4)))
+    text = told(explain(hx.graph(named("second", hx.identity, x)), "h13"), "second")
+    assert "none of its own: a pass in front of the layers" in text
+
+
+def test_a_model_without_sources_still_has_layers() -> None:
+    found = explain(hx.parse("graph net (%x: fp32[1, 4])\n  %0 = relu(%x) : fp32[1, 4]\n  return y=%0\n"), "h13")
+    assert "layer 0: Neuron" in told(found, 0)
+    assert "the model names no source" in told(found, "op0")
+
+
+def test_a_spilled_tensor_says_what_it_costs() -> None:
+    found = explain(block(64, 128), "h13")
+    spilled = [(t, stay) for t in found.program.tensors for stay in t.stays if stay.spilled]
+    assert spilled
+    for tensor, stay in spilled:
+        layer = tensor.readers[0] if tensor.producer is None else tensor.producer
+        assert f"tensor {tensor.index}: offset of a tile: {stay.offsets[0]} at layer {stay.touches[0]}" in told(
+            found, layer
+        )
+        assert f"the tensor is spilled, {stay.cost} bytes of traffic more" in told(found, layer)
+
+
+# ---- the whole ----
+
+
+def test_the_optimal_order_prints_its_bound() -> None:
+    found = explain(block(), "h13", schedule="optimal")
+    assert "order: optimal: " in str(found)
+    assert "the list scheduler needs" in told(found, "conv_1")
+
+
+def test_text_has_a_row_for_each_layer_and_partition(found: Explanation) -> None:
+    lines = str(found).splitlines()
+    assert lines[0].startswith(f"block on {found.chip.name} (")
+    for layer in found.program.layers:
+        assert any(line.split()[:2] == [str(layer.index), layer.kind] for line in lines)
+    assert "no source turns operations and bytes into time" in str(found)
+
+
+def test_a_notebook_shows_names_as_text() -> None:
+    html = explain(block(4, 4, "<script>"), "h13")._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt; on h13" in html
+
+
+def test_wrong_targets_and_schedules_are_errors() -> None:
+    with pytest.raises(hx.Error, match="'host', which is no chip"):
+        explain(block(), "host")
+    with pytest.raises(hx.Error, match="h99"):
+        explain(block(), "h99")
+    with pytest.raises(hx.Error, match="schedule: got 'fast', need one of apple, optimal"):
+        explain(block(), "h13", schedule="fast")
+
+
+def test_a_network_that_the_engine_computes_nothing_of_is_an_error() -> None:
+    x = named("wave", hx.tan, hx.input("x", (1, 4)))
+    with pytest.raises(hx.Error, match=r"of which no op runs on the engine: tan at wave \(no family has a path for it"):
+        explain(hx.graph(x), "h13")
+
+
+def test_the_page_in_docs_shows_what_explain_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+    assert text == page(), "run python -m hexane.cli.explain_page > docs/explain.md"
+
+
+def test_every_stage_has_a_phase() -> None:
+    assert phase_of("simple_activation") == "fusion"
+    assert phase_of("split_kernel_memory") == "legalisation"
+    assert phase_of("lower") == "lowering"
+    assert phase_of("fold") == "simplify"
