@@ -1,8 +1,26 @@
-"""Reports about a network: which chips run it, and why others do not."""
+"""Reports about a network: which chips run it, why others do not, how far their numbers are apart, and what compiling makes of it."""
 
+from hexane.report.compare import Comparison, compare
 from hexane.report.cross_compile import cross_compile_check
+from hexane.report.divergence import DivergenceReport, predict_fp16_divergence
+from hexane.report.explain import Explanation, explain
+from hexane.report.explanation_page import explanation_page
 from hexane.report.page import html_page
 from hexane.report.preflight import preflight
 from hexane.report.report import Entry, Report, Weights
 
-__all__ = ["Entry", "Report", "Weights", "cross_compile_check", "html_page", "preflight"]
+__all__ = [
+    "Comparison",
+    "DivergenceReport",
+    "Entry",
+    "Explanation",
+    "Report",
+    "Weights",
+    "compare",
+    "cross_compile_check",
+    "explain",
+    "explanation_page",
+    "html_page",
+    "predict_fp16_divergence",
+    "preflight",
+]

@@ -1,22 +1,6 @@
-"use strict";
-// Makes the page from its data. The state of the filters is the part of the address behind "#", so that a view can be linked to.
+// Makes the page of `hexane check` from its data. The state of the filters is the part of the address behind "#", so that a view can be linked to.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 const MARKS = { native: "\u2713", decompose: "\u2248", oversize: "\u25b2", host: "\u25cb", reject: "\u2715" };
-const FIRST = 200; // rows and nodes shown before more are asked for
-
-/** An element. Texts only ever become text nodes: what a model names is never read as markup. */
-function make(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== false && value !== undefined) made.setAttribute(name, value === true ? "" : value);
-  }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
-  return made;
-}
-
-const count = (number, one, many = one + "s") => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 const badge = (kind) =>
   make("span", { class: `badge ${data.kinds[kind]}`, title: data.kinds[kind] },
     make("span", { "aria-hidden": "true" }, MARKS[data.kinds[kind]]), make("span", { class: "word" }, data.kinds[kind]));
@@ -293,13 +277,6 @@ function divided(list, names) {
   return make("details", { class: "division" },
     make("summary", {}, make("b", {}, told), make("span", { class: "on" }, everywhere ? `all ${names.length} chips` : names.join(" ")), make("span", { class: "strip" }, ...strip)),
     make("div", { class: "frame" }, make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...heads)), body)));
-}
-
-function size(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB"];
-  let unit = 0;
-  while (bytes >= 1000 && unit < 3) [bytes, unit] = [bytes / 1024, unit + 1];
-  return `${unit ? bytes.toPrecision(3) : bytes} ${units[unit]}`;
 }
 
 // ---- weights ----

@@ -1,19 +1,13 @@
 """A network on many chips as one HTML file that needs no network: verdicts as data, rows made by the page's own script."""
 
-import json
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
-from html import escape
-from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
 from hexane.program import Segment
+from hexane.report.html_document import Table, html_document
 from hexane.report.report import DEVICES, WORDS, Report
 from hexane.targets import Verdict
-
-FOLDER = Path(__file__).parent
 
 
 def html_page(reports: Sequence[Report]) -> str:
@@ -23,31 +17,9 @@ def html_page(reports: Sequence[Report]) -> str:
     """
     if not reports or any(report.graph is not reports[0].graph for report in reports):
         raise Error(f"[page] got {len(reports)} reports, need one or more on one graph")
-    style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     name, ok = reports[0].name, sum(report.ok for report in reports)
-    data = json.dumps(_data(reports), separators=(",", ":")).replace("<", "\\u003c")
-    policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(name)} on the Neural Engine</title>
-<style>{style}</style>
-</head>
-<body>
-<noscript>{escape(name)} runs on {ok} of {len(reports)} chips. This page needs its script to show more.</noscript>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _source(text: str) -> str:
-    """What a policy allows by its content."""
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+    words = f"{name} runs on {ok} of {len(reports)} chips."
+    return html_document(f"{name} on the Neural Engine", words, _data(reports), ("page.css",), ("common.js", "page.js"))
 
 
 def _data(reports: Sequence[Report]) -> dict[str, Any]:
@@ -55,12 +27,12 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
     nodes: (op, type, pattern, where), all but the last by their place in a list; divisions: lists of segments, each once; chips: their
     group and division beside what is known of them."""
     groups: dict[int, list[Verdict]] = {}
-    divisions, division = _Table(), {}
+    divisions, division = Table(), {}
     for report in reports:
         if id(report.entries) not in groups:
             groups[id(report.entries)] = [entry.verdict for entry in report.entries]
             division[id(report.entries)] = divisions.place(tuple(map(_segment, report.segments)))
-    verdicts, patterns, ops, types = _Table(), _Table(), _Table(), _Table()
+    verdicts, patterns, ops, types = Table(), Table(), Table(), Table()
     number: dict[int, int] = {}  # of verdicts, most of which are one object for many nodes
     nodes = []
     for entry, *found in zip(reports[0].entries, *groups.values(), strict=True):
@@ -83,20 +55,6 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
         "types": types.items,
         "nodes": nodes,
     }
-
-
-class _Table:
-    """Items in the order in which they came, each once."""
-
-    def __init__(self) -> None:
-        self.places: dict[Any, int] = {}
-
-    def place(self, item: Any) -> int:
-        return self.places.setdefault(item, len(self.places))
-
-    @property
-    def items(self) -> list[Any]:
-        return list(self.places)
 
 
 def _segment(segment: Segment) -> tuple[Any, ...]:

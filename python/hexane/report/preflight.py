@@ -7,6 +7,8 @@ from typing import Any
 from hexane.build import Tensor, graph
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.files import is_written_model
+from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.report.report import Entry, Report
@@ -20,11 +22,11 @@ Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
     """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and source.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), or an ONNX path, bytes or ModelProto; input_shapes fix free
+    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free
     dims of those. target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target) if isinstance(target, str) else target
-    return examine(as_graph(model, input_shapes), [chip], _name(model))[0]
+    return examine(as_graph(model, input_shapes), [chip], model_name(model))[0]
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
@@ -52,11 +54,16 @@ def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = No
         raise Error(
             f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto"
         )
+    if is_written_model(model):
+        if input_shapes:
+            raise Error("[preflight] input_shapes: got some for a model of fixed shapes, need an ONNX model")
+        return load_written_model(model)
     # Loaded where it is used: onnx takes longer to import than all of hexane.
     from hexane.importers.onnx import import_onnx
 
     return import_onnx(model, shapes=input_shapes)
 
 
-def _name(model: Model) -> str:
+def model_name(model: Model) -> str:
+    """The path it comes from, "" for others."""
     return os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""

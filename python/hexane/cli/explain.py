@@ -1,0 +1,93 @@
+"""`hexane explain`: what a chip's compiler made of a network, as text, as JSON, as a page and as a trace; and the story of a node."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane import _core
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, shapes_of
+from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.output import print_json, print_table, working
+from hexane.errors import Error
+from hexane.report.explain import HEAD, PARTITION_HEAD, examine
+from hexane.report.explanation_page import explanation_page
+from hexane.report.preflight import as_graph
+from hexane.report.trace import chrome_trace
+from hexane.targets.query import load_chip
+
+
+class Schedule(str, Enum):
+    """--schedule: the order of the engine's layers."""
+
+    APPLE = "apple"
+    OPTIMAL = "optimal"
+
+
+@command
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    target: Annotated[str, typer.Option(metavar="NAME", help="The chip: h13, M1.")],
+    schedule: Annotated[
+        Schedule,
+        typer.Option(help="apple: the order of the engine's own compiler; optimal: the one with fewest bytes on chip."),
+    ] = Schedule.APPLE,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Tell the story of one node: the number of a layer, of an op as op3 (hexane check numbers them), or its name.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="F.html", help="Write a page for a browser: the schedule, on-chip memory, every layer's story."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="F.json", help="Write the order as a Chrome trace, with lanes for NE, PE and DMA."),
+    ] = None,
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what compiling a model for a chip makes of it: layers, partitions, on-chip memory, traffic, and why.
+
+    \b
+    hexane explain net.onnx --target h13
+    hexane explain net.onnx --target M1 --node conv_3
+    hexane explain net.onnx --target h17s --schedule optimal --html net.html
+    hexane explain net.onnx --target h13 --trace order.json
+    """
+    if is_plan(model):
+        raise Error(f"[explain] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    for path, what in ((html, "page"), (trace, "trace")):
+        if path is not None and path.exists() and path.samefile(model):
+            raise Error(f"[explain] {path}: got the model itself as the {what}, need another file")
+    if html is not None and trace is not None and html.absolute() == trace.absolute():
+        raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
+    chip = load_chip(target)
+    with working(f"importing {model.name}"):
+        graph = as_graph(model, shapes_of(input_shape))
+    with working(f"compiling {model.name}"):
+        found = examine(graph, chip, schedule.value, model.name)
+    story = None if node is None else found.story(node)
+    if html is not None:
+        _core.save_file(str(html), explanation_page(found).encode("utf-8", "xmlcharrefreplace"))
+    if trace is not None:
+        _core.save_file(str(trace), chrome_trace(found).encode())
+    if json and story is not None:
+        print_json({"model": found.name, "target": chip.name, **story.record()})
+    elif json:
+        print_json(found.record())
+    elif story is not None:
+        print(story)
+    else:
+        print("\n  ".join([found.summary, *found.lines]) + "\n")
+        print_table(PARTITION_HEAD, list(found.partition_rows()), right=PARTITION_HEAD)
+        print()
+        print_table(HEAD, list(found.rows()), right=(HEAD[0], *HEAD[8:]))

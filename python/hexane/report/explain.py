@@ -1,0 +1,324 @@
+"""What a chip's compiler made of a network: layers, partitions, on-chip memory and traffic; and the story of each node."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.layers import Layer, Occupancy, Stay
+from hexane.pipeline import compile_segments, divide
+from hexane.printer import size_text
+from hexane.program import Program
+from hexane.report.preflight import Model, as_graph, model_name
+from hexane.report.report import DEVICES, MOST_ROWS, segment_record
+from hexane.report.story import Stories, Story, orders
+from hexane.report.work import Work, host_operations, layer_work, total
+from hexane.runtime.chip import listed
+from hexane.stages.schedule_layers import SCHEDULES
+from hexane.targets import Chip
+from hexane.targets.query import load_chip
+
+HEAD = (
+    "layer",
+    "kind",
+    "where",
+    "slots",
+    "engine",
+    "part",
+    "makes",
+    "allocation",
+    "offset",
+    "bytes",
+    "moved",
+    "operations",
+)
+PARTITION_HEAD = ("partition", "layers", "peak", "packed", "loaded", "stored", "spills", "weights")
+MOST_SHOWN = 3  # of what dominates
+
+
+def explain(
+    model: Model,
+    target: str | Chip,
+    *,
+    schedule: str = "apple",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> "Explanation":
+    """What compiling a network for a chip makes of it, and why: nothing runs, no chip is needed.
+
+    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path, bytes or
+    ModelProto; input_shapes fix free dims of those. target: a chip in any spelling. schedule: "apple" or "optimal", as `compile` has it. Raises Error for a target that
+    is no chip, for a model without fixed shapes, and for one of which no op runs on the engine.
+    """
+    chip = load_chip(target) if isinstance(target, str) else target
+    return examine(as_graph(model, input_shapes), chip, schedule, model_name(model))
+
+
+def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -> "Explanation":
+    """The explanation of a graph, under this name."""
+    if schedule not in SCHEDULES:
+        raise Error(f"[explain] schedule: got {schedule!r}, need one of {', '.join(SCHEDULES)}")
+    divided, segments = divide(graph, chip)
+    if not any(segment.device == "ane" for segment in segments):
+        left = listed([d for d in divided.decisions if d.verdict == "host"]) or "it computes nothing"
+        raise Error(
+            f"[explain] {chip.name}: got a network of which no op runs on the engine: {left}; need one that has some"
+        )
+    program = compile_segments(divided, segments, chip, schedule=schedule)
+    return Explanation(name or graph.name, chip, schedule, graph, program)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A network as compiled for a chip: `program` has its layers, tensors, partitions and decisions, this says them in words."""
+
+    name: str
+    chip: Chip
+    schedule: str
+    graph: Graph = field(repr=False)
+    program: Program = field(repr=False)
+
+    @cached_property
+    def stories(self) -> Stories:
+        return Stories(self.graph, self.program, self.chip)
+
+    def story(self, wanted: str | int) -> Story:
+        """Of a layer by its number, of an op by `op3`, its number in the graph, or of all that comes from a source in the model."""
+        return self.stories.find(str(wanted))
+
+    @cached_property
+    def occupancy(self) -> list[Occupancy]:
+        return self.program.occupancy()
+
+    @cached_property
+    def work(self) -> list[Work]:
+        """Of each layer."""
+        return layer_work(self.program)
+
+    @cached_property
+    def host_operations(self) -> dict[int, int]:
+        """Of each segment of the host, by its number."""
+        steps = self.program.steps
+        return {s.index: host_operations(steps[slice(*s.steps)]) for s in self.program.segments if s.device == "host"}
+
+    @property
+    def peak(self) -> Occupancy:
+        """The layer with most bytes on chip."""
+        return max(self.occupancy, key=lambda row: row.bytes)
+
+    @property
+    def traffic(self) -> dict[str, int]:
+        """Bytes from and to main memory: tensors that partitions load and store, what spills add, and weights."""
+        parts = self.program.partitions
+        return {name: sum(getattr(p, name) for p in parts) for name in ("loaded", "stored", "spilled", "weights")}
+
+    # ---- text ----
+
+    @property
+    def summary(self) -> str:
+        """One line: the chip, and how much there is."""
+        p, sold = self.program, f" ({', '.join(self.chip.products)})" if self.chip.products else ""
+        counts = f"{counted(p.segments, 'segment')}, {counted(p.layers, 'layer')}, {counted(p.partitions, 'partition')}"
+        return f"{self.name} on {self.chip.name}{sold}, schedule {self.schedule}: {counts}"
+
+    @property
+    def lines(self) -> list[str]:
+        """The chip, segments, layers, on-chip memory, main memory and what dominates, a line each."""
+        return [self._chip_line, *self._segment_lines, *self._layer_lines, *self._memory_lines, *self._dominant_lines]
+
+    @property
+    def _chip_line(self) -> str:
+        cores, clock = self.chip.facts["cores"], self.chip.facts["clocks.engine"]
+        known = f"{self.chip.cores} cores ({cores.source}, {cores.status})"
+        if clock.value:
+            known += f", clocks up to {max(clock.value)} MHz ({clock.source}, {clock.status})"
+        return f"chip: {known}; no source turns operations and bytes into time"
+
+    @property
+    def _segment_lines(self) -> Iterator[str]:
+        for s in self.program.segments:
+            which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
+            crossing = f"; reads {s.crossing_bytes} bytes of others" if s.crossings else ""
+            yield f"segment {s.index}: {DEVICES[s.device]}, {counted(s.nodes, 'op')}: {which}{crossing}" + (
+                f"; {s.why}" if s.why else ""
+            )
+        for decision in orders(self.program).values():
+            yield f"order: {decision.verdict}: {decision.reason} ({decision.source})"
+
+    @property
+    def _layer_lines(self) -> Iterator[str]:
+        layers = self.program.layers
+        yield f"layers: {tally(layer.kind for layer in layers)}"
+        yield f"engines: {tally(layer.engine for layer in layers)}"
+
+    @property
+    def _memory_lines(self) -> Iterator[str]:
+        peak, memory, traffic = self.peak, self.chip.memory, self.traffic
+        limit = self.program.partitions[0].limit
+        yield (
+            f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of {size_text(peak.capacity)}, at "
+            f"layer {peak.layer}; partitions close at {limit} bytes ({memory.partition_percent} %)"
+        )
+        activations = f"{size_text(traffic['loaded'])} of tensors loaded, {size_text(traffic['stored'])} stored"
+        everything = sum(traffic.values())
+        yield (
+            f"main memory: {size_text(everything)}: {activations}, {size_text(traffic['spilled'])} more by spills, "
+            f"{size_text(traffic['weights'])} of weights ({percent(traffic['weights'], everything)})"
+        )
+
+    @property
+    def _dominant_lines(self) -> Iterator[str]:
+        every = total(self.work)
+        yield f"operations: {every.operations:,}, {every.operations / max(every.bytes, 1):.1f} for each byte from or to main memory"
+        for what in ("operations", "bytes"):
+            whole = getattr(every, what)
+            found = [
+                f"layer {i} {self.program.layers[i].name} ({percent(getattr(self.work[i], what), whole)})"
+                for i in self.dominant(what)
+            ]
+            yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(found)}"
+
+    def dominant(self, what: str) -> list[int]:
+        """The layers with most "operations" or "bytes", the first of equals first."""
+        most = sorted(range(len(self.work)), key=lambda i: -getattr(self.work[i], what))
+        return [i for i in most[:MOST_SHOWN] if getattr(self.work[i], what)]
+
+    def partition_rows(self) -> Iterator[tuple[str, ...]]:
+        """The partitions, under PARTITION_HEAD."""
+        for p in self.program.partitions:
+            numbers = (p.loaded, p.stored, p.spilled, p.weights)
+            layers = f"{p.first} to {p.end - 1}" if p.end - p.first > 1 else str(p.first)
+            peak = f"{p.peak} ({percent(p.peak, p.limit)} of limit)"
+            packed = f"{p.height} ({percent(p.height, p.capacity)})"
+            yield str(p.index), layers, peak, packed, *map(str, numbers)
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The layers, under HEAD. A layer with several results has a row for each."""
+        for layer, work in zip(self.program.layers, self.work, strict=True):
+            where = layer.name.partition(" at ")[2]
+            head = (str(layer.index), layer.kind, where, slots_text(layer), layer.engine, str(layer.partition))
+            rest = (str(work.bytes), f"{work.operations}")
+            for first, number in enumerate(layer.makes or (None,)):
+                yield (
+                    *(head if first == 0 else ("",) * len(head)),
+                    *self._made(number, layer),
+                    *(rest if first == 0 else ("", "")),
+                )
+
+    def _made(self, number: int | None, layer: Layer) -> tuple[str, str, str, str]:
+        if number is None:
+            return "", "", "", ""
+        tensor = self.program.tensors[number]
+        stay = next((s for s in tensor.stays if s.partition == layer.partition), None)
+        return str(tensor.type), tensor.allocation, offset_text(stay), "" if stay is None else str(stay.bytes)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                self.summary,
+                *(f"  {line}" for line in self.lines),
+                *("\n" + text_table(PARTITION_HEAD, list(self.partition_rows()))).split("\n"),
+                *("\n" + text_table(HEAD, list(self.rows()))).split("\n"),
+            ]
+        )
+
+    def print(self) -> None:
+        """Prints all of it."""
+        print(self)
+
+    def __repr__(self) -> str:
+        return f"<Explanation {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self.lines))
+        rows = list(self.rows())
+        shown = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[:MOST_ROWS]
+        )
+        head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+        left = len(rows) - MOST_ROWS
+        more = f"<p>and {left} more: print() shows all</p>" if left > 0 else ""
+        return f"<p><b>{escape(self.summary)}</b><br>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>{more}"
+
+    # ---- JSON ----
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        p, every = self.program, total(self.work)
+        return {
+            "model": self.name,
+            "target": self.chip.name,
+            "products": list(self.chip.products),
+            "schedule": self.schedule,
+            "segments": [self._segment_record(i) for i in range(len(p.segments))],
+            "partitions": [asdict(part) for part in p.partitions],
+            "peak": asdict(self.peak),
+            "traffic": self.traffic,
+            "operations": every.operations,
+            "dominant": {what: self.dominant(what) for what in ("operations", "bytes")},
+            "layers": [
+                {**asdict(layer), "operations": work.operations, "moved": work.bytes}
+                for layer, work in zip(p.layers, self.work, strict=True)
+            ],
+            "tensors": [{**_fields(t), "type": str(t.type), "stays": [asdict(s) for s in t.stays]} for t in p.tensors],
+            "occupancy": [row.bytes for row in self.occupancy],
+            "decisions": [asdict(d) for d in p.decisions],
+        }
+
+    def _segment_record(self, index: int) -> dict[str, Any]:
+        made = segment_record(self.program.segments[index])
+        host = self.host_operations.get(index)
+        return made if host is None else {**made, "operations": host}
+
+    def to_json(self) -> str:
+        return json.dumps(self.record(), indent=2, ensure_ascii=False)
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in thing.__dataclass_fields__}
+
+
+def counted(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def tally(words: Iterable[str]) -> str:
+    """28 Conv, 8 ElementWise: the most frequent first."""
+    return ", ".join(f"{number} {word}" for word, number in Counter(words).most_common())
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+def offset_text(stay: Stay | None) -> str:
+    if stay is None:
+        return "main memory"
+    return f"tile at {stay.offsets[0]}" if stay.spilled else str(stay.offsets[0])
+
+
+def slots_text(layer: Layer) -> str:
+    """Names of slots, and the activation of those that have one: gain_offset, post_activation(relu)."""
+    return ", ".join(_short(slot) for slot in layer.slots)
+
+
+def _short(slot: str) -> str:
+    name, _, rest = slot.partition("(")
+    mode = rest.partition("mode=")[2]
+    return f"{name}({mode.partition(',')[0].rstrip(')')})" if mode else name
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of plain text; those of numbers flush right."""
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(cell.isdecimal() or not cell for cell in column[1:]) for column in columns]
+    lines = [
+        "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+    return "\n".join(lines)

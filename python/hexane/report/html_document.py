@@ -1,0 +1,58 @@
+"""The frame of every page: one file that needs no network, with data and the page's own script, which alone may run."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+def html_document(title: str, words: str, data: Any, styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """A page of these files of this folder over this data. words: for those who run no scripts.
+
+    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and load nothing.
+    """
+    style, script = (
+        "".join((FOLDER / name).read_text(encoding="utf-8") for name in names) for names in (styles, scripts)
+    )
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>{escape(words)} This page needs its script to show more.</noscript>
+<script type="application/json" id="data">{text}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _source(text: str) -> str:
+    """What a policy allows by its content."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+class Table:
+    """Items in the order in which they came, each once."""
+
+    def __init__(self) -> None:
+        self.places: dict[Any, int] = {}
+
+    def place(self, item: Any) -> int:
+        return self.places.setdefault(item, len(self.places))
+
+    @property
+    def items(self) -> list[Any]:
+        return list(self.places)

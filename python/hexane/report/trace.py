@@ -1,0 +1,106 @@
+"""The order of a chip's program as a Chrome trace: a process for each segment, with lanes for its engines, or one for the host.
+
+No source turns work into time, so the unit is a share: how long a bar is says how much of the whole program's operations (NE, PE, host) or of
+the bytes from and to main memory (DMA) a layer has, in millionths, and at least 1. Layers run one after the other: what a layer
+moves and what it computes begin together, and the next begins when both have ended.
+"""
+
+import json
+from typing import Any
+
+from hexane.layers import Layer
+from hexane.report.explain import Explanation
+from hexane.report.work import total
+
+UNIT = "millionths of the operations, or of the bytes moved, of the whole program; no time"
+LANES = {"NE": 1, "PE": 2, "DMA": 3, "host": 1}
+
+
+def chrome_trace(explanation: Explanation) -> str:
+    """A JSON object that chrome://tracing and Perfetto read."""
+    return json.dumps(
+        {
+            "traceEvents": _Trace(explanation).events(),
+            "displayTimeUnit": "ms",
+            "otherData": {
+                "unit": UNIT,
+                "model": explanation.name,
+                "target": explanation.chip.name,
+                "schedule": explanation.schedule,
+            },
+        }
+    )
+
+
+class _Trace:
+    def __init__(self, explanation: Explanation) -> None:
+        self.explanation, self.program = explanation, explanation.program
+        every = total(explanation.work)
+        self.operations = max(every.operations + sum(explanation.host_operations.values()), 1)
+        self.bytes = max(every.bytes, 1)
+
+    def events(self) -> list[dict[str, Any]]:
+        made: list[dict[str, Any]] = []
+        at = 0
+        layers: dict[int, list[Layer]] = {}
+        for layer in self.program.layers:
+            layers.setdefault(layer.segment, []).append(layer)
+        for segment in self.program.segments:
+            host = segment.device == "host"
+            name = f"segment {segment.index}: {'host' if host else 'engine'} (shares, no time)"
+            made.append(_named("process_name", segment.index, 0, name))
+            for lane in ("host",) if host else ("NE", "PE", "DMA"):
+                made.append(_named("thread_name", segment.index, LANES[lane], lane))
+            if host:
+                operations = self.explanation.host_operations[segment.index]
+                long = self._share(operations, self.operations)
+                words = {"ops": [node.where for node in segment.nodes], "operations": operations, "why": segment.why}
+                made.append(_bar("host", segment.index, "host", at, long, words))
+                at += long
+            for layer in layers.get(segment.index, ()):
+                at = self._layer(layer, at, made)
+        return made
+
+    def _layer(self, layer: Layer, at: int, made: list[dict[str, Any]]) -> int:
+        """Adds the bars of a layer that begins here. The time at which the next one does."""
+        work, weights = self.explanation.work[layer.index], 0 if layer.weights is None else layer.weights.bytes
+        occupancy = self.explanation.occupancy[layer.index]
+        made.append(_event("C", "bytes on chip", layer.segment, at, args={"bytes": occupancy.bytes}))
+        long = self._share(work.operations, self.operations)
+        words = {
+            "layer": layer.index, "kind": layer.kind, "slots": list(layer.slots), "partition": layer.partition,
+            "operations": work.operations, "order": layer.rule, "co-issue": layer.co_issue,
+        }  # fmt: skip
+        made.append(_bar(layer.name, layer.segment, layer.engine, at, long, words))
+        end = at + long
+        moves = at + long if layer.engine == "DMA" else at
+        for what, size in (("load", layer.loaded), ("weights", weights), ("store", layer.stored)):
+            if size:
+                long = self._share(size, self.bytes)
+                made.append(
+                    _bar(
+                        f"{what}: {layer.name}",
+                        layer.segment,
+                        "DMA",
+                        moves,
+                        long,
+                        {"layer": layer.index, "bytes": size},
+                    )
+                )
+                moves += long
+        return max(end, moves)
+
+    def _share(self, part: int, whole: int) -> int:
+        return max(round(1_000_000 * part / whole), 1)
+
+
+def _bar(name: str, segment: int, lane: str, at: int, long: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {**_event("X", name, segment, at, args), "cat": lane, "tid": LANES[lane], "dur": long}
+
+
+def _event(kind: str, name: str, segment: int, at: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": kind, "name": name, "pid": segment, "tid": 0, "ts": at, "args": args}
+
+
+def _named(what: str, segment: int, lane: int, name: str) -> dict[str, Any]:
+    return {**_event("M", what, segment, 0, {"name": name}), "tid": lane}

@@ -1,0 +1,68 @@
+"""How much a layer does, as far as types and shapes say it: operations, and bytes from and to main memory. No times: no source
+says how many operations a core does in a cycle, or how many bytes a chip moves in a second."""
+
+from collections.abc import Iterable
+from math import prod
+from typing import NamedTuple
+
+from hexane.graph import Node
+from hexane.layers import Layer
+from hexane.program import Program, Step
+
+
+class Work(NamedTuple):
+    """operations: multiply-adds of products; of other layers elements, those they read or those they make, whichever are more; 0 for
+    transfers. bytes: tensors loaded and stored, spills included, and weights, which are read once."""
+
+    operations: int
+    bytes: int
+
+    def __add__(self, other: object) -> "Work":
+        assert isinstance(other, Work)
+        return Work(self.operations + other.operations, self.bytes + other.bytes)
+
+
+def total(works: Iterable[Work]) -> Work:
+    return sum(works, Work(0, 0))
+
+
+def layer_work(program: Program) -> list[Work]:
+    """The work of each layer, in order."""
+    return [_of_layer(layer, program) for layer in program.layers]
+
+
+def host_operations(steps: Iterable[Step]) -> int:
+    """Of steps that the host computes by itself."""
+    return sum(multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
+
+
+def moved(layer: Layer) -> int:
+    """Bytes from and to main memory."""
+    return layer.loaded + layer.stored + (0 if layer.weights is None else layer.weights.bytes)
+
+
+def _of_layer(layer: Layer, program: Program) -> Work:
+    if layer.engine == "DMA":
+        return Work(0, moved(layer))
+    first, end = layer.steps
+    products = sum(multiply_adds(step.node) for step in program.steps[first:end])
+    read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
+    return Work(products or max(read, made), moved(layer))
+
+
+def multiply_adds(node: Node) -> int:
+    """Of a kernel that adds up products, padding included; 0 for others."""
+    op, inputs = node.op.rpartition(".")[2].removeprefix("quantized_"), node.inputs
+    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention"):
+        return 0
+    assert inputs[0] is not None
+    assert inputs[1] is not None
+    x, weight, result = inputs[0].type, inputs[1].type, node.types[0]
+    if op == "conv":  # weight (out, in of a group, kernel)
+        return result.size * prod(weight.shape[1:])
+    if op == "conv_transpose":  # weight (in, out of a group, kernel)
+        return x.size * prod(weight.shape[1:])
+    if op == "matmul":
+        return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]
+    assert inputs[2] is not None
+    return prod(x.shape[:-1]) * weight.shape[-2] * (x.shape[-1] + inputs[2].shape[-1])  # keys, then values
