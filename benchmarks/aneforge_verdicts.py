@@ -161,7 +161,6 @@ def timed(contestant: str) -> tuple[float, float]:
 
 def forget() -> None:
     verdicts._memories.clear()
-    verdicts._memory_of.clear()
     verdicts._constant.clear()
 
 

@@ -1,4 +1,4 @@
-"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime."""
+"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime, and a device with nothing to do."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,8 @@ import pytest
 from peers import onnxruntime_bound_call, onnxruntime_session
 
 import hexane as hx
+from engines import stand_in_engine
+from stand_in import StandIn
 
 
 def add_model() -> bytes:
@@ -51,3 +53,19 @@ def test_ordinary_call_of_one_op(contestant: str, contest: Callable[..., None]) 
             return session.run(None, {"x": x, "y": y})
 
     contest("call, add 1x64 | 1 | -", contestant, call, rounds=50, iterations=5_000)
+
+
+def test_bound_call_of_a_device_that_computes_nothing(
+    contest: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Python through the Objective-C dispatch to the stand-in's evaluate, and back."""
+    engine = stand_in_engine()
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (engine, ""))
+    x = hx.input("x", (1, 4, 8, 8), dtype="fp16")
+    call = hx.compile(hx.relu(x), target="h13", io="fp16", device="ane").bind()
+    stand_in = StandIn()
+    stand_in.set(idle=1)
+    try:
+        contest("bound call, idle device | 1 | <= 1.5 us", "hexane", call, rounds=50, iterations=10_000)
+    finally:
+        stand_in.set(idle=0)

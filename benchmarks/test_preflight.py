@@ -24,7 +24,6 @@ from hexane.validate import node
 
 def forget() -> None:
     node._memories.clear()
-    node._memory_of.clear()
     node._constant.clear()
 
 

@@ -1,0 +1,36 @@
+"""Writing and reading surfaces beside a memcpy of as many bytes, on one thread. A surface whose rows have gaps is as many bytes as
+its rows are long, which memcpy moves too."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hexane import _core
+
+ROWS = 64
+SHAPES = {
+    "packed": (1, 768, 1, 256),
+    "rows of 62 in 64 bytes": (1, 768, 8, 31),
+    "rows of 14 in 64 bytes": (1, 768, 8, 7),
+}
+BARS = {"packed": ">= 0.85", "rows of 62 in 64 bytes": ">= 0.6", "rows of 14 in 64 bytes": ">= 0.6"}
+
+
+@pytest.mark.parametrize("contestant", ["hexane", "memcpy"])
+@pytest.mark.parametrize("way", ["write", "read", "write fp32", "read fp32"])
+@pytest.mark.parametrize("rows", SHAPES)
+def test_surface(rows: str, way: str, contestant: str, contest: Callable[..., None]) -> None:
+    shape, wide = SHAPES[rows], way.endswith("fp32")
+    surface = _core.Surface(shape, "fp16", ROWS)
+    array = np.random.default_rng(1).standard_normal(shape).astype(np.float32 if wide else np.float16)
+    surface.write(array)
+    moved = np.ones((surface.bytes + array.nbytes) // 2, np.uint8)
+    copy = np.zeros_like(moved)
+
+    def call() -> object:
+        if contestant == "memcpy":
+            return np.copyto(copy, moved)
+        return surface.write(array) if way.startswith("write") else surface.read(dtype="fp32" if wide else "fp16")
+
+    contest(f"surface, {way}, {rows} | 1 | {'' if wide else BARS[rows]}", contestant, call, rounds=50, iterations=100)

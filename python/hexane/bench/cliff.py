@@ -1,0 +1,88 @@
+"""Finds where time stops growing as it did: a continuous line in pieces through (bytes, time), and how sure its breaks are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MOST_BREAKS = 2
+ROUNDS = 100  # of a bootstrap
+BELIEVED = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A size in bytes behind which time grows faster or slower, its 95 % interval, and us per MiB on both sides."""
+
+    bytes: float
+    low: float
+    high: float
+    slope_before: float
+    slope_after: float
+
+
+def breaks(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> list[Break]:
+    """The breaks of the line that explains the times, at most two; none where a straight line does.
+
+    sizes: bytes, rising; times: us. Errors count relative to the time, since clocks and caches err by parts. A break is
+    believed where it explains more than it would of 99 in 100 lines without it, drawn with the same errors (a bootstrap).
+    Its interval comes from the fits of lines that have it, drawn in the same way. Fewer than eight sizes have no breaks.
+    """
+    x, t = np.asarray(sizes, float), np.asarray(times, float)
+    if len(x) < 8:
+        return []
+    random = np.random.default_rng(seed)
+    best = _fit(x, t, 0)
+    while len(best.at) < MOST_BREAKS:
+        bent = _fit(x, t, len(best.at) + 1)
+        gains = [
+            _fit(x, drawn, len(best.at)).error / _fit(x, drawn, len(bent.at)).error for drawn in _drawn(best, t, random)
+        ]
+        if best.error / bent.error <= np.quantile(gains, BELIEVED):
+            break
+        best = bent
+    if not best.at:
+        return []
+    again = np.array([_fit(x, drawn, len(best.at)).at for drawn in _drawn(best, t, random)])
+    # A break between two sizes looks like one at either of them: the interval reaches to the sizes beside it.
+    low = x[np.searchsorted(x, np.quantile(again, 0.025, axis=0)) - 1]
+    high = x[np.searchsorted(x, np.quantile(again, 0.975, axis=0), side="right")]
+    slopes = np.cumsum(best.slopes) * 2**20
+    return [
+        Break(at, float(low[i]), float(high[i]), float(slopes[i]), float(slopes[i + 1])) for i, at in enumerate(best.at)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    at: tuple[float, ...]
+    slopes: Array  # of the first piece, then what each break adds
+    values: Array
+    error: float  # mean square of the relative errors
+
+
+def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
+    """Times as they might have been: those of the fit, with its own errors in another order."""
+    errors = (t - fit.values) / fit.values
+    for _ in range(ROUNDS):
+        yield fit.values * (1 + random.choice(errors, len(t)))
+
+
+def _fit(x: Array, t: Array, count: int) -> _Fit:
+    """The best line with `count` breaks, at any sizes but the two at each end: a least-squares problem for every choice."""
+    choices = list(combinations(x[2:-2], count))
+    chosen = np.array(choices, float).reshape(len(choices), count)
+    unit = x[-1]  # keeps the problems well conditioned
+    line = np.broadcast_to(np.stack([np.ones_like(x), x / unit], axis=1), (len(chosen), len(x), 2))
+    bends = np.maximum(x[None, :, None] - chosen[:, None, :], 0) / unit
+    pieces = np.concatenate([line, bends], axis=2)  # (choice, size, unknown)
+    weighted = pieces / t[:, None]
+    turned = weighted.transpose(0, 2, 1)
+    solved = np.linalg.solve(turned @ weighted, turned.sum(axis=2)[:, :, None])[:, :, 0]
+    errors = (((weighted @ solved[:, :, None])[:, :, 0] - 1) ** 2).mean(axis=1)
+    i = int(errors.argmin())
+    values = np.maximum(pieces[i] @ solved[i], 1e-9)
+    return _Fit(tuple(map(float, chosen[i])), solved[i, 1:] / unit, values, max(float(errors[i]), 1e-12))

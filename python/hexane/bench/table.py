@@ -1,0 +1,83 @@
+"""Results as text: rows for a terminal and a table in Markdown."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+HEAD = ("probe", "configuration", "p50 us", "min", "p90", "p99", "var", "first us", "GFLOPS", "weights", "result")
+RIGHT = HEAD[2:-1]
+
+
+def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One for each configuration, in the columns of HEAD."""
+    for r in document["results"]:
+        name = f"{r['name']} {r['dtype']}" if r["dtype"] not in r["name"] else r["name"]
+        if "times_us" not in r:
+            yield (r["probe"], name, *("-",) * len(RIGHT), r["error"])
+            continue
+        t = r["times_us"]
+        yield (
+            r["probe"],
+            name,
+            *(f"{t[key]:.4g}" for key in ("p50", "min", "p90", "p99")),
+            f"{t['variation']:.0%}",
+            f"{r['first_us']:.4g}",
+            f"{r['gflops']:.4g}" if r["operations"] else "-",
+            size(r["weight_bytes"]) if r["weight_bytes"] else "-",
+            r.get("error", "right"),
+        )
+
+
+def findings(document: Mapping[str, Any]) -> Iterator[str]:
+    """What the results say, in sentences: the best rate of each probe, what 8 bits gain, where memory ends."""
+    right = [r for r in document["results"] if "error" not in r]
+    for probe in dict.fromkeys(r["probe"] for r in right if r["probe"].endswith("peak")):
+        best = max((r for r in right if r["probe"] == probe), key=lambda r: r["gflops"])
+        fastest = best["operations"] / best["times_us"]["min"] / 1000
+        yield f"{probe}: at most {best['gflops']:.4g} GFLOPS (median; {fastest:.4g} at the fastest): {best['name']}"
+    floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
+    for r in right:
+        other = floats.get((r["probe"], str(r["sizes"])))
+        if r["network"] == "int8_chain" and other is not None:
+            yield f"{r['probe']}: {r['name']} is {r['gflops'] / other['gflops']:.3g} times as fast as {other['dtype']}"
+    for cliff in document["cliffs"]:
+        what = f"{cliff['probe']}, {cliff['side']}"
+        if not cliff["breaks"]:
+            yield f"{what}: no break in {cliff['points']} sizes"
+        for b in cliff["breaks"]:
+            yield (
+                f"{what}: a break at {size(b['bytes'])} (95 %: {size(b['low'])} to {size(b['high'])}), "
+                f"{b['slope_before']:.3g} us per MiB before, {b['slope_after']:.3g} behind"
+            )
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """What was measured, where, in a line."""
+    e = document["environment"]
+    how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
+    return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}; times of one call"
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The summary, a table, and what the fits say."""
+    lines = [
+        summary(document),
+        "",
+        *_table(HEAD, list(rows(document))),
+        "",
+        *(f"* {line}" for line in findings(document)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    marks = ["--:" if name in RIGHT else "---" for name in head]
+    return ["| " + " | ".join(c.replace("|", "/") for c in line) + " |" for line in (head, marks, *cells)]
+
+
+def size(count: float) -> str:
+    """1,536 -> 1.5 KiB."""
+    for unit in ("B", "KiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} MiB"

@@ -1,0 +1,115 @@
+"""Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin, prints what it found.
+
+A process of its own: the first call is then truly the first, no program before it has warmed or filled anything, and the
+Neural Engine's limit on compilations per process is never reached.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from hexane.bench.networks import NETWORKS, Array, Network
+from hexane.bench.probes import Configuration, Device
+from hexane.bench.statistics import Times, measure
+from hexane.errors import Error
+from hexane.runtime import Model, compile
+
+# Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point sums of
+# an engine 0.01 for each layer, growing with the root of their number.
+FARTHEST = 0.2
+IDLE = 0.5  # seconds
+AT_ONCE = 64  # calls by each thread in a sample
+
+
+def run(c: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:
+    """What the call costs and whether its result is right, as the document of results has it (docs/bench.md)."""
+    stored = 4 if device == "cpu" and c.dtype == "fp32" else 2  # an engine keeps every float in fp16
+    network = NETWORKS[c.network](c.dtype, stored, **c.sizes)
+    start = time.perf_counter()
+    net = _compile(network, c, device, 1 if c.mode == "threads" else threads)
+    compiled = time.perf_counter() - start
+    start = time.perf_counter()
+    net(network.inputs)
+    first = time.perf_counter() - start
+    times, outputs = _times(c, network, net, device, seconds)
+    distance = max(_distance(output, network.expected) for output in outputs)
+    record = {
+        "compile_ms": compiled * 1000,
+        "first_us": first * 1e6,
+        "times_us": asdict(times),
+        "operations": network.operations,
+        "weight_bytes": network.weight_bytes,
+        "activation_bytes": network.activation_bytes,
+        "gflops": network.operations / times.p50 / 1000,
+        "distance": distance,
+        "threads": net.threads,
+        "ran_on": net.device,
+    }
+    if not distance <= FARTHEST:  # NaN too
+        record["error"] = f"a wrong result: its distance from NumPy's is {distance:.3g}, need at most {FARTHEST}"
+    return record
+
+
+def _compile(network: Network, c: Configuration, device: Device, threads: int | None) -> Model:
+    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network."""
+    if device == "ane":
+        net = compile(network.graph, device="ane", fallback="error", qos=c.qos)
+    else:
+        net = compile(network.graph, target="host", threads=threads)
+    assert isinstance(net, Model)  # all shapes are fixed
+    return net
+
+
+def _times(c: Configuration, network: Network, net: Model, device: Device, seconds: float) -> tuple[Times, list[Array]]:
+    """The times, and what the calls that were timed have computed."""
+    if c.mode == "call":
+        kept: list[Any] = [None]
+
+        def call() -> None:
+            kept[0] = net(network.inputs)
+
+        return measure(call, seconds), kept
+    nets = [net]
+    if c.mode == "threads":
+        nets += [_compile(network, c, device, 1) for _ in range(c.threads - 1)]
+    outputs = [np.zeros_like(one(network.inputs)) for one in nets]
+    calls = [
+        one.bind(**network.inputs, **{one.outputs[0].name: output}) for one, output in zip(nets, outputs, strict=True)
+    ]
+    if c.mode != "threads":
+        before = (lambda: time.sleep(IDLE)) if c.mode == "idle" else None
+        return measure(calls[0], seconds, before=before), outputs
+
+    def many(call: Callable[[], Any]) -> None:
+        for _ in range(AT_ONCE):
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        together = measure(lambda: list(pool.map(many, calls)), seconds, calls=AT_ONCE * len(calls))
+    return together, outputs
+
+
+def _distance(got: Array, expected: Array) -> float:
+    a, b = got.astype(float), expected.astype(float)
+    return float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1))
+
+
+def main() -> None:
+    """Exit code 0 with a JSON object on stdout, which has "error" where the configuration could not be measured."""
+    request = json.load(sys.stdin)
+    configuration = Configuration(**request["configuration"])
+    try:
+        record = run(configuration, request["device"], request["seconds"], request["threads"])
+    except Error as error:
+        record = {"error": str(error)}
+    json.dump(record, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

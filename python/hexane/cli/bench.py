@@ -1,0 +1,135 @@
+"""`hexane bench`: what the device does at best, and two such results beside each other."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane import _core
+from hexane.cli.errors import command
+from hexane.cli.options import Debug
+from hexane.cli.output import print_table
+from hexane.errors import Error
+
+
+class DeviceName(str, Enum):
+    """--device: who is measured."""
+
+    CPU = "cpu"
+    ANE = "ane"
+
+
+COMPARED = ("probe", "configuration", "before us", "after us", "ratio", "verdict")
+
+
+@command
+def bench(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROBE",
+            help="dispatch, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe, ane_int8_bench, "
+            "test_qos_sweep: the configurations of those programs; compare: two files of --json.",
+        ),
+    ],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[A.json B.json]", help="For compare.")] = None,
+    device: Annotated[DeviceName, typer.Option(help="Who is measured.")] = DeviceName.CPU,
+    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each configuration is called.")] = 0.5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Of the CPU's programs. [default: all cores]")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results to a file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table in Markdown.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write pictures. Needs hexane[plot].")] = None,
+    debug: Debug = False,
+) -> None:
+    """Measure a device: each configuration in a process of its own, its result compared with NumPy's.
+
+    Exit code 1 where a configuration failed or gave a wrong result.
+    """
+    if what == "compare":
+        _compare(files or [])
+        return
+    if files:
+        raise typer.BadParameter(f"{what}: got {len(files)} files, which only compare takes")
+    _check_files(json, markdown, plot)
+    from hexane.bench import configurations, run
+    from hexane.bench.table import HEAD, RIGHT, findings, rows, summary
+    from hexane.bench.table import markdown as as_markdown
+
+    chosen = configurations(what, device.value)
+    document = run(chosen, device.value, seconds, threads, _Progress(len(chosen)))
+    print(summary(document))
+    print()
+    print_table(HEAD, list(rows(document)), right=RIGHT)
+    for line in findings(document):
+        print(line)
+    if json is not None:
+        import json as writer
+
+        _core.save_file(str(json), writer.dumps(document, indent=1, allow_nan=False).encode())
+    if markdown is not None:
+        _core.save_file(str(markdown), as_markdown(document).encode())
+    if plot is not None:
+        from hexane.bench.plot import plot as draw
+
+        for path in draw(document, plot):
+            print(f"wrote {path}")
+    if wrong := [r for r in document["results"] if "error" in r]:
+        raise Error(
+            f"[bench] got {len(wrong)} of {len(chosen)} configurations without a right result, the first: {wrong[0]['name']}: {wrong[0]['error']}"
+        )
+
+
+def _check_files(json: Path | None, markdown: Path | None, plot: Path | None) -> None:
+    """Raises Error for results that could not be written: measuring may take many minutes."""
+    for file in (json, markdown):
+        if file is not None and not file.parent.is_dir():
+            raise Error(f"[bench] {file}: got no folder {str(file.parent)!r}, need one that is there")
+    if plot is not None:
+        from hexane.bench.plot import need_matplotlib
+
+        need_matplotlib()
+        if plot.exists() and not plot.is_dir():
+            raise Error(f"[bench] --plot {plot}: got a file, need a folder")
+
+
+class _Progress:
+    """A line on a terminal's stderr for each configuration that is done."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+
+    def __call__(self, configuration: Any, result: dict[str, Any]) -> None:
+        import sys
+
+        self.done += 1
+        if sys.stderr.isatty():
+            print(f"\r\033[K{self.done}/{self.total} {configuration.name}", end="", file=sys.stderr, flush=True)
+            if self.done == self.total:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _compare(files: list[Path]) -> None:
+    from hexane.bench import compare, read
+
+    if len(files) != 2:
+        raise typer.BadParameter(f"compare: got {len(files)} files, need two")
+    before, after = map(read, files)
+    found = compare(before, after)
+    if not found:
+        raise Error(f"[bench] compare: got no configuration that both {files[0]} and {files[1]} have, need one")
+    if before["device"] != after["device"]:
+        print(f"before was measured on {before['device']}, after on {after['device']}")
+    cells = [
+        (
+            r["probe"],
+            r["name"],
+            *(f"{r[k]:.4g}" if k in r else "-" for k in ("before_us", "after_us", "ratio")),
+            r["verdict"],
+        )
+        for r in found
+    ]
+    print_table(COMPARED, cells, right=COMPARED[2:5])

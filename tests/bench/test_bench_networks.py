@@ -1,0 +1,124 @@
+"""Networks that are measured: their results by NumPy are right, and a wrong weight shows."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from engines import plan_engine, stand_in_engine
+from hexane import _core
+from hexane.bench.networks import NETWORKS
+from hexane.bench.probes import PROBES, PUBLISHED, Configuration, configurations
+from hexane.bench.worker import FARTHEST, run
+from hexane.errors import Error
+from hexane.graph import Node, Value
+from hexane.ops import OPS, apply
+from hexane.reference import run_reference
+
+SMALL = {
+    "conv_chain": {"channels": 16, "depth": 5, "height": 2, "width": 3},
+    "int8_chain": {"channels": 16, "depth": 5, "height": 2, "width": 3},
+    "gemm": {"rows": 5, "inner": 7, "columns": 3},
+    "add": {"elements": 128},
+    "relu": {"elements": 128},
+}
+
+
+def test_every_network_has_a_small_one() -> None:
+    assert set(SMALL) == set(NETWORKS)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_expected_output_is_the_reference_interpreters(name: str, dtype: str) -> None:
+    network = NETWORKS[name](dtype, 2, **SMALL[name])
+    (got,) = run_reference(network.graph, network.inputs).values()
+    scale = np.abs(network.expected).max()
+    assert got.dtype == network.inputs["x"].dtype
+    np.testing.assert_allclose(got, network.expected, rtol=0, atol=scale * (4e-3 if dtype == "fp16" else 1e-5))
+
+
+@pytest.mark.parametrize("name", ["conv_chain", "int8_chain"])
+def test_a_chain_whose_layers_share_one_weight_is_seen_to_be_wrong(name: str) -> None:
+    network = NETWORKS[name]("fp32", 4, channels=64, depth=4, height=2, width=2)
+    convs = [n for n in network.graph.nodes if n.op == "conv"]
+    assert len({n.inputs[1] for n in convs}) == 4
+
+    def share(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        return apply(OPS["conv"], (inputs[0], convs[0].inputs[1], None), node.attrs) if node.op == "conv" else None
+
+    shared = network.graph.rewrite(share)
+    got = hx.compile(shared, target="host")(network.inputs)
+    assert np.linalg.norm(got - network.expected) / np.linalg.norm(network.expected) > 2 * FARTHEST
+
+
+def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = NETWORKS["relu"]("fp32", 4, elements=64)
+    network.expected[0, 0, 0, 3] += 100
+    monkeypatch.setitem(NETWORKS, "relu", lambda dtype, stored, elements: network)  # type: ignore[arg-type]
+    found = run(Configuration("p", "n", "relu", {"elements": 64}, "fp32"), "cpu", 0.001, 1)
+    assert "wrong result" in found["error"]
+    assert found["times_us"]["p50"] > 0
+
+
+@pytest.mark.parametrize("mode", ["bound", "call", "threads", "idle"])
+def test_every_mode_measures_what_it_computes(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hexane.bench.worker.IDLE", 0.001)
+    sizes = {"channels": 16, "depth": 2, "height": 1, "width": 4}
+    found = run(Configuration("p", "n", "conv_chain", sizes, "fp16", mode, threads=2), "cpu", 0.01, 1)  # type: ignore[arg-type]
+    assert "error" not in found
+    assert found["distance"] < 1e-2
+    assert found["operations"] == 2 * 16 * 16 * 4 * 2
+    assert found["weight_bytes"] == 16 * 16 * 2 * 2
+    assert found["times_us"]["min"] <= found["times_us"]["p50"] <= found["times_us"]["p99"]
+
+
+@pytest.mark.parametrize("made", [plan_engine, stand_in_engine])
+def test_an_engine_is_measured_by_the_same_networks(
+    made: Callable[[], _core.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = made()
+    monkeypatch.setenv("HEXANE_TARGET", "h13")
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda chip: (engine, ""))
+    for network, mode in (("conv_chain", "bound"), ("gemm", "call"), ("add", "bound")):
+        configuration = Configuration("p", "n", network, SMALL[network], "fp16", mode, qos=33)  # type: ignore[arg-type]
+        found = run(configuration, "ane", 0.01, None)
+        assert "error" not in found
+        assert found["distance"] < 1e-2
+        assert found["ran_on"].startswith("ane")
+    assert (
+        run(Configuration("p", "n", "conv_chain", SMALL["conv_chain"], "fp32"), "ane", 0.01, None)["weight_bytes"]
+        == 16 * 16 * 5 * 2
+    )
+
+
+def test_without_an_engine_nothing_is_measured_in_its_place() -> None:
+    with pytest.raises(Error, match="need"):
+        run(Configuration("p", "n", "relu", {"elements": 64}), "ane", 0.01, None)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ane"])
+def test_configurations_of_a_device_have_names_of_their_own(device: str) -> None:
+    for probe in (*PROBES, *PUBLISHED):
+        if device == "cpu" and "qos" in probe:
+            with pytest.raises(Error, match="need ane"):
+                configurations(probe, "cpu")
+            continue
+        made = configurations(probe, device)  # type: ignore[arg-type]
+        assert made
+        assert len({c.name + c.dtype for c in made}) == len(made)
+        assert all(c.probe == probe and c.network in NETWORKS for c in made)
+        assert json_round_trip(made)
+
+
+def json_round_trip(made: list[Configuration]) -> bool:
+    import json
+    from dataclasses import asdict
+
+    return [Configuration(**json.loads(json.dumps(asdict(c)))) for c in made] == made
+
+
+def test_a_probe_that_is_none_is_named_with_those_that_are() -> None:
+    with pytest.raises(Error, match=r"got the probe 'dispach', need one of: dispatch, peak"):
+        configurations("dispach", "cpu")

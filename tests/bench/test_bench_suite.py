@@ -1,0 +1,191 @@
+"""The suite: processes, documents, tables, pictures, and the command."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hexane.bench import Configuration, compare, read, run
+from hexane.bench.statistics import FEWEST, Times, measure
+from hexane.bench.table import findings, markdown, rows
+from hexane.cli.main import app
+from hexane.errors import Error
+from hexane.runtime.engine import own_chip
+
+CHAIN = {"channels": 16, "depth": 2, "height": 1, "width": 4}
+SMALL = (
+    Configuration("peak", "conv 16x2", "conv_chain", CHAIN, "fp32"),
+    Configuration("int8", "conv 16x2", "conv_chain", CHAIN, "fp32"),
+    Configuration("int8", "int8 16x2", "int8_chain", CHAIN, "fp32"),
+    Configuration("peak", "no such network", "pool", {}, "fp32"),
+)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return run(SMALL, "cpu", seconds=0.01, threads=1)
+
+
+def test_quantiles_are_those_of_the_samples() -> None:
+    times = Times.of([1000 * i for i in range(1, 102)])
+    assert (times.min, times.p10, times.p50, times.p90, times.p99) == (1, 11, 51, 91, 100)
+    assert times.samples == 101
+    assert Times.of([64_000], 64).p50 == 1
+
+
+def test_short_calls_are_timed_together_and_long_ones_five_times() -> None:
+    calls = []
+    assert measure(lambda: calls.append(1), 0.01).calls_per_sample > 1
+    import time
+
+    slow = measure(lambda: time.sleep(0.01), 0.001)
+    assert (slow.samples, slow.calls_per_sample) == (FEWEST, 1)
+
+
+def test_what_runs_before_a_call_is_not_timed() -> None:
+    import time
+
+    assert measure(lambda: None, 0.01, before=lambda: time.sleep(0.005)).p50 < 2000
+
+
+def test_a_configuration_that_fails_does_not_end_the_others(document: dict[str, Any]) -> None:
+    errors = [r.get("error", "") for r in document["results"]]
+    assert errors[:3] == ["", "", ""]
+    assert "KeyError: 'pool'" in errors[3]
+
+
+def test_a_document_is_read_as_it_was_written(document: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(document, allow_nan=False))
+    assert read(path) == document
+    assert document["environment"]["cores"] >= 1
+
+
+def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
+    made = list(rows(document))
+    assert [r[-1] for r in made[:3]] == ["right"] * 3
+    text = markdown(document)
+    assert "measured on the CPU, not a Neural Engine" in text
+    assert text.count("| conv 16x2") == 2
+    assert any(line.startswith("peak: at most") for line in findings(document))
+    assert any("times as fast as fp32" in line for line in findings(document))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "got no JSON"),
+        ("[]", "got JSON of another kind"),
+        ('{"format": "hexane-bench", "version": 7}', "got version 7, need 1"),
+        ('{"format": "hexane-bench", "version": 1}', "device: got NoneType, need str"),
+        (
+            '{"format": "hexane-bench", "version": 1, "device": "cpu", "environment": {}, "cliffs": [], "results": [{"name": "a"}]}',
+            r"results\[0\]",
+        ),
+    ],
+)
+def test_a_file_that_is_no_document_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(Error, match=says):
+        read(path)
+
+
+def result(name: str, p10: float, p90: float) -> dict[str, Any]:
+    return {"probe": "p", "name": name, "times_us": {"p10": p10, "p50": (p10 + p90) / 2, "p90": p90}}
+
+
+def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> None:
+    before = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
+    failed = {"probe": "p", "name": "d", "error": "broken"}
+    before["results"].append(failed)
+    after = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
+    found = {r["name"]: r for r in compare(before, after)}
+    assert {name: r["verdict"] for name, r in found.items()} == {
+        "a": "same",
+        "b": "slower",
+        "c": "faster",
+        "d": "no result",
+    }
+    assert found["b"]["ratio"] == pytest.approx(13.5 / 11)
+
+
+def test_pictures_are_written(document: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    from hexane.bench.plot import plot
+
+    grown = [
+        r | {"probe": "sram", "side": "weights", "weight_bytes": 1 << (12 + i)}
+        for i, r in enumerate(document["results"][:3])
+    ]
+    cliff = {"probe": "sram", "side": "weights", "points": 3, "breaks": []}
+    made = plot(document | {"results": document["results"] + grown, "cliffs": [cliff]}, tmp_path / "pictures")
+    assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in made)
+
+
+def command(*args: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        app([str(a) for a in args], prog_name="hexane")
+    return ended.value.code if isinstance(ended.value.code, int) else 0
+
+
+def test_the_command_measures_and_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: list(SMALL[:3]))
+    path, table = tmp_path / "a.json", tmp_path / "a.md"
+    assert command("bench", "peak", "--seconds", 0.01, "--threads", 1, "--json", path, "--markdown", table) == 0
+    assert "conv 16x2" in capsys.readouterr().out
+    assert "| conv 16x2" in table.read_text()
+    assert command("bench", "compare", path, path) == 0
+    assert capsys.readouterr().out.count("same") == 3
+
+
+def test_the_command_ends_with_1_where_a_result_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[3]])
+    assert command("bench", "peak", "--seconds", 0.01) == 1
+    assert "got 1 of 1 configurations without a right result" in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_written_are_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: object) -> None:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr("hexane.bench.run", measured)
+    for option in ("--json", "--markdown"):
+        assert command("bench", "peak", option, tmp_path / "none" / "a") == 1
+        assert "none', need one that is there" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert command("bench", "peak", "--plot", tmp_path) == 1
+    assert "pip install 'hexane[plot]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(bool(own_chip()), reason="this machine has a Neural Engine")
+def test_a_neural_engine_that_is_not_there_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("bench", "dispatch", "--device", "ane") == 1
+    told = capsys.readouterr()
+    assert "device: got 'ane', need a Neural Engine" in told.err
+    assert told.out == ""
+
+
+def test_files_are_for_compare_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("bench", "peak", "a.json") == 2
+    assert command("bench", "compare", "a.json") == 2
+    assert command("bench", "compare", "/nonexistent/a.json", "/nonexistent/b.json") == 1
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_the_worker_needs_no_imports_beyond_its_own() -> None:
+    """Each configuration starts one, so it has to start fast: no rich, no typer, no matplotlib."""
+    import subprocess
+
+    code = "import sys, hexane.bench.worker; print(sorted({'rich', 'typer', 'matplotlib'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
