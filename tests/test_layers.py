@@ -14,20 +14,21 @@ CSRC = ROOT / "csrc"
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
     ("errors", "dtypes", "limits", "decisions", "_core"),
-    ("graph", "printer", "attrs"),
+    ("graph", "printer", "attrs", "layers"),
     ("targets", "program"),
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),
+    ("mil",),
     ("importers",),
-    ("passes", "stages", "validate"),
+    ("bounds", "passes", "stages", "validate"),
     ("emit",),
     ("pipeline", "dump"),
     ("runtime",),
-    ("report",),
+    ("report", "bench"),
     ("__init__",),
     ("cli", "__main__"),
 )
-CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu", "sched", "pack"), ("run",), ("bind",))
+CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu", "device", "sched", "pack"), ("run",), ("bind",))
 
 
 def layer(name: str, layers: tuple[tuple[str, ...], ...]) -> int:

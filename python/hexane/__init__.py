@@ -4,28 +4,48 @@ from hexane import targets
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.decisions import Decision
-from hexane.errors import Error, FallbackWarning, HazardWarning
+from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
 from hexane.parse import parse
-from hexane.report import Report, cross_compile_check, preflight
-from hexane.runtime import Model, OpenModel, compile, load
+from hexane.report import (
+    Comparison,
+    DivergenceReport,
+    Explanation,
+    Report,
+    compare,
+    cross_compile_check,
+    explain,
+    predict_fp16_divergence,
+    preflight,
+)
+from hexane.runtime import Fit, Memory, Model, OpenModel, compile, fit, load
 
 __version__ = "0.1.0"
 __all__ = [
+    "Comparison",
+    "CrossChipFP16Warning",
     "Decision",
+    "DeviceError",
+    "DivergenceReport",
     "Error",
+    "Explanation",
     "FallbackWarning",
+    "Fit",
     "Graph",
     "HazardWarning",
+    "Memory",
     "Model",
     "OpenModel",
     "Report",
     "Tensor",
+    "compare",
     "compile",
     "const",
     "cross_compile_check",
+    "explain",
+    "fit",
     "from_torch",
     "graph",
     "input",
@@ -33,6 +53,7 @@ __all__ = [
     "load_weights",
     "param",
     "parse",
+    "predict_fp16_divergence",
     "preflight",
     "state",
     "stream",

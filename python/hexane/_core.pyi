@@ -13,6 +13,7 @@ Array = NDArray[Any]
 MAX_RANK: int
 MAX_BYTES: int
 MAX_LIST: int
+MAX_KNOTS: int
 MAX_SLOTS: int
 MAX_SLOT_NUMBERS: int
 
@@ -26,6 +27,7 @@ class KernelRow(TypedDict):
     attrs_bytes: int
     accepts: str
     reads_ring: bool
+    packs: bool
 
 def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
@@ -65,8 +67,26 @@ def kernel_needs(
     """The box of an input that this box of the first output needs, and the same box of each other output where there are
     several. Nothing outside of it matters. No axes for an absent input; empty ranges for an empty box."""
 
+def kernel_needs_along(
+    name: str,
+    family: str,
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attrs: bytes,
+    strings: bytes,
+    input: int,
+    axis: int,
+) -> list[tuple[int, int]]:
+    """For each index of an axis of the first output the range of the same axis of an input that it needs."""
+
 def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""
+
+def instruction_sets() -> list[str]:
+    """The instruction sets of this machine for which there are kernels."""
+
+def use_instruction_set(name: str) -> None:
+    """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""
 
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
@@ -123,6 +143,14 @@ def hash128(data: object) -> bytes:
 
 def xxh64(data: object, seed: int = 0) -> int:
     """XXH64 of a contiguous buffer: the checksum of plan files."""
+
+def blob_write(arrays: Sequence[tuple[str, object]]) -> tuple[bytes, list[int]]:
+    """MIL's weight file of arrays, each with its dtype's name (elements smaller than a byte a byte each), and the offset of each
+    array's metadata. Equal arrays are stored once."""
+
+def blob_read(data: object, offset: int) -> tuple[str, Array]:
+    """The dtype's name and the bytes of the blob whose metadata lies at the offset: read-only, over `data`; elements smaller than a byte
+    as an array of their own, a byte each."""
 
 def save_file(path: str, data: object) -> None:
     """Writes a buffer to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link is
@@ -336,6 +364,47 @@ class StepInfo(TypedDict):
     nanoseconds: int  # of all of them together
     median: int  # nanoseconds of one call, of the last 128
 
+class DevicePort(TypedDict):
+    name: str
+    dtype: str
+    shape: tuple[int, int, int, int]  # batches, channels, height, width
+    strides: tuple[int, int, int, int]  # in bytes
+    bytes: int
+
+class DeviceProgram:
+    """A program of a device. Its ports are known while it is loaded, in the device's order."""
+
+    def load(self, qos: int) -> None: ...
+    def unload(self) -> None: ...
+    @property
+    def inputs(self) -> list[DevicePort]: ...
+    @property
+    def outputs(self) -> list[DevicePort]: ...
+
+class Device:
+    """What compiles MIL text, and runs what it becomes."""
+
+    @property
+    def name(self) -> str: ...
+    def compile(self, mil: str, weights: Mapping[str, bytes], qos: int) -> DeviceProgram:
+        """weights: the files that the text names, by their paths behind @model_path/."""
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Programs compiled and loaded by this process, and how many there may be (0: any number)."""
+
+def ane_device(setup: AneSetup) -> Device:
+    """The Neural Engine. Raises DeviceError where there is none."""
+
+def plan_device(to_plan: Callable[[str, dict[str, bytes]], bytes], row_alignment: int) -> Device:
+    """A device that runs on the CPU what `to_plan(mil, weights)` makes of a program: the bytes of a plan."""
+
+def null_device(inputs: Sequence[DevicePort], outputs: Sequence[DevicePort]) -> Device:
+    """A device whose programs have these ports and do nothing."""
+
+# A loaded program, the names of the ports that are the operands of its step, and the quality of service.
+MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
+
 class MemoryPool:
     """Where programs share weights of equal bytes, and what kernels pack of them."""
 
@@ -343,10 +412,16 @@ class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
     runs of one program happen one after the other."""
 
-    def __init__(self, plan: object, threads: int = 1, pool: MemoryPool | None = None) -> None:
+    def __init__(
+        self,
+        plan: object,
+        threads: int = 1,
+        pool: MemoryPool | None = None,
+        programs: Sequence[MadeProgram] = (),
+    ) -> None:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
         and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which only
-        sections may have, weights are copied to it instead, and the section is let go."""
+        sections may have, weights are copied to it instead, and the section is let go. programs: those of its steps of a device, in order."""
     @staticmethod
     def load(path: str | bytes, threads: int = 1) -> Program:
         """From a file, which is read as a whole."""
@@ -356,6 +431,10 @@ class Program:
     def outputs(self) -> list[PortInfo]: ...
     @property
     def steps(self) -> list[StepInfo]: ...
+    @property
+    def surfaces(self) -> tuple[dict[str, Surface], dict[str, Surface]]:
+        """Of the inputs and of the outputs that are surfaces, by name."""
+
     @property
     def arithmetics(self) -> list[str]:
         """What steps compute in, by the name of the target it belongs to; that of the program's own target is the first."""
@@ -409,3 +488,64 @@ def isa() -> str:
 
 def give_back_free_memory() -> None:
     """To the system, what the C library keeps of freed memory."""
+
+class AneSetup:
+    """Where the library of hexane_ane.h and the private framework are ("": the system's), and what the system takes."""
+
+    def __init__(
+        self, *, library: str, framework: str, compile_limit: int, load_limit: int, load_retry_ms: int
+    ) -> None: ...
+
+def probe_ane(setup: AneSetup) -> list[tuple[str, str, str, str]]:
+    """Rows (kind, name, found, need): kind "class", "selector" or "device"; found is "" for what is missing, need where nothing
+    certain is known. Raises DeviceError where there is no framework."""
+
+def run_on_ane(
+    setup: AneSetup,
+    mil: str,
+    weights: Mapping[str, bytes],
+    inputs: Mapping[str, Array],
+    *,
+    least_surface_bytes: int,
+    qos: int,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Array]]:
+    """Compiles a program, loads it, runs it once and lets it go: the ports of its inputs and of its outputs (name, dtype, shape,
+    strides in bytes), and the outputs by name."""
+
+def ane_counters(setup: AneSetup) -> tuple[int, int]:
+    """How many programs this process has compiled, and has loaded now."""
+
+class SurfaceAccess:
+    """The time in which the CPU reads or writes a surface: `with surface.access():`."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *args: object) -> None: ...
+
+class Surface:
+    """Memory that the CPU and a device share, and a tensor in it whose rows begin at multiples of `row_alignment` bytes."""
+
+    def __init__(self, shape: Sequence[int], dtype: str, row_alignment: int) -> None:
+        """Zeros. Raises Error for a shape that does not fit into memory, or a dtype of less than a byte."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    def write(self, array: Any, channel_offset: int = 0) -> None:
+        """Writes an array whose axis 1 has some of the channels, from that one on. A surface of fp16 takes fp32 too, rounded to
+        nearest even. Raises Error for another shape or dtype."""
+
+    def read(self, channel_offset: int = 0, num_channels: int | None = None, dtype: str | None = None) -> Array:
+        """A copy of some channels, or all; fp16 comes as fp32 where dtype says so."""
+
+    def view(self) -> Array:
+        """The tensor where it lies. The array keeps the surface alive."""
+
+    def access(self, read_only: bool = False) -> SurfaceAccess:
+        """Locks the surface for who reads or writes its view, until the block is left."""

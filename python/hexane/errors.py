@@ -11,12 +11,25 @@ class Error(Exception):
     """Every error Hexane raises on purpose. The message reads `[where] what: got X, need Y`."""
 
 
+class DeviceError(Error):
+    """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate" or "unload".
+    code: the system's own number, 0 if it gave none. hint: what to do, where that is known."""
+
+    def __init__(self, message: str, stage: str = "", code: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.stage, self.code, self.hint = stage, code, hint
+
+
 class FallbackWarning(UserWarning):
     """Parts of a network that was compiled for a chip run on the host: which, and why."""
 
 
 class HazardWarning(UserWarning):
     """The chip a network was compiled for computes something else than the network says, for some inputs: where, and which."""
+
+
+class CrossChipFP16Warning(UserWarning):
+    """A network's numbers may differ between two chips: where, by how much, and which fact of the chips says so."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -359,6 +359,8 @@ class Graph:
 
     `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes decided so far;
     they are no part of what the graph is. A pass that makes a graph of new ports keeps them by `dataclasses.replace`.
+    `taps` are values that somebody wants to find again behind the passes. They keep nothing in the graph and stop no fusion: a tap may
+    come to name a node that is no longer part of the graph.
     """
 
     inputs: tuple[Value, ...]
@@ -366,7 +368,9 @@ class Graph:
     updates: tuple[Value, ...] = ()
     name: str = "graph"
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
-    _order: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
+    taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
+    # Each holds what it remembers, once that is whole. Two threads may both compute it; the first one's stays.
+    _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -377,8 +381,8 @@ class Graph:
     def nodes(self) -> list[Node]:
         """Every node, operands first, in the depth-first order that consumes values early."""
         if not self._order:
-            self._order.extend(topological((*self.inputs, *self.roots)))
-        return self._order
+            self._order.append(list(topological((*self.inputs, *self.roots))))
+        return self._order[0]
 
     def input_names(self) -> list[str]:
         return [str(value.node.attrs["name"]) for value in self.inputs]
@@ -437,13 +441,35 @@ class Graph:
         return self.replace(table) if table else self
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":
-        """The graph whose inputs and roots are looked up in `table`."""
+        """The graph whose inputs, roots and taps are looked up in `table`."""
         return replace(
             self,
+            taps=self.tapped(lambda value: table.get(value, value)),
             inputs=tuple(table.get(v, v) for v in self.inputs),
             outputs=tuple(p._replace(value=table.get(p.value, p.value)) for p in self.outputs),
             updates=tuple(table.get(v, v) for v in self.updates),
         )
+
+    def tapped(self, became: Callable[[Value], Value]) -> tuple[Port, ...]:
+        """The taps in a graph in which `became` says what stands for each value of this one.
+
+        A tap that is no longer part of this graph is made anew of what its operands became, so that a reshape which a pass went
+        around is still found. `became` is asked of values of this graph only.
+        """
+        live = {id(node) for node in self.nodes} if self.taps else ()
+        now: dict[Value, Value] = {}
+
+        def stands_for(value: Value) -> Value:
+            if value not in now:
+                now[value] = became(value)
+            return now[value]
+
+        for node in topological(port.value for port in self.taps if id(port.value.node) not in live):
+            if id(node) not in live:
+                inputs = [None if v is None else stands_for(v) for v in node.inputs]
+                made = node if tuple(inputs) == node.inputs else make_node(node.op, inputs, node.attrs, node.types)
+                now.update(zip(node.values, made.values, strict=True))
+        return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def decided(self, *decisions: Decision) -> "Graph":
         """The same graph with these decisions behind its own, but for those that an earlier pass took already.

@@ -1,6 +1,7 @@
 """How large things may get: each limit once. Limits that C++ checks too come from csrc/core/limits.h."""
 
 from hexane._core import MAX_BYTES as MAX_BYTES
+from hexane._core import MAX_KNOTS as MAX_KNOTS
 from hexane._core import MAX_LIST as MAX_LIST
 from hexane._core import MAX_RANK as MAX_RANK
 from hexane._core import MAX_SLOT_NUMBERS as MAX_SLOT_NUMBERS

@@ -171,6 +171,14 @@ def is_product(value: Value, _: Bound) -> bool:
     return value.node.op in OPS and OPS[value.node.op].product is not None
 
 
+def has_winograd_s_shape(node: Node) -> bool:
+    """Whether a convolution is one that chips compute by Winograd's F(2, 3), where they do: 3x3, dense and of stride 1."""
+    weight = node.inputs[1] if node.op.rpartition(".")[2] == "conv" else None
+    return (
+        weight is not None and weight.shape[2:] == (3, 3) and {*node.attrs["strides"], *node.attrs["dilations"]} == {1}
+    )
+
+
 def channel_axis(product: Node) -> int:
     """The axis of a product's output channels, or columns."""
     return 1 if product.attrs.get("layout") == "nchw" else product.types[0].rank - 1

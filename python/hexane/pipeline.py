@@ -3,9 +3,15 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from hexane.errors import Error
-from hexane.graph import Graph, Port, Value, topological
+from hexane.graph import Graph, Port, Value
+from hexane.passes.engine.as_kernels import PASSES
+from hexane.passes.engine.lower_segment import PHASES
+from hexane.passes.engine.round_accumulators import round_accumulators
+from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
@@ -38,9 +44,12 @@ from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program, Segment
 from hexane.stages.allocate import allocate
+from hexane.stages.assign_steps import assign_steps, found_layers, in_order, with_layers
 from hexane.stages.engine_numerics import in_engine_numerics
 from hexane.stages.join import Parts, join
 from hexane.stages.place import place
+from hexane.stages.place_layers import PlacedLayers, place_layers
+from hexane.stages.schedule_layers import schedule_layers
 from hexane.stages.segment import segment
 from hexane.stages.stream import stream
 from hexane.targets import Chip, Target, load_target
@@ -53,30 +62,35 @@ class Pass:
     changes."""
 
     name: str
-    run: Callable[[Graph, Target], Graph]
+    run: Callable[[Graph, Any], Graph]  # the target is the chip in passes over layers
     wanted: bool = True
     level: GraphLevel | None = None
 
 
-def passes(target: Target, dtype: str = "", trim: bool = False, engine: bool = False) -> list[Pass]:
-    """The passes from the user's graph to what the kernels run. engine: the graph is a segment of the engine, which computes in fp16
-    what a model does in integers between `dequantize` and `quantize`."""
+# What models write out and one kernel or layer computes.
+WRITTEN_OUT = (
+    Pass("fuse_gelu", fuse_gelu),
+    Pass("fuse_gelu_tanh", fuse_gelu_tanh),
+    Pass("fuse_layer_norm", fuse_layer_norm),
+    Pass("fuse_rms_norm", fuse_rms_norm),
+    Pass("fuse_silu", fuse_silu),
+)
+
+
+def passes(target: Target, dtype: str = "", trim: bool = False) -> list[Pass]:
+    """The passes from the user's graph to what the kernels run."""
     return [
         Pass("expand", expand),
         # Before constants are folded: quantised weights would be floats.
         Pass("fuse_bias", fuse_bias),
-        Pass("move_qdq_past_data_movement", move_qdq_past_data_movement, not engine),
-        Pass("fuse_lookup", fuse_lookup, not engine),
-        Pass("fold_qdq", fold_qdq, not engine, level="lowering"),
+        Pass("move_qdq_past_data_movement", move_qdq_past_data_movement),
+        Pass("fuse_lookup", fuse_lookup),
+        Pass("fold_qdq", fold_qdq, level="lowering"),
         Pass("fold", fold),
         # Before those that look for neighbours: nothing stands between them any more.
         Pass("simplify", simplify),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
-        Pass("fuse_gelu", fuse_gelu),
-        Pass("fuse_gelu_tanh", fuse_gelu_tanh),
-        Pass("fuse_layer_norm", fuse_layer_norm),
-        Pass("fuse_rms_norm", fuse_rms_norm),
-        Pass("fuse_silu", fuse_silu),
+        *WRITTEN_OUT,
         # Before precision drops and scales become weights: what it reads is as the model writes it.
         Pass("fuse_attention", fuse_attention),
         Pass("group_heads", group_heads),
@@ -87,9 +101,7 @@ def passes(target: Target, dtype: str = "", trim: bool = False, engine: bool = F
         Pass("fold_pad", fold_pad),
         Pass("fuse_bias", fuse_bias),
         Pass("fuse_transpose", fuse_transpose),
-        Pass("to_fp16", to_fp16, engine or dtype == "fp16"),
-        # Before anything moves the casts at the ports.
-        Pass("narrow_ports", narrow_ports, engine),
+        Pass("to_fp16", to_fp16, dtype == "fp16"),
         Pass("spread_conv_transpose_3d", spread_conv_transpose_3d),
         # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
         Pass("split_conv_3d", split_conv_3d),
@@ -112,6 +124,36 @@ def passes(target: Target, dtype: str = "", trim: bool = False, engine: bool = F
     ]
 
 
+def engine_passes() -> list[Pass]:
+    """The passes from a segment of the engine, in users' ops that the chip takes, to kernels: in fp16, then as layers, which the
+    engine's own passes fuse and make legal, then as what the executor has for each layer.
+
+    No pass behind the layers fuses two of them: what is one layer is decided by the engine's passes.
+    """
+    return [
+        Pass("fold", fold),
+        Pass("simplify", simplify),
+        # Before precision drops: the constants of a written-out GELU are recognised by their digits.
+        *WRITTEN_OUT,
+        Pass("fuse_attention", fuse_attention),
+        Pass("fuse_clip", fuse_clip),
+        # Before precision drops: weights are scaled in fp64 and rounded once.
+        Pass("fold_batch_norm", fold_batch_norm),
+        Pass("fold_pad", fold_pad),
+        Pass("to_fp16", to_fp16),
+        # Before anything moves the casts at the ports.
+        Pass("narrow_ports", narrow_ports),
+        # Casts to what has become fp16 do nothing now.
+        Pass("simplify", simplify),
+        *(Pass(phase.name, phase.run, level="engine" if phase is PHASES[-1] else "lowering") for phase in PHASES),
+    ]
+
+
+def engine_form(piece: Graph, chip: Chip) -> Graph:
+    """A segment of the engine as it is lowered to layers: users' ops in fp16, the ports too."""
+    return _after([p for p in engine_passes() if p.level is None], piece, chip)
+
+
 Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
 
 
@@ -122,16 +164,21 @@ def lower(
     skip: frozenset[str] = frozenset(),
     trim: bool = False,
     watch: Watch | None = None,
-    engine: bool = False,
 ) -> Graph:
-    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes; engine: as
-    `passes` has it.
+    """The graph after all passes but those named in `skip`, which tests switch off. trim: outputs lose their transposes."""
+    return _after(passes(target, dtype, trim), graph, target, skip, watch)
+
+
+def _after(
+    chosen: Sequence[Pass], graph: Graph, target: Target, skip: frozenset[str] = frozenset(), watch: Watch | None = None
+) -> Graph:
+    """The graph after these passes.
 
     With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a decision.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"
-    for p in passes(target, dtype, trim, engine):
+    for p in chosen:
         if p.wanted and p.name not in skip:
             before, graph, level = graph, p.run(graph, target), p.level or level
             if checks:
@@ -161,20 +208,23 @@ def compile_graph(
     schedule: str = "",
     watch: Watch | None = None,
 ) -> Program:
-    """Graph -> Program, ready to be emitted. stream_rows: what a trip of a streamed chain computes, 0 to stream none.
+    """Graph -> Program, ready to be emitted. stream_rows: rows that a run of a streamed step computes, 0 to stream none.
     schedule: "optimal" for the order that keeps fewest bytes live."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
     program = place(lower(graph, target, dtype, skip, trim, watch), target, schedule)
-    program = allocate(stream(program, stream_rows) if stream_rows else program)
+    program = stream(program, stream_rows, order=schedule) if stream_rows else allocate(program)
     if watch is not None:
         watch("program", program)
     return program
 
 
-def divide(graph: Graph, chip: Chip, watch: Watch | None = None) -> tuple[Graph, tuple[Segment, ...]]:
-    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in order.
+def divide(
+    graph: Graph, chip: Chip, watch: Watch | None = None, on_host: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Graph, tuple[Segment, ...]]:
+    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in order. on_host: as
+    `segment` has it.
 
     Static analysis: `preflight` and `compile` ask the same.
     """
@@ -183,7 +233,7 @@ def divide(graph: Graph, chip: Chip, watch: Watch | None = None) -> tuple[Graph,
     graph = retarget(graph, chip)
     if watch is not None:
         watch("retarget", graph)
-    graph, segments = segment(graph, chip)
+    graph, segments = segment(graph, chip, on_host)
     if watch is not None:
         watch("segment", graph)
     return graph, segments
@@ -197,32 +247,49 @@ def compile_segments(
     numerics: str = "ieee",
     narrow: bool = False,
     stream_rows: int = 0,
+    schedule: str = "apple",
     watch: Watch | None = None,
+    on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
+    """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan. on_engine: what the
+    graph of a segment of the engine becomes, where the engine itself runs it.
 
     Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype`. All compute in IEEE
     arithmetic, unless numerics is "engine": see `in_engine_numerics`. narrow: the floats of the model's ports are fp16.
+    schedule: the order of the engine's layers, as `schedule_layers` has it.
     """
     host = load_target("host")
     engine = replace(host, name=chip.name, residual_epilogue=chip.residual_epilogue)
     parts = Parts(graph, segments, halved=dtype == "fp16")
     alone = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
     lowered = []
+    placed = PlacedLayers()
     for found, piece in zip(segments, parts.graphs(), strict=True):
         named = _prefixed(watch, f"segment{found.index}-")
-        on_engine = found.device == "ane"
-        lowered.append(lower(piece, engine if on_engine else host, dtype, alone, watch=named, engine=on_engine))
+        if found.device != "ane":
+            lowered.append(lower(piece, host, dtype, alone, watch=named))
+            continue
+        if on_engine is not None:
+            lowered.append(on_engine(piece))
+            continue
+        layers = _after(engine_passes(), piece, chip, watch=named)
+        scheduled = schedule_layers(layers, chip, schedule)
+        layers = with_layers(layers, scheduled.values, len(placed.layers))
+        placed = placed.joined(place_layers(scheduled, chip, found.index, placed))
+        exact = [Pass(run.__name__, run, numerics == "engine") for run in (scale_weights, round_accumulators)]
+        lowered.append(_after([*exact, *(Pass(*run) for run in PASSES)], layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), narrow)
     joined, roots = _with_roots(joined, roots, engine)
+    joined, made = found_layers(joined, len(placed.layers))
     if watch is not None:
         watch("join", joined)
-    program = place(joined, engine, first=[value for values in roots for value in values])
-    program = _in_segments(program, segments, roots, {"ane": engine, "host": host})
+    first = [value for values in in_order(placed.layers, made, roots) for value in values]
+    program = placed.into(place(joined, engine, first=first))
+    program = assign_steps(program, segments, made, roots, host)
     if numerics == "engine":
         program = in_engine_numerics(program, chip)
-    program = allocate(stream(program, stream_rows) if stream_rows else program)
+    program = stream(program, stream_rows) if stream_rows else allocate(program)
     if watch is not None:
         watch("program", program)
     return program
@@ -241,25 +308,3 @@ def _with_roots(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) 
     num_outputs = len(graph.outputs)
     values = iter([port.value for port in saved.outputs[num_outputs:]])
     return replace(saved, outputs=saved.outputs[:num_outputs]), [[next(values) for _ in kept] for kept in roots]
-
-
-def _in_segments(
-    program: Program, segments: Sequence[Segment], roots: Sequence[Sequence[Value]], targets: Mapping[str, Target]
-) -> Program:
-    """The program with the steps of each segment, which get the arithmetic of its device."""
-    owner: dict[int, int] = {}
-    for i, values in enumerate(roots):
-        for node in topological(values):
-            owner.setdefault(id(node), i)
-    ends = [0] * len(segments)
-    for i, step in enumerate(program.steps, 1):
-        if id(step.node) in owner:
-            ends[owner[id(step.node)]] = i
-    steps = [replace(step, numerics=targets["host"].arithmetic) for step in program.steps]
-    placed, begin = [], 0
-    for found, last in zip(segments, ends, strict=True):
-        end = max(begin, last)
-        steps[begin:end] = [replace(s, numerics=targets[found.device].arithmetic) for s in steps[begin:end]]
-        placed.append(replace(found, steps=(begin, end)))
-        begin = end
-    return replace(program, steps=tuple(steps), segments=tuple(placed))

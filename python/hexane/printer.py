@@ -8,6 +8,7 @@ graph "digits" (%image: fp32[1, 1, 8, 8])
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -116,13 +117,12 @@ def print_program(program: Program, sources: bool = True) -> str:
       decided: place: reshape at net.py:14: copy: reshape needs elements without gaps (hexane)
     """
     begins = {s.steps[0]: s for s in reversed(program.segments)}
-    loops = {loop.first: loop for loop in program.loops}
     lines = [f"program {quote(program.graph.name)} for {program.target.name}"]
     for i, step in enumerate(program.steps):
         if (segment := begins.get(i)) is not None:
             device = "engine" if segment.device == "ane" else "host"
             lines.append(f"  segment {segment.index} on the {device}" + (f": {segment.why}" if segment.why else ""))
-        if (loop := loops.get(i)) is not None:
+        for loop in (loop for loop in program.loops if loop.first == i):
             moves = ", ".join(map(str, loop.moves))
             lines.append(f"  {loop.trips} times the next {len(loop.moves)} steps, whose rows move by {moves}:")
         comment = f"  # {step.node.source}".replace("\n", " ") if sources and step.node.sources else ""
@@ -193,3 +193,18 @@ def size_text(count: int) -> str:
     while value >= 1000 and len(units) > 1:
         value, units = value / 1024, units[1:]
     return f"{count} B" if units[0] == "B" else f"{value:.{1 if value >= 10 else 2}f} {units[0]}"
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their heads, in columns of one width each."""
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 200) -> str:
+    """The same for a notebook, of at most so many rows."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    shown = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[:most])
+    more = f"<p>and {len(rows) - most} more: print() shows all</p>" if len(rows) > most else ""
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{shown}</tbody></table>{more}"

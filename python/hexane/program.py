@@ -8,15 +8,17 @@ from typing import Any, Literal
 from hexane import printer
 from hexane.decisions import Decision
 from hexane.graph import Array, Graph, Node, TensorType, Value
+from hexane.layers import Layer, Occupancy, Partition, Tensor, occupancy
 from hexane.targets import Numerics, Space, Target
 
-BufferKind = Literal["arena", "weights", "state", "port"]
+BufferKind = Literal["arena", "weights", "state", "param", "port"]
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Memory of `bytes` bytes. `data` is its first contents; `name` and `type` are those of the leaf it belongs to. `space` names
-    the target's memory that it lies in; "" for a port, which is a memory of its own."""
+    the target's memory that it lies in; "" for a port, which is a memory of its own. surface: a memory of its own, too, which a device
+    reads and writes; a leaf lies there with `strides`, not without gaps. A param is kept in one as the kind "param"."""
 
     kind: BufferKind
     bytes: int
@@ -24,6 +26,8 @@ class Buffer:
     type: TensorType | None = None
     data: Array | None = None
     space: str = ""
+    surface: bool = False
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ class Extent:
 @dataclass(frozen=True)
 class Program:
     """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
-    memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run."""
+    memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run; layers, tensors,
+    partitions: what those of the engine consist of."""
 
     graph: Graph
     target: Target
@@ -142,6 +147,13 @@ class Program:
     loops: tuple[Loop, ...] = ()
     extents: Mapping[str, Extent] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+
+    def occupancy(self) -> list[Occupancy]:
+        """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there is."""
+        return occupancy(self.tensors, self.partitions)
 
     def __str__(self) -> str:
         return printer.print_program(self)

@@ -113,6 +113,16 @@ def test_the_page_is_written_beside_what_is_printed(cli: Cli, runs: Path, tmp_pa
     assert "relu.onnx" in page.read_text(encoding="utf-8")
 
 
+def test_a_page_that_cannot_be_written_leaves_the_old_one(cli: Cli, runs: Path, tmp_path: Path) -> None:
+    page, beside = tmp_path / "page.html", tmp_path / "page.html.part"
+    page.write_text("old")
+    beside.mkdir()  # in the way of the file that is written first
+    ended = cli(runs, "--target", "h13", "--html", page)
+    assert ended.code == 1
+    assert "page.html" in ended.err
+    assert page.read_text() == "old"
+
+
 def test_the_page_does_not_take_the_place_of_the_model(cli: Cli, runs: Path) -> None:
     ended = cli(runs, "--target", "h13", "--html", runs)
     assert (ended.code, "got the model itself as the page" in ended.err) == (1, True)

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import hexane as hx
 from command import Cli, save_model, spawn
 from hexane.ops import USER_OPS
+from hexane.targets.activations import activations
 
 # ---- compile, info, ops ----
 
@@ -71,7 +72,7 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
     engine = cli("run", model, "--target", "M1", "--numerics", "engine")
     assert engine.code == 0
-    assert "in the place of h13: its program in ieee arithmetic" in engine.out  # which has no products
+    assert "in the place of h13: its program in the engine's arithmetic" in engine.out
     host = cli("compile", model, "-o", tmp_path / "n.hxp", "--numerics", "engine")
     assert host.err == "error: [compile] numerics: got 'engine' for host, need a chip as the target\n"
     refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
@@ -85,6 +86,37 @@ def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")
     assert cli("compile", tmp_path / "bad.onnx", "-o", plan).code == 1
     assert plan.read_bytes() == b"old"
+
+
+def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_path):
+    plan = tmp_path / "m.hxp"
+    record = json.loads(cli("compile", model, "-o", plan, "--sram", "1M", "--json").out)
+    assert record["memory"]["arena"] + record["memory"]["scratch"] <= 1 << 20
+    plan.unlink()
+    refused = cli("compile", model, "-o", plan, "--sram", "1")
+    assert refused.code == 1
+    assert refused.err.startswith("error: [compile] memory: got 1 bytes of sram, need ")
+    assert refused.err.endswith("; no plan written\n")
+    assert not plan.exists()
+    assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
+
+
+def test_fit_says_what_a_model_takes_and_ends_with_3_where_that_is_too_much(cli, model, open_model, tmp_path):
+    said = cli("fit", model)
+    assert said.code == 0
+    assert said.out.startswith("needs ")
+    assert cli("fit", model, "--sram", "1M").out.startswith("fits 1048576 bytes in whole tensors")
+    refused = cli("fit", model, "--sram", "1", "--json")
+    assert refused.code == 3
+    record = json.loads(refused.out)
+    assert record["fits"] is False
+    assert record["verdict"].startswith("does not fit 1 bytes: needs ")
+    assert record["streamed"] <= record["whole"]
+    assert record["layers"][0]["bytes"] >= record["layers"][-1]["bytes"]
+    assert "open shapes" in cli("fit", open_model).err
+    assert cli("fit", open_model, "--input-shape", "x:2x24").code == 0
+    assert cli("compile", model, "-o", tmp_path / "m.hxp").code == 0
+    assert "got a plan" in cli("fit", tmp_path / "m.hxp").err
 
 
 def test_compile_to_a_folder_that_is_not_there_is_one_error(cli, model, tmp_path):
@@ -174,6 +206,17 @@ def test_an_unknown_op_is_told_its_neighbours(cli):
     assert "leaky_relu" in cli("ops", "leaky_rel").err
     assert "conv" in cli("ops", "convolution").err
     assert cli("ops", "nothing_like_it").code == 1
+
+
+def test_ops_prints_the_knots_of_a_table(cli):
+    table = activations()["gelu"]
+    rows = cli("ops", "gelu_tanh", "--table").out.splitlines()
+    assert "inferred" in rows[0]
+    assert [float(row.split()[1]) for row in rows[-33:]] == pytest.approx(table.knots)
+    record = json.loads(cli("ops", "log", "--table", "--json").out)
+    assert (record["op"], record["table"]["name"], record["table"]["knots"][32]) == ("log", "log2", 0)
+    assert "sigmoid" in cli("ops", "conv", "--table").err
+    assert "need the name" in cli("ops", "--table").err
 
 
 # ---- the process ----

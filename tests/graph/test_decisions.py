@@ -40,8 +40,8 @@ def test_a_pass_that_loses_a_decision_is_named(monkeypatch: pytest.MonkeyPatch) 
     def forgets(graph: hx.Graph, target: object) -> hx.Graph:
         return hx.Graph(graph.inputs, graph.outputs)
 
-    monkeypatch.setattr("hexane.pipeline.fuse_silu", forgets)
-    with pytest.raises(hx.Error, match=r"after fuse_silu.*need them kept"):
+    monkeypatch.setattr("hexane.pipeline.fuse_clip", forgets)
+    with pytest.raises(hx.Error, match=r"after fuse_clip.*need them kept"):
         lower(convolutions().decided(SEEN), HOST)
 
 

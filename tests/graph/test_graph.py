@@ -2,14 +2,17 @@
 
 import gc
 import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.graph import Graph, constant, source_scope, tensor_type
+from hexane.graph import Graph, Node, Value, constant, source_scope, tensor_type, topological
 from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 
@@ -253,3 +256,24 @@ def test_the_largest_tensor_of_a_graph_is_that_of_a_plan() -> None:
     assert tensor_type("uint8", (_core.MAX_BYTES,)).size == _core.MAX_BYTES
     with pytest.raises(hx.Error, match=f"got more than {_core.MAX_BYTES} bytes"):
         tensor_type("uint8", (_core.MAX_BYTES + 1,))
+
+
+def test_every_thread_sees_all_nodes_of_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread asks for the nodes while this one has found the first of them."""
+    graph = replace(hx.graph(hx.relu(hx.input("x", (4,))) + 1.0))  # the new one remembers nothing yet
+    seen: list[list[Node]] = []
+
+    def interrupted(roots: Sequence[Value]) -> Iterator[Node]:
+        monkeypatch.undo()
+        nodes = topological(roots)
+        yield next(nodes)
+        other = Thread(target=lambda: seen.append(list(graph.nodes)))
+        other.start()
+        other.join()
+        yield from nodes
+
+    monkeypatch.setitem(Graph.rewrite.__globals__, "topological", interrupted)  # hexane.graph is a function
+    seen.append(list(graph.nodes))
+    whole = list(topological((*graph.inputs, *graph.roots)))
+    assert seen == [whole, whole]
+    assert graph.nodes == whole

@@ -136,3 +136,8 @@ def test_points_of_a_grid_read_the_nearest_as_fractions_say(extents: Any, corner
             at = round((v + 1) / 2 * (extent - 1) if corners else ((v + 1) * extent - 1) / 2)
             wanted.append(at + 1 if 0 <= at < extent else 0)
         np.testing.assert_array_equal(got.ravel(), wanted, err_msg=str(extent))
+
+
+def test_a_constant_of_no_axes_is_padded_by_nothing() -> None:
+    y = hx.pad(hx.const(np.float32(2)), begin=(), end=()) + hx.input("x", (2,))
+    np.testing.assert_array_equal(hx.compile(y)(np.float32([1, 3])), np.float32([3, 5]))

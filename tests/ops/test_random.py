@@ -144,6 +144,27 @@ def test_an_onnx_model_without_a_seed_gets_one_when_it_is_compiled() -> None:
     assert not np.array_equal(x, y)
 
 
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_dropout_in_training_drops_a_part_and_scales_the_rest() -> None:
+    x = np.linspace(1, 2, 20_000, dtype=np.float32)
+    drop = helper.make_node("Dropout", ["x", "ratio", "training"], ["y", "mask"], seed=7)
+    port = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)
+    constants = {"ratio": np.float32(0.3), "training": np.array(True)}
+    weights = [onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("y", "mask")]
+    graph = helper.make_graph([drop], "g", [port], outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=8)
+    net = hx.compile(model)
+    first, second = net(x), net(x)
+    assert abs(first["mask"].mean() - 0.7) < 0.02
+    assert not np.array_equal(first["mask"], second["mask"])
+    np.testing.assert_allclose(first["y"], np.where(first["mask"], x / np.float32(0.7), 0), rtol=1e-6)
+    chip = hx.compile(model, target="h13")  # which has no generator
+    assert np.mean(chip(x)["mask"] != first["mask"]) < 1e-3  # numbers are rounded to fp16 on their way from the host
+    assert chip.program is not None
+    assert {s.device for s in chip.program.segments} == {"host", "ane"}
+
+
 def body(nodes: list[onnx.NodeProto], inputs: list[str], outputs: list[str]) -> onnx.GraphProto:
     infos = [[helper.make_empty_tensor_value_info(name) for name in names] for names in (inputs, outputs)]
     return helper.make_graph(nodes, "body", *infos)

@@ -60,11 +60,12 @@ class Copy:
         assert message in ended.stdout, ended.stdout
 
     def derive(self) -> None:
-        """Writes what follows from the records, as docs/contributing.md says."""
+        """Writes what follows from the records and the targets, as docs/contributing.md says."""
         written = self.run("-m", "hexane.cli.stub")
         assert written.returncode == 0, written.stderr
-        page = self.run("-m", "hexane.cli.ops_page")
-        (self.folder / "docs" / "ops.md").write_text(page.stdout, encoding="utf-8")
+        for page in ("ops", "targets"):
+            text = self.run("-m", f"hexane.cli.{page}_page").stdout
+            (self.folder / "docs" / f"{page}.md").write_text(text, encoding="utf-8")
 
     def touched(self) -> set[str]:
         """The files that differ from the project, but derived ones."""

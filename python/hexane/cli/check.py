@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
@@ -24,7 +25,7 @@ SOMEWHERE_NOT = 3
 
 @command
 def check(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
     target: Annotated[
         str | None,
         typer.Option(
@@ -59,7 +60,7 @@ def check(
         graph = as_graph(model, shapes_of(input_shape))
     reports = examine(graph, chips, model.name)
     if html is not None:
-        html.write_bytes(html_page(reports).encode("utf-8", "xmlcharrefreplace"))
+        _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
     if json:
         print_json(_record(model, reports, node))
     elif node is not None:

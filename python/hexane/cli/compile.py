@@ -16,7 +16,7 @@ from hexane.printer import size_text
 
 @command
 def compile_model(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
@@ -26,6 +26,13 @@ def compile_model(
         typer.Option(help="What happens to ops that the chip does not take: host: they run there; error: it is one."),
     ] = Fallback.HOST,
     numerics: Arithmetic = None,
+    sram: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="The memory for arena and scratch on one thread, as in 128K: parts are computed row by row where whole tensors do not fit.",
+        ),
+    ] = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
     ] = None,
@@ -37,15 +44,23 @@ def compile_model(
         raise Error(f"[compile] {model}: got a plan, need an ONNX model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    net = open_model(
-        model,
-        target=target,
-        dtype=dtype,
-        input_shapes=input_shape,
-        dump=dump,
-        fallback=fallback,
-        numerics=numerics,
-    )
+    memory = None if sram is None else hexane.Memory(sram)
+    try:
+        net = open_model(
+            model,
+            target=target,
+            threads=None if memory is None else 1,
+            dtype=dtype,
+            input_shapes=input_shape,
+            dump=dump,
+            fallback=fallback,
+            numerics=numerics,
+            memory=memory,
+        )
+    except Error as error:
+        if memory is None:
+            raise
+        raise Error(f"{error}; no plan written") from None
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
     with working(f"writing {output.name}"):
@@ -55,9 +70,9 @@ def compile_model(
         record = {"plan": str(output), "target": net.target, "file_bytes": file_bytes}
         print_json({**record, "steps": len(net.steps), "memory": net.memory})
         return
-    memory = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
+    sizes = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
     chip = "" if net.target == "host" else f" for {net.target}"
-    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps{chip}; {memory}")
+    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps{chip}; {sizes}")
 
 
 def _fixes(net: hexane.OpenModel) -> str:

@@ -10,9 +10,10 @@ from typing import ParamSpec, TextIO
 
 import typer
 
-from hexane.errors import Error, FallbackWarning, HazardWarning
+from hexane.errors import CrossChipFP16Warning, Error, FallbackWarning, HazardWarning
 
 P = ParamSpec("P")
+OWN = (CrossChipFP16Warning, FallbackWarning, HazardWarning)
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
@@ -52,14 +53,14 @@ def _own_warnings() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        if issubclass(category, (FallbackWarning, HazardWarning)):
+        if issubclass(category, OWN):
             print(f"warning: {message}", file=sys.stderr)
         else:
             show(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", FallbackWarning)
-        warnings.simplefilter("always", HazardWarning)
+        for category in OWN:
+            warnings.simplefilter("always", category)
         warnings.showwarning = shown
         yield
 

@@ -1,4 +1,4 @@
-"""`hexane info`: the interface, ops, weights and memory of an ONNX model or a plan."""
+"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from hexane.runtime import PortType
 
 @command
 def info(
-    model: Annotated[Path, typer.Argument(metavar="MODEL|PLAN", help="An ONNX file or a plan.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL|PLAN", help="An ONNX or MIL file, or a plan.")],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
     json: Json = False,
@@ -27,7 +27,10 @@ def info(
 ) -> None:
     """Show the interface, ops, weights and memory of a model."""
     plan = is_plan(model)
-    record: dict[str, Any] = {"model": str(model), "format": "plan" if plan else "onnx"}
+    record: dict[str, Any] = {
+        "model": str(model),
+        "format": "plan" if plan else {".mil": "mil", ".plist": "netplist"}.get(model.suffix.lower(), "onnx"),
+    }
     net = open_model(model, dtype=dtype, input_shapes=input_shape)
     if isinstance(net, hexane.OpenModel):
         record |= _open(net)
@@ -57,10 +60,10 @@ def _open(net: hexane.OpenModel) -> dict[str, Any]:
 
 def _imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
     """Ops of the graph as it was imported, before any pass."""
-    from hexane.importers.onnx import import_onnx
+    from hexane.report.preflight import as_graph
 
     with working(f"importing {path.name}"):
-        graph = import_onnx(path, shapes=shapes)
+        graph = as_graph(path, shapes)
     return {"ops": dict(Counter(node.op for node in graph.nodes if node.op not in LEAVES).most_common())}
 
 

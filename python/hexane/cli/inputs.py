@@ -1,8 +1,11 @@
 """Input arrays of a run: from npy and png files, or random."""
 
 import os
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +18,7 @@ from hexane.importers.files import open_regular
 from hexane.runtime import Model, OpenModel, PortType
 
 SEED = 0
+MOST_HEADER = 1 << 16  # bytes of an npy file in front of its numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,17 @@ def read_inputs(ports: Sequence[PortType], files: Mapping[str, NamedFile], scali
 
 def random_inputs(model: Model | OpenModel) -> dict[str, Array]:
     """Seeded: floats from the normal distribution; integers 0 or 1, which index any table of two rows."""
-    generator = np.random.default_rng(SEED)
     if isinstance(model, OpenModel) and model.value_inputs:
         name = min(model.value_inputs)
         raise Error(f"[run] input {name!r}: its value decides shapes, need --input {name}=FILE.npy")
+    return random_arrays(model.inputs, SEED)
+
+
+def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
+    """The same of any seed, for ports of fixed shapes."""
+    generator = np.random.default_rng(seed)
     arrays = {}
-    for port in model.inputs:
+    for port in ports:
         shape = [d for d in port.shape if isinstance(d, int)]
         if len(shape) != len(port.shape):
             raise Error(
@@ -52,6 +61,33 @@ def random_inputs(model: Model | OpenModel) -> dict[str, Array]:
         values = generator.standard_normal(shape) if floating else generator.integers(0, 2, shape)
         arrays[port.name] = values.astype(port.dtype.numpy)
     return arrays
+
+
+def read_archive(ports: Sequence[PortType], path: Path) -> dict[str, Array]:
+    """The arrays of all ports from an npz file. Raises Error for a missing or unknown name and an array that does not fit its port."""
+    need = {port.name: port for port in ports}
+    with os.fdopen(open_regular(path, f"[compare] --input {path}", "npz file"), "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+                if sizes.keys() != need.keys():
+                    raise Error(
+                        f"[compare] --input {path}: got the arrays {', '.join(sizes) or 'none'}, need {', '.join(need)}"
+                    )
+                for port in ports:  # before anything is unpacked
+                    if sizes[port.name] > prod(port.shape) * port.dtype.numpy.itemsize + MOST_HEADER:  # type: ignore[arg-type]
+                        raise Error(
+                            f"[compare] --input {path}: got {sizes[port.name]} bytes for {port.name!r}, need {port}"
+                        )
+                return {port.name: _unpacked(archive, port, path) for port in ports}
+        except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+            raise Error(f"[compare] --input {path} is no npz file of numbers: {error}") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, port: PortType, path: Path) -> Array:
+    member = next(name for name in archive.namelist() if name.removesuffix(".npy") == port.name)
+    with archive.open(member) as file:
+        return _fitting(port, np.lib.format.read_array(file, allow_pickle=False), path, "compare")
 
 
 def _opened(port: PortType, path: Path) -> IO[bytes]:
@@ -70,11 +106,16 @@ def _read_npy(port: PortType, path: Path) -> Array:
         raise Error(f"[run] input {port.name!r}: {path} is no npy file of numbers: {error}") from None
     if not isinstance(array, np.ndarray):
         raise Error(f"[run] input {port.name!r}: {path} is an archive of arrays, need an npy file")
+    return _fitting(port, array, path, "run")
+
+
+def _fitting(port: PortType, array: Array, path: Path, command: str) -> Array:
+    """The array in the port's dtype. Raises Error where it has another one, or another shape."""
     need = port.dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == need.itemsize and need.kind == "V":
         array = array.view(need)  # npy has no name for bfloat16 and its like
     if array.dtype != need or not _fits(array.shape, port.shape):
-        raise Error(f"[run] input {port.name!r}: got {array.dtype}{list(array.shape)} from {path}, need {port}")
+        raise Error(f"[{command}] input {port.name!r}: got {array.dtype}{list(array.shape)} from {path}, need {port}")
     return array
 
 

@@ -28,6 +28,10 @@ family, "cross-chip" ANEForge's page on deployment across chips.
 | The number of groups of a convolution has a range for each chip. | guide app. B | The ranges are not published. A descriptor's field of 13 bits would end them at 8,191. |
 | Each chip has a list of the activations it takes. | guide app. B | The lists are not published; modes above 46 are refused everywhere. |
 | The extents of a pool are multiples of its stride. | guide app. B | It is not said which extents, and whether with their pads. Read for inputs it would refuse most networks that pool odd images. |
+| The depth of a pool's window has a bound. | guide app. B | Only those of its height and width are published. |
+| A13 checks gathers along channels, height and width once more (IsValidForH13GatherNCH). | ch35 | What it asks for is not published; the conditions of the other gate are checked. |
+| Strided and unicast convolutions have a largest number of input channels (0x328). | ch35 | What is published of the numbers is in `hal.unicast_channels`; what happens above them is not. |
+| A11 and A12 floor a quotient by a rounded reciprocal, which may give the wrong integer at a boundary. | ch35 | A form that changes results is not written: the host computes `floor_div` for them. |
 | A transpose in one piece keeps some rules of divisibility. | ch35 | The divisors are not published; only the bounds are checked. |
 | Which of three forms a resize gets without a texture engine, by byte 0x812 and the small kernels. | ch35 | The conditions are not published whole. The verdict says that the forms round differently. |
 | Resizing, slices and reductions place products of their factors below the largest channels, heights and widths. | placement study | What the factors are is not published. |
@@ -36,12 +40,14 @@ family, "cross-chip" ANEForge's page on deployment across chips.
 | Only kernels of eight bits or more are compressible. | ch35 | Palettes of four bits stream on every chip (measured), so it is not clear what the rule counts. |
 | A slice that begins inside the height goes the way of one inside the width. | ch35 | Measured as harmless on every chip that was tried; only the width is warned of. |
 | Slices inside a row are a hazard on every generation that has patches. | ch35 | Measured as clean from A16 on. Chips are warned of by what silicon showed. |
-| Some ops exist for families A16, A17 and A18 alone, those of fp8 among them; 52, 31, 2 and 3 ops have the floors. | ch35 | The ops are not named, but those in the tables; these are all checked. |
+| Some ops exist for families A16, A17 and A18 alone, those of fp8 among them; 52, 31, 2 and 3 ops have the floors, 29 and 45 templates those of A14 and A15. | ch35 | The ops are not named, but those in the tables; these are all checked. |
+| Eight ops with regions and four of the texture engine are legal by a test of their own, all others by their floor. | ch35 | How the compiler asks, not what it answers: programs here have no regions, and the four ops have rows. |
 | h15m, h15p, h15s and h15d are names the compiler knows; a newer one knows h19, m12 and u4. | ch35, M6 study | Nothing but the names is published. They do not parse, with near names in the error. |
 | The compiler tells targets apart by the length and the first letters of a name. | ch35 | Names are compared whole. |
 | h13 and h17s share one base of parameters. | ch35 | No number follows from it; their measured limits differ. |
 | Image formats of ports: up to 16 for each chip, YUV 4:2:0 on A15 alone. | ch35, guide ch34 | Ports are plain tensors here. How many there are is in `hal.interchange_formats`, YUV in `gates.yuv420`. |
 | Source and result fields of a descriptor move with its generation. | ch35 | Their offsets are not published; those of the patch width are in docs/targets.md. |
+| The width of a patch is a rounded logarithm between bounds (0x3f8, 0x400, 0x410), strides of transfers are counted in granules (0x1c0). | ch35 | Such numbers decide layouts; what they do to values, the slice inside a row, is warned of. |
 | A defect writes the flag of reflected tile borders at a wrong place on generation 7. | ch35 | Described in docs/targets.md; no op is refused for it. |
 | The cost model: a constant of 0.0008, pairs scaled by the size, latencies of A15. | ch35, table 35.7 | The formula is not published. What is printed of the table is in `hx.targets.analytic_costs`. |
 | Later compilers have more parameters. | M6 study | What they decide is not published. |
@@ -49,7 +55,7 @@ family, "cross-chip" ANEForge's page on deployment across chips.
 | Latency and peak of a program on another chip. | cross-chip | No verdict depends on speed; a cost model is another matter. |
 | Choosing an encoding of weights by what streams on the chip. | cross-chip | Weights are compiled as they are. Reports say what streams. |
 | Asking Apple's runtime to compile for a chip. | cross-chip | Needs a Mac; everything else works without one. |
-| A warning where training scales gradients of convolutions above 4,094 on A13. | cross-chip | There is no training. |
+| A warning where training scales gradients of convolutions above 4,094 on A13, and how near chips come to each other in training. | cross-chip | There is no training. |
 | A warning at compile time where two chips round differently. | cross-chip | A compilation has one target. `hx.targets.fp16_divergence` answers for two. |
 """
 

@@ -5,8 +5,14 @@ from typing import Annotated
 import typer
 
 import hexane
+from hexane.cli.bench import bench
 from hexane.cli.check import check
+from hexane.cli.compare import compare_targets
 from hexane.cli.compile import compile_model
+from hexane.cli.doctor import doctor
+from hexane.cli.emit import emit
+from hexane.cli.explain import explain
+from hexane.cli.fit import fit
 from hexane.cli.info import info
 from hexane.cli.ops import ops
 from hexane.cli.run import run
@@ -42,14 +48,20 @@ def _hexane(
 app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
+app.command("fit")(fit)
+app.command("emit")(emit)
 app.command("check")(check)
+app.command("compare")(compare_targets)
+app.command("explain")(explain)
+app.command("bench")(bench)
+app.command("doctor")(doctor)
 app.command("ops")(ops)
 app.command("targets")(targets)
 
 
 def main() -> None:
     """Runs the command on sys.argv. Exit code 0, 1 for an error, 2 for wrong usage, 3 for a network that does not run on every
-    chip asked for, 130 after Ctrl-C."""
+    chip asked for, or whose numbers part, or that does not fit, 130 after Ctrl-C."""
     app(prog_name="hexane")
 
 

@@ -1,4 +1,4 @@
-"""Opens what a command is given: an ONNX file, or a plan, told apart by the first bytes."""
+"""Opens what a command is given: a plan, told by the first bytes, MIL text, by the name, or an ONNX file."""
 
 import os
 from collections.abc import Iterable
@@ -36,8 +36,9 @@ def open_model(
     dump: Path | None = None,
     fallback: Fallback = Fallback.HOST,
     numerics: Numerics | None = None,
+    memory: hexane.Memory | None = None,
 ) -> hexane.Model | hexane.OpenModel:
-    """A loaded plan or a compiled ONNX model. Raises Error for a plan with options that only compiling can follow."""
+    """A loaded plan or a compiled model. Raises Error for a plan with options that only compiling can follow."""
     shapes = shapes_of(input_shapes)
     if is_plan(path):
         options = {"--target": target, "--dtype": dtype, "--input-shape": shapes, "--numerics": numerics}
@@ -56,6 +57,7 @@ def open_model(
             fallback=fallback.value,
             numerics=numerics.value if numerics else "ieee",
             dump=dump,
+            memory=memory,
         )
 
 

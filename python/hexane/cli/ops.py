@@ -1,5 +1,6 @@
 """`hexane ops`: the catalogue, or one op of it in full."""
 
+from dataclasses import asdict
 from difflib import get_close_matches
 from math import isfinite
 from textwrap import fill
@@ -13,16 +14,20 @@ from hexane.cli.output import print_json, print_table
 from hexane.errors import Error
 from hexane.ops import USER_OPS
 from hexane.ops.spec import REQUIRED, Attr, Op
+from hexane.targets.activations import TABLE_OF, activations
 
 
 @command
 def ops(
     name: Annotated[str | None, typer.Argument(help="Show this op in full.")] = None,
+    table: Annotated[bool, typer.Option("--table", help="Show the knots of the engine's table for this op.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List the ops, or show one in full. Inputs: x? is optional, x* one or more."""
     if name is None:
+        if table:
+            raise Error("[ops] got --table and no op, need the name of one")
         if json:
             print_json({"ops": [_record(op) for op in USER_OPS.values()]})
         else:
@@ -33,10 +38,27 @@ def ops(
         near = get_close_matches(name, USER_OPS, 3) or [op.name for op in USER_OPS.values() if name in op.onnx]
         hint = f"one like {', '.join(near)}" if near else "one that `hexane ops` lists"
         raise Error(f"[ops] got {name!r}, need {hint}")
-    if json:
+    if table:
+        _print_table(name, json)
+    elif json:
         print_json(_record(USER_OPS[name]))
     else:
         _print_op(USER_OPS[name])
+
+
+def _print_table(op: str, json: bool) -> None:
+    name = TABLE_OF.get(op, op)
+    if name not in activations():
+        raise Error(
+            f"[ops] --table: got {op!r}, which has no table, need one of {', '.join([*activations(), *TABLE_OF])}"
+        )
+    found = activations()[name]
+    if json:
+        print_json({"op": op, "table": {key: _plain(value) for key, value in asdict(found).items()}})
+        return
+    print(f"table      {name} ({found.status}: {found.source})")
+    print(f"reduction  {found.reduction}\n")
+    print_table(("x", name), [(f"{x:g}", f"{y:.10g}") for x, y in zip(found.places, found.knots, strict=True)])
 
 
 def _first_sentence(doc: str) -> str:

@@ -92,7 +92,7 @@ Target = Annotated[
 Arithmetic = Annotated[
     Numerics | None,
     typer.Option(
-        help="engine: the products of a chip's program as the chip computes them, to the bit. [default: ieee]",
+        help="engine: the arithmetic of the chip, as far as it is known. [default: ieee]",
         show_default=False,
     ),
 ]

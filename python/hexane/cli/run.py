@@ -30,7 +30,7 @@ from hexane.runtime import PortType
 
 @command
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file or a plan.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, or a plan.")],
     inputs: Annotated[
         list[NamedFile] | None,
         typer.Option(

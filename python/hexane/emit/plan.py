@@ -31,7 +31,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
             {
                 "kernel": writer.strings.add(step.kernel),
                 "numerics": writer.numerics(step.numerics),
-                "device": writer.strings.add(program.target.device),
+                "device": writer.strings.add("ane" if step.kernel == "program" else program.target.device),
                 "source": writer.strings.add(step.node.where),
                 "operands": len(operands),
                 "num_inputs": len(step.inputs),
@@ -62,7 +62,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
         "weights": writer.contents("weights"),
-        "state": writer.contents("state"),
+        "state": writer.contents("state", "param"),
         "strings": writer.strings.tobytes(),
     }
 
@@ -118,7 +118,8 @@ class _Writer:
         if view not in self.rows:
             buffer = self.program.buffers[view.buffer]
             shape, rank = view.type.shape, view.type.rank
-            whole = view.type == buffer.type and view.dense  # the name is that of the whole, not of windows into it
+            strides = buffer.strides or dense_strides(view.type)
+            whole = view.type == buffer.type and view.strides == strides  # the name is not that of windows into it
             self.rows[view] = len(self.tensors)
             self.tensors.append(
                 {
@@ -138,8 +139,8 @@ class _Writer:
     def add_named(self) -> None:
         """Adds a row for each whole param and state, so that its name is found even where steps read only parts of it."""
         for i, buffer in enumerate(self.program.buffers):
-            if buffer.kind in ("weights", "state") and buffer.name and buffer.type:
-                self.tensor(View(i, 0, buffer.type, dense_strides(buffer.type)))
+            if buffer.kind in ("weights", "state", "param") and buffer.name and buffer.type:
+                self.tensor(View(i, 0, buffer.type, buffer.strides or dense_strides(buffer.type)))
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
         rows = []
@@ -151,13 +152,19 @@ class _Writer:
             rows.append({**row, "reserved": 0})
         return rows
 
-    def contents(self, kind: str) -> Array:
-        """The first contents of the space of that kind."""
-        size = sum(extent.bytes for extent in self.program.extents.values() if extent.space.kind == kind)
+    def contents(self, *kinds: str) -> Array:
+        """The first contents of the spaces of these kinds, one after the other."""
+        begins, size = {}, 0
+        for name, extent in self.program.extents.items():
+            if extent.space.kind in kinds:
+                begins[name] = size
+                size += extent.bytes
         data = np.zeros(size, np.uint8)
         for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
-            if buffer.kind == kind and buffer.data is not None and offset + buffer.bytes <= size:
-                data[offset : offset + buffer.bytes] = buffer.data.reshape(-1).view(np.uint8)
+            if buffer.kind in kinds and buffer.data is not None and offset + buffer.bytes <= size:
+                begin = begins[buffer.space] + offset
+                mine = np.ndarray(buffer.data.shape, buffer.data.dtype, data, begin, buffer.strides or None)
+                mine[...] = buffer.data
         return data
 
 

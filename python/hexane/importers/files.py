@@ -7,6 +7,18 @@ from pathlib import Path, PurePosixPath
 from hexane.errors import Error
 
 
+def is_written_model(model: object) -> bool:
+    """Whether that is the path of what `hexane emit` writes, by its name: MIL text (.mil) or a netplist (.plist)."""
+    return isinstance(model, (str, os.PathLike)) and os.fspath(model).lower().endswith((".mil", ".plist"))
+
+
+def read_all(descriptor: int, where: str) -> bytes:
+    """The bytes of an open file, which is closed. Raises Error for more than the machine has memory."""
+    with os.fdopen(descriptor, "rb") as file:
+        check_memory(where, os.fstat(descriptor).st_size)
+        return file.read()
+
+
 def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:
     """A descriptor of the file the user named, which may be a link. `where` opens the message of an Error, `need` ends it.
 

@@ -16,6 +16,7 @@ from hexane.ops.records import (
     linear,
     matrix,
     norm,
+    program,
     quant,
     quant_product,
     random,
@@ -63,7 +64,9 @@ FAMILIES = (
 USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}
 ENGINE_OPS: dict[str, Op] = engine_ops(USER_OPS)
-OPS: dict[str, Op] = USER_OPS | {op.name: op for op in KERNEL_FORMS.values()} | ENGINE_OPS
+OPS: dict[str, Op] = {
+    op.name: op for op in (*USER_OPS.values(), *KERNEL_FORMS.values(), *ENGINE_OPS.values(), *program.OPS)
+}
 LEAVES = ("input", "const", "param", "state")
 
 

@@ -1,12 +1,15 @@
 """Compiles a graph for a chip, and warns of what its user should know."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from hexane.decisions import Decision
 from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
+from hexane.runtime.engine import on_host
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -21,13 +24,15 @@ def chip_program(
     numerics: str = "ieee",
     narrow: bool = False,
     stream_rows: int = 0,
+    schedule: str = "apple",
     watch: Watch | None = None,
+    on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. Warns once of the ops that run on the host, and once of those that the chip computes otherwise.
+    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, and once of those that the chip computes otherwise.
 
     Raises Error with the list of the former where `fallback` is "error".
     """
-    graph, segments = divide(graph, chip, watch)
+    graph, segments = divide(graph, chip, watch, on_host(graph) if on_engine is not None else {})
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
         words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"
@@ -36,7 +41,21 @@ def chip_program(
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
-    return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, watch)
+    with _collector_paused():
+        return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A compilation makes hundreds of thousands of objects that live on and no cycles of them: walking all of them again and again
+    took a quarter of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def listed(decisions: Sequence[Decision]) -> str:

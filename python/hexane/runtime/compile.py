@@ -13,14 +13,21 @@ from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.files import is_written_model
+from hexane.importers.written import load_written_model
 from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.pipeline import compile_graph
+from hexane.pipeline import Watch, compile_graph
 from hexane.program import Program
+from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
+from hexane.runtime.engine import OnEngine
+from hexane.runtime.memory import Memory, fitted
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
+from hexane.stages.schedule_layers import SCHEDULES
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.detect import parse_environment
+from hexane.targets.dispatch import dispatch
 
 
 def compile(
@@ -35,21 +42,31 @@ def compile(
     trim_output_transpose: bool = False,
     cache_bytes: int = 1 << 30,
     stream_rows: int = 0,
+    memory: Memory | None = None,
     schedule: str = "",
     fallback: str = "host",
     io: str = "",
     numerics: str = "ieee",
+    device: str = "auto",
+    qos: int | None = None,
     dump: str | os.PathLike[str] | None = None,
 ) -> Model | OpenModel:
-    """Compiles a model: a tensor, a list or dict of tensors, a Graph, or an ONNX model (path, bytes, ModelProto).
+    """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the path of MIL text
+    (.mil) or of a netplist (.plist), whose weights lie beside it.
 
-    target: "host" (the default, or what HEXANE_TARGET says) runs on this CPU in the model's own dtypes. A chip ("h13", "M1"): what it
+    target: the chip of this machine where it has a Neural Engine, elsewhere and for device="cpu" "host", or what HEXANE_TARGET says.
+    "host" runs on this CPU in the model's own dtypes. A chip ("h13", "M1"): what it
     takes is computed in fp16, as one segment after the other, by this CPU in its place; the rest goes to the host in the model's
     dtypes, with one FallbackWarning that names ops and reasons. fallback="error" raises Error with the same list.
     io="fp16": the floats of inputs and outputs are fp16, without casts at the ports.
-    numerics="engine": the products of a chip (convolutions and matrix products) are computed as it computes them, to the bit: in
-    fixed point, with its overflows, dropped products and Winograd convolutions (docs/numerics.md). All other ops are computed in
-    IEEE arithmetic for now; the program's decisions say which is which.
+    numerics="engine": a chip's program is computed as the chip computes it, as far as that is known (docs/numerics.md): convolutions
+    and matrix products to the bit, in fixed point, with its overflows, dropped products and Winograd convolutions; elementwise
+    ops, casts, activations by table, pools, sums, softmax, attention and layer and RMS norms by rules of which some are open. The
+    rest is computed in IEEE arithmetic. The program's decisions say which is which.
+    device: where a chip's program runs. "ane": what the engine takes on the Neural Engine itself, with the host for the rest; Error
+    that says what is missing where this machine has none. "cpu": all of it on the CPU. "auto": the engine where there is one, and
+    `device` of the result says what was chosen and why.
+    qos: the class of the engine's queues that calls wait in, 0 to 63 (docs/macos.md); it has no effect on the CPU.
     dtype="fp16" stores everything between the ports in fp16 and accumulates in fp32. threads: all cores this process may use,
     unless given.
     input_shapes and input_values fix an ONNX model's free dims and the inputs whose values decide shapes; where they are open,
@@ -58,11 +75,15 @@ def compile(
     more, with that input. updates: results of write_state to run though no output depends on them.
     trim_output_transpose: outputs come in the layout they were computed in (channels last, for images), as `outputs` of the
     result then says, without the transposes at the end.
-    stream_rows: chains of steps on one image (convolutions, pools, elementwise ops) compute so many rows of their result at a
-    time, with a few rows between them instead of whole tensors: much less arena, the same bits, on this CPU about the same time.
-    0: none.
+    stream_rows: parts of the program that work on one image (convolutions, pools, elementwise ops, concatenations) compute so many
+    rows at a time, with a few rows between their steps instead of whole tensors. The parts are those by which the arena becomes
+    smallest. The bits are the same. 0: none.
+    memory=hx.Memory(sram="128K"): the arena, and the scratch that kernels of this CPU use beside it, take no more than so much. Whole
+    tensors where they fit, else parts of the program are computed row by row as by stream_rows, 8, 4, 2 or 1 rows at a time; Error
+    that names the layer which needs most where that does not fit either. Inputs, outputs and weights are not counted.
     schedule="optimal" looks for the order of steps that keeps fewest bytes live at once, which takes at most some seconds longer;
-    networks whose layers follow one another gain nothing, randomly wired ones a tenth or more of the arena.
+    networks whose layers follow one another gain nothing, randomly wired ones a tenth or more of the arena. For a chip it orders the
+    layers of its engine, for which "apple", the list scheduler of the engine's own compiler, is the usual order.
     dump: a folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program, for those who want
     to see what the compiler does; of a model of open shapes, the one compiled last.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
@@ -70,15 +91,18 @@ def compile(
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise Error(f"[compile] cache_bytes: got {cache_bytes!r}, need a number of bytes")
     options = _Options(
-        _target(target),
+        _target(target, device),
         _threads(threads),
         dtype,
         trim_output_transpose,
         stream_rows,
+        memory,
         schedule,
         fallback,
         io,
         numerics,
+        device,
+        qos,
         dump,
     )
     options.check()
@@ -89,12 +113,14 @@ def compile(
         raise Error(
             f"[compile] updates: got some with {type(model).__name__}, need tensors (hx.graph takes updates too)"
         )
-    if (tensors or isinstance(model, Graph)) and (input_shapes or input_values):
+    if (tensors or isinstance(model, Graph) or is_written_model(model)) and (input_shapes or input_values):
         raise Error("[compile] input_shapes, input_values: got some for a model of fixed shapes, need an ONNX model")
     if isinstance(model, Graph):
         return options.build(model)
     if tensors:
         return options.build(graph(model, updates))
+    if is_written_model(model):
+        return options.build(load_written_model(model))
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
             f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto"
@@ -143,7 +169,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
 
     Raises Error for a file that cannot be read or is not a valid plan.
     """
-    return Model(_core.Program.load(os.fsencode(path), _threads(threads)))
+    return Model(_core.Program.load(os.fsencode(path), _threads(threads)), why=engine.why_on_cpu())
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +179,13 @@ class _Options:
     dtype: str
     trim: bool
     stream_rows: int
+    memory: Memory | None
     schedule: str
     fallback: str
     io: str
     numerics: str
+    device: str
+    qos: int | None
     dump: str | os.PathLike[str] | None
 
     def check(self) -> None:
@@ -166,8 +195,14 @@ class _Options:
         rows = self.stream_rows
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1 << 20:
             raise Error(f"[compile] stream_rows: got {rows!r}, need an integer from 0 on")
-        if self.schedule not in ("", "optimal"):
-            raise Error(f"[compile] schedule: got {self.schedule!r}, need 'optimal', or '' for the usual order")
+        if self.memory is not None and (isinstance(self.target, Chip) or self.stream_rows):
+            raise Error(
+                "[compile] memory: got it for a chip or with stream_rows, need the host, where it chooses the rows"
+            )
+        known = ("", *SCHEDULES) if isinstance(self.target, Chip) else ("", "optimal")
+        if self.schedule not in known:
+            need = ", ".join(map(repr, known[1:]))
+            raise Error(f"[compile] schedule: got {self.schedule!r}, need {need}, or '' for the usual order")
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if self.io not in ("", "fp16"):
@@ -176,22 +211,56 @@ class _Options:
             raise Error(f"[compile] numerics: got {self.numerics!r}, need 'ieee' or 'engine'")
         if self.numerics == "engine" and not isinstance(self.target, Chip):
             raise Error(f"[compile] numerics: got 'engine' for {self.target.name}, need a chip as the target")
+        if self.device not in ("auto", "cpu", "ane"):
+            raise Error(f"[compile] device: got {self.device!r}, need 'auto', 'cpu' or 'ane'")
+        if self.qos is not None and (type(self.qos) is not int or not 0 <= self.qos <= dispatch().most_qos):
+            raise Error(f"[compile] qos: got {self.qos!r}, need an integer from 0 to {dispatch().most_qos}")
+        if self.device == "ane":
+            if not isinstance(self.target, Chip):
+                raise Error(f"[compile] device: got 'ane' for {self.target.name}, need a chip as the target")
+            found, missing = engine.find_engine(self.target.name)
+            if found is None:
+                raise Error(
+                    f"[compile] device: got 'ane', need a Neural Engine: {missing}; 'cpu' runs the same program"
+                )
+            if self.numerics == "engine" or self.stream_rows:
+                raise Error("[compile] numerics, stream_rows: got some for the device 'ane', need the CPU for these")
         if isinstance(self.target, Chip):
             if self.dtype == "fp32":
                 raise Error(f"[compile] dtype: got 'fp32' for {self.target.name}, which computes in fp16, need none")
             if self.trim:
                 raise Error(f"[compile] trim_output_transpose: got it for {self.target.name}, need the host")
-            if self.schedule:
-                raise Error(f"[compile] schedule: got {self.schedule!r} for {self.target.name}, need the host")
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
-        program = self.program(model)
-        core = _core.Program(emit_plan(program), self.threads, pool)
-        return Model(core, None if pool else program)
-
-    def program(self, model: Graph) -> Program:
+        on_engine, why = self.engine()
         watch = None if self.dump is None else Dump(self.dump)
+        program = self.program(model, on_engine, watch)
+        made = [] if on_engine is None else on_engine.in_order(program)
+        core = _core.Program(emit_plan(program), self.threads, pool, made)
+        if self.memory is not None:
+            program, core = fitted(
+                (program, core),
+                lambda made: _core.Program(emit_plan(made), self.threads, pool),
+                self.memory,
+                self.schedule,
+            )
+            if watch is not None and program.loops:
+                watch("program-streamed", program)
+        return Model(core, None if pool else program, why, "" if on_engine is None else on_engine.device.name)
+
+    def engine(self) -> tuple[OnEngine | None, str]:
+        """What compiles for the Neural Engine if that is where the program runs, and why it does not run there."""
+        if not isinstance(self.target, Chip) or self.device == "cpu":
+            return None, ""
+        if self.numerics == "engine" or self.stream_rows:
+            return None, "the CPU was asked for by numerics or stream_rows"
+        found, missing = engine.find_engine(self.target.name)
+        if found is None:
+            return None, missing
+        return OnEngine(found, self.target, dispatch().default_qos if self.qos is None else self.qos), ""
+
+    def program(self, model: Graph, on_engine: OnEngine | None = None, watch: Watch | None = None) -> Program:
         narrow = self.io == "fp16"
         if not isinstance(self.target, Chip):
             graph = narrow_ports(model, self.target) if narrow else model
@@ -212,13 +281,16 @@ class _Options:
             numerics=self.numerics,
             narrow=narrow,
             stream_rows=self.stream_rows,
+            schedule=self.schedule or "apple",
             watch=watch,
+            on_engine=on_engine,
         )
 
 
-def _target(name: str | None) -> Target:
+def _target(name: str | None, device: str) -> Target:
     by_environment = os.environ.get("HEXANE_TARGET", "")
-    return load_target(name or (parse_environment(by_environment) if by_environment else "host"))
+    own = "" if device == "cpu" else engine.own_chip()
+    return load_target(name or (parse_environment(by_environment) if by_environment else own or "host"))
 
 
 def _threads(threads: int | None) -> int:

@@ -15,6 +15,8 @@ from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Program
+from hexane.runtime.debug import Debug, debug
+from hexane.runtime.futures import Submits
 
 if TYPE_CHECKING:
     from hexane.runtime.open_model import OpenModel
@@ -42,15 +44,17 @@ class PortType:
         return f"{self.name}: {self.dtype}[{', '.join(dims)}]"
 
 
-class Model:
+class Model(Submits):
     """A program that is ready to run, with fixed shapes.
 
     Runs of one model happen one after the other, whichever threads call it; different models run side by side.
     """
 
-    def __init__(self, core: _core.Program, program: Program | None = None) -> None:
+    def __init__(self, core: _core.Program, program: Program | None = None, why: str = "", engine: str = "") -> None:
+        """engine: the name of the device that runs its programs; why: a chip's program runs on none."""
         self._core = core
         self.program = program
+        self._why, self._engine = why, engine
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         ports = core.outputs
         counts = {p["length"] - 1 for p in ports}  # of outputs that are the lengths of others
@@ -88,13 +92,20 @@ class Model:
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu", with the instruction set of the kernels. It runs the program of a chip too."""
+        """Where it runs: "ane", or "cpu" with the instruction set of the kernels, which runs the program of a chip too, and why."""
         cpu = f"cpu ({_core.isa()})"
+        if self._engine:
+            count = sum(step["kernel"] == "program" for step in self.steps)
+            programs = f"{count} program{'s' if count != 1 else ''}"
+            return f"ane ({self._engine}): {programs} of {self.target}, the rest on {cpu}"
         if self.target == "host":
             return cpu
+        cpu = f"cpu ({_core.isa()}{', ' if self._why else ''}{self._why})"
         engine = any(name.endswith(" engine") for name in self._core.arithmetics)
         how = (
-            "its products in the engine's arithmetic, the rest in ieee" if engine else "its program in ieee arithmetic"
+            "its program in the engine's arithmetic, as far as it is known"
+            if engine
+            else "its program in ieee arithmetic"
         )
         return f"{cpu}, in the place of {self.target}: {how}"
 
@@ -106,6 +117,12 @@ class Model:
     def memory(self) -> dict[str, int]:
         """Bytes of every memory space by name, and of scratch."""
         return {**self._core.memory, "scratch": self._core.scratch_bytes}
+
+    @property
+    def surfaces(self) -> dict[str, _core.Surface]:
+        """The ports whose memory a device shares, by name; a name that an input and an output share means the input."""
+        inputs, outputs = self._core.surfaces
+        return {**outputs, **inputs}
 
     @property
     def unshared_bytes(self) -> int:
@@ -134,7 +151,9 @@ class Model:
     def bind(self, /, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
-        A name that an input and an output share means the input.
+        A name that an input and an output share means the input. A port that a device shares may be left out: then `inputs` or
+        `outputs` of the result has a view of the surface itself, which all such calls of this model share. Given buffers are copied
+        from or to it.
         Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. One
         whose extent depends on the data has the largest there may be; how much of it is valid is the output that its port calls
         `length` ("y.length"), and what lies behind that means nothing. Raises Error for a buffer that does not fit its port, a
@@ -184,6 +203,19 @@ class Model:
         """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`."""
         self._core.profile(on)
 
+    def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
+        """Runs the model on inputs given as a call takes them, step by step, and says the range of every layer.
+
+        The run stops at the first number that is infinite or NaN though all that it is computed from is finite: `stop` says which
+        element it is, why, and for convolutions and matrix products which products are largest and where the accumulator goes.
+        States are as they were before. print() shows it all; `to_json()` is for programs. Raises Error for a model without its
+        graph (loaded, or of open shapes) and one whose steps compute some rows at a time, and as a call does.
+        """
+        given = arguments(self.inputs, args, kwargs)
+        names = [port.name for port in self.inputs]
+        feeds = given if isinstance(given, Mapping) else dict(zip(names, given, strict=False))
+        return debug(self._core, self.program, feeds, self.device)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan to a file: the params as they are now, the states as they are at first.
 
@@ -191,6 +223,8 @@ class Model:
         the old file as it was; the file is written as PATH.part beside it first. A link is followed. Raises Error for a path
         that names anything but a regular file.
         """
+        if self._engine:
+            raise Error(f"[save] got a model with programs on {self._engine}, need one compiled with device='cpu'")
         self._core.save(os.fsencode(path))
 
     def __reduce__(self) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments
 from hexane.runtime.turns import short_turns
 
@@ -21,7 +22,7 @@ Values = Mapping[str, Array]
 _LARGE = 1 << 23  # bytes of weights beside whose compilation 1 ms is nothing
 
 
-class OpenModel:
+class OpenModel(Submits):
     """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
     specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a default in
     the model, and are given by name.

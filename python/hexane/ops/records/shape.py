@@ -184,7 +184,7 @@ def _pad_shape(x: Shape, begin: Shape, end: Shape, mode: str, value: float) -> S
 def _pad(x: Array, begin: Shape, end: Shape, mode: str, value: float) -> Array:
     widths = [(max(b, 0), max(e, 0)) for b, e in zip(begin, end, strict=True)]
     options = {"constant_values": np.array(value).astype(x.dtype)} if mode == "constant" else {}
-    padded = np.pad(x, widths, mode=mode, **options)  # type: ignore[call-overload]
+    padded = np.pad(x, widths, mode=mode, **options) if widths else x  # type: ignore[call-overload]
     crop = tuple(slice(max(-b, 0), d - max(-e, 0)) for b, e, d in zip(begin, end, padded.shape, strict=True))
     return padded[crop]
 

@@ -8,6 +8,7 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.handlers.random import stream
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
@@ -197,11 +198,15 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
 
 @onnx_op("Dropout", shape_inputs=(1, 2), ignores=(1, "ratio", "seed"))
 def dropout(b: Builder, n: OnnxNode) -> Result:
-    """Nothing is dropped outside training; the mask, if wanted, is all True (of x's dtype before opset 10)."""
+    """Nothing is dropped outside training. What is kept in training is larger, so that sums stay; the mask says which."""
     x = n.value(0)
-    if n.has(2) and bool(n.scalar(2)) and float(n.scalar(1) if n.has(1) else 0.5) != 0:
-        raise Error("got training_mode with a ratio that drops, need inference")
+    ratio = float(n.scalar(1) if n.has(1) else 0.5) if n.has(2) and bool(n.scalar(2)) else 0.0
+    if not 0 <= ratio < 1:
+        raise Error(f"ratio: got {ratio}, need 0 or more, and less than 1")
+    if ratio:
+        kept = b.greater_equal(b.random(stream(b, n), shape=x.shape), ratio)
+        return [b.select(kept, b.mul(x, 1 / (1 - ratio)), b.const(np.zeros((), x.dtype.numpy))), kept]
     if not n.wants(1):
         return [x]
-    kind = BOOL if n.version >= 10 else x.dtype
+    kind = BOOL if n.version >= 10 else x.dtype  # of the mask
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]

@@ -45,6 +45,9 @@ def slotted(core: Core, **record: Any) -> Op:
                 return direct
         store = own[0].dtype
         wide = FP32 if store in HALVES else store
+        if "accumulate" in rounds and all(v is None or v.dtype is store for v in operands):
+            y = b.apply(op, *operands, **core_attrs)
+            return run_chain(b, y if store is wide else b.cast(y, dtype=wide), epilogue, inputs, rounds, store)
         operands = [v if v is None or v.dtype is wide else b.cast(v, dtype=wide) for v in operands]
         return run_chain(b, b.apply(op, *operands, **core_attrs), epilogue, inputs, rounds, store)
 
@@ -61,26 +64,38 @@ def _direct(
     inputs: Sequence[Any],
 ) -> Any:
     """The layer as one kernel, which is as wide inside and rounds once, at the end; None where no kernel is told all of it."""
-    if any(v is not None and v.dtype is not inputs[0].dtype for v in operands):
+    mixed = any(v is not None and v.dtype is not inputs[0].dtype for v in operands)
+    if mixed or not is_finished(op, operands, slots, inputs):
         return None
     chain, perm, operands = [], None, list(operands)
     for s in slots:
         v = dict(s.attributes)
         if s.op == "transpose":
             perm = v["perm"]
-        elif s.op in ("pre_activation", "post_activation"):
-            neuron = NEURONS[v["mode"]]
-            chain.append(EpilogueSlot(neuron.op, tuple(neuron.attrs(v["alpha"], v["beta"]).items())))
-        elif s.op == "gain_offset" and v["gain"] < 0 and not chain and _is_bias(op, operands, v, inputs):
+        elif s.op == "gain_offset":
             operands = [*[*operands, None][:2], inputs[v["offset"]]]
         else:
-            return None
+            neuron = NEURONS[v["mode"]]
+            chain.append(EpilogueSlot(neuron.op, tuple(neuron.attrs(v["alpha"], v["beta"]).items())))
     if not chain and perm is None:
         return b.apply(op, *operands, **attrs)
-    if chain and op not in KERNELS:
-        return None
     y = b.apply(f"cpu.{op}", *operands, **attrs, epilogue=tuple(chain)) if chain else b.apply(op, *operands, **attrs)
     return y if perm is None else b.transpose(y, perm=perm)
+
+
+def is_finished(op: str, operands: Sequence[Any], slots: Sequence[EpilogueSlot], inputs: Sequence[Any]) -> bool:
+    """Whether the kernel of a user's op does all that these slots do: a bias, activations, and a transpose of the result."""
+    is_active = False
+    for s in slots:
+        if s.op in ("pre_activation", "post_activation"):
+            is_active = True
+        elif s.op == "gain_offset":
+            v = dict(s.attributes)
+            if v["gain"] >= 0 or is_active or not _is_bias(op, operands, v, inputs):
+                return False
+        elif s.op != "transpose":
+            return False
+    return not is_active or op in KERNELS
 
 
 def _is_bias(op: str, operands: Sequence[Any], v: Mapping[str, Any], inputs: Sequence[Any]) -> bool:

@@ -1,0 +1,123 @@
+"""`hexane emit`: a model as MIL programs, with the weights that they name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, shapes_of
+from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.output import print_json, type_text, working
+from hexane.emit.mil import Mil, MilPort
+from hexane.errors import Error
+from hexane.graph import Graph, Value
+from hexane.importers.netplist import Netplist
+from hexane.importers.netplist import as_graph as as_graph_of_netplist
+from hexane.ops import LEAVES
+from hexane.printer import size_text
+from hexane.program import Segment
+from hexane.report.preflight import as_graph
+from hexane.runtime.mil import emit_netplists, emit_pieces, save_mil, save_netplist
+from hexane.targets.query import load_chip
+
+
+@command
+def emit(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    target: Annotated[str, typer.Option(metavar="NAME", help="The chip: h13, M1.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder, made if it is not there.")],
+    netplist: Annotated[
+        bool, typer.Option("--netplist", help="Write net.plist and weights.0, which chips before A13 take alone.")
+    ] = False,
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin.
+
+    Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the host's.
+    """
+    if is_plan(model):
+        raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
+    chip = load_chip(target)
+    with working(f"writing {model.name} as MIL"):
+        source = as_graph(model, shapes_of(input_shape))
+        made: Sequence[tuple[Segment, Mil | Netplist | None]]
+        if netplist:
+            graph, segments, nets = emit_netplists(source, chip)
+            made = list(zip(segments, nets, strict=True))
+        else:
+            graph, pieces = emit_pieces(source, chip)
+            made = [(piece.segment, piece.mil) for piece in pieces]
+        single = sum(written is not None for _, written in made) == 1
+        folders = {
+            segment.index: output if single else output / f"segment_{segment.index}"
+            for segment, written in made
+            if written is not None
+        }
+        _check_folder(output, set(folders.values()), "net.plist" if netplist else "model.mil")
+        programs: list[dict[str, Any]] = []
+        host: list[dict[str, Any]] = []
+        for segment, written in made:
+            index = segment.index
+            if written is None:
+                ops = [node.where for node in segment.nodes]
+                host.append({"segment": index, "ops": ops, "why": segment.why or _why(graph, ops)})
+                continue
+            folder = folders[index]
+            path = save_mil(written, folder) if isinstance(written, Mil) else save_netplist(written, folder)
+            record = _record(written) if isinstance(written, Mil) else _netplist_record(written)
+            programs.append({"segment": index, "text": str(path), **record})
+    if json:
+        decisions = [str(decision) for decision in graph.decisions]
+        print_json(
+            {"model": str(model), "target": chip.name, "programs": programs, "host": host, "decisions": decisions}
+        )
+        return
+    for program in programs:
+        ports = (", ".join(_port_text(port) for port in program[side]) for side in ("inputs", "outputs"))
+        weights = f"{size_text(program['weights_bytes'])} of weights" if program["weights_bytes"] else "no weights"
+        print(f"{program['text']}: {program['ops']} ops, {weights}; {' -> '.join(ports)}")
+    for left in host:
+        print(f"segment {left['segment']} is the host's, {len(left['ops'])} ops: {left['why']}")
+
+
+def _why(graph: Graph, ops: list[str]) -> str:
+    """Why the host computes the first segment, by what was decided of its ops."""
+    decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in ("host", "moved") and d.node in ops)
+    return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
+
+
+def _check_folder(output: Path, folders: set[Path], name: str) -> None:
+    """Raises Error for a program that would be left beside those that are written into the folders, and look like one of them."""
+    for text in sorted((output / name, *output.glob(f"segment_*/{name}"))):
+        if text.exists() and text.parent not in folders:
+            raise Error(f"[emit] {text}: got a program of another model or chip there, need a folder without it")
+
+
+def _record(mil: Mil) -> dict[str, Any]:
+    ops = sum(node.op not in LEAVES for node in mil.graph.nodes)
+    ports = {"inputs": [_port(p) for p in mil.inputs], "outputs": [_port(p) for p in mil.outputs]}
+    return {"ops": ops, "weights_bytes": len(mil.weights), **ports}
+
+
+def _netplist_record(net: Netplist) -> dict[str, Any]:
+    graph = as_graph_of_netplist(net)
+    inputs = [_net_port(str(v.node.attrs["name"]), v) for v in graph.inputs]
+    outputs = [_net_port(port.name, port.value) for port in graph.outputs]
+    return {"ops": len(net.units), "weights_bytes": len(net.weights), "inputs": inputs, "outputs": outputs}
+
+
+def _net_port(name: str, value: Value) -> dict[str, Any]:
+    return {"name": name, "user_name": name, "dtype": value.dtype.name, "shape": list(value.shape)}
+
+
+def _port(port: MilPort) -> dict[str, Any]:
+    return {"name": port.name, "user_name": port.user_name, "dtype": port.dtype.name, "shape": list(port.shape)}
+
+
+def _port_text(port: dict[str, Any]) -> str:
+    renamed = "" if port["name"] == port["user_name"] else f" ({port['user_name']})"
+    return f"{port['name']}{renamed} {type_text(port['dtype'], port['shape'])}"

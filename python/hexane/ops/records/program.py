@@ -1,0 +1,58 @@
+"""The op that stands for a segment of the engine, in a graph of what the host computes: a program that the device has loaded."""
+
+from typing import Any, NamedTuple, NoReturn
+
+from hexane.dtypes import dtype
+from hexane.errors import Error
+from hexane.graph import Node, TensorType
+from hexane.ops.spec import Op, Shape, integer, texts
+
+PROGRAM = "ane.program"
+
+
+class Layout(NamedTuple):
+    """Where a tensor lies in a surface: strides and the surface's size, in bytes."""
+
+    strides: tuple[int, ...]
+    bytes: int
+
+
+def type_text(kind: TensorType) -> str:
+    """A type as the op's attribute has it: "fp16 1 3 8 8"."""
+    return " ".join([kind.dtype.name, *map(str, kind.shape)])
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as the op's attribute has it: the size, then the strides."""
+    return " ".join(map(str, [layout.bytes, *layout.strides]))
+
+
+def layouts(node: Node) -> tuple[list[Layout], list[Layout]]:
+    """Where the program's inputs and outputs lie."""
+    found = []
+    for line in node.attrs["layouts"]:
+        size, *strides = map(int, str(line).split())
+        found.append(Layout(tuple(strides), size))
+    return found[: len(node.inputs)], found[len(node.inputs) :]
+
+
+def _shapes(*_: Shape, types: tuple[str, ...], **__: Any) -> list[Shape]:
+    return [tuple(map(int, line.split()[1:])) for line in types]
+
+
+def _dtypes(*_: Any, types: tuple[str, ...], **__: Any) -> list[Any]:
+    return [dtype(line.split()[0]) for line in types]
+
+
+def _only_on_a_device(*_: Any, **__: Any) -> NoReturn:
+    raise Error("[ane.program] got a call of the reference, need the device that has loaded it")
+
+
+OPS = (
+    Op(
+        name=PROGRAM,
+        doc="Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs.",
+        inputs=("x*",), attrs={"index": integer(), "types": texts(), "layouts": texts()},
+        shape=_shapes, dtype=_dtypes, kernel="program", level="kernel", ref=_only_on_a_device, cases=(),
+    ),
+)  # fmt: skip

@@ -1,0 +1,216 @@
+"""`Model.debug`: the range of every layer, and the first number that is too large, with the products it is made of."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.ops import OPS
+from hexane.printer import html_table, text_table
+from hexane.program import Program, Step
+from hexane.runtime.observe import Observation, observe
+from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
+
+MOST_PRODUCTS = 8
+MOST_PARTIAL = 8  # places of the accumulator's path that are shown
+HEAD = ("layer", "type", "smallest", "largest")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a step computed: the smallest and largest finite number (None: there is none), and how many are not finite."""
+
+    where: str
+    type: str
+    low: float | None
+    high: float | None
+    not_finite: int
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A product of an element: which elements of the input and of the weight, and what they are."""
+
+    x_index: tuple[int, ...]
+    weight_index: tuple[int, ...]
+    x: float
+    weight: float
+    product: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The first number that is infinite or NaN though all operands are finite. index: in the order of axes that the step has, which
+    `type` shows. products: the largest ones; path: the accumulator after so many products. Both are empty for other ops."""
+
+    step: int
+    where: str
+    type: str
+    index: tuple[int, ...]
+    value: float
+    why: str
+    products: tuple[Factor, ...] = ()
+    path: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        found = [f"step {self.step}, {self.where}: element {list(self.index)} of {self.type} is {self.value}", self.why]
+        if self.products:
+            found.append("largest products:")
+            found += [
+                f"  x{list(p.x_index)} * weight{list(p.weight_index)} = {p.x:g} * {p.weight:g} = {p.product:g}"
+                for p in self.products
+            ]
+            path = ", ".join(f"{total:g} after {count}" for count, total in self.path)
+            found.append(f"accumulator: {path}")
+        return found
+
+
+@dataclass(frozen=True)
+class Debug:
+    """The ranges of the layers, in the order they ran, and where the run stopped: None where no finite numbers overflow."""
+
+    device: str
+    layers: tuple[Range, ...]
+    stop: Stop | None
+
+    @property
+    def ok(self) -> bool:
+        return self.stop is None
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        if self.stop is not None:
+            return f"stopped at {self.stop.where}, layer {len(self.layers)}: element {list(self.stop.index)} is {self.stop.value}"
+        sizes = [
+            (max(abs(r.low), abs(r.high)), r.where) for r in self.layers if r.low is not None and r.high is not None
+        ]
+        most = max(sizes, default=None)
+        largest = "" if most is None else f"; the largest number is {most[0]:g}, in {most[1]}"
+        count = f"{len(self.layers)} layer{'' if len(self.layers) == 1 else 's'}"
+        if given := next((r for r in self.layers if r.not_finite), None):
+            first = f"the first that are infinite or NaN, {given.not_finite} in {given.where}, come from its operands"
+            return f"{count}, no finite numbers overflow; {first}{largest}"
+        return f"{count}, every number finite{largest}"
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Under HEAD."""
+        return [(r.where, r.type, _number(r.low), _number(r.high)) for r in self.layers]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it: numbers that are not finite are words."""
+        stop = None if self.stop is None else {**asdict(self.stop), "value": str(self.stop.value)}
+        return {"device": self.device, "ok": self.ok, "layers": [asdict(r) for r in self.layers], "stop": stop}
+
+    def to_json(self) -> str:
+        return json.dumps(self.record(), indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        stop = [] if self.stop is None else ["", *self.stop.lines]
+        return "\n".join([self.summary, "", text_table(HEAD, self.rows()), *stop])
+
+    def __repr__(self) -> str:
+        return f"<Debug {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        stop = "" if self.stop is None else f"<pre>{escape(chr(10).join(self.stop.lines))}</pre>"
+        return f"<p><b>{escape(self.summary)}</b></p>{stop}{html_table(HEAD, self.rows())}"
+
+
+def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Array], device: str) -> Debug:
+    """Runs the program until a number overflows. States are as they were before."""
+    if program is None:
+        raise Error(
+            "[debug] got a model without its graph (loaded, or of open shapes), need one just compiled, of fixed shapes"
+        )
+    numbers = {id(step.node): i for i, step in enumerate(program.steps) if step.kernel != "copy"}
+    layers: list[Range] = []
+    stops: list[Stop] = []
+
+    def look(step: Step, seen: Observation) -> None:
+        array, node = seen[step.node.values[0]], step.node
+        layers.append(range_of(node.where, str(node.types[0]), array))
+        operands = [None if v is None else seen[v] for v in node.inputs]
+        stop = stop_at(numbers[id(node)], step, array, operands) if layers[-1].not_finite else None
+        if stop is not None:
+            stops.append(stop)
+            raise _Stopped
+
+    with suppress(_Stopped):
+        observe(core, program, feeds, look)
+    return Debug(device, tuple(layers), stops[0] if stops else None)
+
+
+class _Stopped(Exception):
+    """Ends a run."""
+
+
+def range_of(where: str, kind: str, array: Array) -> Range:
+    finite = array if _finite(array) else array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    return Range(where, kind, low, high, array.size - finite.size)
+
+
+def _finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def stop_at(number: int, step: Step, array: Array, operands: list[Array | None]) -> Stop | None:
+    """The first element of a step's result that overflows; None where there is none, or an operand is not finite itself."""
+    if _finite(array) or not all(_finite(a) for a in operands if a is not None):
+        return None
+    node = step.node
+    index = tuple(int(i) for i in np.unravel_index(np.flatnonzero(~np.isfinite(array))[0], array.shape))
+    place = (number, node.where, str(node.types[0]), index, float(array[index]))
+    if not has_products(node):
+        return Stop(*place, _operands_at(step, index, array.shape, operands))
+    found = sum_of(node, index, operands)
+    shown = tuple(
+        Factor(*found.pairs[i], float(found.x[i]), float(found.weight[i]), float(found.products[i]))
+        for i in found.largest(MOST_PRODUCTS)
+    )
+    return Stop(*place, why_too_large(step, found), shown, _path(found, step.numerics.family == "engine"))
+
+
+def why_too_large(step: Step, found: Sum) -> str:
+    """Why a sum of products is not finite, by the arithmetic of its step."""
+    count = len(found.products)
+    engine = step.numerics.family == "engine"
+    if engine and found.overflow is not None:
+        at = "its bias alone" if found.overflow < 0 else f"with product {found.overflow + 1} of {count} the sum"
+        return f"the accumulator overflows: {at} reaches {LIMIT:g}, from where on it is infinite"
+    if engine and by_winograd(step):
+        return f"the sum of {count} products is {found.exact:g}; Winograd's transforms, by which the chip computes it, are larger"
+    behind = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
+    return f"the sum of {count} products is {found.exact:g}, which {step.node.types[0].dtype} does not hold{behind}"
+
+
+def _path(found: Sum, engine: bool) -> tuple[tuple[int, float], ...]:
+    """The accumulator after some numbers of products: evenly spread, and where an engine's overflows."""
+    count = len(found.products)
+    totals = found.partial if engine else found.bias + np.cumsum(found.products)
+    places = set(np.linspace(1, count, min(MOST_PARTIAL, count)).astype(int).tolist()) if count else set()
+    if engine and found.overflow is not None and found.overflow >= 0:
+        places = {p for p in places if p <= found.overflow} | {found.overflow, found.overflow + 1} - {0}
+    return tuple((p, float(totals[p - 1])) for p in sorted(places))
+
+
+def _operands_at(step: Step, index: tuple[int, ...], shape: tuple[int, ...], operands: list[Array | None]) -> str:
+    kind = kind_of(step.node)
+    if not OPS[step.node.op].elementwise:
+        given = [f"{float(a.min()):g} to {float(a.max()):g}" for a in operands if a is not None and a.size]
+        return f"{kind} of numbers from {', '.join(given)}" if given else kind
+    given = [f"{float(np.broadcast_to(a, shape)[index]):g}" for a in operands if a is not None]
+    return f"{kind} of {', '.join(given)}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

@@ -1,0 +1,123 @@
+"""Watches a program run: the value of every node after its step, and what became of the layers of the user's graph.
+
+The steps are those of the program as it is: nothing is added to it, nothing is computed twice or rounded elsewhere.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Port, Value
+from hexane.ops import LEAVES, OPS, evaluate
+from hexane.program import Program, Step
+
+Tell = Callable[[Step, "Observation"], None]
+
+
+def tapped(graph: Graph) -> Graph:
+    """The graph whose results are all found again in its program: the tap "7" is the first result of node 7."""
+    taps = [Port(str(i), n.values[0]) for i, n in enumerate(graph.nodes) if n.inputs and n.op != "write_state"]
+    return replace(graph, taps=tuple(taps))
+
+
+class Observation:
+    """What a program's values were in one run, as far as it went."""
+
+    def __init__(self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array]) -> None:
+        self.program = program
+        self._values: dict[Value, Array] = {}
+        self._computed = {id(step.node) for step in program.steps if step.kernel != "copy"}
+        for port, value in zip(program.inputs, program.graph.inputs, strict=True):
+            if port.name in feeds:  # without it the run raises
+                self._values[value] = np.asarray(feeds[port.name])
+        for node in program.graph.nodes:
+            if node.op in LEAVES and node.op != "input":
+                named = states.get(str(node.attrs.get("name"))) if node.op == "state" else None
+                data = node.data if named is None else named
+                kind = node.types[0]
+                self._values[node.values[0]] = np.zeros(kind.shape, kind.dtype.numpy) if data is None else data
+
+    def record(self, step: Step, outputs: list[Array]) -> None:
+        """Takes in what a step computed."""
+        self._values.update(zip(step.node.values, outputs, strict=True))
+
+    def known(self, value: Value) -> bool:
+        """Whether the program computes the value, or has it in memory."""
+        pending, seen = [value], set()
+        while pending:
+            found = pending.pop()
+            if found in self._values or found in seen:
+                continue
+            seen.add(found)
+            if not self.passes(found.node):
+                return False
+            pending += [v for v in found.node.inputs if v is not None]
+        return True
+
+    def passes(self, node: Node) -> bool:
+        """Whether the node has no step of its own and only moves or casts what it reads, so that it is known with its operands."""
+        if id(node) in self._computed or node.op in LEAVES or node.op not in OPS:
+            return False
+        return bool(OPS[node.op].moves) or OPS[node.op].view or node.op in ("cast", "write_state")
+
+    def __getitem__(self, value: Value) -> Array:
+        """The value of a step that has run, or what views and concatenations make of such. Raises KeyError for others."""
+        stack = [value]
+        while stack:
+            found = stack[-1]
+            if found in self._values:
+                stack.pop()
+                continue
+            if not self.passes(found.node):
+                raise KeyError(found)
+            missing = [v for v in found.node.inputs if v is not None and v not in self._values]
+            if missing:
+                stack += missing
+                continue
+            arrays = [None if v is None else self._values[v] for v in found.node.inputs]
+            self._values.update(zip(found.node.values, evaluate(found.node, arrays), strict=True))
+        return self._values[value]
+
+    def source(self, value: Value) -> Value:
+        """What a step made, or leaf, that the value is a view, another order or another dtype of."""
+        while self.passes(value.node) and len(value.node.inputs) == 1 and value.node.inputs[0] is not None:
+            value = value.node.inputs[0]
+        return value
+
+    def layers(self) -> dict[int, Value]:
+        """The taps that the program still has, by number: the others were fused into what follows them."""
+        return {int(port.name): port.value for port in self.program.graph.taps if self.known(port.value)}
+
+
+def observe(
+    core: _core.Program, program: Program, feeds: Mapping[str, Array], tell: Tell | None = None
+) -> tuple[Observation, list[Array]]:
+    """Runs a program once, and its outputs. `tell` hears of each step that computes, and ends the run where it raises.
+
+    States have the contents that they had before. Raises Error for a program whose steps run in loops.
+    """
+    if program.loops:
+        raise Error(
+            "[debug] got a model streamed by stream_rows or memory, need one that is not: its steps compute some rows at a time"
+        )
+    states = {name: core.read_state(name) for name in core.dtypes("state")}
+    seen = Observation(program, feeds, states)
+
+    def after(index: int, outputs: list[Any]) -> None:
+        step = program.steps[index]
+        if step.kernel == "copy":
+            return
+        seen.record(step, outputs)
+        if tell is not None:
+            tell(step, seen)
+
+    try:
+        outputs = core.trace(dict(feeds), after)
+    finally:
+        for name, contents in states.items():
+            core.write_state(name, contents)
+    return seen, outputs
