@@ -1,4 +1,4 @@
-// What rules out a product of 64 and an accumulator of 32768. A panel ends with what bounds its products: the largest
+// What rules out a product of 64 or an accumulator of 32768, and so which way to add products is taken. A panel ends with what bounds its products: the largest
 // weight, and the largest norm of a column. Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
@@ -33,7 +33,7 @@ inline void end_panels(std::byte* panels, int64_t k, int64_t count, int64_t pane
     for (int64_t i = 0; i < k * kPanelLanes; ++i) {
       end.bound.largest = std::max(end.bound.largest, std::abs(weights[i]));
       squares[i % kPanelLanes] += static_cast<double>(weights[i]) * weights[i];
-      if constexpr (kFused) weights[i] = larger(weights[i]);
+      weights[i] = packed(weights[i]);
     }
     for (const double square : squares)
       end.bound.norm = std::max(end.bound.norm, static_cast<float>(std::sqrt(square)));
@@ -55,8 +55,14 @@ HWY_INLINE Bound row_bound(const Tile& t, int row) {
   return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
 }
 
-// Whether no product can reach 64 and no accumulator 32768, on the way or at the end.
-inline bool is_small(const Tile& t, const Bound& row) {
+// The fastest way that gives these sums: of so many products, of which none and whose squares' root is not larger.
+enum class Way { kSmall, kBounded, kAny };
+inline Way way(float largest, float sum) {
+  if (!(sum < 32760.0f)) return Way::kAny;
+  return largest < 63.9f ? Way::kSmall : Way::kBounded;
+}
+
+inline Way tile_way(const Tile& t, const Bound& row) {
   const int64_t k = t.num_segments * t.length;
   Bound panels{};
   for (int p = 0; p < t.num_panels; ++p) {
@@ -68,9 +74,8 @@ inline bool is_small(const Tile& t, const Bound& row) {
   if (t.bias)
     for (int64_t i = 0; i < t.num_panels * kPanelLanes; ++i) bias = std::max(bias, std::abs(t.bias[t.column + i]));
   // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
-  return row.largest * panels.largest < 63.9f && row.norm * panels.norm * (1.001f + static_cast<float>(k) * 0x1p-24f) +
-                                                         static_cast<float>(k) * 0x1p-17f + bias <
-                                                     32760.0f;
+  return way(row.largest * panels.largest, row.norm * panels.norm * (1.001f + static_cast<float>(k) * 0x1p-24f) +
+                                               static_cast<float>(k) * 0x1p-17f + bias);
 }
 
 }  // namespace

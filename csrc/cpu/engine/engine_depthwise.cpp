@@ -11,6 +11,24 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
+// `weights` are those of a vector of channels from `column` on, of which `left` are there.
+template <class Way, int kRows>
+HWY_INLINE void add_taps(const DepthwiseTile& w, const Tile& t, int64_t column, int64_t left, const float* weights,
+                         V (&results)[kRows][1]) {
+  typename Way::Sum sum[kRows];
+  for (int m = 0; m < kRows; ++m) sum[m] = Way::start(t.bias ? t.bias + column : nullptr, w.kernel_h * w.kernel_w);
+  for (int64_t kh = 0; kh < w.kernel_h; ++kh)
+    for (int64_t kw = 0; kw < w.kernel_w; ++kw, weights += kPanelLanes) {
+      const auto weight = Way::weight(load(weights));
+      const float* const* a = t.a + kh * w.window + kw * w.dilation_w;
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m)
+        Way::add(sum[m], Way::input(load_n(a[m * w.stride_w] + column, left)), weight);
+    }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) results[m][0] = Way::result(sum[m]);
+}
+
 template <int kRows>
 void depthwise_rows(const DepthwiseTile& w, const Tile& t) {
   const int64_t taps = w.kernel_h * w.kernel_w;
@@ -21,43 +39,23 @@ void depthwise_rows(const DepthwiseTile& w, const Tile& t) {
     if (left <= 0) return;
     const std::byte* panel = t.panels + i / kPanelVectors * t.panel_bytes;
     const float* weights = reinterpret_cast<const float*>(panel) + i % kPanelVectors * kLanes;
-    const float* bias = t.bias ? t.bias + column : nullptr;
     PanelEnd end;
     std::memcpy(&end, panel + taps * kPanelLanes * sizeof(float), sizeof end);
     V largest = hn::Zero(D());
     for (int64_t j = 0; j < w.kernel_h * w.window; ++j)
       largest = hn::Max(largest, hn::Abs(load_n(t.a[j] + column, left)));
     const float most = hn::GetLane(hn::MaxOfLanes(D(), largest)) * end.bound.largest;
-    const float offset = bias ? hn::GetLane(hn::MaxOfLanes(D(), hn::Abs(load(bias)))) : 0;
-    const auto input = [&](int64_t kh, int64_t kw, int m) {
-      return t.a[kh * w.window + m * w.stride_w + kw * w.dilation_w] + column;
-    };
+    const float bias = t.bias ? hn::GetLane(hn::MaxOfLanes(D(), hn::Abs(load(t.bias + column)))) : 0;
     V results[kRows][1];
-    if (HWY_LIKELY(most < 63.9f && (most + 0x1p-17f) * static_cast<float>(taps) + offset < 32760.0f)) {
-      VI acc[kRows];
-      for (int m = 0; m < kRows; ++m) acc[m] = start(bias, taps);
-      for (int64_t kh = 0; kh < w.kernel_h; ++kh)
-        for (int64_t kw = 0; kw < w.kernel_w; ++kw) {
-          const V weight = load(weights + (kh * w.kernel_w + kw) * kPanelLanes), size = weight_size(weight);
-#pragma GCC unroll 8
-          for (int m = 0; m < kRows; ++m) {
-            const V x = load_n(input(kh, kw, m), left);
-            acc[m] = hn::Add(acc[m], product(x, weight, size, least_weight(x)));
-          }
-        }
-#pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) results[m][0] = round_fixed(acc[m]);
-    } else {
-      for (int m = 0; m < kRows; ++m) {
-        HWY_ALIGN float row[kLanes] = {};
-        for (int64_t lane = 0; lane < HWY_MIN(left, int64_t{kLanes}); ++lane) {
-          Accumulator acc(bias ? bias[lane] : 0);
-          for (int64_t tap = 0; tap < taps; ++tap)
-            acc.add(input(tap / w.kernel_w, tap % w.kernel_w, m)[lane], weights[tap * kPanelLanes + lane]);
-          row[lane] = acc.result();
-        }
-        results[m][0] = hn::Load(D(), row);
-      }
+    switch (way(most, (most + 0x1p-17f) * static_cast<float>(taps) + bias)) {
+      case Way::kSmall:
+        add_taps<SmallProducts>(w, t, column, left, weights, results);
+        break;
+      case Way::kBounded:
+        add_taps<BoundedSums>(w, t, column, left, weights, results);
+        break;
+      case Way::kAny:
+        add_taps<AnyProducts>(w, t, column, left, weights, results);
     }
     finish<kRows, 1>(rest, column, results);
   }

@@ -1,5 +1,5 @@
-// Tiles of matrix multiply and convolution in the engine's arithmetic. Where the bounds do not rule out a product of 64
-// or an accumulator of 32768, a part of a tile is computed element by element.
+// Tiles of matrix multiply and convolution in the engine's arithmetic. Each part of a tile takes the fastest way to add
+// products that the bounds of its operands allow.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/engine/engine_tile.cpp"
 #include "cpu/engine/engine_tile.h"
@@ -37,32 +37,15 @@ void to_numbers(const std::byte* from, DType, int64_t n, float* to) {
   }
 }
 
-float exact_element(const Tile& t, int row, int panel, int lane) {
-  const float* w = reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes) + lane;
-  Accumulator acc(t.bias ? t.bias[t.column + panel * kPanelLanes + lane] : 0);
-  for (int64_t s = 0; s < t.num_segments; ++s)
-    for (int64_t l = 0; l < t.length; ++l, w += kPanelLanes) acc.add(t.a[s * kTileRows + row][l], *w);
-  return acc.result();
-}
-
-template <int kVectors>
-void exact_row(const Tile& t, int row, int first_panel, V (&acc)[kVectors]) {
-  HWY_ALIGN float results[kVectors * kLanes];
-  for (int i = 0; i < kVectors * kLanes; ++i)
-    results[i] =
-        exact_element(t, row, first_panel + i / static_cast<int>(kPanelLanes), i % static_cast<int>(kPanelLanes));
-  for (int v = 0; v < kVectors; ++v) acc[v] = hn::Load(D(), results + v * kLanes);
-}
-
-template <int kRows, int kVectors>
-HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&results)[kRows][kVectors]) {
-  VI acc[kRows][kVectors];
+template <class Way, int kRows, int kVectors>
+HWY_INLINE void add_products(const Tile& t, int first_row, int first_panel, V (*results)[kVectors]) {
+  typename Way::Sum sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) {
     const int64_t column = t.column + first_panel * kPanelLanes + v * kLanes;
-    const VI first = start(t.bias ? t.bias + column : nullptr, t.num_segments * t.length);
+    const auto first = Way::start(t.bias ? t.bias + column : nullptr, t.num_segments * t.length);
 #pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) acc[m][v] = first;
+    for (int m = 0; m < kRows; ++m) sum[m][v] = first;
   }
   const float* b = reinterpret_cast<const float*>(t.panels + first_panel * t.panel_bytes);
   const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(float));
@@ -71,44 +54,49 @@ HWY_INLINE void small_rows(const Tile& t, int first_row, int first_panel, V (&re
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) a[m] = t.a[s * kTileRows + first_row + m];
     for (int64_t l = 0; l < t.length; ++l, b += kPanelLanes) {
-      V right[kVectors], size[kVectors];
+      typename Way::Weight weights[kVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        right[v] = load(b + v / kPanelVectors * panel_items + v % kPanelVectors * kLanes);
-        size[v] = weight_size(right[v]);
-      }
+      for (int v = 0; v < kVectors; ++v)
+        weights[v] = Way::weight(load(b + v / kPanelVectors * panel_items + v % kPanelVectors * kLanes));
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
-        const V left = hn::Set(D(), a[m][l]), least = least_weight(left);
+        const auto x = Way::input(hn::Set(D(), a[m][l]));
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Add(acc[m][v], product(left, right[v], size[v], least));
+        for (int v = 0; v < kVectors; ++v) Way::add(sum[m][v], x, weights[v]);
       }
     }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) results[m][v] = round_fixed(acc[m][v]);
+    for (int v = 0; v < kVectors; ++v) results[m][v] = Way::result(sum[m][v]);
 }
 
 template <int kRows, int kPanels>
 void tile_part(const Tile& t, const Bound* bounds, int first_row, int first_panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
-  V acc[kRows][kVectors];
+  V results[kRows][kVectors];
   Bound bound{};
   for (int m = 0; m < kRows; ++m)
     bound = {std::max(bound.largest, bounds[first_row + m].largest), std::max(bound.norm, bounds[first_row + m].norm)};
-  if (HWY_LIKELY(is_small(t, bound)))
-    small_rows<kRows, kVectors>(t, first_row, first_panel, acc);
-  else
-    for (int m = 0; m < kRows; ++m) exact_row<kVectors>(t, first_row + m, first_panel, acc[m]);
+  switch (tile_way(t, bound)) {
+    case Way::kSmall:
+      add_products<SmallProducts, kRows, kVectors>(t, first_row, first_panel, results);
+      break;
+    case Way::kBounded:
+      add_products<BoundedSums, kRows, kVectors>(t, first_row, first_panel, results);
+      break;
+    case Way::kAny:
+      for (int m = 0; m < kRows; ++m)
+        add_products<AnyProducts, 1, kVectors>(t, first_row + m, first_panel, results + m);
+  }
   Tile rest = t;
   rest.bias = nullptr;
   for (int m = 0; m < kRows; ++m) {
     rest.out[m] = t.out[first_row + m];
     for (int e = 0; e < t.epilogue->num_extra; ++e) rest.extra[e][m] = t.extra[e][first_row + m];
   }
-  finish<kRows, kVectors>(rest, t.column + first_panel * kPanelLanes, acc);
+  finish<kRows, kVectors>(rest, t.column + first_panel * kPanelLanes, results);
 }
 
 template <int kPanels>

@@ -5,10 +5,14 @@
 // holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves
 // away from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
 //
-// The fast way lets one fused multiply-add do the rounding. Added to 192, any product below 64 is rounded to 2^-16,
-// because that is the last place of numbers from 128 to 256; its bits less those of 192 are the integer to accumulate.
-// To turn ties to even into ties away from zero, weights are packed one fp32 place larger in size: that moves a product
-// of two 11-bit significands by no more than half of its own last place, so only ties change sides.
+// There are three ways to add products, which give the same bits where each may be taken (bounds-inl.h):
+//
+//   SmallProducts   below 64, and no accumulator reaches 32768: one fused multiply-add rounds a product
+//   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
+//   AnyProducts     in fp64, with a look at the accumulator at each step
+//
+// A way has a type for what it accumulates, `start` (from the bias), `weight` and `input` (an operand with what is found
+// of it once), `add` and `result` (fp16 values).
 //
 // Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -39,21 +43,19 @@ constexpr int32_t kLeastExponent = (127 - 14) << 23;  // of a subnormal fp16
 constexpr int32_t kThresholdBase = (127 + 127 - 16)
                                    << 23;  // less the exponent of x: that of the least weight that counts
 
-// The same number one place larger in size, and back.
-inline float larger(float x) {
+// A weight as it is packed: where multiply-add is fused, one place larger in size (see SmallProducts).
+inline float packed(float x) {
   int32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  bits += (bits & 0x7fffffff) != 0;
+  bits += kFused && (bits & 0x7fffffff) != 0;
   std::memcpy(&x, &bits, sizeof bits);
   return x;
 }
-inline float packed_number(float x) {
+HWY_INLINE V unpacked(V x) {
   if constexpr (!kFused) return x;
-  int32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  bits -= (bits & 0x7fffffff) != 0;
-  std::memcpy(&x, &bits, sizeof bits);
-  return x;
+  const DI di;
+  const VI bits = hn::BitCast(di, x), place = hn::VecFromMask(di, hn::Ne(hn::Add(bits, bits), hn::Zero(di)));
+  return hn::BitCast(D(), hn::Add(bits, place));  // a mask is -1
 }
 
 inline int64_t fixed(double x) { return static_cast<int64_t>(std::round(x * 65536.0)); }
@@ -74,31 +76,7 @@ HWY_INLINE V round_fixed(VI acc) {
                 hn::BitCast(d, hn::And(sign, hn::BitCast(di, hn::Set(du, 0x80000000u)))));
 }
 
-// ---- any numbers ----
-
-// Exponent of a number of fp16.
-inline int exponent(float x) { return x == 0 ? -14 : std::max(std::ilogb(x), -14); }
-
-// One accumulator, whose terms are added in order.
-class Accumulator {
- public:
-  explicit Accumulator(float bias) : units_(fixed(bias)) {}
-
-  void add(float x, float packed_weight) {
-    const float y = packed_number(packed_weight);
-    if (!overflows() && exponent(x) + exponent(y) > -17) units_ += fixed(static_cast<double>(x) * y);
-  }
-  float result() const {
-    if (overflows()) return std::copysign(INFINITY, static_cast<float>(units_));
-    return hn::GetLane(round_fixed(hn::Set(DI(), static_cast<int32_t>(units_))));
-  }
-
- private:
-  bool overflows() const { return std::abs(units_) >= int64_t{1} << 31; }
-  int64_t units_;
-};
-
-// ---- small numbers ----
+// ---- what counts ----
 
 HWY_INLINE V weight_size(V weight) { return hn::Max(hn::Abs(weight), hn::Set(D(), 0x1p-14f)); }
 
@@ -109,27 +87,123 @@ HWY_INLINE V least_weight(V x) {
   return hn::BitCast(D(), hn::Sub(hn::Set(di, kThresholdBase), power));
 }
 
-// A product in units, and the bits of 192.
-HWY_INLINE VI product(V x, V weight, V size, V least) {
-  const D d;
-  const DI di;
-  const V magic = hn::Set(d, kMagic);
-  V sum;
-  if constexpr (kFused)
-    sum = hn::MulAdd(x, weight, magic);
-  else
-    sum = hn::Add(hn::BitCast(d, hn::Add(hn::BitCast(di, hn::Mul(x, weight)), hn::Set(di, 1))), magic);
-  return hn::BitCast(di, hn::IfThenElse(hn::Ge(size, least), sum, magic));
-}
+// ---- three ways ----
 
-// What so many products start from: the bias of a vector of columns, less the bits of 192 that come with each.
-HWY_INLINE VI start(const float* bias, int64_t num_products) {
-  HWY_ALIGN int32_t units[kLanes];
-  const uint32_t magic = static_cast<uint32_t>(num_products) * static_cast<uint32_t>(kMagicBits);
-  for (int i = 0; i < kLanes; ++i)
-    units[i] = static_cast<int32_t>((bias ? static_cast<uint32_t>(fixed(bias[i])) : 0) - magic);
-  return hn::Load(DI(), units);
-}
+// Added to 192, any product below 64 is rounded to 2^-16, because that is the last place of numbers from 128 to 256; its
+// bits less those of 192 are the integer to accumulate. To turn ties to even into ties away from zero, weights are
+// packed one fp32 place larger in size: that moves a product of two 11-bit significands by no more than half of its own
+// last place, so only ties change sides.
+struct SmallProducts {
+  using Sum = VI;
+  struct Weight {
+    V value, size;
+  };
+  struct Input {
+    V value, least;
+  };
+  static HWY_INLINE Weight weight(V packed_weight) { return {packed_weight, weight_size(packed_weight)}; }
+  static HWY_INLINE Input input(V x) { return {x, least_weight(x)}; }
+
+  // The bias of a vector of columns, less the bits of 192 that come with each product.
+  static HWY_INLINE Sum start(const float* bias, int64_t num_products) {
+    HWY_ALIGN int32_t units[kLanes];
+    const uint32_t magic = static_cast<uint32_t>(num_products) * static_cast<uint32_t>(kMagicBits);
+    for (int i = 0; i < kLanes; ++i)
+      units[i] = static_cast<int32_t>((bias ? static_cast<uint32_t>(fixed(bias[i])) : 0) - magic);
+    return hn::Load(DI(), units);
+  }
+  static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
+    const D d;
+    const DI di;
+    const V magic = hn::Set(d, kMagic);
+    V rounded;
+    if constexpr (kFused)
+      rounded = hn::MulAdd(x.value, w.value, magic);
+    else
+      rounded =
+          hn::Add(hn::BitCast(d, hn::Add(hn::BitCast(di, hn::Mul(x.value, w.value)), hn::Set(di, 1))), magic);
+    sum = hn::Add(sum, hn::BitCast(di, hn::IfThenElse(hn::Ge(w.size, x.least), rounded, magic)));
+  }
+  static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }
+};
+
+// A product in units and a half of its sign, cut off. fp32 holds that sum, or, of a product from 128 on, which is a
+// multiple of four units, rounds the half away.
+struct BoundedSums {
+  using Sum = VI;
+  struct Weight {
+    V units, half, size;
+  };
+  struct Input {
+    V value, sign, least;
+  };
+  static HWY_INLINE Weight weight(V packed_weight) {
+    const V w = unpacked(packed_weight);
+    return {hn::Mul(w, hn::Set(D(), 0x1p16f)), hn::CopySign(hn::Set(D(), 0.5f), w), weight_size(w)};
+  }
+  static HWY_INLINE Input input(V x) { return {x, hn::And(x, hn::Set(D(), -0.0f)), least_weight(x)}; }
+  static HWY_INLINE Sum start(const float* bias, int64_t) { return SmallProducts::start(bias, 0); }
+  static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
+    const V product = hn::MulAdd(x.value, w.units, hn::Xor(w.half, x.sign));
+    sum = hn::Add(sum, hn::ConvertTo(DI(), hn::IfThenElseZero(hn::Ge(w.size, x.least), product)));
+  }
+  static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }
+};
+
+// In units, a vector in two halves. A sum from 2^31 on is added to no more, so it keeps its sign.
+struct AnyProducts {
+  using D64 = hn::Repartition<double, D>;
+  using V64 = hn::Vec<D64>;
+  struct Sum {
+    V64 low, high;
+  };
+  struct Weight {
+    V units, size;
+  };
+  using Input = SmallProducts::Input;
+
+  static HWY_INLINE Weight weight(V packed_weight) {
+    const V w = unpacked(packed_weight);
+    return {hn::Mul(w, hn::Set(D(), 0x1p16f)), weight_size(w)};
+  }
+  static HWY_INLINE Input input(V x) { return SmallProducts::input(x); }
+  static HWY_INLINE Sum start(const float* bias, int64_t) {
+    HWY_ALIGN double units[kLanes] = {};
+    if (bias)
+      for (int i = 0; i < kLanes; ++i) units[i] = static_cast<double>(fixed(bias[i]));
+    return {hn::Load(D64(), units), hn::Load(D64(), units + kLanes / 2)};
+  }
+  static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
+    const V units = hn::IfThenElseZero(hn::Ge(w.size, x.least), w.units);
+    const hn::Half<D> half;
+    add_half(sum.low, hn::LowerHalf(half, x.value), hn::LowerHalf(half, units));
+    add_half(sum.high, hn::UpperHalf(half, x.value), hn::UpperHalf(half, units));
+  }
+  static HWY_INLINE V result(const Sum& sum) {
+    const D d;
+    const DI di;
+    const hn::Half<DI> half;
+    const V units = round_fixed(hn::Combine(di, hn::DemoteTo(half, sum.high), hn::DemoteTo(half, sum.low)));
+    const V size = hn::Combine(d, overflow(sum.high), overflow(sum.low));
+    return hn::IfThenElse(hn::Eq(size, hn::Zero(d)), units, size);
+  }
+
+ private:
+  using Halves = hn::Vec<hn::Half<D>>;
+
+  static HWY_INLINE V64 limit() { return hn::Set(D64(), 0x1p31); }
+  static HWY_INLINE void add_half(V64& sum, Halves x, Halves units) {
+    const D64 d;
+    const V64 product = hn::Mul(hn::PromoteTo(d, x), hn::PromoteTo(d, units));
+    const V64 rounded = hn::Trunc(hn::Add(product, hn::CopySign(hn::Set(d, 0.5), product)));
+    sum = hn::IfThenElse(hn::Lt(hn::Abs(sum), limit()), hn::Add(sum, rounded), sum);
+  }
+  // Infinity of its sign for a sum from the limit on, else 0.
+  static HWY_INLINE Halves overflow(V64 sum) {
+    const V64 infinity = hn::CopySign(hn::Set(D64(), INFINITY), sum);
+    return hn::DemoteTo(hn::Half<D>(), hn::IfThenElseZero(hn::Ge(hn::Abs(sum), limit()), infinity));
+  }
+};
 
 }  // namespace
 }  // namespace hexane::cpu::HWY_NAMESPACE
