@@ -27,16 +27,30 @@ py::list port_infos(const std::vector<device::Port>& ports) {
   return result;
 }
 
-std::shared_ptr<device::Program> compile(device::Device& self, const std::string& mil, const py::dict& weights,
-                                         uint32_t qos) {
+// {name: bytes} as files, which keeps the bytes.
+struct Files {
+  explicit Files(const py::dict& given) {
+    for (const auto& [name, bytes] : given) {
+      held.emplace_back("files", bytes);
+      files.push_back({py::str(name).cast<std::string>(), held.back().bytes()});
+    }
+  }
   std::vector<HeldBytes> held;
   std::vector<device::WeightFile> files;
-  for (const auto& [name, bytes] : weights) {
-    held.emplace_back("weights", bytes);
-    files.push_back({py::str(name).cast<std::string>(), held.back().bytes()});
-  }
+};
+
+std::shared_ptr<device::Program> compile(device::Device& self, const std::string& mil, const py::dict& weights,
+                                         uint32_t qos) {
+  const Files given(weights);
   const py::gil_scoped_release release;
-  return self.compile(mil, files, qos);
+  return self.compile(mil, given.files, qos);
+}
+
+std::shared_ptr<device::Program> restore(device::Device& self, const std::string& mil, const py::dict& weights,
+                                         const py::dict& made) {
+  const Files given(weights), before(made);
+  const py::gil_scoped_release release;
+  return self.restore(mil, given.files, before.files);
 }
 
 // to_plan(mil, {name: bytes}) -> bytes of a plan
@@ -83,11 +97,13 @@ void register_device(py::module_& m) {
   py::class_<device::Program, std::shared_ptr<device::Program>>(m, "DeviceProgram")
       .def("load", &device::Program::load, py::arg("qos"), release())
       .def("unload", &device::Program::unload, release())
+      .def_property_readonly("folder", [](const device::Program& self) { return text(self.folder()); })
       .def_property_readonly("inputs", [](const device::Program& self) { return port_infos(self.inputs()); })
       .def_property_readonly("outputs", [](const device::Program& self) { return port_infos(self.outputs()); });
   py::class_<device::Device>(m, "Device")
       .def_property_readonly("name", &device::Device::name)
       .def("compile", &compile, py::arg("mil"), py::arg("weights"), py::arg("qos"))
+      .def("restore", &restore, py::arg("mil"), py::arg("weights"), py::arg("made"))
       .def_property_readonly("counters", [](const device::Device& self) {
         const device::Counters counters = self.counters();
         return py::dict(py::arg("compiled") = counters.compiled, py::arg("compile_limit") = counters.compile_limit,

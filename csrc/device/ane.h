@@ -43,6 +43,8 @@ Method method_of(Class found, const AneSelector& selector);
 // whatever process: the last to leave it removes it.
 NSString* enter_folder(NSString* identifier, NSData* text, NSDictionary* weights, hexane_ane_error* error);
 void leave_folder(NSString* path);
+// Puts a file that the compiler made before into the folder. False and the error for a name that leads out of it.
+bool put_made(NSString* folder, const hexane_ane_file& file, hexane_ane_error* error);
 void sweep_folders();  // removes those that processes left behind which were killed
 
 // "@model_path/<name>", or nil and the error for a name that leads out of the folder or is another file's.

@@ -74,7 +74,8 @@ NSDictionary* weights_of(const hexane_ane_file* files, size_t num_files, hexane_
   return weights;
 }
 
-bool compile(hexane_ane_program* program, NSData* text, NSDictionary* weights, uint32_t qos, hexane_ane_error* error) {
+// The framework's model of the text and the weights, and the folder with both.
+bool describe(hexane_ane_program* program, NSData* text, NSDictionary* weights, hexane_ane_error* error) {
   const Class* classes = program->ane.classes;
   id descriptor = [(id<AneDescriptorClass>)classes[kDescriptor] modelWithMILText:text weights:weights optionsPlist:nil];
   if (!descriptor) return fail(error, "compile", "the framework makes no descriptor of this text and these weights");
@@ -82,9 +83,13 @@ bool compile(hexane_ane_program* program, NSData* text, NSDictionary* weights, u
   if (!model) return fail(error, "compile", "the framework makes no model of the descriptor");
   program->model = [(id)model retain];
   program->folder = [enter_folder([model hexStringIdentifier], text, weights, error) retain];
-  if (!program->folder) return false;
+  return program->folder != nil;
+}
+
+bool compile(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
   NSError* failure = nil;
-  return [model compileWithQoS:qos options:@{} error:&failure] || fail(error, "compile", failure);
+  return
+      [(id<AneModel>)program->model compileWithQoS:qos options:@{} error:&failure] || fail(error, "compile", failure);
 }
 
 bool try_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
@@ -115,6 +120,21 @@ void discard(hexane_ane_program* program) {
     return true;
   });
   release(program);
+}
+
+// A program of the text and the weights in its folder, of which finish(program) makes one that can be loaded.
+template <typename Finish>
+hexane_ane_program* make(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
+                         size_t num_files, hexane_ane_error* error, Finish finish) {
+  auto* program = new hexane_ane_program{.ane = *ane};
+  const bool done = guarded(error, "compile", [&] {
+    NSData* text = [NSData dataWithBytes:mil length:mil_bytes];
+    NSDictionary* weights = weights_of(files, num_files, error);
+    return weights && describe(program, text, weights, error) && finish(program);
+  });
+  if (done) return program;
+  discard(program);
+  return nullptr;
 }
 
 }  // namespace
@@ -205,17 +225,31 @@ hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t 
     advise(error, "compile in a new process");
     return nullptr;
   }
-  auto* program = new hexane_ane_program{.ane = *ane};
-  const bool done = guarded(error, "compile", [&] {
-    NSData* text = [NSData dataWithBytes:mil length:mil_bytes];
-    NSDictionary* weights = weights_of(files, num_files, error);
-    if (!weights) return false;
+  return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
     ++num_compiled;
-    return compile(program, text, weights, qos, error);
+    return compile(program, qos, error);
   });
-  if (done) return program;
-  discard(program);
-  return nullptr;
+}
+
+hexane_ane_program* hexane_ane_restore(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
+                                       size_t num_files, const hexane_ane_file* made, size_t num_made,
+                                       hexane_ane_error* error) {
+  if (refuse_fork(error)) return nullptr;
+  return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
+    for (size_t i = 0; i < num_made; ++i)
+      if (!put_made(program->folder, made[i], error)) return false;
+    return true;
+  });
+}
+
+size_t hexane_ane_folder(const hexane_ane_program* program, char* path, size_t path_bytes) {
+  size_t size = 0;
+  hexane_ane_error ignored;
+  guarded(&ignored, "files", [&] {  // for its autorelease pool
+    size = static_cast<size_t>(snprintf(path, path_bytes, "%s", [program->folder fileSystemRepresentation]));
+    return true;
+  });
+  return size;
 }
 
 bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {

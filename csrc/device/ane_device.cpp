@@ -8,11 +8,13 @@
 namespace hexane::device {
 namespace {
 
-#define HEXANE_ANE_FUNCTIONS(X) \
-  X(open)                       \
-  X(close)                      \
-  X(count)                      \
-  X(probe) X(compile) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) X(evaluate)
+#define HEXANE_ANE_FUNCTIONS(X)                                                                                       \
+  X(open)                                                                                                             \
+  X(close)                                                                                                            \
+  X(count)                                                                                                            \
+  X(probe)                                                                                                            \
+  X(compile) X(restore) X(folder) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) \
+      X(evaluate)
 
 // The functions of the library, which stays open.
 struct Library {
@@ -69,6 +71,12 @@ hexane_ane_setup c_setup(const AneSetup& setup) {
           .load_limit = setup.load_limit,
           .load_retry_ms = setup.load_retry_ms,
           .least_surface_bytes = 0};
+}
+
+std::vector<hexane_ane_file> c_files(std::span<const WeightFile> files) {
+  std::vector<hexane_ane_file> result;
+  for (const WeightFile& file : files) result.push_back({file.name.c_str(), file.bytes.data(), file.bytes.size()});
+  return result;
 }
 
 // What programs and requests keep alive.
@@ -144,6 +152,12 @@ class AneProgram final : public Program {
     checked(opened_->library.unload(program_, &error), error);
   }
 
+  std::string folder() const override {
+    std::string path(opened_->library.folder(program_, nullptr, 0) + 1, '\0');
+    path.resize(opened_->library.folder(program_, path.data(), path.size()));
+    return path;
+  }
+
   const std::vector<Port>& inputs() const override { return of_loaded(inputs_); }
   const std::vector<Port>& outputs() const override { return of_loaded(outputs_); }
 
@@ -172,13 +186,22 @@ class AneDevice final : public Device {
   std::string name() const override { return "ane"; }
 
   std::unique_ptr<Program> compile(std::string_view mil, std::span<const WeightFile> weights, uint32_t qos) override {
-    std::vector<hexane_ane_file> files;
-    for (const WeightFile& file : weights) files.push_back({file.name.c_str(), file.bytes.data(), file.bytes.size()});
+    const std::vector<hexane_ane_file> files = c_files(weights);
     hexane_ane_error error;
     return std::make_unique<AneProgram>(
         opened_,
         checked(opened_->library.compile(opened_->ane, mil.data(), mil.size(), files.data(), files.size(), qos, &error),
                 error));
+  }
+
+  std::unique_ptr<Program> restore(std::string_view mil, std::span<const WeightFile> weights,
+                                   std::span<const WeightFile> made) override {
+    const std::vector<hexane_ane_file> files = c_files(weights), others = c_files(made);
+    hexane_ane_error error;
+    return std::make_unique<AneProgram>(
+        opened_, checked(opened_->library.restore(opened_->ane, mil.data(), mil.size(), files.data(), files.size(),
+                                                  others.data(), others.size(), &error),
+                         error));
   }
 
   Counters counters() const override {

@@ -118,21 +118,34 @@ bool write_all(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane
   return true;
 }
 
-}  // namespace
-
-NSString* blob_path(const char* name, hexane_ane_error* error) {
+// The name as a path inside the folder, or nil and the error for one that leads out of it or begins with a name that is
+// taken.
+NSString* inner_path(const char* name, NSArray* taken, hexane_ane_error* error) {
   NSString* path = [NSString stringWithUTF8String:name];
   NSArray* parts = path ? [path componentsSeparatedByString:@"/"] : @[ @"" ];
   for (NSString* part in parts)
     if ([part length] == 0 || [part isEqualToString:@"."] || [part isEqualToString:@".."]) {
-      fail(error, "files", "got the weight file '%s', need a relative path without '.' and '..'", name);
+      fail(error, "files", "got the file '%s', need a relative path without '.' and '..'", name);
       return nil;
     }
-  if ([@[ @"model.mil", @"net.plist", @"data", kMarker ] containsObject:[parts objectAtIndex:0]]) {
-    fail(error, "files", "got the weight file '%s', which is the name of another file there", name);
+  if ([taken containsObject:[parts objectAtIndex:0]]) {
+    fail(error, "files", "got the file '%s', which is the name of another file there", name);
     return nil;
   }
-  return [kPrefix stringByAppendingString:path];
+  return path;
+}
+
+}  // namespace
+
+NSString* blob_path(const char* name, hexane_ane_error* error) {
+  NSString* path = inner_path(name, @[ @"model.mil", @"net.plist", @"data", kMarker ], error);
+  return path ? [kPrefix stringByAppendingString:path] : nil;
+}
+
+bool put_made(NSString* folder, const hexane_ane_file& file, hexane_ane_error* error) {
+  NSString* path = inner_path(file.name, @[ @"model.mil", kMarker ], error);
+  return path &&
+         write([NSData dataWithBytes:file.data length:file.bytes], [folder stringByAppendingPathComponent:path], error);
 }
 
 void sweep_folders() {

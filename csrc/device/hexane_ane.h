@@ -87,6 +87,14 @@ HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_l
 HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                       const hexane_ane_file* files, size_t num_files, uint32_t qos,
                                                       hexane_ane_error* error);
+/* The same program again, from what the compiler made of it before: the files that compile left in its folder beside
+ * the text and the weights. Nothing is compiled, so the budget stays. Whether the system takes them shows in load. */
+HEXANE_ANE_API hexane_ane_program* hexane_ane_restore(hexane_ane* ane, const char* mil, size_t mil_bytes,
+                                                      const hexane_ane_file* files, size_t num_files,
+                                                      const hexane_ane_file* made, size_t num_made,
+                                                      hexane_ane_error* error);
+/* The folder of a program, as snprintf does it: the bytes of the path, which is cut where it does not fit. */
+HEXANE_ANE_API size_t hexane_ane_folder(const hexane_ane_program* program, char* path, size_t path_bytes);
 HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
 HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */

@@ -20,10 +20,11 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Fit, Memory, Model, OpenModel, compile, fit, load
+from hexane.runtime import Cache, Fit, Memory, Model, OpenModel, compile, fit, load
 
 __version__ = "0.1.0"
 __all__ = [
+    "Cache",
     "Comparison",
     "CrossChipFP16Warning",
     "Decision",

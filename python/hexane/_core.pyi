@@ -377,6 +377,10 @@ class DeviceProgram:
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...
     @property
+    def folder(self) -> str:
+        """Where its files are: the text, the weights and what the compiler made of them; "" where there are none."""
+
+    @property
     def inputs(self) -> list[DevicePort]: ...
     @property
     def outputs(self) -> list[DevicePort]: ...
@@ -388,6 +392,10 @@ class Device:
     def name(self) -> str: ...
     def compile(self, mil: str, weights: Mapping[str, bytes], qos: int) -> DeviceProgram:
         """weights: the files that the text names, by their paths behind @model_path/."""
+
+    def restore(self, mil: str, weights: Mapping[str, bytes], made: Mapping[str, bytes]) -> DeviceProgram | None:
+        """A program from what `compile` left in its folder before, by the paths in there, without compiling it. Loading it raises
+        DeviceError where the system does not take that. None: this device keeps no files."""
 
     @property
     def counters(self) -> dict[str, int]:

@@ -13,9 +13,11 @@ typedef struct __IOSurface* IOSurfaceRef;
 static fake_ane_lower lower_function;
 static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, no_engine, unnamed, float_type;
+static int64_t restores = 1;
 
 struct fake_ane_reply {
   fake_program* program;
+  NSData* plan;
   char why[512];
 };
 
@@ -26,6 +28,7 @@ void fake_ane_set_lower(fake_ane_lower lower, void* context) {
 
 void fake_ane_accept(fake_ane_reply* reply, const void* plan, size_t bytes) {
   reply->program = fake_program_make(plan, bytes, reply->why, sizeof reply->why);
+  reply->plan = [NSData dataWithBytes:plan length:bytes];
 }
 
 void fake_ane_refuse(fake_ane_reply* reply, const char* reason) {
@@ -36,9 +39,14 @@ bool fake_ane_set(const char* name, int64_t value) {
   const struct {
     const char* name;
     int64_t* value;
-  } settings[] = {
-      {"compile_limit", &compile_limit}, {"fail_loads", &fail_loads}, {"raise", &raises},         {"idle", &idle},
-      {"no_engine", &no_engine},         {"unnamed", &unnamed},       {"float_type", &float_type}};
+  } settings[] = {{"compile_limit", &compile_limit},
+                  {"fail_loads", &fail_loads},
+                  {"raise", &raises},
+                  {"idle", &idle},
+                  {"no_engine", &no_engine},
+                  {"unnamed", &unnamed},
+                  {"float_type", &float_type},
+                  {"restore", &restores}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -233,20 +241,43 @@ enum { kMostPorts = 64 };
   const char* text = [descriptor->text bytes];
   if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0)
     return fail(error, @"com.apple.appleneuralengine.compiler", 1, @"InvalidMILProgram");
-  struct fake_ane_reply reply = {NULL, "nothing lowers programs"};
+  struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
     return fail_compile(error, reply.why);
   if (lower_function) lower_function(lower_context, [[self folder] UTF8String], &reply);
   if (!reply.program) return fail_compile(error, reply.why);
   fake_program_free(program);
   program = reply.program;
-  [[NSData data] writeToFile:[[self folder] stringByAppendingPathComponent:@"net.plist"] atomically:YES];
-  [[NSData data] writeToFile:[[self folder] stringByAppendingPathComponent:@"data"] atomically:YES];
+  [self writeCompiled:reply.plan];
   return true;
+}
+
+// net.plist is the identifier and the plan; data is the weights, where they are one file.
+- (void)writeCompiled:(NSData*)plan {
+  NSMutableData* compiled =
+      [NSMutableData dataWithData:[[self hexStringIdentifier] dataUsingEncoding:NSUTF8StringEncoding]];
+  [compiled appendData:plan];
+  [compiled writeToFile:[[self folder] stringByAppendingPathComponent:@"net.plist"] atomically:YES];
+  NSArray* files = [descriptor->weights allValues];
+  NSData* data = [files count] == 1 ? [[files objectAtIndex:0] objectForKey:@"data"] : [NSData data];
+  [data writeToFile:[[self folder] stringByAppendingPathComponent:@"data"] atomically:YES];
+}
+
+// The program that the folder's files are, if they are those of this identifier.
+- (void)readCompiled {
+  NSData* compiled = [NSData dataWithContentsOfFile:[[self folder] stringByAppendingPathComponent:@"net.plist"]];
+  NSData* mine = [[self hexStringIdentifier] dataUsingEncoding:NSUTF8StringEncoding];
+  char why[512];
+  if (!get(&restores) || [self whatFilesLack] || [compiled length] < [mine length] ||
+      memcmp([compiled bytes], [mine bytes], [mine length]) != 0)
+    return;
+  program = fake_program_make((const char*)[compiled bytes] + [mine length], [compiled length] - [mine length], why,
+                              sizeof why);
 }
 
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
   NSString* compiled = [[self folder] stringByAppendingPathComponent:@"net.plist"];
+  if (!program && !loaded) [self readCompiled];
   if (take(&fail_loads) || loaded || !program || ![[NSFileManager defaultManager] fileExistsAtPath:compiled])
     return fail(error, @"com.apple.appleneuralengine", 6, @"Program load failure (0x20004)");
   loaded = true;

@@ -59,7 +59,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
 def _compile(network: Network, c: Configuration, device: Device, threads: int | None) -> Model:
     """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network."""
     if device == "ane":
-        net = compile(network.graph, device="ane", fallback="error", qos=c.qos)
+        net = compile(network.graph, device="ane", fallback="error", qos=c.qos, cache=False)
     else:
         net = compile(network.graph, target="host", threads=threads)
     assert isinstance(net, Model)  # all shapes are fixed

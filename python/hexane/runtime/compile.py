@@ -19,6 +19,7 @@ from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.pipeline import Watch, compile_graph
 from hexane.program import Program
 from hexane.runtime import engine
+from hexane.runtime.cache import Cache, find_cache
 from hexane.runtime.chip import chip_program
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.memory import Memory, fitted
@@ -49,6 +50,7 @@ def compile(
     numerics: str = "ieee",
     device: str = "auto",
     qos: int | None = None,
+    cache: Cache | str | os.PathLike[str] | bool | None = None,
     dump: str | os.PathLike[str] | None = None,
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the path of MIL text
@@ -84,6 +86,9 @@ def compile(
     schedule="optimal" looks for the order of steps that keeps fewest bytes live at once, which takes at most some seconds longer;
     networks whose layers follow one another gain nothing, randomly wired ones a tenth or more of the arena. For a chip it orders the
     layers of its engine, for which "apple", the list scheduler of the engine's own compiler, is the usual order.
+    cache: where what the engine's compiler made of a program is kept, so that the next process need not compile it: a folder, an
+    hx.Cache (which has a limit), False for nowhere; else the folder of HEXANE_CACHE_DIR ("off": nowhere), or the user's for such
+    files (docs/cache.md).
     dump: a folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program, for those who want
     to see what the compiler does; of a model of open shapes, the one compiled last.
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
@@ -103,6 +108,7 @@ def compile(
         numerics,
         device,
         qos,
+        find_cache(cache),
         dump,
     )
     options.check()
@@ -186,6 +192,7 @@ class _Options:
     numerics: str
     device: str
     qos: int | None
+    cache: Cache | None
     dump: str | os.PathLike[str] | None
 
     def check(self) -> None:
@@ -258,7 +265,7 @@ class _Options:
         found, missing = engine.find_engine(self.target.name)
         if found is None:
             return None, missing
-        return OnEngine(found, self.target, dispatch().default_qos if self.qos is None else self.qos), ""
+        return OnEngine(found, self.target, dispatch().default_qos if self.qos is None else self.qos, self.cache), ""
 
     def program(self, model: Graph, on_engine: OnEngine | None = None, watch: Watch | None = None) -> Program:
         narrow = self.io == "fp16"

@@ -18,6 +18,8 @@ from hexane.graph import Graph, Port, TensorType, Value, constant, unique
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.program import Program
+from hexane.runtime.cache import Cache
+from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
@@ -92,6 +94,7 @@ class OnEngine:
     device: _core.Device
     chip: Chip
     qos: int
+    cache: Cache | None = None
     made: list["_core.MadeProgram"] = field(default_factory=list)
 
     def __call__(self, piece: Graph) -> Graph:
@@ -101,8 +104,8 @@ class OnEngine:
         """
         open_graph, leaves = _with_open_leaves(piece)
         mil = emit_mil(_with_ports(open_graph), self.chip)
-        program = self.device.compile(mil.text, {WEIGHTS: mil.weights} if mil.weights else {}, self.qos)
-        program.load(self.qos)
+        weights = {WEIGHTS: mil.weights} if mil.weights else {}
+        program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, self.cache)
         values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
         inputs = [(port, values[port.user_name]) for port in mil.inputs]
         by_user = {port.user_name: port for port in mil.outputs}

@@ -1,0 +1,95 @@
+"""Programs of a device, kept from process to process: what its compiler made of a text is put back in place of compiling again.
+
+A compile of the Neural Engine takes milliseconds to seconds, and a process may do some 119 of them. The framework reads a program
+from a folder under a hash of its text and weights; what its compiler left there is kept, and put there again.
+"""
+
+import os
+import platform
+import plistlib
+import sys
+from collections.abc import Mapping
+from functools import cache as once
+from pathlib import Path
+
+from hexane import _core
+from hexane.errors import DeviceError
+from hexane.runtime.cache import Cache, cache_key
+
+FORMAT = "hexane program 1"
+COPY = "copy "  # in front of a name: the file is a copy of the weight file whose name is kept in its place
+
+
+def compiled_program(
+    device: _core.Device, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache | None
+) -> _core.DeviceProgram:
+    """The program of the text, loaded: from the cache where it has one that the system takes, else compiled and kept.
+
+    Raises DeviceError where the device neither loads nor compiles it.
+    """
+    if cache is None:
+        return _compiled(device, text, weights, qos)
+    key = program_key(device, chip, text, weights)
+    kept = cache.get(key)
+    if kept and (program := _restored(device, text, weights, qos, kept)) is not None:
+        return program
+    program = _compiled(device, text, weights, qos)
+    if kept:
+        cache.put(key, {})  # an entry without files: this system loads only what it has compiled
+    elif kept is None and program.folder and (made := _made(Path(program.folder), weights)):
+        cache.put(key, made)
+    return program
+
+
+def program_key(device: _core.Device, chip: str, text: str, weights: Mapping[str, bytes]) -> str:
+    """The key of a program: all that decides what the compiler makes of it."""
+    files = [part for name, data in sorted(weights.items()) for part in (name, data)]
+    return cache_key(FORMAT, device.name, chip, system_build(), text, *files)
+
+
+@once
+def system_build() -> str:
+    """The build of the operating system, of which the engine's compiler is a part."""
+    version = Path("/System/Library/CoreServices/SystemVersion.plist")
+    if sys.platform != "darwin" or not version.exists():
+        return platform.platform()
+    with version.open("rb") as file:
+        found = plistlib.load(file)
+    return " ".join(str(found[key]) for key in ("ProductName", "ProductVersion", "ProductBuildVersion"))
+
+
+def _compiled(device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int) -> _core.DeviceProgram:
+    program = device.compile(text, weights, qos)
+    program.load(qos)
+    return program
+
+
+def _restored(
+    device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int, kept: Mapping[str, bytes]
+) -> _core.DeviceProgram | None:
+    """The program from its files, loaded; None where this device, or this system, takes none."""
+    made = {}
+    for name, data in kept.items():
+        made[name.removeprefix(COPY)] = weights[data.decode()] if name.startswith(COPY) else data
+    try:
+        program = device.restore(text, weights, made)
+        if program is not None:
+            program.load(qos)
+    except DeviceError:
+        return None
+    return program
+
+
+def _made(folder: Path, weights: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files that the compiler left in the folder. One that is a copy of a weight file is kept as its name."""
+    own = {"model.mil", ".hexane", *weights}
+    made = {}
+    for base, _, names in os.walk(folder):
+        for path in (Path(base, name) for name in names):
+            name = path.relative_to(folder).as_posix()
+            if name in own:
+                continue
+            data = path.read_bytes()
+            original = next((known for known, given in weights.items() if given == data), None)
+            made.update({name: data} if original is None else {COPY + name: original.encode()})
+    return made
