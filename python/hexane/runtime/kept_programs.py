@@ -15,15 +15,24 @@ from pathlib import Path
 from hexane import _core
 from hexane.errors import DeviceError
 from hexane.runtime.cache import Cache, cache_key
+from hexane.runtime.compile_worker import WORKER, CompileWorker
 
 FORMAT = "hexane program 1"
 COPY = "copy "  # in front of a name: the file is a copy of the weight file whose name is kept in its place
 
 
 def compiled_program(
-    device: _core.Device, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache | None
+    device: _core.Device,
+    chip: str,
+    text: str,
+    weights: Mapping[str, bytes],
+    qos: int,
+    cache: Cache | None,
+    *,
+    worker: CompileWorker | None = WORKER,
 ) -> _core.DeviceProgram:
-    """The program of the text, loaded: from the cache where it has one that the system takes, else compiled and kept.
+    """The program of the text, loaded: from the cache where it has one that the system takes, else compiled and kept; by the worker
+    where this process may compile no more.
 
     Raises DeviceError where the device neither loads nor compiles it.
     """
@@ -33,6 +42,11 @@ def compiled_program(
     kept = cache.get(key)
     if kept and (program := _restored(device, text, weights, qos, kept)) is not None:
         return program
+    if worker is not None and _spent(device.counters):
+        if kept is None:
+            worker.compile(chip, text, weights, qos, cache, device.counters["compile_limit"])
+            return _compiled_elsewhere(device, text, weights, qos, cache, key)
+        raise _only_its_own(device)
     program = _compiled(device, text, weights, qos)
     if kept:
         cache.put(key, {})  # an entry without files: this system loads only what it has compiled
@@ -67,7 +81,8 @@ def _compiled(device: _core.Device, text: str, weights: Mapping[str, bytes], qos
 def _restored(
     device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int, kept: Mapping[str, bytes]
 ) -> _core.DeviceProgram | None:
-    """The program from its files, loaded; None where this device, or this system, takes none."""
+    """The program from its files, loaded; None where this device, or this system, takes none. Raises DeviceError for what is not
+    the files' fault."""
     made = {}
     for name, data in kept.items():
         made[name.removeprefix(COPY)] = weights[data.decode()] if name.startswith(COPY) else data
@@ -75,9 +90,44 @@ def _restored(
         program = device.restore(text, weights, made)
         if program is not None:
             program.load(qos)
-    except DeviceError:
+    except DeviceError as error:
+        counters = device.counters
+        if error.stage != "load" or 0 < counters["load_limit"] <= counters["loaded"]:
+            raise
         return None
     return program
+
+
+def _spent(counters: Mapping[str, int]) -> bool:
+    return 0 < counters["compile_limit"] <= counters["compiled"]
+
+
+def _compiled_elsewhere(
+    device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache, key: str
+) -> _core.DeviceProgram:
+    """The program that the worker has put into the cache."""
+    kept = cache.get(key)
+    if not kept:
+        raise DeviceError(
+            f"[device compile] another process compiled the program, but it is not in the cache {cache.folder}; "
+            f"need a folder that can be written to, and room for it within {cache.limit} bytes",
+            "compile",
+        )
+    program = _restored(device, text, weights, qos, kept)
+    if program is None:
+        cache.put(key, {})
+        raise _only_its_own(device)
+    return program
+
+
+def _only_its_own(device: _core.Device) -> DeviceError:
+    hint = "start a new process"
+    return DeviceError(
+        f"[device compile] this process has compiled {device.counters['compiled']} programs, as many as it may, and this system "
+        f"does not load this one as another process compiled it; {hint}",
+        "compile",
+        hint=hint,
+    )
 
 
 def _made(folder: Path, weights: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -1,0 +1,144 @@
+"""A process that compiles programs for one that may not compile more, and leaves them in the cache for it.
+
+    parent -> worker   a line of JSON: {"chip", "text", "weights": {name: bytes}, "qos", "folder", "limit"}, then the bytes of the weights
+    worker -> parent   a line of JSON: {} or {"error", "stage", "code", "hint"}
+
+The one way is stdin, the other a pipe whose number is the argument. The worker ends when stdin does: with its parent, or because its own
+budget is spent.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, BinaryIO
+
+from hexane.errors import DeviceError, Error
+from hexane.runtime.cache import Cache
+
+PROGRAM = "from hexane.runtime.compile_worker import main; main()"
+
+
+class CompileWorker:
+    """The worker of this process, which is started when it is needed. Threads take turns."""
+
+    def __init__(self, program: str = PROGRAM) -> None:
+        self.program = program
+        self._turn = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: BinaryIO | None = None
+        self._owner = 0  # the process that started it: a fork has no worker
+        self._left = 0  # programs that it may still compile
+
+    def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache, budget: int) -> None:
+        """Has a program compiled, and kept in the cache. budget: how many programs a process may compile.
+
+        Raises DeviceError for what the worker cannot compile, and if it ends or cannot be started.
+        """
+        head = {
+            "chip": chip,
+            "text": text,
+            "weights": {name: len(data) for name, data in weights.items()},
+            "qos": qos,
+            "folder": os.fspath(cache.folder.absolute()),
+            "limit": cache.limit,
+        }
+        with self._turn:
+            answer = self._asked(head, weights, budget)
+        if "error" in answer:
+            raise DeviceError(
+                f"{answer['error']} (in the process that compiles for this one)",
+                answer["stage"],
+                answer["code"],
+                answer["hint"],
+            )
+
+    def close(self) -> None:
+        """Ends the worker, if there is one."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        with suppress(OSError):  # the worker has ended before
+            if process.stdin is not None:
+                process.stdin.close()
+        if self._answers is not None:
+            self._answers.close()
+        process.wait()
+
+    def _asked(self, head: Mapping[str, Any], weights: Mapping[str, bytes], budget: int) -> dict[str, Any]:
+        if self._process is None or self._owner != os.getpid() or not self._left:
+            self._start(budget)
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert self._answers is not None
+        self._left -= 1
+        try:
+            process.stdin.write(json.dumps(head).encode() + b"\n")
+            for data in weights.values():
+                process.stdin.write(data)
+            process.stdin.flush()
+            line = self._answers.readline()
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            self._left = 0
+            code = process.wait()
+            raise DeviceError(f"[device compile] the process that compiles for this one ended with {code}", "compile")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _start(self, budget: int) -> None:
+        self.close()
+        if not sys.executable:
+            raise DeviceError("[device compile] got no path of Python, need one to start a process", "compile")
+        answers, given = os.pipe()
+        self._answers = os.fdopen(answers, "rb")
+        command = [sys.executable, "-c", self.program, str(given)]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(given,)
+            )
+        finally:
+            os.close(given)
+        self._owner, self._left = os.getpid(), budget
+        atexit.unregister(self.close)
+        atexit.register(self.close)
+
+
+WORKER = CompileWorker()
+
+
+def main() -> None:
+    """The worker: compiles what stdin brings until it ends."""
+    from hexane.runtime.engine import find_engine
+    from hexane.runtime.kept_programs import compiled_program
+
+    answers = os.fdopen(int(sys.argv[1]), "wb")
+    while line := sys.stdin.buffer.readline():
+        head = json.loads(line)
+        weights = {name: _taken(sys.stdin.buffer, size) for name, size in head["weights"].items()}
+        answer: dict[str, Any] = {}
+        try:
+            device, missing = find_engine(head["chip"])
+            if device is None:
+                raise Error(f"[device open] {missing}")
+            cache = Cache(Path(head["folder"]), head["limit"])
+            compiled_program(device, head["chip"], head["text"], weights, head["qos"], cache, worker=None)
+        except Error as error:
+            parts = (error.stage, error.code, error.hint) if isinstance(error, DeviceError) else ("open", 0, "")
+            answer = {"error": str(error), **dict(zip(("stage", "code", "hint"), parts, strict=True))}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def _taken(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        sys.exit(1)  # the parent ended
+    return data

@@ -1,0 +1,196 @@
+"""A process whose budget of compiles is spent has another one compile, and loads what that one left in the cache."""
+
+import ctypes as c
+import os
+import signal
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from engines import stand_in_engine
+from hexane import _core
+from hexane.graph import Array
+from hexane.runtime import kept_programs
+from hexane.runtime.cache import Cache
+from hexane.runtime.compile_worker import CompileWorker
+from stand_in import FRAMEWORK, LIBRARY
+
+SUPPORT = Path(__file__).parents[1] / "support"
+X = (np.arange(3 * 8 * 7).reshape(1, 3, 8, 7) % 5).astype(np.float32)
+
+
+def program(before: str = "") -> str:
+    """What the worker runs: with the stand-in, after some other lines."""
+    lines = f"""
+        import sys
+        sys.path.insert(0, {str(SUPPORT)!r})
+        import hexane.runtime.engine
+        from engines import stand_in_engine
+        from hexane.runtime.compile_worker import main
+        engine = stand_in_engine()
+        hexane.runtime.engine.find_engine = lambda chip: (engine, "")
+        """
+    return textwrap.dedent(lines) + before + "\nmain()"
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., _core.Device]:
+    """limited(n) is a device of which this process may still compile n programs."""
+
+    def make(left: int, load_limit: int = 0) -> _core.Device:
+        now = stand_in_engine().counters["compiled"]
+        setup = _core.AneSetup(
+            library=str(LIBRARY),
+            framework=str(FRAMEWORK),
+            compile_limit=now + left,
+            load_limit=load_limit,
+            load_retry_ms=1,
+        )
+        device = _core.ane_device(setup)
+        monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (device, ""))
+        return device
+
+    return make
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileWorker]:
+    made = CompileWorker(program())
+    monkeypatch.setitem(kept_programs.compiled_program.__kwdefaults__, "worker", made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "kept")
+
+
+def set_stand_in(**values: int) -> None:
+    for name, value in values.items():
+        c.CDLL(str(FRAMEWORK)).fake_ane_set(name.encode(), c.c_int64(value))
+
+
+def weights(i: int) -> Array:
+    return (np.arange(4 * 3 * 3 * 3).reshape(4, 3, 3, 3) % 3 - 1 + i).astype(np.float32)
+
+
+def compiled(i: int, cache: Cache | bool) -> hx.Model:
+    """The i-th network on the device, whose results are right."""
+    graph = hx.graph({"y": hx.relu(hx.conv(hx.input("x", (1, 3, 8, 7)), weights(i), pad=1))})
+    net, cpu = hx.compile(graph, target="h13", device="ane", cache=cache), hx.compile(graph, target="h13", device="cpu")
+    np.testing.assert_array_equal(net(X), cpu(X))  # type: ignore[operator]
+    assert isinstance(net, hx.Model)
+    return net
+
+
+def test_the_worker_takes_over_when_the_budget_is_spent(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    device = limited(2)
+    models = [compiled(i, cache) for i in range(5)]
+    counters = device.counters
+    assert counters["compiled"] == counters["compile_limit"]
+    assert counters["loaded"] == len(models)
+    assert len(cache.entries()) == 5
+
+
+def test_a_worker_whose_own_budget_is_spent_is_replaced(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    limited(0)
+    compiled(0, cache)
+    first = worker._process
+    worker._left = 0
+    compiled(1, cache)
+    assert first is not None
+    assert worker._process is not None
+    assert first.pid != worker._process.pid
+    assert first.poll() == 0
+
+
+def test_without_a_cache_the_error_says_what_to_do(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
+    limited(0)
+    with pytest.raises(hx.DeviceError, match=r"has compiled \d+ programs.*; compile in a new process"):
+        compiled(0, False)
+    assert worker._process is None
+
+
+def test_a_system_that_loads_only_its_own_is_asked_once(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    limited(0)
+    set_stand_in(restore=0)
+    try:
+        for _ in range(2):
+            with pytest.raises(
+                hx.DeviceError, match="this system does not load this one as another process compiled it; start"
+            ):
+                compiled(0, cache)
+    finally:
+        set_stand_in(restore=1)
+    assert worker._left == limited(0).counters["compile_limit"] - 1
+
+
+def test_a_cache_that_keeps_nothing_is_named(
+    limited: Callable[..., _core.Device], worker: CompileWorker, tmp_path: Path
+) -> None:
+    limited(0)
+    with pytest.raises(
+        hx.DeviceError, match=r"not in the cache .*kept; need a folder .*, and room for it within 100 bytes"
+    ):
+        compiled(0, Cache(tmp_path / "kept", 100))
+
+
+def test_what_the_worker_cannot_compile_is_an_error_with_its_parts(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    limited(0)
+    fails = f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'compile_limit', ctypes.c_int64(0))"
+    worker.program = program(fails)
+    with pytest.raises(hx.DeviceError, match=r"says nothing \(in the process that compiles for this one\)") as error:
+        compiled(0, cache)
+    assert (error.value.stage, error.value.code) == ("compile", 0)
+    assert cache.entries() == []
+
+
+@pytest.mark.parametrize("lines", ["import os; os._exit(3)", "print('noise', flush=True); sys.exit(3)"])
+def test_a_worker_that_ends_is_named_and_replaced(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache, lines: str
+) -> None:
+    limited(0)
+    worker.program = program(lines)
+    with pytest.raises(hx.DeviceError, match="the process that compiles for this one ended with 3"):
+        compiled(0, cache)
+    worker.program = program("print('noise of a library')")
+    compiled(0, cache)
+
+
+def test_a_killed_worker_is_replaced(limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache) -> None:
+    limited(0)
+    compiled(0, cache)
+    assert worker._process is not None
+    os.kill(worker._process.pid, signal.SIGKILL)
+    with pytest.raises(hx.DeviceError, match="ended with -9"):
+        compiled(1, cache)
+    compiled(1, cache)
+
+
+def test_too_many_loaded_programs_are_no_fault_of_the_cache(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    compiled_before = stand_in_engine().counters["loaded"]
+    device = limited(5, load_limit=compiled_before + 1)
+    kept = compiled(0, cache)
+    del kept
+    first = compiled(1, cache)
+    with pytest.raises(hx.DeviceError, match="programs loaded, as many as the engine takes"):
+        compiled(0, cache)
+    del first
+    before = device.counters["compiled"]
+    compiled(0, cache)
+    assert device.counters["compiled"] == before
