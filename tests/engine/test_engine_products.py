@@ -106,11 +106,13 @@ def test_convolution_in_the_engine_s_arithmetic(
             assert got.tobytes() == want.tobytes(), np.argwhere(got.view(np.uint16) != want.view(np.uint16))[:5]
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 8])
-@pytest.mark.parametrize(("channels", "groups"), [(5, 1), (6, 2)])
+@pytest.mark.parametrize(
+    ("width", "channels", "groups"),
+    [(1, 5, 1), (2, 5, 1), (5, 5, 1), (8, 6, 2), (1, 18, 18), (2, 18, 18), (5, 18, 18), (23, 18, 18)],
+)
 def test_winograd_in_the_engine_s_arithmetic(width: int, channels: int, groups: int) -> None:
     rng = np.random.default_rng(width)
-    for kind, other in (("network", "network"), ("tiny", "ties"), ("cancellation", "tiny")):
+    for kind, other in (("network", "network"), ("tiny", "ties"), ("cancellation", "tiny"), ("large", "network")):
         x, w = numbers(rng, kind, 2, 4, width, channels), numbers(rng, other, 18, channels // groups, 3, 3)
         bias = numbers(rng, other, 18)
         got = engine_conv(x, w, bias, groups, winograd=True, pads=[1, 1, 1, 1])

@@ -1,5 +1,6 @@
-// What rules out a product of 64 or an accumulator of 32768, and so which way to add products is taken. A panel ends with what bounds its products: the largest
-// weight, and the largest norm of a column. Included once per target, inside foreach_target.
+// What rules out a product of 64 or an accumulator of 32768, and so which way to add products is taken. A panel ends
+// with what bounds its products: the largest weight, and the largest norm of a column. Included once per target, inside
+// foreach_target.
 #if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
 #undef HEXANE_CPU_ENGINE_BOUNDS_INL_H_

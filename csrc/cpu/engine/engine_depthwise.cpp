@@ -22,8 +22,7 @@ HWY_INLINE void add_taps(const DepthwiseTile& w, const Tile& t, int64_t column, 
       const auto weight = Way::weight(load(weights));
       const float* const* a = t.a + kh * w.window + kw * w.dilation_w;
 #pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m)
-        Way::add(sum[m], Way::input(load_n(a[m * w.stride_w] + column, left)), weight);
+      for (int m = 0; m < kRows; ++m) Way::add(sum[m], Way::input(load_n(a[m * w.stride_w] + column, left)), weight);
     }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) results[m][0] = Way::result(sum[m]);

@@ -11,8 +11,8 @@
 //   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
 //   AnyProducts     in fp64, with a look at the accumulator at each step
 //
-// A way has a type for what it accumulates, `start` (from the bias), `weight` and `input` (an operand with what is found
-// of it once), `add` and `result` (fp16 values).
+// A way has a type for what it accumulates, `start` (from the bias), `weight` and `input` (an operand with what is
+// found of it once), `add` and `result` (fp16 values).
 //
 // Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -89,8 +89,8 @@ HWY_INLINE V least_weight(V x) {
 
 // ---- three ways ----
 
-// Added to 192, any product below 64 is rounded to 2^-16, because that is the last place of numbers from 128 to 256; its
-// bits less those of 192 are the integer to accumulate. To turn ties to even into ties away from zero, weights are
+// Added to 192, any product below 64 is rounded to 2^-16, because that is the last place of numbers from 128 to 256;
+// its bits less those of 192 are the integer to accumulate. To turn ties to even into ties away from zero, weights are
 // packed one fp32 place larger in size: that moves a product of two 11-bit significands by no more than half of its own
 // last place, so only ties change sides.
 struct SmallProducts {
@@ -120,8 +120,7 @@ struct SmallProducts {
     if constexpr (kFused)
       rounded = hn::MulAdd(x.value, w.value, magic);
     else
-      rounded =
-          hn::Add(hn::BitCast(d, hn::Add(hn::BitCast(di, hn::Mul(x.value, w.value)), hn::Set(di, 1))), magic);
+      rounded = hn::Add(hn::BitCast(d, hn::Add(hn::BitCast(di, hn::Mul(x.value, w.value)), hn::Set(di, 1))), magic);
     sum = hn::Add(sum, hn::BitCast(di, hn::IfThenElse(hn::Ge(w.size, x.least), rounded, magic)));
   }
   static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }

@@ -41,24 +41,40 @@ std::vector<uint16_t> winograd_taps(const Tensor& w) {
   return taps;
 }
 
+// Of all groups, and of both kinds of columns where there are two.
+int64_t weight_bytes(const ConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1); }
+
+// Packs the weights, or of Winograd's the first three factors for even columns, then the last three for odd ones.
+template <class Pack>
+void each_kind(const ConvState& s, const Tensor& w, std::byte* to, const Pack& pack) {
+  if (!s.winograd) return pack(w.data, w.strides[0], w.strides[1], w.strides[2], w.rank == 3 ? 0 : w.strides[3], to);
+  const std::vector<uint16_t> taps = winograd_taps(w);
+  const auto* from = reinterpret_cast<const std::byte*>(taps.data());
+  const int64_t item = item_bytes(w), i_stride = s.kernel_h * 4 * item;
+  pack(from, s.group_in * i_stride, i_stride, 4 * item, item, to);
+  pack(from + item, s.group_in * i_stride, i_stride, 4 * item, item, to + weight_bytes(s) / 2);
+}
+
 // O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
 void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
   const int64_t item = item_bytes(w);
-  const bool flat = w.rank == 3;
-  const int64_t h_stride = w.strides[2], w_stride = flat ? 0 : w.strides[3];
   if (s.depthwise) {
     // Taps of 16 channels, as floats; panels of a matrix [taps * channels of a group, C].
     const int64_t rows = s.kernel_h * s.kernel_w * s.group_in;
-    std::memset(to, 0, s.group_bytes);
-    for (int64_t c = 0; c < s.out_c; ++c)
-      for (int64_t row = 0; row < rows; ++row) {
-        const int64_t tap = row / s.group_in;
-        const std::byte* from = w.data + c * w.strides[0] + row % s.group_in * w.strides[1] +
-                                tap / s.kernel_w * h_stride + tap % s.kernel_w * w_stride;
-        pack_depthwise(from, w.dtype, c, row, s.panel_bytes, to, *s.arithmetic);
-      }
-    if (s.arithmetic->end_panels) s.arithmetic->end_panels(to, rows, s.group_bytes / s.panel_bytes, s.panel_bytes);
-    return;
+    std::memset(to, 0, weight_bytes(s));
+    const auto pack = [&](const std::byte* from, int64_t o_stride, int64_t i_stride, int64_t kh_stride,
+                          int64_t kw_stride, std::byte* panels) {
+      for (int64_t c = 0; c < s.out_c; ++c)
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t tap = row / s.group_in;
+          pack_depthwise(from + c * o_stride + row % s.group_in * i_stride + tap / s.kernel_w * kh_stride +
+                             tap % s.kernel_w * kw_stride,
+                         w.dtype, c, row, s.panel_bytes, panels, *s.arithmetic);
+        }
+      if (s.arithmetic->end_panels)
+        s.arithmetic->end_panels(panels, rows, s.group_bytes / s.panel_bytes, s.panel_bytes);
+    };
+    return each_kind(s, w, to, pack);
   }
   const bool expand = w.dtype == DType::kFp16 && !s.half_panels;
   const int64_t divisor = expand ? 2 : 1, bytes = s.group_bytes * s.groups;
@@ -76,23 +92,14 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
     if (s.arithmetic->end_panels)
       s.arithmetic->end_panels(all, s.kernel_h * s.kernel_w * s.group_in, bytes / s.panel_bytes, s.panel_bytes);
   };
-  if (!s.winograd) return pack(w.data, w.strides[0], w.strides[1], h_stride, w_stride, to);
-  // Of even columns the first three factors, of odd ones the last three.
-  const std::vector<uint16_t> taps = winograd_taps(w);
-  const auto* from = reinterpret_cast<const std::byte*>(taps.data());
-  const int64_t i_stride = s.kernel_h * 4 * item;
-  pack(from, s.group_in * i_stride, i_stride, 4 * item, item, to);
-  pack(from + item, s.group_in * i_stride, i_stride, 4 * item, item, to + bytes);
+  each_kind(s, w, to, pack);
 }
-
-// Of all groups, and of both kinds of columns where there are two.
-int64_t weight_bytes(const ConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1); }
 
 // How many output rows at a time, and what that takes in scratch.
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
-  s.row_floats = checked_product(kName, {s.depthwise ? s.in_w : span_w, s.in_c, 4}) / 4;
+  s.row_floats = checked_product(kName, {s.margins ? span_w : s.in_w, s.in_c, 4}) / 4;
   const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
   const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w * 4 <= kInnerPanelBytes;
   const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_floats * 4, 1);
@@ -103,9 +110,12 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
-// The number of input pixels of a row that this many neighbouring output pixels meet.
+// How a depthwise tile reads its rows: those of the input, or of Winograd's factors, three for each output.
+int64_t depthwise_stride(const ConvState& s) { return s.winograd ? s.kernel_w : s.stride_w; }
+
+// The number of pixels of a row that this many neighbouring output pixels meet.
 int64_t depthwise_window(const ConvState& s, int64_t pixels) {
-  return (pixels - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
+  return (pixels - 1) * depthwise_stride(s) + (s.kernel_w - 1) * s.dilation_w + 1;
 }
 
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
@@ -121,9 +131,9 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   s.winograd = !ieee && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
                s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
                s.dilation_w == 1;
-  s.depthwise &= !s.winograd;
   s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
-  s.in_place = x.dtype == DType::kFp32 && (s.depthwise || !s.padded);
+  s.margins = !s.depthwise || s.winograd;
+  s.in_place = x.dtype == DType::kFp32 && !(s.margins && s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
   s.extra.set(call, s.epilogue);
@@ -180,8 +190,7 @@ int64_t cost(const Call& call) {
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
-  const int64_t items =
-      s.depthwise ? s.kernel_h * depthwise_window(s, depthwise_width(s.out_w)) : s.num_segments * kTileRows;
+  const int64_t items = s.depthwise ? s.kernel_h * depthwise_window(s, kDepthwisePixels) : s.num_segments * kTileRows;
   return ceil_div(items, 8) * 8;
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
@@ -202,25 +211,31 @@ void begin(const Call& call, std::byte* shared) {
   if (!s.constant_weights) pack_weights(s, call.inputs[1], shared);
 }
 
-// Output rows [first, first + count), all channels of the tile. `place(tile, i, row, column)` locates the output pixel
-// i.
+// The pixels in a row of the table, from `offset` floats on, of which a depthwise convolution makes `outputs` pixels.
+struct DepthwiseRow {
+  int64_t outputs, pixels, pad_left, offset;
+};
+
+// Output rows [first, first + count), all channels of the tile. `place(tile, row, column)` locates the output pixels.
 template <class Place>
-void multiply_depthwise(const ConvState& s, int64_t first, int64_t count, const float* const* table,
-                        const float** pointers, const float* zeros, Tile& tile, Place&& place) {
-  const int64_t width = depthwise_width(s.out_w), num_tiles = ceil_div(s.out_w, width);
-  const DepthwiseTile window{s.kernel_h, s.kernel_w, s.stride_w, s.dilation_w, depthwise_window(s, width)};
+void multiply_depthwise(const ConvState& s, const DepthwiseRow& r, int64_t first, int64_t count,
+                        const float* const* table, const float** pointers, const float* zeros, Tile& tile,
+                        Place&& place) {
+  const int64_t width = depthwise_width(r.outputs), num_tiles = ceil_div(r.outputs, width),
+                stride = depthwise_stride(s);
+  const DepthwiseTile window{s.kernel_h, s.kernel_w, stride, s.dilation_w, depthwise_window(s, width)};
   const auto run_tile = s.arithmetic != &ieee_arithmetic() ? engine_depthwise()
                         : s.group_in > 1                   ? group_pixels()
                                                            : depthwise_pixels();
   tile.rows = static_cast<int>(width);
   for (int64_t y = 0; y < count; ++y)
     for (int64_t i = 0; i < num_tiles; ++i) {
-      const int64_t x = std::min(i * width, s.out_w - width), left = x * s.stride_w - s.pad_left;
+      const int64_t x = std::min(i * width, r.outputs - width), left = x * stride - r.pad_left;
       const float** to = pointers;
       for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
         const float* row = table[y * s.stride_h + kh * s.dilation_h];
         for (int64_t j = left; j < left + window.window; ++j)
-          *to++ = row && j >= 0 && j < s.in_w ? row + j * s.pixel_floats : zeros;
+          *to++ = row && j >= 0 && j < r.pixels ? row + r.offset + j * s.pixel_floats : zeros;
       }
       place(tile, first + y, x);
       run_tile(window, tile);
@@ -270,13 +285,32 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
       const int64_t count = std::min(s.chunk_rows, rows.end - first);
       fill_rows(s, x, n, first, count, table, copies);
+      const int64_t even = ceil_div(s.out_w, 2), odd = even * 3 * s.in_c;  // where the factors of odd columns begin
+      if (s.winograd)
+        for (int64_t i = 0; i < s.num_rows; ++i)
+          if (table[i]) {
+            float* to = copies + s.num_copies * s.row_floats + i * factor_items(s);
+            winograd_factors()(table[i], s.in_c, s.out_w, to, to + odd);
+            table[i] = to;
+          }
       if (s.depthwise) {
-        tile.bias = all_bias;
-        tile.panels = weights + channels.begin / kPanelLanes * s.panel_bytes;
-        tile.column = channels.begin;
-        tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
-        multiply_depthwise(s, first, count, table, pointers, zeros, tile,
-                           [&](Tile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 1, 0); });
+        const auto multiply_columns = [&](const DepthwiseRow& row, int64_t first_x, int64_t step,
+                                          const std::byte* panels) {
+          tile.bias = all_bias;
+          tile.panels = panels + channels.begin / kPanelLanes * s.panel_bytes;
+          tile.column = channels.begin;
+          tile.num_panels = static_cast<int>(ceil_div(channels.end - channels.begin, kPanelLanes));
+          multiply_depthwise(s, row, first, count, table, pointers, zeros, tile, [&](Tile& t, int64_t oy, int64_t ox) {
+            place(t, 0, t.rows, n, oy, first_x + ox * step, step, 0);
+          });
+        };
+        if (!s.winograd) {
+          multiply_columns({s.out_w, s.in_w, s.pad_left, 0}, 0, 1, weights);
+          continue;
+        }
+        multiply_columns({even, 3 * even, 0, 0}, 0, 2, weights);
+        if (s.out_w > 1)
+          multiply_columns({s.out_w - even, 3 * (s.out_w - even), 0, odd}, 1, 2, weights + s.group_bytes);
         continue;
       }
       // Columns first_x, first_x + step, .. of the output, whose windows are pixel_step floats apart from `offset` on.
@@ -313,13 +347,6 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         multiply_columns(0, 1, 0, s.stride_w * s.pixel_floats, weights);
         continue;
       }
-      const int64_t odd = ceil_div(s.out_w, 2) * 3 * s.in_c;  // where the factors of odd columns begin
-      for (int64_t i = 0; i < s.num_rows; ++i)
-        if (table[i]) {
-          float* to = copies + s.num_copies * s.row_floats + i * factor_items(s);
-          winograd_factors()(table[i], s.in_c, s.out_w, to, to + odd);
-          table[i] = to;
-        }
       multiply_columns(0, 2, 0, 3 * s.in_c, weights);
       multiply_columns(1, 2, odd, 3 * s.in_c, weights + s.group_bytes * s.groups);
     }

@@ -78,6 +78,7 @@ Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_ext
 
 struct ConvState : ConvGeometry {
   ExtraImages extra;
+  bool margins;                      // rows are read with what pads them; those of depthwise are not
   bool in_place;                     // rows are read where they lie
   int64_t pixel_floats, row_floats;  // of a row as it is read
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once
@@ -118,8 +119,8 @@ inline void pack_depthwise(const std::byte* from, DType dtype, int64_t c, int64_
   arithmetic.to_floats(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
 }
 
-// Fills the table for output rows [first, first + count) of image n. Depthwise rows have no margins, and those outside
-// of the image are null.
+// Fills the table for output rows [first, first + count) of image n. Where rows have no margins, those outside of the
+// image are null.
 void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
                float* copies);
 

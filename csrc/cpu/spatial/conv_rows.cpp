@@ -15,7 +15,7 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
     for (int64_t tap = 0; tap < s.kernel_h; ++tap) {
       const int64_t i = y * s.stride_h + tap * s.dilation_h, row = top + i;
       const bool outside = row < 0 || row >= s.in_h;
-      if (table[i] || (outside && s.depthwise)) continue;
+      if (table[i] || (outside && !s.margins)) continue;
       if (s.in_place) {
         table[i] = reinterpret_cast<const float*>(input_row(row));
         continue;
@@ -28,7 +28,7 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
         continue;
       }
       const std::byte* from = input_row(row);
-      const int64_t width = s.row_floats / s.pixel_floats, left = s.depthwise ? 0 : std::min(s.pad_left, width);
+      const int64_t width = s.row_floats / s.pixel_floats, left = s.margins ? std::min(s.pad_left, width) : 0;
       const int64_t copied = std::min(s.in_w, width - left);
       std::fill(to, to + left * s.pixel_floats, 0.0f);
       to += left * s.pixel_floats;
