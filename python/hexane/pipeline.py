@@ -1,9 +1,8 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from hexane.errors import Error
@@ -45,6 +44,7 @@ from hexane.passes.simplify.simplify import simplify
 from hexane.program import Program, Segment
 from hexane.stages.allocate import allocate
 from hexane.stages.assign_steps import assign_steps, found_layers, in_order, with_layers
+from hexane.stages.devices import Programs
 from hexane.stages.engine_numerics import in_engine_numerics
 from hexane.stages.join import Parts, join
 from hexane.stages.place import place
@@ -221,10 +221,10 @@ def compile_graph(
 
 
 def divide(
-    graph: Graph, chip: Chip, watch: Watch | None = None, on_host: Mapping[str, str] = MappingProxyType({})
+    graph: Graph, chip: Chip, watch: Watch | None = None, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...]]:
-    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in order. on_host: as
-    `segment` has it.
+    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in order. programs:
+    as `segment` has it.
 
     Static analysis: `preflight` and `compile` ask the same.
     """
@@ -233,7 +233,7 @@ def divide(
     graph = retarget(graph, chip)
     if watch is not None:
         watch("retarget", graph)
-    graph, segments = segment(graph, chip, on_host)
+    graph, segments = segment(graph, chip, programs)
     if watch is not None:
         watch("segment", graph)
     return graph, segments

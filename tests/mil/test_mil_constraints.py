@@ -99,6 +99,12 @@ def test_a_layer_norm_that_is_too_wide_is_written_in_parts(shape: Any, affine: b
     assert ops(emit(hx.layer_norm(x(*shape), *params))) == expected
 
 
+def test_a_border_of_infinities_is_written_as_constants() -> None:
+    mil = emit(hx.pad(x(1, 3, 4), begin=(0, 1, 0), end=(0, 0, 2), value=-np.inf))
+    assert ops(mil) == ["concat", "concat"]
+    assert "inf" not in mil.text
+
+
 def test_weights_are_in_one_file_however_many_there_are() -> None:
     y = x(1, 8, 4, 4)
     for i in range(40):

@@ -63,6 +63,12 @@ def parts_on_both() -> hx.Graph:
     return hx.graph({"y": hx.concat([hx.relu(h), h * 2.0], axis=1)})
 
 
+def rows_without_gaps() -> hx.Graph:
+    """The host's norm reads no rows with gaps, and the user gets what the program wrote as well."""
+    y = hx.leaky_relu(hx.input("x", (2, 5)), alpha=0.5)
+    return hx.graph({"y": y, "norm": hx.local_response_norm(y, size=5, axis=0)})
+
+
 def truths() -> hx.Graph:
     """What the engine compares the host reads as it is, and the other way round; no port of a program is bool."""
     x, n = hx.input("x", (2, 3, 1, 5)), hx.input("n", (5,), "int32")
@@ -103,6 +109,7 @@ GRAPHS = [
     several_ports,
     through_the_host,
     parts_on_both,
+    rows_without_gaps,
     truths,
     many_axes,
     tokens_32,
@@ -235,7 +242,13 @@ def test_a_decoder_layer_keeps_its_cache_on_the_device(engine: _core.Device) -> 
     assert engine.counters["loaded"] > 1
 
 
-@pytest.mark.parametrize("name", [*small_networks(), "ds_cnn", "mobilenet_v2_035_96", "resnet8", "transformer"])
+BENCHMARKS = [
+    "autoencoder", "ds_cnn", "mobilenet_v1_025_96", "mobilenet_v2_035_96", "randwire", "resnet8", "resnet8_bn", "transformer",
+    "unet_128", "yolo_160", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mobilenet_v2_100_224", "resnet18_224")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*small_networks(), *BENCHMARKS])
 def test_networks_run_on_a_device(name: str, engine: _core.Device, model_file: Callable[[str], Path]) -> None:
     model = model_file(name)
     net, cpu = compiled(model, device="ane"), compiled(model, device="cpu")
@@ -244,6 +257,50 @@ def test_networks_run_on_a_device(name: str, engine: _core.Device, model_file: C
     got, want = outputs(net, arrays), outputs(cpu, arrays)
     for key in want:
         np.testing.assert_array_equal(got[key], want[key])
+
+
+def left_to_the_host() -> dict[str, hx.Tensor]:
+    """What the chip runs and no program of its engine can have, between ops that one has."""
+    x, z, w = hx.input("x", (1, 4, 6, 8)), hx.input("z", (2, 4, 6, 8)), hx.input("w", (4, 4, 1, 1))
+    i8 = hx.input("i8", (2, 1, 2, 1, 3), "int8")
+    mask = hx.param("mask", weights(4, 6, 8) > 0)
+    return {
+        "argmax": hx.reduce_argmax(hx.relu(x), axis=1),
+        "conv": hx.relu(hx.conv(hx.abs(z), w)),
+        "dequantize": hx.abs(hx.dequantize(i8, np.float32(0.5))),
+        "masked": hx.select(mask, x, hx.relu(x)) + 1.0,
+    }
+
+
+LEFT = {
+    "argmax": ("reduce_argmax", "int32[1, 6, 8] passes to others, which no port"),
+    "conv": ("conv", "MIL cannot say it: got a weight that is computed and a batch of 2"),
+    "dequantize": ("dequantize", "int8[2, 1, 2, 1, 3] passes from outside, which no port"),
+    "masked": ("select", "bool[4, 6, 8] passes from outside, which no port"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_no_program_can_have_runs_on_the_host_alone(name: str, engine: _core.Device) -> None:
+    op, reason = LEFT[name]
+    graph = hx.graph({name: left_to_the_host()[name]})
+    net, cpu = compiled(graph, device="ane"), compiled(graph, device="cpu")
+    np.testing.assert_array_equal(outputs(net, feeds(graph))["y"], outputs(cpu, feeds(graph))["y"])
+    assert net.program is not None
+    assert [node.op for s in net.program.segments if s.device == "host" for node in s.nodes] == [op]
+    assert any(s.device == "ane" for s in net.program.segments)
+    said = [d for d in net.program.decisions if d.stage == "segment" and d.verdict == "host"]
+    assert [d.node.partition(" at ")[0] for d in said] == [op]
+    assert said[0].reason.startswith(reason)
+    assert not [d for d in cpu.program.decisions if d.verdict == "host"]  # type: ignore[union-attr]
+
+
+def test_fallback_error_names_what_no_program_can_have(engine: _core.Device) -> None:
+    with pytest.raises(
+        hx.Error, match=r"1 of 3 ops run on the host: conv at .*batch of 2.*; need ops that the engine takes"
+    ):
+        compiled(hx.graph(left_to_the_host()["conv"]), device="ane", fallback="error")
+    compiled(hx.graph(left_to_the_host()["conv"]), device="cpu", fallback="error")
 
 
 def test_a_bound_call_reads_and_writes_the_surfaces(engine: _core.Device) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from hexane.decisions import Decision
+from hexane.emit.mil import MilPrograms
 from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
-from hexane.runtime.engine import on_host
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -32,7 +32,7 @@ def chip_program(
 
     Raises Error with the list of the former where `fallback` is "error".
     """
-    graph, segments = divide(graph, chip, watch, on_host(graph) if on_engine is not None else {})
+    graph, segments = divide(graph, chip, watch, None if on_engine is None else MilPrograms(chip))
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
         words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hexane import _core
-from hexane.dtypes import BOOL, FP16, INT32, INT64, dtype
+from hexane.dtypes import BOOL, FP16, dtype
 from hexane.emit.mil import emit_mil
 from hexane.emit.mil.write import WEIGHTS, MilPort
 from hexane.errors import DeviceError, Error
@@ -23,22 +23,6 @@ from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
-
-WRITES_STATE = "a program of the engine cannot change memory that lasts from call to call"
-FROM_OUTSIDE = "its indices come from outside, and no port of the engine holds integers of more than 16 bits"
-
-
-def on_host(graph: Graph) -> dict[str, str]:
-    """The ops of a network that programs of the engine cannot have though the chip runs them, and why."""
-    given: set[Value] = set()
-    found = {"write_state": WRITES_STATE}
-    for node in graph.nodes:
-        reads = any(v in given for v in node.inputs if v is not None)
-        if reads and node.inputs[0] is not None and node.inputs[0] not in given:
-            found[node.op] = FROM_OUTSIDE
-        if reads or node.op in ("input", "param", "state"):
-            given |= {v for v in node.values if v.dtype in (INT32, INT64)}
-    return found
 
 
 def library_path() -> Path:

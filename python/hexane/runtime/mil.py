@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hexane import _core
-from hexane.emit.mil import Mil, emit_mil
+from hexane.emit.mil import Mil, MilPrograms, emit_mil
+from hexane.emit.mil.refusals import InFiles
 from hexane.emit.mil.write import WEIGHTS
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
@@ -15,7 +16,7 @@ from hexane.importers.netplist import Netplist, write_plist
 from hexane.importers.netplist.plist import WEIGHTS as NETPLIST_WEIGHTS
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
-from hexane.runtime.engine import on_host
+from hexane.stages.devices import Programs
 from hexane.stages.join import Parts
 from hexane.targets import Chip
 
@@ -37,7 +38,7 @@ def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
     The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine has nothing to
     compute, and for what cannot be written.
     """
-    graph, segments, named = named_pieces(graph, chip)
+    graph, segments, named = named_pieces(graph, chip, MilPrograms(chip, baked=True))
     pieces = []
     for segment, (piece, given, made) in zip(segments, named, strict=True):
         if segment.device == "ane":
@@ -55,12 +56,12 @@ Named = tuple[
 ]  # a segment's graph, and what its inputs and outputs are by name
 
 
-def named_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
-    """The graph as the chip takes it, its segments, and the graph of each with named ports. Raises Error where the engine has nothing
-    to compute, and for states."""
+def named_pieces(graph: Graph, chip: Chip, programs: Programs) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
+    """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the engine can hold.
+    Raises Error where the engine has nothing to compute, and for states."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
-    graph, segments = divide(graph, chip, on_host=on_host(graph))
+    graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise Error(f"[emit] got a model of which {chip.name} computes nothing: hexane check says why")
     parts = Parts(graph, segments)
@@ -81,7 +82,7 @@ def save_mil(mil: Mil, folder: str | os.PathLike[str]) -> Path:
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
     """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named as in
     `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
-    graph, segments, named = named_pieces(graph, chip)
+    graph, segments, named = named_pieces(graph, chip, InFiles())
     made = [
         emit_netplist(engine_form(piece, chip), chip, f"segment_{segment.index}") if segment.device == "ane" else None
         for segment, (piece, _, _) in zip(segments, named, strict=True)

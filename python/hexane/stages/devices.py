@@ -4,9 +4,10 @@ An op that computes stays on the engine wherever its verdict allows. One that on
 goes to the host where that saves crossings: a minimum cut says which. Where nothing is saved, it stays on the engine.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
 
 from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, TensorType, Value
@@ -28,14 +29,31 @@ class Cut(NamedTuple):
     source: str
 
 
+class Programs(Protocol):
+    """What programs of the engine can hold, where they are written for the engine itself."""
+
+    def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
+        """By id: the nodes of those given that no program can have, and why."""
+
+    def is_port(self, value: Value) -> bool:
+        """Whether a value can pass into a program, or out of one."""
+
+
+def no_port(value: Value, way: str) -> str:
+    """Why a node that reads or gives the value cannot be in a program of the engine."""
+    return f"{value.type} passes {way}, which no port of the engine's programs holds"
+
+
 @dataclass(frozen=True, slots=True)
 class Devices:
     """nodes: all that compute something at run time, operands first. By id: the device of each and its verdict; which went to the host
-    although the engine takes them; which are cut off from other ops of the engine, and why."""
+    to save crossings; which the chip runs but no program of its engine can have, and why; which are cut off from other ops of the
+    engine, and why."""
 
     nodes: list[Node]
     device: Mapping[int, Device]
     moved: set[int]
+    refused: Mapping[int, str]
     alone: Mapping[int, Cut]
     verdicts: Mapping[int, Verdict]
 
@@ -55,20 +73,20 @@ def crosses(value: Value) -> bool:
     return value.node.op != "write_state" and not is_leaf(value.node)
 
 
-def assign_devices(graph: Graph, chip: Chip, on_host: Collection[str] = ()) -> Devices:
+def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
     """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the fewest bytes.
-    on_host: ops that the engine does not get."""
+    refused: nodes, by id, that the engine does not get, and why."""
     (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
-    legal = {id(node): verdicts[id(node)].runs and node.op not in on_host for node in nodes}
+    legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
     moved = _moved(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()
     device |= dict.fromkeys(moved, "host")
-    return Devices(nodes, device, moved, alone, verdicts)
+    return Devices(nodes, device, moved, refused, alone, verdicts)
 
 
 def hard_cut(node: Node, chip: Chip) -> Cut | None:

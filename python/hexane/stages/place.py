@@ -14,7 +14,7 @@ from hexane.ops.records.program import PROGRAM, Layout, layouts
 from hexane.program import Buffer, PortView, Program, View, dense_strides
 from hexane.stages.aliases import claim_concatenations, find_aliases, pieces, reads, window
 from hexane.stages.schedule import schedule
-from hexane.stages.steps import Copy, emit_steps
+from hexane.stages.steps import Copy, Operands, emit_steps
 from hexane.stages.surfaces import claim_surfaces, in_layout, leaf_layout, surface_buffer
 from hexane.targets import Space, Target
 
@@ -52,7 +52,7 @@ class _Placer:
         self.views: dict[Value, View] = {}
         self.copies: dict[int, list[Copy]] = defaultdict(list)
         self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
-        self.operands: dict[int, tuple[View, ...]] = {}  # of programs, by the id of the node
+        self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.decisions: list[Decision] = []
 
@@ -122,7 +122,8 @@ class _Placer:
         """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no such rows."""
         takes, _ = layouts(node)
         pairs = zip(node.inputs, takes, strict=True)
-        self.operands[id(node)] = tuple(self._in_surface(v, layout, node) for v, layout in pairs if v is not None)
+        given = [self._in_surface(v, layout, node) for v, layout in pairs if v is not None]
+        self.operands[id(node)] = Operands(given, [self.home[value] for value in node.values])
         for value in node.values:
             view = self.views[value] = self.in_surface[value, self.home[value].strides] = self.home[value]
             bad = next((user for user in self.users.get(value, ()) if not reads(self.target.kernels, user, view)), None)

@@ -9,30 +9,65 @@ few as the longest alternation on a path asks for. What the engine runs by itsel
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from types import MappingProxyType
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.retarget.writer import is_border
 from hexane.program import Segment, SegmentPort
-from hexane.stages.devices import Devices, assign_devices, crosses, crossing_type, is_leaf
+from hexane.stages.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf, no_port
 from hexane.stages.schedule import overwrites, schedule
 from hexane.targets import Chip
+from hexane.targets.legality import op_unit
 from hexane.validate.node import hazard
 
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
 
 
-def segment(
-    graph: Graph, chip: Chip, on_host: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph with what was decided, and its segments in the order they run. on_host: ops that the engine does not get, and why.
+def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
+    """The graph with what was decided, and its segments in the order they run. programs: what those of the engine can hold; None where
+    the CPU runs them in its place, which takes everything.
 
     Every node that computes something is in one segment; constants belong to whoever reads them. No segment needs a later one.
     """
     graph = save_states(graph, chip)
-    devices = assign_devices(graph, chip, on_host)
+    devices = assign_devices(graph, chip)
+    refused: dict[int, str] = {}
+    if programs is not None:
+        refused |= programs.refused(graph, [node for node in devices.nodes if devices.verdicts[id(node)].runs])
+    while True:
+        if refused:
+            devices = assign_devices(graph, chip, refused)
+        segments = _divided(graph, devices)
+        more = {} if programs is None else _without_port(segments, programs)  # ports are known when the pieces are
+        if not more:
+            return graph.decided(*_decisions(segments, devices, chip)), segments
+        refused |= more
+
+
+def _without_port(segments: Sequence[Segment], programs: Programs) -> dict[int, str]:
+    """The nodes of the engine, by id, that read or give something which cannot pass into a program or out of it, and what."""
+    found = {}
+    for piece in segments:
+        if piece.device != "ane":
+            continue
+        given = {port.value for port in piece.outputs}
+        read = {port.value for port in piece.inputs}
+        for node in piece.nodes:
+            kept = [v for v in node.inputs if v is not None and (v in read or _lasts(v))]
+            for way, values in (("from outside", kept), ("to others", [v for v in node.values if v in given])):
+                for value in values:
+                    if not programs.is_port(value):
+                        found[id(node)] = no_port(value, way)
+    return found
+
+
+def _lasts(value: Value) -> bool:
+    """Whether a value is memory that lasts from call to call, which is outside of every program."""
+    return value.node.op in ("param", "state", "write_state")
+
+
+def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
     readers = overwrites(graph).readers
     order = [node for node in (schedule(graph) if readers else graph.nodes) if not is_leaf(node)]
     before = _before(order, readers)
@@ -46,8 +81,7 @@ def segment(
     pieces = [
         groups[key] for key in sorted(groups, key=lambda key: key[0])
     ]  # stable: equal levels in the order of the graph
-    segments = tuple(_segments(graph, pieces, devices, on_host))
-    return graph.decided(*_decisions(segments, devices, chip, on_host)), segments
+    return tuple(_segments(graph, pieces, devices))
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
@@ -133,9 +167,7 @@ def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
     return crossing_type(value.type) if engine else value.type
 
 
-def _segments(
-    graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, on_host: Mapping[str, str]
-) -> Iterator[Segment]:
+def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
     wanted: dict[Value, dict[int, None]] = {}  # the segments that read a value of another one
     for i, piece in enumerate(pieces):
@@ -158,7 +190,7 @@ def _segments(
                 kind = crossing_type(value.type) if device == "ane" else value.type
                 outputs.append(SegmentPort(names[value], value, kind, i, readers))
         moved = tuple(node for node in piece if id(node) in devices.moved)
-        why = _why(piece, devices, inputs, on_host) if i else ""
+        why = _why(piece, devices, inputs) if i else ""
         yield Segment(i, device, tuple(piece), tuple(inputs), tuple(outputs), why, moved)
 
 
@@ -176,15 +208,14 @@ def _names(graph: Graph) -> dict[Value, str]:
     return names
 
 
-def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort], on_host: Mapping[str, str]) -> str:
+def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
     """Why a segment that is not the first is one of its own."""
     first = piece[0]
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason
     if devices.device[id(first)] == "host":
-        forced = next((n for n in piece if not devices.verdicts[id(n)].runs or n.op in on_host), first)
-        verdict = devices.verdicts[id(forced)]
-        reason = on_host.get(forced.op, verdict.reason) if verdict.runs else verdict.reason
+        forced = next((n for n in piece if not devices.verdicts[id(n)].runs or id(n) in devices.refused), first)
+        reason = devices.refused.get(id(forced), devices.verdicts[id(forced)].reason)
         return f"{forced.where} does not run on the engine: {reason}"
     sources = [str(port.source) for port in inputs if port.source is not None]
     return (
@@ -194,9 +225,7 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort],
     )
 
 
-def _decisions(
-    segments: Sequence[Segment], devices: Devices, chip: Chip, on_host: Mapping[str, str]
-) -> Iterator[Decision]:
+def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
     for found in segments:
         first = found.nodes[0]
         if found.index:
@@ -212,8 +241,11 @@ def _decisions(
                     "moved",
                     "to the host: it only moves elements, and fewer values cross this way",
                 )
-            elif found.device == "host" and verdict.runs and node.op in on_host:
-                yield Decision("segment", node.where, "moved", f"to the host: {on_host[node.op]}")
+            elif (why := devices.refused.get(id(node))) is not None:
+                if op_unit(node.op) in COMPUTING:
+                    yield Decision("segment", node.where, "host", why)
+                else:
+                    yield Decision("segment", node.where, "moved", f"to the host: {why}")
             elif is_border(node, chip):
                 continue  # part of how something is tiled, which retarget has told
             elif found.device == "host":

@@ -9,6 +9,13 @@ from hexane.program import Step, View
 from hexane.targets import Kernels, Target
 
 
+class Operands(NamedTuple):
+    """Where a step reads and writes."""
+
+    inputs: Sequence[View]
+    outputs: Sequence[View]
+
+
 class Copy(NamedTuple):
     """Elements that have to be in another place as well."""
 
@@ -21,15 +28,15 @@ def emit_steps(
     views: Mapping[Value, View],
     copies: Mapping[int, Sequence[Copy]],
     target: Target,
-    operands: Mapping[int, Sequence[View]],
+    operands: Mapping[int, Operands],
 ) -> Iterator[Step]:
     """The step of each node that computes something, and behind it the copies of the node, which are given by its id. operands: by
-    the id of nodes whose inputs are in other places than `views` has them."""
+    the id of nodes that read and write in other places than `views` has them."""
     for node in order:
         if node.op not in (*LEAVES, "concat") and not OPS[node.op].view:
             elsewhere = operands.get(id(node))
-            inputs = tuple(elsewhere or (None if v is None else views[v] for v in node.inputs))
-            outputs = tuple(views[v] for v in node.values)
+            inputs = tuple(elsewhere.inputs if elsewhere else (None if v is None else views[v] for v in node.inputs))
+            outputs = tuple(elsewhere.outputs if elsewhere else (views[v] for v in node.values))
             attrs = kernel_attrs(node, target.kernels)
             yield Step(OPS[node.op].kernel, node, inputs, outputs, attrs, target.arithmetic)
         for copy in copies.get(id(node), ()):

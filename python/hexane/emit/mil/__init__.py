@@ -2,11 +2,12 @@
 
 from hexane.emit.mil.constraints import check_constraints
 from hexane.emit.mil.form import mil_form
+from hexane.emit.mil.refusals import MilPrograms
 from hexane.emit.mil.write import Mil, MilPort, write_mil
 from hexane.graph import Graph
 from hexane.targets import Chip
 
-__all__ = ["Mil", "MilPort", "emit_mil"]
+__all__ = ["Mil", "MilPort", "MilPrograms", "emit_mil"]
 
 
 def emit_mil(graph: Graph, chip: Chip) -> Mil:

@@ -30,6 +30,11 @@ def check_constraints(graph: Graph, chip: Chip) -> None:
     if size >= mil_limits().program_bytes.fact.value:
         limit = mil_limits().program_bytes
         _refuse(graph.name, f"got {size} bytes of weights, need less than {limit.fact.value}", limit.constraint)
+    check_nodes(graph, chip)
+
+
+def check_nodes(graph: Graph, chip: Chip) -> None:
+    """What `check_constraints` says of the nodes alone."""
     for node in graph.nodes:
         if node.op not in LEAVES:
             _check_node(node, chip)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP16, INT32, DType
+from hexane.dtypes import BOOL, FP16, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
 from hexane.mil.arguments import parameters_of
@@ -67,6 +67,10 @@ def written(node: Node) -> Written | None:
     for p in parameters_of(found.op):
         value = found.arguments.get(p.name)
         if p.kind == "weight" and isinstance(value, Value) and value.node.op != "const":
+            return None
+        if (
+            p.kind == "float" and value is not None and (node.types[0].dtype is BOOL or not math.isfinite(value))
+        ):  # text has no word for it
             return None
     return found
 
@@ -199,11 +203,16 @@ def _clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
 
 
 def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
-    """Cut where it is negative; wrapped around as a concatenation."""
+    """Cut where it is negative; a border of infinities, for which text has no word, is constants beside x."""
     if mode == "wrap":
         raise Error("[emit] got a pad that wraps around, need another mode")
     if min((*begin, *end)) >= 0:
-        raise Error(f"[emit] got a pad of mode {mode}, need one that MIL has")
+        if mode != "constant" or math.isfinite(value):
+            raise Error(f"[emit] got a pad of mode {mode}, need one that MIL has")
+        for axis, (before, after) in enumerate(zip(begin, end, strict=True)):
+            parts = [_filled(b, x, axis, n, value) for n in (before, after)]
+            x = b.concat(*parts[0], x, *parts[1], axis=axis) if before or after else x
+        return x
     cut = b.slice_by_index(
         x,
         begin=[max(-p, 0) for p in begin],
@@ -211,6 +220,12 @@ def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) ->
     )
     rest = {"begin": [max(p, 0) for p in begin], "end": [max(p, 0) for p in end]}
     return b.pad(cut, **rest, mode=mode, value=value) if any((*rest["begin"], *rest["end"])) else cut
+
+
+def _filled(b: Builder, x: Value, axis: int, count: int, value: float) -> list[Value]:
+    """What stands beside x along an axis: so many times the value, or nothing."""
+    shape = [count if i == axis else d for i, d in enumerate(x.shape)]
+    return [b.const(np.full(shape, value, x.dtype.numpy))] if count else []
 
 
 def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
