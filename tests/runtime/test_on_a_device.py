@@ -69,6 +69,13 @@ def rows_without_gaps() -> hx.Graph:
     return hx.graph({"y": y, "norm": hx.local_response_norm(y, size=5, axis=0)})
 
 
+def first_rows() -> hx.Graph:
+    """The host splits what a program reads whole: its first rows are no memory of their own."""
+    x = hx.input("x", (3, 16))
+    a, b = hx.split(x, split_sizes=(1, 2), axis=0)
+    return hx.graph({"a": hx.relu(a), "whole": hx.relu(x), "b": hx.round(hx.sinh(hx.clip(b, alpha=0.0, beta=1.0)))})
+
+
 def truths() -> hx.Graph:
     """What the engine compares the host reads as it is, and the other way round; no port of a program is bool."""
     x, n = hx.input("x", (2, 3, 1, 5)), hx.input("n", (5,), "int32")
@@ -110,6 +117,7 @@ GRAPHS = [
     through_the_host,
     parts_on_both,
     rows_without_gaps,
+    first_rows,
     truths,
     many_axes,
     tokens_32,

@@ -45,6 +45,9 @@ class _Placer:
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order)
         claim_surfaces(graph, self.order, aliases, target)
+        self.whole = {  # by buffer: what a surface holds, of which other views are parts
+            view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
+        }
         claim_concatenations(graph, self.order, aliases, target, apart)
         self.home, self.last_use, self.ports, self.buffers = (
             aliases.home, aliases.last_use, aliases.ports, aliases.buffers,
@@ -116,7 +119,8 @@ class _Placer:
     def _place_leaf_in_surface(self, node: Node, layout: Layout) -> None:
         kind = "port" if node.op == "input" else node.op
         self.buffers.append(surface_buffer(kind, layout, len(self.buffers), str(node.attrs["name"]), node))
-        self.views[node.values[0]] = in_layout(len(self.buffers) - 1, node.values[0], layout)
+        view = in_layout(len(self.buffers) - 1, node.values[0], layout)
+        self.views[node.values[0]] = self.whole[view.buffer] = view
 
     def _place_program(self, node: Node) -> None:
         """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no such rows."""
@@ -134,7 +138,7 @@ class _Placer:
     def _in_surface(self, value: Value, layout: Layout, node: Node) -> View:
         view = self.views[value]
         wanted = in_layout(view.buffer, value, layout)
-        if self.buffers[view.buffer].surface and view == wanted and self.buffers[view.buffer].bytes >= layout.bytes:
+        if view == wanted == self.whole.get(view.buffer) and self.buffers[view.buffer].bytes >= layout.bytes:
             return view
         key = value, wanted.strides
         if key not in self.in_surface:
