@@ -244,7 +244,7 @@ def compile_segments(
     segments: tuple[Segment, ...],
     chip: Chip,
     dtype: str = "",
-    numerics: str = "ieee",
+    numerics: str = "engine",
     narrow: bool = False,
     stream_rows: int = 0,
     schedule: str = "apple",
@@ -254,8 +254,9 @@ def compile_segments(
     """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan. on_engine: what the
     graph of a segment of the engine becomes, where the engine itself runs it.
 
-    Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype`. All compute in IEEE
-    arithmetic, unless numerics is "engine": see `in_engine_numerics`. narrow: the floats of the model's ports are fp16.
+    Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype`. Those of the engine
+    compute as `in_engine_numerics` has it, all others, and those too where numerics is "ieee", in IEEE arithmetic. narrow: the
+    floats of the model's ports are fp16.
     schedule: the order of the engine's layers, as `schedule_layers` has it.
     """
     host = load_target("host")
@@ -287,8 +288,8 @@ def compile_segments(
     first = [value for values in in_order(placed.layers, made, roots) for value in values]
     program = placed.into(place(joined, engine, first=first))
     program = assign_steps(program, segments, made, roots, host)
-    if numerics == "engine":
-        program = in_engine_numerics(program, chip)
+    if numerics == "engine" and on_engine is None:
+        program = in_engine_numerics(program, chip, host.arithmetic)
     program = stream(program, stream_rows) if stream_rows else allocate(program)
     if watch is not None:
         watch("program", program)

@@ -146,8 +146,30 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     assert len({run(net, image).tobytes() for net in nets}) == 1
 
 
+def test_a_chip_s_arithmetic_is_what_its_programs_compute_in_unless_told() -> None:
+    x = np.float16([[2048, 5]])
+    y = hx.relu(hx.input("x", x.shape, "fp16")) + hx.input("one", x.shape, "fp16")
+    usual, ieee = hx.compile(y, target="h13"), hx.compile(y, target="h13", numerics="ieee")
+    one = np.ones_like(x)
+    assert usual(x, one).tolist() == hx.compile(y, target="h13", numerics="engine")(x, one).tolist() == [[2050, 6]]
+    assert ieee(x, one).tolist() == [[2048, 6]]
+
+
+def test_the_host_casts_what_goes_to_the_engine() -> None:
+    """Programs of an engine have ports of fp16; the cast in front of one rounds halves to even."""
+    x = hx.input("x", (3,))
+    with pytest.warns(hx.FallbackWarning):
+        net = hx.compile({"given": hx.relu(x), "of the host": hx.abs(hx.sinh(x * 0) + x)}, target="h13")
+    got = net(np.float32([2049, 2051, -2049]))
+    assert got["given"].tolist() == [2048, 2052, 0]
+    assert got["of the host"].tolist() == [2048, 2052, 2048]
+    assert net.program is not None
+    said = {(d.verdict, d.reason) for d in net.program.decisions if d.stage == "numerics" and d.node.startswith("cast")}
+    assert ("host", "decoded: the host casts what goes to the engine: to fp16, halves to even") in said
+
+
 @pytest.mark.parametrize(
-    ("options", "words"), [({"numerics": "engine"}, "need a chip"), ({"numerics": "q31"}, "need 'ieee' or 'engine'")]
+    ("options", "words"), [({"numerics": "engine"}, "need a chip"), ({"numerics": "q31"}, "need 'engine' or 'ieee'")]
 )
 def test_other_arithmetics_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(hx.Error, match=words):

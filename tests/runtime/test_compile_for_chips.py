@@ -34,7 +34,7 @@ def test_a_chip_in_any_spelling_compiles_and_says_what_runs_where(spelling: str,
     net = hx.compile(native(), target=spelling)
     assert net.target == name
     assert net.device.startswith("cpu (")
-    assert net.device.endswith(f"in the place of {name}: its program in ieee arithmetic")
+    assert net.device.endswith(f"in the place of {name}: its program in the engine's arithmetic, as far as it is known")
     net.save(tmp_path / "m.hxp")
     loaded = hx.load(tmp_path / "m.hxp")
     assert (loaded.target, loaded.device) == (net.target, net.device)

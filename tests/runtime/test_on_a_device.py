@@ -246,7 +246,7 @@ def test_a_decoder_layer_keeps_its_cache_on_the_device(engine: _core.Device) -> 
     for i in range(6):
         x = rng.standard_normal((1, 32), np.float32)
         got, want = (m(x=x, position=np.int32(i)) for m in (net, cpu))
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_allclose(got, want, atol=2.0**-8)  # MIL writes norms out, whose layers round elsewhere
     assert engine.counters["loaded"] > 1
 
 
@@ -411,7 +411,7 @@ def test_device_says_what_runs_and_why(engine: _core.Device, monkeypatch: pytest
     monkeypatch.undo()
     auto = compiled(one_segment())
     assert "no Neural Engine here (" in auto.device
-    assert auto.device.endswith("in the place of h13: its program in ieee arithmetic")
+    assert auto.device.endswith("in the place of h13: its program in the engine's arithmetic, as far as it is known")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="needs a machine without a Neural Engine")
@@ -430,7 +430,7 @@ def test_devices_that_make_no_sense_are_refused(engine: _core.Device) -> None:
     ]:
         with pytest.raises(hx.Error, match=words):
             hx.compile(one_segment(), target=target, device=device)
-    for options in ({"numerics": "engine"}, {"stream_rows": 1}):
+    for options in ({"numerics": "engine"}, {"numerics": "ieee"}, {"stream_rows": 1}):
         with pytest.raises(hx.Error, match="need the CPU for these"):
             compiled(one_segment(), device="ane", **options)
         assert "the CPU was asked for" in compiled(one_segment(), **options).device

@@ -110,7 +110,7 @@ def check(graph: Graph, chips: tuple[str, ...], calls: int = 1, grid: float = 0.
     allowed = 4 * max(distance(results(hx.compile(graph, dtype="fp16"), fed), want), grid, 2.0**-12)
     taken, programs = set(), set()
     for name in chips:
-        net = hx.compile(graph, target=name)
+        net = hx.compile(graph, target=name, numerics="ieee")
         assert net.program is not None
         check_agrees(graph, net)
         after = retarget(graph, load_chip(name))

@@ -55,7 +55,7 @@ def open_model(
             dtype=chosen,
             input_shapes=shapes,
             fallback=fallback.value,
-            numerics=numerics.value if numerics else "ieee",
+            numerics=numerics.value if numerics else "",
             dump=dump,
             memory=memory,
         )

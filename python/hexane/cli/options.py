@@ -38,10 +38,10 @@ class Fallback(str, Enum):
 
 
 class Numerics(str, Enum):
-    """--numerics: whose arithmetic the products of a chip's program are computed in."""
+    """--numerics: whose arithmetic a chip's program is computed in."""
 
-    IEEE = "ieee"
     ENGINE = "engine"
+    IEEE = "ieee"
 
 
 def named_file(text: str) -> NamedFile:
@@ -92,7 +92,8 @@ Target = Annotated[
 Arithmetic = Annotated[
     Numerics | None,
     typer.Option(
-        help="engine: the arithmetic of the chip, as far as it is known. [default: ieee]",
+        help="Of a chip's program; engine: the chip's arithmetic, as far as it is known; ieee: fp32, rounded to fp16 behind each "
+        "layer. [default: engine]",
         show_default=False,
     ),
 ]

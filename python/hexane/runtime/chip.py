@@ -21,7 +21,7 @@ def chip_program(
     fallback: str = "host",
     dtype: str = "",
     *,
-    numerics: str = "ieee",
+    numerics: str = "engine",
     narrow: bool = False,
     stream_rows: int = 0,
     schedule: str = "apple",

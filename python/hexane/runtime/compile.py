@@ -47,7 +47,7 @@ def compile(
     schedule: str = "",
     fallback: str = "host",
     io: str = "",
-    numerics: str = "ieee",
+    numerics: str = "",
     device: str = "auto",
     qos: int | None = None,
     cache: Cache | str | os.PathLike[str] | bool | None = None,
@@ -61,10 +61,12 @@ def compile(
     takes is computed in fp16, as one segment after the other, by this CPU in its place; the rest goes to the host in the model's
     dtypes, with one FallbackWarning that names ops and reasons. fallback="error" raises Error with the same list.
     io="fp16": the floats of inputs and outputs are fp16, without casts at the ports.
-    numerics="engine": a chip's program is computed as the chip computes it, as far as that is known (docs/numerics.md): convolutions
-    and matrix products to the bit, in fixed point, with its overflows, dropped products and Winograd convolutions; elementwise
-    ops, casts, activations by table, pools, sums, softmax, attention and layer and RMS norms by rules of which some are open. The
-    rest is computed in IEEE arithmetic. The program's decisions say which is which.
+    numerics: whose arithmetic this CPU computes a chip's program in. "engine", what it is for a chip unless given: the chip's, as
+    far as that is known (docs/numerics.md): convolutions and matrix products to the bit, in fixed point, with its overflows,
+    dropped products and Winograd convolutions; elementwise ops, casts, activations by table, pools, sums, softmax, attention and
+    norms by rules of which some are open. The rest is computed in IEEE arithmetic. The program's decisions say which is which.
+    "ieee": fp32 inside the chip's layers, each rounded to fp16, which is faster. What is left for the host is IEEE arithmetic in
+    both, and so are the casts at the ports, which the host does.
     device: where a chip's program runs. "ane": what the engine takes on the Neural Engine itself, with the host for the rest; Error
     that says what is missing where this machine has none. "cpu": all of it on the CPU. "auto": the engine where there is one, and
     `device` of the result says what was chosen and why.
@@ -214,8 +216,10 @@ class _Options:
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if self.io not in ("", "fp16"):
             raise Error(f"[compile] io: got {self.io!r}, need 'fp16', or '' for the model's dtypes")
-        if self.numerics not in ("ieee", "engine"):
-            raise Error(f"[compile] numerics: got {self.numerics!r}, need 'ieee' or 'engine'")
+        if self.numerics not in ("", "ieee", "engine"):
+            raise Error(
+                f"[compile] numerics: got {self.numerics!r}, need 'engine' or 'ieee', or '' for what the target computes in"
+            )
         if self.numerics == "engine" and not isinstance(self.target, Chip):
             raise Error(f"[compile] numerics: got 'engine' for {self.target.name}, need a chip as the target")
         if self.device not in ("auto", "cpu", "ane"):
@@ -230,7 +234,7 @@ class _Options:
                 raise Error(
                     f"[compile] device: got 'ane', need a Neural Engine: {missing}; 'cpu' runs the same program"
                 )
-            if self.numerics == "engine" or self.stream_rows:
+            if self.numerics or self.stream_rows:
                 raise Error("[compile] numerics, stream_rows: got some for the device 'ane', need the CPU for these")
         if isinstance(self.target, Chip):
             if self.dtype == "fp32":
@@ -260,7 +264,7 @@ class _Options:
         """What compiles for the Neural Engine if that is where the program runs, and why it does not run there."""
         if not isinstance(self.target, Chip) or self.device == "cpu":
             return None, ""
-        if self.numerics == "engine" or self.stream_rows:
+        if self.numerics or self.stream_rows:
             return None, "the CPU was asked for by numerics or stream_rows"
         found, missing = engine.find_engine(self.target.name)
         if found is None:
@@ -285,7 +289,7 @@ class _Options:
             self.target,
             self.fallback,
             self.dtype,
-            numerics=self.numerics,
+            numerics=self.numerics or "engine",
             narrow=narrow,
             stream_rows=self.stream_rows,
             schedule=self.schedule or "apple",

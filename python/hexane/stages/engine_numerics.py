@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from hexane.decisions import Decision
-from hexane.program import Program
-from hexane.stages.engine_rules import UNKNOWN, rule_of
+from hexane.dtypes import FP16
+from hexane.program import Program, Step
+from hexane.stages.engine_rules import PORT_CAST, UNKNOWN, rule_of
 from hexane.targets import Chip, Numerics
 from hexane.targets.activations import activations
 from hexane.targets.kernels import kernels
@@ -16,11 +17,12 @@ def engine_arithmetic(chip: Chip) -> Numerics:
     return Numerics(f"{chip.name} engine", "engine", {"winograd": int(chip.gates.winograd or 0), **tables})
 
 
-def in_engine_numerics(program: Program, chip: Chip) -> Program:
-    """The program whose steps on the engine compute as the chip does, as far as that is known.
+def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
+    """The program whose steps on the engine compute as the chip does, as far as that is known. host: the arithmetic of the host, which
+    casts what goes to the engine.
 
-    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). What only moves elements is the
-    same in any arithmetic and gets none.
+    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). What only moves elements gets
+    none: it is the same in any arithmetic.
     """
     known, moves = kernels("engine"), kernels("any")
     arithmetic = engine_arithmetic(chip)
@@ -28,15 +30,27 @@ def in_engine_numerics(program: Program, chip: Chip) -> Program:
     for segment in program.segments:
         if segment.device != "ane":
             continue
+        computed = {id(program.steps[i].node) for i in range(*segment.steps)}
         for i in range(*segment.steps):
             step = steps[i]
             if step.kernel in moves:
+                steps[i] = replace(step, numerics=arithmetic)
                 continue
             inputs = [None if view is None else view.type.dtype.name for view in step.inputs]
             outputs = [view.type.dtype.name for view in step.outputs]
-            verdict, rule = "ieee", UNKNOWN
-            if known.has(step.kernel, inputs, outputs):
-                steps[i] = replace(step, numerics=arithmetic)
-                verdict, rule = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ()))
+            verdict, rule, numerics = "ieee", UNKNOWN, step.numerics
+            if _is_port_cast(step, computed):
+                verdict, rule, numerics = "host", PORT_CAST, host
+            elif known.has(step.kernel, inputs, outputs):
+                verdict, rule, numerics = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ())), arithmetic
+            steps[i] = replace(step, numerics=numerics)
             decisions.append(Decision("numerics", step.node.where, verdict, str(rule), "docs/numerics.md"))
     return replace(program, steps=tuple(steps), decisions=(*program.decisions, *decisions))
+
+
+def _is_port_cast(step: Step, computed: set[int]) -> bool:
+    """Whether a step casts to fp16 what the segment reads: an input of the model, or a result of the host."""
+    if step.kernel != "cast" or step.outputs[0].type.dtype is not FP16:
+        return False
+    source = step.node.inputs[0]
+    return source is not None and source.dtype.kind == "float" and id(source.node) not in computed

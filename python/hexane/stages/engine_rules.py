@@ -25,6 +25,7 @@ class Rule:
         return f"{self.status}: {self.text}"
 
 
+PORT_CAST = Rule("the host casts what goes to the engine: to fp16, halves to even", "decoded")
 UNKNOWN = Rule("what the chip computes here is not modelled yet", "open")
 
 _PRODUCTS = Rule("products in fixed point, rounded to 2^-16 one by one", "exact")
