@@ -63,20 +63,33 @@ inline Way way(float largest, float sum) {
   return largest < 63.9f ? Way::kSmall : Way::kBounded;
 }
 
-inline Way tile_way(const Tile& t, const Bound& row) {
-  const int64_t k = t.num_segments * t.length;
-  Bound panels{};
+// Of the columns of a tile: its panels and its biases.
+struct ColumnBound {
+  Bound panels;
+  float bias;
+};
+
+inline ColumnBound column_bound(const Tile& t) {
+  ColumnBound bound{};
   for (int p = 0; p < t.num_panels; ++p) {
     PanelEnd end;
-    std::memcpy(&end, t.panels + p * t.panel_bytes + k * kPanelLanes * sizeof(float), sizeof end);
-    panels = {std::max(panels.largest, end.bound.largest), std::max(panels.norm, end.bound.norm)};
+    std::memcpy(&end, t.panels + p * t.panel_bytes + t.num_segments * t.length * kPanelLanes * sizeof(float),
+                sizeof end);
+    bound.panels = {std::max(bound.panels.largest, end.bound.largest), std::max(bound.panels.norm, end.bound.norm)};
   }
-  float bias = 0;
-  if (t.bias)
-    for (int64_t i = 0; i < t.num_panels * kPanelLanes; ++i) bias = std::max(bias, std::abs(t.bias[t.column + i]));
+  if (!t.bias) return bound;
+  V bias = hn::Zero(D());
+  for (int64_t i = 0; i < t.num_panels * kPanelLanes; i += kLanes)
+    bias = hn::Max(bias, hn::Abs(load(t.bias + t.column + i)));
+  bound.bias = hn::GetLane(hn::MaxOfLanes(D(), bias));
+  return bound;
+}
+
+inline Way tile_way(const Tile& t, const Bound& row, const ColumnBound& columns) {
+  const auto k = static_cast<float>(t.num_segments * t.length);
   // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
-  return way(row.largest * panels.largest, row.norm * panels.norm * (1.001f + static_cast<float>(k) * 0x1p-24f) +
-                                               static_cast<float>(k) * 0x1p-17f + bias);
+  return way(row.largest * columns.panels.largest,
+             row.norm * columns.panels.norm * (1.001f + k * 0x1p-24f) + k * 0x1p-17f + columns.bias);
 }
 
 }  // namespace

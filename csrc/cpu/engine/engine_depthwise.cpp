@@ -11,19 +11,48 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// `weights` are those of a vector of channels from `column` on, of which `left` are there.
+// A kernel row of kTaps neighbours. Each input is loaded once and meets every tap that reaches it.
+template <class Way, int kRows, int kTaps, int kStride>
+HWY_INLINE void add_row(const float* const* a, int64_t column, int64_t left, const float* weights,
+                        typename Way::Sum (&sum)[kRows]) {
+  typename Way::Weight weight[kTaps];
+#pragma GCC unroll 4
+  for (int tap = 0; tap < kTaps; ++tap) weight[tap] = Way::weight(load(weights + tap * kPanelLanes));
+#pragma GCC unroll 32
+  for (int j = 0; j < (kRows - 1) * kStride + kTaps; ++j) {
+    const auto x = Way::input(load_n(a[j] + column, left));
+#pragma GCC unroll 4
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int m = (j - tap) / kStride;
+      if (j >= tap && (j - tap) % kStride == 0 && m < kRows) Way::add(sum[m], x, weight[tap]);
+    }
+  }
+}
+
+// `weights` are those of a vector of channels from `column` on, of which `left` are there. Terms of a sum come in the
+// order of the taps.
 template <class Way, int kRows>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const Tile& t, int64_t column, int64_t left, const float* weights,
                          V (&results)[kRows][1]) {
   typename Way::Sum sum[kRows];
-  for (int m = 0; m < kRows; ++m) sum[m] = Way::start(t.bias ? t.bias + column : nullptr, w.kernel_h * w.kernel_w);
-  for (int64_t kh = 0; kh < w.kernel_h; ++kh)
-    for (int64_t kw = 0; kw < w.kernel_w; ++kw, weights += kPanelLanes) {
-      const auto weight = Way::weight(load(weights));
-      const float* const* a = t.a + kh * w.window + kw * w.dilation_w;
+  const auto start = Way::start(t.bias ? t.bias + column : nullptr, w.kernel_h * w.kernel_w);
+  for (int m = 0; m < kRows; ++m) sum[m] = start;
+  const bool three = w.kernel_w == 3 && w.dilation_w == 1;
+  for (int64_t kh = 0; kh < w.kernel_h; ++kh, weights += w.kernel_w * kPanelLanes) {
+    const float* const* a = t.a + kh * w.window;
+    if (three && w.stride_w == 1) {
+      add_row<Way, kRows, 3, 1>(a, column, left, weights, sum);
+    } else if (three && w.stride_w == 2) {
+      add_row<Way, kRows, 3, 2>(a, column, left, weights, sum);
+    } else {
+      for (int64_t kw = 0; kw < w.kernel_w; ++kw) {
+        const auto weight = Way::weight(load(weights + kw * kPanelLanes));
 #pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) Way::add(sum[m], Way::input(load_n(a[m * w.stride_w] + column, left)), weight);
+        for (int m = 0; m < kRows; ++m)
+          Way::add(sum[m], Way::input(load_n(a[m * w.stride_w + kw * w.dilation_w] + column, left)), weight);
+      }
     }
+  }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) results[m][0] = Way::result(sum[m]);
 }

@@ -73,13 +73,13 @@ HWY_INLINE void add_products(const Tile& t, int first_row, int first_panel, V (*
 }
 
 template <int kRows, int kPanels>
-void tile_part(const Tile& t, const Bound* bounds, int first_row, int first_panel) {
+void tile_part(const Tile& t, const Bound* bounds, const ColumnBound& columns, int first_row, int first_panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
   V results[kRows][kVectors];
   Bound bound{};
   for (int m = 0; m < kRows; ++m)
     bound = {std::max(bound.largest, bounds[first_row + m].largest), std::max(bound.norm, bounds[first_row + m].norm)};
-  switch (tile_way(t, bound)) {
+  switch (tile_way(t, bound, columns)) {
     case Way::kSmall:
       add_products<SmallProducts, kRows, kVectors>(t, first_row, first_panel, results);
       break;
@@ -100,28 +100,30 @@ void tile_part(const Tile& t, const Bound* bounds, int first_row, int first_pane
 }
 
 template <int kPanels>
-void tile_panels(const Tile& t, const Bound* bounds, int first_panel) {
+void tile_panels(const Tile& t, const Bound* bounds, const ColumnBound& columns, int first_panel) {
   int m = 0;
-  for (; m + kRowsAtOnce <= t.rows; m += kRowsAtOnce) tile_part<kRowsAtOnce, kPanels>(t, bounds, m, first_panel);
-  if (t.rows - m == 2) return tile_part<2, kPanels>(t, bounds, m, first_panel);
-  if (t.rows - m == 1) return tile_part<1, kPanels>(t, bounds, m, first_panel);
+  for (; m + kRowsAtOnce <= t.rows; m += kRowsAtOnce)
+    tile_part<kRowsAtOnce, kPanels>(t, bounds, columns, m, first_panel);
+  if (t.rows - m == 2) return tile_part<2, kPanels>(t, bounds, columns, m, first_panel);
+  if (t.rows - m == 1) return tile_part<1, kPanels>(t, bounds, columns, m, first_panel);
 }
 
 void tile(const Tile& t) {
   Bound bounds[kTileRows];
   for (int m = 0; m < t.rows; ++m) bounds[m] = row_bound(t, m);
+  const ColumnBound columns = column_bound(t);
   if constexpr (kPanelsAtOnce == 1) {
-    for (int p = 0; p < t.num_panels; ++p) tile_panels<1>(t, bounds, p);
+    for (int p = 0; p < t.num_panels; ++p) tile_panels<1>(t, bounds, columns, p);
   } else {
     switch (t.num_panels) {
       case 1:
-        return tile_panels<1>(t, bounds, 0);
+        return tile_panels<1>(t, bounds, columns, 0);
       case 2:
-        return tile_panels<2>(t, bounds, 0);
+        return tile_panels<2>(t, bounds, columns, 0);
       case 3:
-        return tile_panels<3>(t, bounds, 0);
+        return tile_panels<3>(t, bounds, columns, 0);
       default:
-        return tile_panels<4>(t, bounds, 0);
+        return tile_panels<4>(t, bounds, columns, 0);
     }
   }
 }

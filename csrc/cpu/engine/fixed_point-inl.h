@@ -58,7 +58,12 @@ HWY_INLINE V unpacked(V x) {
   return hn::BitCast(D(), hn::Add(bits, place));  // a mask is -1
 }
 
-inline int64_t fixed(double x) { return static_cast<int64_t>(std::round(x * 65536.0)); }
+// What sums start from, in units: a vector of biases, or nothing.
+HWY_INLINE VI start_units(const float* bias) {
+  if (!bias) return hn::Zero(DI());
+  const V x = load(bias);
+  return hn::ConvertTo(DI(), hn::MulAdd(x, hn::Set(D(), 0x1p16f), hn::CopySign(hn::Set(D(), 0.5f), x)));
+}
 
 // Of accumulators below 32768: fp16 values, halves away from zero.
 HWY_INLINE V round_fixed(VI acc) {
@@ -104,13 +109,10 @@ struct SmallProducts {
   static HWY_INLINE Weight weight(V packed_weight) { return {packed_weight, weight_size(packed_weight)}; }
   static HWY_INLINE Input input(V x) { return {x, least_weight(x)}; }
 
-  // The bias of a vector of columns, less the bits of 192 that come with each product.
+  // Less the bits of 192 that come with each product.
   static HWY_INLINE Sum start(const float* bias, int64_t num_products) {
-    HWY_ALIGN int32_t units[kLanes];
     const uint32_t magic = static_cast<uint32_t>(num_products) * static_cast<uint32_t>(kMagicBits);
-    for (int i = 0; i < kLanes; ++i)
-      units[i] = static_cast<int32_t>((bias ? static_cast<uint32_t>(fixed(bias[i])) : 0) - magic);
-    return hn::Load(DI(), units);
+    return hn::Sub(start_units(bias), hn::Set(DI(), static_cast<int32_t>(magic)));
   }
   static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
     const D d;
@@ -141,7 +143,7 @@ struct BoundedSums {
     return {hn::Mul(w, hn::Set(D(), 0x1p16f)), hn::CopySign(hn::Set(D(), 0.5f), w), weight_size(w)};
   }
   static HWY_INLINE Input input(V x) { return {x, hn::And(x, hn::Set(D(), -0.0f)), least_weight(x)}; }
-  static HWY_INLINE Sum start(const float* bias, int64_t) { return SmallProducts::start(bias, 0); }
+  static HWY_INLINE Sum start(const float* bias, int64_t) { return start_units(bias); }
   static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
     const V product = hn::MulAdd(x.value, w.units, hn::Xor(w.half, x.sign));
     sum = hn::Add(sum, hn::ConvertTo(DI(), hn::IfThenElseZero(hn::Ge(w.size, x.least), product)));
@@ -167,10 +169,9 @@ struct AnyProducts {
   }
   static HWY_INLINE Input input(V x) { return SmallProducts::input(x); }
   static HWY_INLINE Sum start(const float* bias, int64_t) {
-    HWY_ALIGN double units[kLanes] = {};
-    if (bias)
-      for (int i = 0; i < kLanes; ++i) units[i] = static_cast<double>(fixed(bias[i]));
-    return {hn::Load(D64(), units), hn::Load(D64(), units + kLanes / 2)};
+    Sum sum{hn::Zero(D64()), hn::Zero(D64())};
+    if (bias) add(sum, input(hn::Set(D(), 1.0f)), {hn::Mul(load(bias), hn::Set(D(), 0x1p16f)), hn::Set(D(), 1.0f)});
+    return sum;
   }
   static HWY_INLINE void add(Sum& sum, const Input& x, const Weight& w) {
     const V units = hn::IfThenElseZero(hn::Ge(w.size, x.least), w.units);
