@@ -117,6 +117,9 @@ class Value(NamedTuple):
         return self.node.types[self.output].dtype
 
 
+_new_tuple = tuple.__new__
+
+
 class Node:
     """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
 
@@ -124,7 +127,7 @@ class Node:
     of a param or state). `sources` says where in the user's model the node comes from; merging nodes join theirs.
     """
 
-    __slots__ = ("__weakref__", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
+    __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
 
     op: str
     inputs: tuple[Value | None, ...]
@@ -132,6 +135,7 @@ class Node:
     types: tuple[TensorType, ...]
     uid: int
     data: Array | None
+    _kind: "Kind"
     _sources: tuple[str, ...] | str  # a single source is stored as a plain string, since every node has one
 
     @property
@@ -141,9 +145,15 @@ class Node:
     @property
     def values(self) -> "tuple[Value, ...]":
         """The outputs."""
-        if len(self.types) == 1:  # nearly always, and passes ask often
-            return (Value(self),)
+        if len(self.types) == 1:  # nearly always, and passes ask often: made without the call of Value
+            return (_new_tuple(Value, (self, 0)),)
         return tuple(Value(self, i) for i in range(len(self.types)))
+
+    def with_inputs(self, inputs: "tuple[Value | None, ...]") -> "Node":
+        """The same op of other inputs, whose types are those of its own."""
+        if inputs == self.inputs:
+            return self
+        return self._kind.node(inputs, self.sources)
 
     @property
     def source(self) -> str:
@@ -163,7 +173,7 @@ class Node:
         return f"<{self.op} {', '.join(map(str, self.types))}>"
 
 
-class _Kind:
+class Kind:
     """Op, attributes and types, stored once for all nodes that share them."""
 
     __slots__ = ("__weakref__", "attrs", "op", "types")
@@ -171,10 +181,33 @@ class _Kind:
     def __init__(self, op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...]) -> None:
         self.op, self.attrs, self.types = op, attrs, types
 
+    def node(self, inputs: "tuple[Value | None, ...]", sources: tuple[str, ...] = ()) -> Node:
+        """The node of this kind that reads these inputs; an existing one where there is one."""
+        return _intern((self, inputs), self, inputs, sources)
 
-_kinds: "weakref.WeakValueDictionary[Any, _Kind]" = weakref.WeakValueDictionary()
-_interned: "weakref.WeakValueDictionary[Any, Node]" = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+
+_kinds: "weakref.WeakValueDictionary[Any, Kind]" = weakref.WeakValueDictionary()
+_lock = threading.RLock()  # a node may die, and leave the table, while its thread looks something up in it
+
+
+class _Interned(weakref.ref[Node]):
+    """A place in the table of nodes. WeakValueDictionary would do; its Python code cost a tenth of a compilation."""
+
+    __slots__ = ("identity",)
+
+    identity: object
+
+
+_interned: dict[object, _Interned] = {}
+
+
+def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: Any = _lock) -> None:
+    """Of a node that has died. Defaults, because the module's names may be gone when the last nodes die."""
+    with lock:
+        if table.get(place.identity) is place:
+            del table[place.identity]
+
+
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
@@ -191,9 +224,12 @@ def make_node(
     sources: tuple[str, ...] = (),
 ) -> Node:
     """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
-    kind = _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
-    inputs = tuple(inputs)
-    return _intern((kind, inputs), kind, inputs, sources)
+    return kind_of(op, attrs, types).node(tuple(inputs), sources)
+
+
+def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]) -> Kind:
+    """What nodes of this op share that have these attributes and types."""
+    return _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
 
 
 def constant(array: Array, sources: tuple[str, ...] = ()) -> Value:
@@ -210,7 +246,7 @@ def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sour
     """An input, param or state: a node that is only ever equal to itself."""
     uid = next(_uids)
     data = None if data is None else truths(data)
-    return Value(_intern(uid, _Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
+    return Value(_intern(uid, Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
 
 
 def free_name(name: str, taken: set[str]) -> str:
@@ -231,33 +267,35 @@ def truths(array: Array) -> Array:
     return found
 
 
-def _kind(op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...], bits: object = ()) -> _Kind:
+def _kind(op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...], bits: object = ()) -> Kind:
     key = (op, bits, types)
     with _lock:
         kind = _kinds.get(key)
         if kind is None:
-            _kinds[key] = kind = _Kind(op, attrs, types)
+            _kinds[key] = kind = Kind(op, attrs, types)
         return kind
 
 
 def _intern(
     identity: object,
-    kind: _Kind,
+    kind: Kind,
     inputs: tuple[Value | None, ...],
     sources: tuple[str, ...],
     uid: int = 0,
     data: Array | None = None,
 ) -> Node:
     with _lock:
-        node = _interned.get(identity)
+        place = _interned.get(identity)
+        node = None if place is None else place()
         if node is None:
             node = Node.__new__(Node)
             node.op, node.inputs, node.attrs, node.types = kind.op, inputs, kind.attrs, kind.types
-            node.uid, node.data = uid, data
+            node.uid, node.data, node._kind = uid, data, kind
             node._sources = sources[0] if len(sources) == 1 else sources
-            _interned[identity] = node
-        elif sources and len(node.sources) < _MOST_SOURCES:
-            node._sources = tuple(dict.fromkeys((*node.sources, *sources)))
+            _interned[identity] = place = _Interned(node, _forget)
+            place.identity = identity
+        elif sources and len(known := node.sources) < _MOST_SOURCES and sources != known:
+            node._sources = tuple(dict.fromkeys((*known, *sources)))
         return node
 
 
@@ -371,6 +409,7 @@ class Graph:
     taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
     # Each holds what it remembers, once that is whole. Two threads may both compute it; the first one's stays.
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -381,8 +420,15 @@ class Graph:
     def nodes(self) -> list[Node]:
         """Every node, operands first, in the depth-first order that consumes values early."""
         if not self._order:
-            self._order.append(list(topological((*self.inputs, *self.roots))))
+            self._order.append(topological((*self.inputs, *self.roots)))
         return self._order[0]
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """The ops of its nodes, by name."""
+        if not self._ops:
+            self._ops.append(frozenset([node.op for node in self.nodes]))
+        return self._ops[0]
 
     def input_names(self) -> list[str]:
         return [str(value.node.attrs["name"]) for value in self.inputs]
@@ -404,10 +450,7 @@ class Graph:
         """How often each value is read, outputs and updates included."""
         if not self._counts:
             counts = Counter(self.roots)
-            for node in self.nodes:
-                for value in node.inputs:
-                    if value is not None:
-                        counts[value] = counts[value] + 1 if value in counts else 1
+            counts.update(value for node in self.nodes for value in node.inputs if value is not None)
             self._counts.append(counts)
         return self._counts[0]
 
@@ -425,6 +468,8 @@ class Graph:
         wrong.
         """
         table = {} if became is None else became
+        if only is not None and not table and not any(op in only for op in self.ops):
+            return self
         for node in self.nodes:
             if not node.inputs:
                 continue
@@ -433,7 +478,7 @@ class Graph:
             if new is None:
                 if inputs == node.inputs:
                     continue
-                new = make_node(node.op, inputs, node.attrs, node.types, node.sources).values
+                new = node.with_inputs(inputs).values
             for old, value in zip(node.values, new, strict=True):
                 if value.type is not old.type and value.type != old.type:
                     raise Error(f"[{node.where}] rewritten as {value.node.op}: got {value.type}, need {old.type}")
@@ -487,28 +532,29 @@ class Graph:
         return printer.graph_svg(self)
 
 
-def topological(roots: Iterable[Value], last_first: bool = False) -> Iterator[Node]:
+def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
     """Nodes in depth-first post-order from the roots: each as soon after its operands as they allow.
 
     Operands are visited first to last, or last to first.
     """
-    seen: set[int] = set()
+    order: list[Node] = []
+    opened: set[int] = set()  # nodes whose operands are on the stack, or in the order
+    done: set[int] = set()
     for root in roots:
-        if id(root.node) in seen:
-            continue
-        seen.add(id(root.node))
-        stack = [(root.node, _operands(root.node, last_first))]
+        stack = [root.node]
         while stack:
-            node, operands = stack[-1]
-            for value in operands:
-                if value is not None and id(value.node) not in seen:
-                    seen.add(id(value.node))
-                    stack.append((value.node, _operands(value.node, last_first)))
-                    break
-            else:
-                stack.pop()
-                yield node
-
-
-def _operands(node: Node, last_first: bool) -> Iterator[Value | None]:
-    return iter(reversed(node.inputs) if last_first else node.inputs)
+            node = stack[-1]
+            key = id(node)
+            if key not in opened:
+                opened.add(key)
+                height = len(stack)
+                for value in node.inputs if last_first else reversed(node.inputs):
+                    if value is not None and id(value[0]) not in opened:
+                        stack.append(value[0])
+                if len(stack) > height:
+                    continue
+            stack.pop()
+            if key not in done:
+                done.add(key)
+                order.append(node)
+    return order

@@ -2,7 +2,9 @@
 
 import gc
 import struct
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -45,6 +47,29 @@ def test_constants_compare_by_their_bits() -> None:
 def test_attributes_compare_by_their_bits() -> None:
     x = hx.input("x", (3,))
     assert hx.clip(x, alpha=0.0).value != hx.clip(x, alpha=-0.0).value
+
+
+def test_an_attribute_is_checked_though_an_equal_one_was_accepted() -> None:
+    x = hx.input("x", (3, 4))
+    hx.softmax(x, axis=1)
+    with pytest.raises(hx.Error, match="axis: got True, need an integer"):
+        hx.softmax(x, axis=True)
+    hx.clip(x, alpha=1.0)
+    with pytest.raises(hx.Error, match=r"alpha: got '1.0', need a number"):
+        hx.clip(x, alpha="1.0")  # type: ignore[arg-type]
+    hx.reshape(x, shape=(12, 1))
+    with pytest.raises(hx.Error, match="shape: got "):
+        hx.reshape(x, shape=(12, True))
+
+
+def test_operands_are_checked_though_others_were_accepted() -> None:
+    for shape in ((3, 4), (5, 4), (4,), (3, 4)):
+        x = hx.input("x", (3, 4))
+        if shape == (5, 4):
+            with pytest.raises(hx.Error, match="need shapes that broadcast"):
+                x + hx.input("y", shape)
+        else:
+            assert (x + hx.input("y", shape)).shape == (3, 4)
 
 
 def test_a_constant_keeps_its_value_when_the_callers_array_changes() -> None:
@@ -106,6 +131,22 @@ def test_a_chain_of_20000_nodes_prints_folds_and_is_freed() -> None:
     assert len(fold(graph, load_target("host")).nodes) == 20_002
     del graph
     gc.collect()
+
+
+def test_nodes_that_nobody_holds_leave_the_table() -> None:
+    table = Node.with_inputs.__globals__["_interned"]  # hexane.graph is a function
+    before = len(table)
+    graph = chain(100)
+    assert len(table) > before + 100
+    del graph
+    gc.collect()
+    assert len(table) <= before
+
+
+def test_nodes_that_live_to_the_end_of_the_process_leave_it_quietly() -> None:
+    code = "import hexane as hx, builtins; builtins.kept = hx.tanh(hx.input('x', (3,)) + 1.5)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
 
 
 def test_a_graph_reads_back_while_it_lives_whatever_its_constants_come_from() -> None:
@@ -259,21 +300,19 @@ def test_the_largest_tensor_of_a_graph_is_that_of_a_plan() -> None:
 
 
 def test_every_thread_sees_all_nodes_of_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread asks for the nodes while this one has found the first of them."""
+    """Another thread asks for the nodes while this one looks for them."""
     graph = replace(hx.graph(hx.relu(hx.input("x", (4,))) + 1.0))  # the new one remembers nothing yet
     seen: list[list[Node]] = []
 
-    def interrupted(roots: Sequence[Value]) -> Iterator[Node]:
+    def interrupted(roots: Sequence[Value]) -> list[Node]:
         monkeypatch.undo()
-        nodes = topological(roots)
-        yield next(nodes)
         other = Thread(target=lambda: seen.append(list(graph.nodes)))
         other.start()
         other.join()
-        yield from nodes
+        return topological(roots)
 
     monkeypatch.setitem(Graph.rewrite.__globals__, "topological", interrupted)  # hexane.graph is a function
     seen.append(list(graph.nodes))
-    whole = list(topological((*graph.inputs, *graph.roots)))
+    whole = topological((*graph.inputs, *graph.roots))
     assert seen == [whole, whole]
     assert graph.nodes == whole

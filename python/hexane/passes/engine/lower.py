@@ -10,7 +10,7 @@ import numpy as np
 from hexane.decisions import Decision
 from hexane.dtypes import BOOL
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value, constant, make_node
+from hexane.graph import Graph, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.compose import lift
 from hexane.ops.fold import fold_node, is_encoded
@@ -45,7 +45,7 @@ def lower(graph: Graph, target: Target) -> Graph:
         if node.op in STATE_OPS or OPS[node.op].level == "engine":
             return None
         if all(map(is_constant, inputs)):
-            known = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+            known = node.with_inputs(inputs)
             made = None if is_encoded(known) else fold_node(known)
             if made is not None:
                 return made

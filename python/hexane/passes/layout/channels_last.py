@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hexane.graph import Graph, Node, Value, make_node
+from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
@@ -23,8 +23,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
         if node.op == _PLANES and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users):
             moved.add(node, _planes(node, moved))
         elif not _move(node, moved):
-            inputs = [None if v is None else moved.plain(v) for v in node.inputs]
-            values = make_node(node.op, inputs, node.attrs, node.types, node.sources).values if inputs else node.values
+            values = node.with_inputs(tuple([None if v is None else moved.plain(v) for v in node.inputs])).values
             moved.add(node, values)
             # Of rank 3 it may exchange any two axes.
             if (

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hexane.decisions import Decision
-from hexane.graph import Graph, Node, Value, make_node
+from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Note, Writer, is_border
@@ -28,8 +28,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
     chip, decisions = target, list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if inputs != node.inputs:
-            node = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+        node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
         if verdict is None or verdict.verdict == "native":
             decisions.extend(_hazards(node, chip))

@@ -1,7 +1,7 @@
 """Computes at once what only depends on constants."""
 
 from hexane.decisions import Decision
-from hexane.graph import Graph, Node, Value, make_node
+from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node, is_encoded
 from hexane.targets import Chip, Target
@@ -20,7 +20,7 @@ def fold(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in inputs):
             return None
-        known = make_node(node.op, inputs, node.attrs, node.types, node.sources)
+        known = node.with_inputs(inputs)
         if chip and is_encoded(known):
             return None
         values = fold_node(known)
