@@ -7,13 +7,13 @@ derive from it. Adding an op is one record here and, unless it expands into othe
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
-from hexane.graph import AttrValue, EpilogueSlot, TensorType, Value, make_node, tensor_type
+from hexane.graph import AttrValue, EpilogueSlot, Kind, TensorType, Value, kind_of, tensor_type
 from hexane.ops.slots import chain_type
 from hexane.targets.legality import layer_unit, mil_ops, op_unit
 
@@ -437,15 +437,64 @@ def apply(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any], sources: tuple[str, ...] = ()
 ) -> tuple[Value, ...]:
     """The checked application of an op: its output values. Raises Error naming op and source, got and need."""
-    try:
-        arranged = arrange_inputs(op, inputs)
-        values = normalize_attrs(op, attrs)
-        operands = [None if v is None else v.type for v in arranged]
-        if op.canonical is not None:
-            values = op.canonical(operands, values)
-        types = infer(op, operands, values)
-    except Error as error:
-        where = f"{op.name} at {', '.join(sources)}" if sources else op.name
-        raise Error(f"[{where}] {error}") from None
-    node = make_node(op.name, arranged, values, types, sources)
-    return node.values
+    key = _call_key(op, inputs, attrs)
+    call = None if key is None else _calls.get(key)
+    if call is None:
+        try:
+            call = _checked(op, inputs, attrs)
+        except Error as error:
+            where = f"{op.name} at {', '.join(sources)}" if sources else op.name
+            raise Error(f"[{where}] {error}") from None
+        if key is not None:
+            if len(_calls) >= MOST_CALLS:
+                _calls.clear()
+            _calls[key] = call
+    return call.kind.node((*inputs, *call.absent), sources).values
+
+
+class _Call(NamedTuple):
+    """An application that was found sound: what all that are like it give, and the optional inputs left out at the end."""
+
+    op: Op
+    types: tuple[TensorType | None, ...]
+    kind: Kind
+    absent: tuple[None, ...]
+
+
+_calls: dict[Any, _Call] = {}
+MOST_CALLS = 1 << 12
+_MOST_NUMBERS = 64  # in an attribute of a call that is remembered
+_EXACT = frozenset((bool, int, str, DType))  # equal values of one of these types are the same
+
+
+def _call_key(op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Any:
+    """Equal for applications that are alike: of the same op, types and attributes to the bit. None for one that is not remembered.
+
+    By the ids of op and types, which a `_Call` keeps alive.
+    """
+    key: list[Any] = [id(op)]
+    for value in inputs:
+        key.append(None if value is None else id(value.node.types[value.output]))
+    for name, given in attrs.items():
+        kind: Any = type(given)
+        if kind is float:
+            given = given.hex()  # -0.0 is not 0.0
+        elif kind is tuple:
+            kinds = {*map(type, given)}
+            if len(kinds) > 1 or not kinds <= _EXACT or len(given) > _MOST_NUMBERS:
+                return None
+            kind = (tuple, *kinds)
+        elif kind not in _EXACT:
+            return None
+        key += name, kind, given
+    return tuple(key)
+
+
+def _checked(op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> _Call:
+    arranged = arrange_inputs(op, inputs)
+    values = normalize_attrs(op, attrs)
+    types = tuple([None if v is None else v.type for v in arranged])
+    if op.canonical is not None:
+        values = op.canonical(types, values)
+    kind = kind_of(op.name, values, infer(op, types, values))
+    return _Call(op, types, kind, (None,) * (len(arranged) - len(inputs)))
