@@ -399,6 +399,7 @@ class Graph:
     they are no part of what the graph is. A pass that makes a graph of new ports keeps them by `dataclasses.replace`.
     `taps` are values that somebody wants to find again behind the passes. They keep nothing in the graph and stop no fusion: a tap may
     come to name a node that is no longer part of the graph.
+    `takes` says which nodes a pass may bring in: a change that would make another is not made. None: all of them.
     """
 
     inputs: tuple[Value, ...]
@@ -407,6 +408,7 @@ class Graph:
     name: str = "graph"
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
+    takes: Callable[[Node], bool] | None = field(default=None, repr=False, compare=False)
     # Each holds what it remembers, once that is whole. Two threads may both compute it; the first one's stays.
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -470,20 +472,41 @@ class Graph:
         table = {} if became is None else became
         if only is not None and not table and not any(op in only for op in self.ops):
             return self
+        known = set(self.nodes) if self.takes is not None else None
         for node in self.nodes:
             if not node.inputs:
                 continue
             inputs = tuple([None if v is None else table.get(v, v) for v in node.inputs]) if table else node.inputs
             new = change(node, inputs) if only is None or node.op in only else None
+            if known is not None and new is not None and not self._takes_all(new, known):
+                new = None
             if new is None:
                 if inputs == node.inputs:
                     continue
                 new = node.with_inputs(inputs).values
+                if known is not None:
+                    known.add(new[0].node)
             for old, value in zip(node.values, new, strict=True):
                 if value.type is not old.type and value.type != old.type:
                     raise Error(f"[{node.where}] rewritten as {value.node.op}: got {value.type}, need {old.type}")
                 table[old] = value
         return self.replace(table) if table else self
+
+    def _takes_all(self, values: Sequence[Value], known: set[Node]) -> bool:
+        """Whether the graph takes all nodes behind the values that are not known, which they are then."""
+        assert self.takes is not None
+        fresh: dict[Node, None] = {}
+        stack = [value.node for value in values]
+        while stack:
+            node = stack.pop()
+            if node in known or node in fresh:
+                continue
+            if not self.takes(node):
+                return False
+            fresh[node] = None
+            stack += [v.node for v in node.inputs if v is not None]
+        known.update(fresh)
+        return True
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":
         """The graph whose inputs, roots and taps are looked up in `table`."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hexane.errors import Error
@@ -36,7 +37,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
-from hexane.passes.retarget import retarget
+from hexane.passes.retarget import retarget, takes
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.passes.simplify.fold_pad import fold_pad
@@ -65,6 +66,7 @@ class Pass:
     run: Callable[[Graph, Any], Graph]  # the target is the chip in passes over layers
     wanted: bool = True
     level: GraphLevel | None = None
+    legal: bool = False  # for a chip: what it would make and the chip does not take is not made
 
 
 # What models write out and one kernel or layer computes.
@@ -128,23 +130,24 @@ def engine_passes() -> list[Pass]:
     """The passes from a segment of the engine, in users' ops that the chip takes, to kernels: in fp16, then as layers, which the
     engine's own passes fuse and make legal, then as what the executor has for each layer.
 
-    No pass behind the layers fuses two of them: what is one layer is decided by the engine's passes.
+    Ops have been judged before: those that passes in front of the layers make of them have to be such as the chip takes (`legal`). No pass
+    behind the layers fuses two of them: what is one layer is decided by the engine's passes.
     """
     return [
         Pass("fold", fold),
-        Pass("simplify", simplify),
+        Pass("simplify", simplify, legal=True),
         # Before precision drops: the constants of a written-out GELU are recognised by their digits.
-        *WRITTEN_OUT,
-        Pass("fuse_attention", fuse_attention),
-        Pass("fuse_clip", fuse_clip),
+        *(replace(p, legal=True) for p in WRITTEN_OUT),
+        Pass("fuse_attention", fuse_attention, legal=True),
+        Pass("fuse_clip", fuse_clip, legal=True),
         # Before precision drops: weights are scaled in fp64 and rounded once.
-        Pass("fold_batch_norm", fold_batch_norm),
-        Pass("fold_pad", fold_pad),
+        Pass("fold_batch_norm", fold_batch_norm, legal=True),
+        Pass("fold_pad", fold_pad, legal=True),
         Pass("to_fp16", to_fp16),
         # Before anything moves the casts at the ports.
         Pass("narrow_ports", narrow_ports),
         # Casts to what has become fp16 do nothing now.
-        Pass("simplify", simplify),
+        Pass("simplify", simplify, legal=True),
         *(Pass(phase.name, phase.run, level="engine" if phase is PHASES[-1] else "lowering") for phase in PHASES),
     ]
 
@@ -180,12 +183,19 @@ def _after(
     level: GraphLevel = level_of(graph) if checks else "user"
     for p in chosen:
         if p.wanted and p.name not in skip:
-            before, graph, level = graph, p.run(graph, target), p.level or level
+            before, graph, level = graph, _run(p, graph, target), p.level or level
             if checks:
                 verify_after(p.name, graph, level, target, before)
             if watch is not None:
                 watch(p.name, graph)
     return graph
+
+
+def _run(p: Pass, graph: Graph, target: Target) -> Graph:
+    if not (p.legal and isinstance(target, Chip)):
+        return p.run(graph, target)
+    asked = replace(graph, takes=partial(takes, chip=target))
+    return replace(p.run(asked, target), takes=None)
 
 
 def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:

@@ -299,6 +299,21 @@ def test_the_largest_tensor_of_a_graph_is_that_of_a_plan() -> None:
         tensor_type("uint8", (_core.MAX_BYTES + 1,))
 
 
+def test_a_change_that_brings_in_what_the_graph_does_not_take_is_not_made() -> None:
+    x = hx.relu(hx.input("x", (4,)))
+    graph = replace(hx.graph([hx.exp(x), hx.sigmoid(x)]), takes=lambda node: node.op not in ("tanh", "const"))
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        y = hx.Tensor(inputs[0]) if inputs[0] is not None else None
+        if y is None or node.op == "relu":
+            return None
+        return (hx.sin(hx.tanh(y)).value,) if node.op == "exp" else (hx.cos(y).value,)
+
+    changed = graph.rewrite(change)
+    assert [port.value.node.op for port in changed.outputs] == ["exp", "cos"]
+    assert [port.value.node.op for port in replace(graph, takes=None).rewrite(change).outputs] == ["sin", "cos"]
+
+
 def test_every_thread_sees_all_nodes_of_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread asks for the nodes while this one looks for them."""
     graph = replace(hx.graph(hx.relu(hx.input("x", (4,))) + 1.0))  # the new one remembers nothing yet

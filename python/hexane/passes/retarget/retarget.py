@@ -81,7 +81,7 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
     """A node that stays: decomposed only where the engine's compiler does that by itself."""
-    if verdict.verdict != "decomposed" or left_to_the_compiler(node):
+    if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict):
         return verdict
     why = "nobody has written it in ops that the chip runs"
     if writer.stuck is not None:
@@ -90,10 +90,19 @@ def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
     return replace(verdict, verdict="host", reason=why)
 
 
-def left_to_the_compiler(node: Node) -> bool:
-    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others."""
+def takes(node: Node, chip: Chip) -> bool:
+    """Whether the engine gets a node as it is, behind `retarget`: a pass there may make it."""
+    if node.op in LEAVES:
+        return True
+    verdict = judge(node, chip)
+    return verdict.verdict == "native" or (verdict.verdict == "decomposed" and _left_to_the_compiler(node, verdict))
+
+
+def _left_to_the_compiler(node: Node, verdict: Verdict) -> bool:
+    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not where a validator
+    says so, of a layer that is too much for the chip."""
     types = tuple([None if v is None else v.type for v in node.inputs])
-    return in_mil(node.op, types, node.attrs) == (node.op,)
+    return not verdict.rule.startswith("validator ") and in_mil(node.op, types, node.attrs) == (node.op,)
 
 
 def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:

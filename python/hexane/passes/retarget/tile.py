@@ -11,6 +11,7 @@ from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
 from hexane.validate.node import AXES, GATHERS, WEIGHTED, is_constant, largest
 
+MOST_PIECES = 512  # compiling more takes seconds and running them longer than the host does
 SUMS = "its sums are added in {} parts, each of them rounded"
 
 
@@ -27,13 +28,14 @@ def too_many(v: Value, axis: int, chip: Chip) -> int:
 def tile(b: Writer, node: Node) -> Written | None:
     """relu(%x : [1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:]))
 
-    Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements. Exact.
+    Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements. Exact. Not in more
+    than MOST_PIECES.
     """
     known = lines(node)
     axis, pieces = next(((i, n) for i in known if (n := _pieces(b, node, i, known)) > 1), (0, 1))
     if pieces == 1 and node.op == "transpose":
         axis, pieces = _elements(b, node)
-    if pieces == 1:
+    if not 1 < pieces <= MOST_PIECES:
         return None
     return Written(_joined(b, node, axis, pieces, known), f"tiled: {_name(node, axis)}, {pieces} pieces")
 

@@ -1,0 +1,78 @@
+"""What models write out compiles for every chip there is: passes in front of the layers make nothing that the chip does not take.
+
+`pytest tests/whole/test_written_out_on_chips.py --seed N` compiles the graph of one seed again, for all chips.
+"""
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Graph
+from hexane.targets.tables import target_names
+from random_graphs import KINDS, random_graph
+from written_out import WrittenOut
+
+CHIPS = [name for name in target_names() if name != "host"]
+SEEDS = 8  # for each chip
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    only = metafunc.config.getoption("--seed")
+    if "seeds" in metafunc.fixturenames:
+        metafunc.parametrize("seeds", [range(100)] if only is None else [(only,)], ids=["all"])
+    if "many" in metafunc.fixturenames:
+        first = range(100_000, 101_000, 100) if only is None else []
+        metafunc.parametrize("many", [range(f, f + 100) for f in first], ids=[str(f) for f in first])
+
+
+def check(graph: Graph, chip: str, seed: int) -> None:
+    try:
+        hx.compile(graph, target=chip, threads=1)
+    except hx.Error as error:
+        raise AssertionError(f"{chip}, --seed {seed}: {error}\n{graph}") from error
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_written_out_forms_compile(chip: str, seeds: range) -> None:
+    """Other graphs for each chip."""
+    own = seeds if len(seeds) == 1 else [CHIPS.index(chip) + len(CHIPS) * i for i in range(SEEDS)]
+    for seed in own:
+        check(WrittenOut(seed).graph(), chip, seed)
+
+
+@pytest.mark.slow
+def test_many_graphs_compile_for_all_chips(many: range) -> None:
+    for seed in many:
+        graph = WrittenOut(seed).graph() if seed % 2 else random_graph(seed, KINDS[seed // 2 % len(KINDS)])[0]
+        for chip in CHIPS:
+            check(graph, chip, seed)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_stride_that_no_factors_make_compiles(chip: str) -> None:
+    """Where the chip has slices they take every fifth row, else the host does the convolution: a validator refuses it."""
+    x = hx.pad(hx.relu(hx.input("x", (2, 1, 20, 20))), begin=(0, 0, 7, 0), end=(0, 0, 3, 9))
+    weight = np.ones((1, 1, 5, 7), np.float32)
+    net = hx.compile(hx.sigmoid(hx.conv(x, weight, strides=5)), target=chip)
+    assert net.program is not None
+    image = np.arange(800, dtype=np.float32).reshape(2, 1, 20, 20) % 3 / 64
+    np.testing.assert_allclose(net(image), hx.compile(hx.sigmoid(hx.conv(x, weight, strides=5)))(image), rtol=2e-3)
+
+
+@pytest.mark.parametrize("chip", ["m9", "h11", "h12", "t0"])
+def test_a_transpose_stays_one_where_the_reshape_that_it_is_would_be_refused(chip: str) -> None:
+    """Before A13 reshapes only flatten: transpose(%x) {perm=(1, 0)} of a column is no reshape there."""
+    x = hx.relu(hx.input("x", (2, 1)))
+    net = hx.compile(hx.graph(hx.relu(hx.transpose(x, perm=(1, 0)) - 1.0)), target=chip)
+    assert net.program is not None
+    assert {layer.segment for layer in net.program.layers} == {0}
+    np.testing.assert_array_equal(net(np.float32([[2], [3]])), [[1, 2]])
+
+
+def test_a_tensor_that_would_be_cut_into_thousands_is_for_the_host() -> None:
+    x = hx.relu(hx.input("x", (1, 1, 4096, 2, 2)))
+    with pytest.warns(hx.FallbackWarning, match="relu"):
+        net = hx.compile(hx.graph(hx.sigmoid(hx.reshape(x, shape=(1, 1, 128, 128)))), target="t0")
+    assert net.program is not None
+    assert len(net.program.layers) < 10
