@@ -222,7 +222,7 @@ def test_a_layer_without_a_unit_is_an_error_that_names_it() -> None:
         emit_netplist(hx.graph({"y": deep}), CHIP)
 
 
-def mutant(random: np.random.Generator, whole: dict[str, Any], text: bytes) -> bytes:
+def mutant(random: np.random.Generator, whole: dict[str, Any], text: bytes, form: plistlib.PlistFormat) -> bytes:
     """A property list with a value exchanged, or with bytes that are wrong."""
     if random.random() < 0.3:
         broken = bytearray(text)
@@ -257,16 +257,24 @@ def mutant(random: np.random.Generator, whole: dict[str, Any], text: bytes) -> b
         del at[key]
     else:
         at[key] = values[random.integers(len(values))]
-    return plistlib.dumps(made)
+    return written(made, form)
 
 
-def hunt(count: int, seed: int) -> int:
+def written(made: dict[str, Any], form: plistlib.PlistFormat) -> bytes:
+    """As XML where the binary form cannot hold a number."""
+    try:
+        return plistlib.dumps(made, fmt=form)
+    except OverflowError:
+        return plistlib.dumps(made)
+
+
+def hunt(count: int, seed: int, form: plistlib.PlistFormat = plistlib.FMT_XML) -> int:
     """Reads mutants; how many were still netplists. Anything but an Error fails."""
     whole, random, good = plist(), np.random.default_rng(seed), 0
-    text = plistlib.dumps(whole)
+    text = plistlib.dumps(whole, fmt=form)
     for _ in range(count):
         try:
-            read = read_plist(mutant(random, whole, text), bytes(136))
+            read = read_plist(mutant(random, whole, text, form), bytes(136))
             graph = as_graph(read)
         except Error:
             continue
@@ -275,11 +283,16 @@ def hunt(count: int, seed: int) -> int:
     return good
 
 
-def test_broken_files_are_refused_and_nothing_else_happens() -> None:
-    assert 0 < hunt(400, 1) < 400
+FORMS = pytest.mark.parametrize("form", [plistlib.FMT_XML, plistlib.FMT_BINARY], ids=["xml", "binary"])
+
+
+@FORMS
+def test_broken_files_are_refused_and_nothing_else_happens(form: plistlib.PlistFormat) -> None:
+    assert 0 < hunt(400, 1, form) < 400
 
 
 @pytest.mark.slow
+@FORMS
 @pytest.mark.parametrize("seed", range(10))
-def test_twenty_thousand_broken_files(seed: int) -> None:
-    assert hunt(2000, seed + 100) < 2000
+def test_twenty_thousand_broken_files(seed: int, form: plistlib.PlistFormat) -> None:
+    assert hunt(2000, seed + 100, form) < 2000

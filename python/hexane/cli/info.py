@@ -1,4 +1,4 @@
-"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan."""
+"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; what a container of Apple's has."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import hexane
+from hexane.cli.containers import container_of, container_record, print_container
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options, shapes_of
 from hexane.cli.options import Debug, Dtype, InputShapes, Json
 from hexane.cli.output import print_json, print_table, type_text, working
+from hexane.errors import Error
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.runtime import PortType
@@ -19,15 +21,23 @@ from hexane.runtime import PortType
 
 @command
 def info(
-    model: Annotated[Path, typer.Argument(metavar="MODEL|PLAN", help="An ONNX or MIL file, or a plan.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL|PLAN|HWX|E5", help="An ONNX or MIL file, a plan, or .hwx or .e5.")
+    ],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the interface, ops, weights and memory of a model."""
+    """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write, their parts."""
+    if (kind := container_of(model)) is not None:
+        if dtype or input_shape:
+            raise Error(f"[info] {model}: got --dtype or --input-shape for a compiled program, need neither")
+        record = container_record(model, kind)
+        print_json(record) if json else print_container(record)
+        return
     plan = is_plan(model)
-    record: dict[str, Any] = {
+    record = {
         "model": str(model),
         "format": "plan" if plan else {".mil": "mil", ".plist": "netplist"}.get(model.suffix.lower(), "onnx"),
     }

@@ -1,0 +1,89 @@
+"""What `hexane info` shows of a container of Apple's compilers."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hexane.cli.output import print_table
+from hexane.importers.files import open_regular, read_all
+from hexane.printer import size_text
+
+NOTE = "Read by published descriptions; nobody has compared this with what Apple's tools say."
+
+
+def container_of(path: Path) -> str | None:
+    """ "hwx" by the name or the first bytes, "e5" by the name, else None."""
+    from hexane.containers.hwx import MAGIC
+
+    if (kind := path.suffix.lower().removeprefix(".")) in ("hwx", "e5"):
+        return kind
+    with os.fdopen(open_regular(path, f"[info] {path}", "model"), "rb") as file:
+        return "hwx" if int.from_bytes(file.read(4), "little") == MAGIC else None
+
+
+def container_record(path: Path, kind: str) -> dict[str, Any]:
+    """The file's parts. Raises Error, which names the byte, for a file that is none of its kind."""
+    from hexane.containers import read_e5, read_hwx
+
+    data = read_all(open_regular(path, f"[info] {path}", "file"), f"[info] {path}")
+    record: dict[str, Any] = {"model": str(path), "format": kind, "bytes": len(data)}
+    if kind == "e5":
+        e5 = read_e5(data)
+        build = dict(e5.build)
+        return record | {
+            "version": e5.version,
+            "build": build,
+            "symbols": list(e5.symbols),
+            "sections": len(e5.sections),
+        }
+    hwx = read_hwx(data)
+    return record | {
+        "cpu_subtype": hwx.cpu_subtype,
+        "chips": list(hwx.chips),
+        "file_type": hwx.file_type,
+        "flags": hwx.flags,
+        "commands": [{"kind": command, "bytes": size} for command, size in hwx.commands],
+        "text_bytes": hwx.text_bytes,
+        "weight_bytes": hwx.weight_bytes,
+        "segments": [
+            {
+                "name": segment.name,
+                "address": segment.address,
+                "address_bytes": segment.address_bytes,
+                "file_bytes": segment.bytes,
+                "sections": [
+                    {"name": s.name, "address": s.address, "bytes": s.bytes, "offset": s.offset}
+                    for s in segment.sections
+                ],
+            }
+            for segment in hwx.segments
+        ],
+        "symbols": len(hwx.symbols),
+        "shapes": list(hwx.shapes),
+    }
+
+
+def print_container(record: dict[str, Any]) -> None:
+    """The record for people."""
+    print(f"{record['model']} ({record['format']}, {size_text(record['bytes'])})\n")
+    if record["format"] == "e5":
+        print(f"version {record['version']}, {record['sections']} sections, {len(record['symbols'])} symbols\n")
+        print_table(("build", ""), list(record["build"].items()))
+        print()
+        print_table(("symbol",), [(name,) for name in record["symbols"]])
+    else:
+        chips = ", ".join(record["chips"]) or "no chip that is known"
+        print(f"generation {record['cpu_subtype']}: {chips}")
+        print(f"task descriptors {size_text(record['text_bytes'])}, weights {size_text(record['weight_bytes'])}\n")
+        rows: list[tuple[str, ...]] = []
+        for segment in record["segments"]:
+            rows.append((segment["name"], "", f"{segment['address']:#x}", str(segment["address_bytes"]), ""))
+            for section in segment["sections"]:
+                at = "none" if section["offset"] is None else str(section["offset"])
+                rows.append(("", section["name"], f"{section['address']:#x}", str(section["bytes"]), at))
+        head = ("segment", "section", "address", "bytes", "at byte")
+        print_table(head, rows, right=("address", "bytes", "at byte"))
+        if record["shapes"]:
+            print()
+            print_table(("shape",), [(name,) for name in record["shapes"]])
+    print(f"\n{NOTE}")

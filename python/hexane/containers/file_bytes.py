@@ -1,0 +1,54 @@
+"""The bytes of an untrusted file, read at offsets that it says itself: each is checked, and errors name it."""
+
+from hexane.errors import Error
+
+MOST_NAME_BYTES = 1024
+
+
+class FileBytes:
+    """All of a file. kind: of what file, for errors. Names may lie in one another: all that are read have no more bytes than the file."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        self.data, self.kind = data, kind
+        self._names = 0  # bytes
+
+    def fail(self, offset: int, what: str) -> Error:
+        return Error(f"[{self.kind}] byte {offset}: {what}")
+
+    def check(self, offset: int, size: int, what: str) -> None:
+        """Raises Error unless the bytes are inside the file."""
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise self.fail(offset, f"{what}: got {size} bytes, need them inside a file of {len(self.data)} bytes")
+
+    def number(self, offset: int, size: int, what: str, *, signed: bool = False) -> int:
+        """A little-endian integer."""
+        self.check(offset, size, what)
+        return int.from_bytes(self.data[offset : offset + size], "little", signed=signed)
+
+    def text(self, offset: int, size: int, what: str) -> str:
+        """UTF-8 of so many bytes."""
+        self.check(offset, size, what)
+        if size > MOST_NAME_BYTES:
+            raise self.fail(offset, f"{what}: got a name of {size} bytes, need at most {MOST_NAME_BYTES}")
+        self._names += size
+        if self._names > len(self.data):
+            raise self.fail(offset, f"{what}: got names of more bytes than the file has, need names apart")
+        try:
+            return self.data[offset : offset + size].decode()
+        except UnicodeDecodeError:
+            raise self.fail(offset, f"{what}: got {self.data[offset : offset + min(size, 20)]!r}, need UTF-8") from None
+
+    def padded(self, offset: int, size: int, what: str) -> str:
+        """Text up to the first zero byte of a field, or all of it."""
+        self.check(offset, size, what)
+        end = self.data.find(b"\0", offset, offset + size)
+        return self.text(offset, size if end < 0 else end - offset, what)
+
+    def ended(self, offset: int, end: int, what: str) -> str:
+        """Text that ends with a zero byte before `end`."""
+        found = self.data.find(b"\0", offset, min(end, offset + MOST_NAME_BYTES + 1)) if offset < end else -1
+        if found < 0:
+            raise self.fail(
+                offset, f"{what}: got no zero byte before byte {end}, need one within {MOST_NAME_BYTES} bytes"
+            )
+        return self.text(offset, found - offset, what)
