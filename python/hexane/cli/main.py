@@ -7,6 +7,7 @@ import typer
 import hexane
 from hexane.cli.bench import bench
 from hexane.cli.check import check
+from hexane.cli.codegen import codegen
 from hexane.cli.compare import compare_targets
 from hexane.cli.compile import compile_model
 from hexane.cli.doctor import doctor
@@ -48,6 +49,7 @@ def _hexane(
 app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
+app.command("codegen")(codegen)
 app.command("fit")(fit)
 app.command("emit")(emit)
 app.command("check")(check)

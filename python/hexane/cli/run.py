@@ -23,6 +23,7 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import print_json, working
 from hexane.cli.results import print_outputs, summary, write_outputs
+from hexane.cli.run_c99 import Runtime, run_in_c99
 from hexane.cli.timing import latency, print_profile, profile
 from hexane.graph import Array
 from hexane.runtime import PortType
@@ -50,10 +51,15 @@ def run(
     std: Annotated[
         Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="The values minus the mean are divided by this.")
     ] = None,
+    runtime: Annotated[
+        Runtime, typer.Option(help="c99: the runtime for small devices, built with this machine's C compiler.")
+    ] = Runtime.HOST,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Run a model, without --input on seeded random inputs."""
+    if runtime is Runtime.C99 and with_profile:
+        raise typer.BadParameter("--profile: got it with --runtime c99, need the host's kernels")
     files = by_name(inputs or (), "--input")
     scaling = _scaling(files, mean, std)
     opened = open_model(model, target=target, threads=threads, dtype=dtype, input_shapes=input_shape, numerics=numerics)
@@ -61,17 +67,23 @@ def run(
     with working(f"running {model.name}"):
         results = net(arrays)
         outputs: dict[str, Array] = results if isinstance(results, dict) else {net.outputs[0].name: results}
+        difference = None
+        if runtime is Runtime.C99:
+            outputs, difference, timed = run_in_c99(net, arrays, outputs)
+        else:
+            timed = latency(net, arrays)
         written = write_outputs(output, outputs) if output else {}
-        timed = latency(net, arrays)
         steps = profile(net, arrays) if with_profile else None
     record: dict[str, Any] = {
         "model": str(model),
         "inputs": [_input(port, arrays[port.name], files) for port in net.inputs],
         "outputs": [summary(p, outputs[p.name]) for p in net.outputs],
         "latency": timed,
-        "device": net.device,
-        "threads": net.threads,
+        "device": net.device if difference is None else "C99 runtime",
+        "threads": net.threads if difference is None else 1,
     }
+    if difference is not None:
+        record["difference"] = difference
     for entry in record["outputs"]:
         if entry["name"] in written:
             entry["file"] = str(written[entry["name"]])
@@ -82,7 +94,13 @@ def run(
         print(f"inputs: random, seed {SEED}")
     print_outputs(record["outputs"])
     print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {timed['runs']} runs")
-    print(f"ran on   {net.device}, threads: {net.threads}")
+    print(f"ran on   {record['device']}, threads: {record['threads']}")
+    if difference is not None:
+        same = all(value == 0 for value in difference.values())
+        print(
+            "beside the host's kernels: "
+            + ("the same bits" if same else f"differs by up to {max(difference.values()):g}")
+        )
     if steps is not None:
         print_profile(steps)
 

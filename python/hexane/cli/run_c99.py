@@ -1,0 +1,46 @@
+"""`hexane run --runtime c99`: the outputs of the C99 runtime, and how far they are from the host's."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import hexane
+from hexane.graph import Array
+from hexane.runtime.c99 import C99Model
+
+_RUNS = 10
+MOST = float(np.finfo(np.float64).max)  # how far NaN and infinities count as apart
+
+
+class Runtime(str, Enum):
+    HOST = "host"
+    C99 = "c99"
+
+
+def run_in_c99(
+    net: hexane.Model, arrays: Mapping[str, Array], host: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, float], dict[str, Any]]:
+    """The outputs, the largest difference of each from the host's (0: the same bits), and the latency."""
+    with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
+        net.save(Path(folder) / "plan.hxp")
+        model = C99Model((Path(folder) / "plan.hxp").read_bytes())
+    times = []
+    for _ in range(_RUNS):
+        start = time.perf_counter_ns()
+        outputs = model(arrays)
+        times.append((time.perf_counter_ns() - start) / 1000)
+    timed = {"median_us": median(times), "p90_us": float(np.percentile(times, 90)), "runs": _RUNS}
+    return outputs, {name: _difference(outputs[name], host[name]) for name in outputs}, timed
+
+
+def _difference(got: Array, need: Array) -> float:
+    if got.tobytes() == need.tobytes():
+        return 0.0
+    apart = np.abs(got.astype(np.float64) - need.astype(np.float64))
+    return float(np.nan_to_num(apart, nan=MOST, posinf=MOST).max())

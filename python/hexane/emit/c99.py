@@ -1,0 +1,310 @@
+"""A plan as C99 sources: the runtime, the plan's bytes, its memory and the kernels it uses, and an app around them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+
+_INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
+_CHECKOUT = Path(__file__).parents[3]
+_BYTES_IN_LINE = 24
+
+
+def runtime_files() -> dict[str, Path]:
+    """The runtime's C files by their place in it, and plan.h, which it shares with the compiler."""
+    root = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT / "runtime"
+    files = {
+        str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.suffix in (".c", ".h", ".ld")
+    }
+    if not files:
+        raise Error(f"[codegen] got no C sources in {root}, need those of the runtime")
+    return files | {
+        "include/plan.h": root / "include/plan.h" if _INSTALLED.is_dir() else _CHECKOUT / "csrc/plan/plan.h"
+    }
+
+
+def supported() -> tuple[list[str], list[str]]:
+    """The names of the runtime's kernels and activations."""
+    text = runtime_files()["include/hexane_kernels.h"].read_text()
+    return re.findall(r"\bKERNEL\((\w+)\)", text), re.findall(r"\bACTIVATION\((\w+)\)", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A memory of a plan: its name, what it is for, bytes, and where it may begin."""
+
+    name: str
+    kind: str
+    bytes: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    name: str
+    space: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class PlanView:
+    """What code generation reads in a plan. Raises Error for a file that is no sound plan."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._sections: Mapping[str, Any] = _core.plan_read(np.frombuffer(data, np.uint8))
+        self._strings = bytes(self._sections["strings"])
+        self.spaces = [
+            Space(self.string(row["name"]), self.string(row["kind"]), int(row["bytes"]), int(row["alignment"]))
+            for row in self._sections["spaces"]
+        ]
+        self.inputs, self.outputs = (
+            [self._port(row) for row in self._sections[side]] for side in ("inputs", "outputs")
+        )
+        self.weight_bytes = len(self._sections["weights"])
+
+    def string(self, offset: int) -> str:
+        return self._strings[offset : self._strings.index(b"\0", offset)].decode()
+
+    def _port(self, row: Any) -> Port:
+        tensor = self._sections["tensors"][row["tensor"]]
+        shape = tuple(int(d) for d in tensor["shape"][: tensor["rank"]])
+        return Port(self.string(row["name"]), int(tensor["space"]), self.string(tensor["dtype"]), shape)
+
+    def used(self) -> tuple[list[str], list[str]]:
+        """The kernels and activations that the steps need. Raises Error for those that the runtime has not got."""
+        kernels, activations = supported()
+        layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
+        used: set[str] = set()
+        functions: set[str] = set()
+        for index, step in enumerate(self._sections["steps"]):
+            name = self.string(step["kernel"])
+            if name in kernels:
+                used.add(name)
+            elif name in activations:
+                used.add("unary")
+                functions.add(name)
+            else:
+                raise Error(
+                    f"[codegen] step {index}, {self.string(step['source'])}: got the kernel {name}, which the C99 runtime has not got, need one of {', '.join(kernels)}, or {', '.join(activations)}"
+                )
+            if layouts[name].endswith("epilogue:E"):
+                functions |= self._slots(step) - {"add", "relu", "relu6", "clip"}
+        if missing := sorted(functions - set(activations)):
+            raise Error(
+                f"[codegen] got the activation {missing[0]}, which the C99 runtime has not got, need one of {', '.join(activations)}"
+            )
+        return sorted(used), sorted(functions)
+
+    def _slots(self, step: Any) -> set[str]:
+        """The functions in the epilogue, the last attribute: a count and four slots of four words."""
+        end = int(step["attrs"]) + int(step["attrs_bytes"])
+        words = np.frombuffer(bytes(self._sections["attrs"])[end - 17 * 8 : end], np.int64)
+        return {self.string(int(words[1 + 4 * i])) for i in range(int(words[0]))}
+
+
+def c_name(text: str) -> str:
+    """An identifier of C, from any text."""
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return name if re.match(r"[A-Za-z]", name) else f"net_{name}"
+
+
+def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
+    """The files by their place in the folder. `name` is a prefix of every symbol that is made.
+
+    Raises Error for a plan that is damaged or needs what the runtime has not got.
+    """
+    plan = PlanView(data)
+    kernels, activations = plan.used()
+    files = {
+        place: path.read_text() for place, path in runtime_files().items() if not place.startswith(("host/", "app/"))
+    }
+    files[f"{name}.h"] = _header(plan, name)
+    files[f"{name}.c"] = _source(plan, name, kernels, activations)
+    files[f"{name}_plan.c"] = _bytes(plan, name)
+    if app:
+        for place, path in runtime_files().items():
+            if place.startswith("app/"):
+                files[place] = path.read_text()
+        files["app/main.c"] = _main(plan, name)
+        files["Makefile"] = _makefile(name)
+    return files
+
+
+def _note(name: str) -> str:
+    return f"/* {name}: written by `hexane codegen`. */\n"
+
+
+def _header(plan: PlanView, name: str) -> str:
+    upper = name.upper()
+    lines = [_note(name), f"#ifndef {upper}_H_", f"#define {upper}_H_", "", '#include "hexane.h"', ""]
+    arena = sum(s.bytes for s in plan.spaces if s.kind not in ("weights", "port"))
+    ports = sum(s.bytes for s in plan.spaces if s.kind == "port")
+    for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("ARENA", arena), ("PORT", ports)):
+        lines.append(f"#define {upper}_{what}_BYTES {size}u")
+    for side, these in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
+        lines.append(f"#define {upper}_{side}S {len(these)}u")
+        for i, port in enumerate(these):
+            lines.append(
+                f"/* {port.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {port.dtype}{list(port.shape)} */"
+            )
+            lines.append(f"#define {upper}_{side}_{i}_BYTES {plan.spaces[port.space].bytes}u")
+    lines += [
+        "",
+        f"extern const unsigned char {name}_plan[{upper}_PLAN_BYTES];",
+        f"extern hx_net {name}_net; /* after {name}_load() */",
+        "",
+        "/* Verifies the plan and makes it ready. Where this is not HX_OK, the error is in the net. */",
+        f"hx_status {name}_load(void);",
+        "",
+        "/* The memory of a port. The next run reads inputs from there and writes outputs there, see hx_run(). */",
+        f"void* {name}_input(unsigned index);",
+        f"void* {name}_output(unsigned index);",
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str]) -> str:
+    lines = [_note(name), f'#include "{name}.h"', "", '#include "hexane_kernels.h"', ""]
+    lines += [
+        "#if defined(__GNUC__)",
+        "#define ALIGNED(bytes) __attribute__((aligned(bytes)))",
+        "#else",
+        "#define ALIGNED(bytes) /* the loader says if it is not so by itself */",
+        "#endif",
+        "",
+    ]
+    rows = []
+    for i, space in enumerate(plan.spaces):
+        if space.kind == "weights" or space.bytes == 0:
+            rows.append("    {0, 0},")
+            continue
+        lines.append(f"static unsigned char memory_{i}[{space.bytes}] ALIGNED({max(space.alignment, 8)});")
+        rows.append(f"    {{memory_{i}, sizeof memory_{i}}},")
+    lines += ["", f"static hx_memory memory[{max(len(rows), 1)}] = {{", *(rows or ["    {0, 0},"]), "};", ""]
+    lines.append(f"static const hx_kernel* const kernels[] = {{{''.join(f'&hx_kernel_{k}, ' for k in kernels)}0}};")
+    lines.append(
+        f"static const hx_activation* const activations[] = {{{''.join(f'&hx_activation_{a}, ' for a in activations)}0}};"
+    )
+    lines += [
+        "",
+        f"hx_net {name}_net;",
+        "",
+        f"hx_status {name}_load(void) {{",
+        f"  return hx_load(&{name}_net, {name}_plan, sizeof {name}_plan, kernels, activations, memory, {len(rows)});",
+        "}",
+        "",
+    ]
+    for side in ("input", "output"):
+        lines.append(
+            f"void* {name}_{side}(unsigned index) {{ return memory[hx_{side}_space(&{name}_net, index)].data; }}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _bytes(plan: PlanView, name: str) -> str:
+    data = plan.data
+    lines = [_note(name), f'#include "{name}.h"', "", "#if defined(__GNUC__)", "__attribute__((aligned(16)))", "#endif"]
+    lines.append(f"const unsigned char {name}_plan[{name.upper()}_PLAN_BYTES] = {{")
+    for at in range(0, len(data), _BYTES_IN_LINE):
+        lines.append(",".join(map(str, data[at : at + _BYTES_IN_LINE])) + ",")
+    return "\n".join(lines) + "\n};\n"
+
+
+def _main(plan: PlanView, name: str) -> str:
+    upper = name.upper()
+    moves = {
+        side: [
+            f'  if (!port_{verb}({name}_{side}({i}), {upper}_{side.upper()}_{i}_BYTES)) return failed("{side}", "{what}");'
+            for i in range(len(these))
+        ]
+        for side, verb, what, these in (
+            ("input", "read", "input.bin is too short", plan.inputs),
+            ("output", "write", "output.bin cannot be written", plan.outputs),
+        )
+    }
+    lines = [
+        "/* Reads the inputs from input.bin, runs the network once and writes the outputs to output.bin. */",
+        f'#include "../{name}.h"',
+        '#include "port.h"',
+        "",
+        "static int failed(const char* where, const char* what) {",
+        "  port_print(where);",
+        '  port_print(": ");',
+        "  port_print(what);",
+        '  port_print("\\n");',
+        "  port_exit(1);",
+        "  return 1;",
+        "}",
+        "",
+        "int main(void) {",
+        '  if (!port_open()) return failed("input.bin, output.bin", "cannot be opened");',
+        f"  if ({name}_load() != HX_OK) return failed({name}_net.error.name, {name}_net.error.what);",
+        *moves["input"],
+        f'  if (hx_run(&{name}_net) != HX_OK) return failed("run", {name}_net.error.what);',
+        *moves["output"],
+        "  port_exit(0);",
+        "  return 0;",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _makefile(name: str) -> str:
+    return _MAKEFILE.replace("NAME", name)
+
+
+# Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
+_MAKEFILE = """\
+# make                        the app for this machine, ./NAME
+# make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
+# Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
+TARGET ?= host
+SOURCES := NAME.c NAME_plan.c app/main.c $(wildcard src/*.c src/kernels/*.c)
+FLAGS := -std=c99 -pedantic -Wall -Wextra -Werror -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
+  -ffunction-sections -fdata-sections -Iinclude
+
+ifeq ($(TARGET),host)
+CFLAGS ?= -O2
+SOURCES += app/host.c
+OUTPUT := NAME
+LDFLAGS += -Wl,--gc-sections
+else
+CC := arm-none-eabi-gcc
+CFLAGS ?= -Os
+SOURCES += app/cortex_m.c
+OUTPUT := NAME.elf
+FLASH_BEGIN ?= 0
+RAM_BEGIN ?= 0x20000000
+STACK_BYTES ?= 0x1800
+# Without vectors on the M55: GCC 12 writes a conditional instruction for them that its own assembler refuses.
+cortex-m55_EXTENSIONS := +nomve
+FLAGS += -ffreestanding -mthumb -mcpu=$(TARGET)$($(TARGET)_EXTENSIONS) -mfloat-abi=hard
+cortex-m4_FLAGS := -mfpu=fpv4-sp-d16
+cortex-m7_FLAGS := -mfpu=fpv5-d16
+cortex-m55_FLAGS := -mfpu=auto
+FLAGS += $($(TARGET)_FLAGS)
+cortex-m55_FLASH := 0x80000
+cortex-m55_RAM := 0x80000
+FLASH_BYTES ?= $(or $($(TARGET)_FLASH),0x400000)
+RAM_BYTES ?= $(or $($(TARGET)_RAM),0x400000)
+LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \\
+  $(foreach size,FLASH_BEGIN FLASH_BYTES RAM_BEGIN RAM_BYTES STACK_BYTES,-Wl,--defsym=$(size)=$($(size)))
+endif
+
+$(OUTPUT): $(SOURCES) Makefile
+\t$(CC) $(FLAGS) $(CFLAGS) $(SOURCES) $(LDFLAGS) -o $@
+
+clean:
+\trm -f NAME NAME.elf
+
+.PHONY: clean
+"""

@@ -1,0 +1,97 @@
+"""Runs a plan through the C99 runtime on this machine, to compare: its sources, built with the machine's C compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import dtype
+from hexane.emit.c99 import PlanView, Port, runtime_files
+from hexane.errors import Error
+from hexane.graph import Array
+
+# One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
+FLAGS = ("-std=c99", "-O3", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC", "-w")
+STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+
+def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> Path:
+    """The runtime with every kernel as a shared library in `folder`, or as a program of `main`. Raises Error without a C compiler ($CC, or cc), or if it fails."""
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler.split()[0]) is None:
+        raise Error(f"[c99] got no C compiler {compiler!r}, need one to build the C99 runtime: set CC")
+    for place, path in runtime_files().items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    sources = [folder / place for place in runtime_files() if place.endswith(".c") and not place.startswith("app/")]
+    output = folder / ("libhexane_c99.so" if main is None else main.stem)
+    chosen = [flag for flag in FLAGS if main is None or flag not in ("-shared", "-fPIC")]
+    command = [*compiler.split(), *chosen, *flags, f"-I{folder / 'include'}", *map(str, sources), "-o", str(output)]
+    ran = subprocess.run([*command, *([str(main)] if main else [])], capture_output=True, text=True)
+    if ran.returncode:
+        raise Error(f"[c99] building the C99 runtime failed: {ran.stderr.strip()[-2000:]}")
+    return output
+
+
+def library(flags: Sequence[str] = ("-march=native",)) -> ctypes.CDLL:
+    """The runtime, built for this machine and loaded."""
+    with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
+        loaded = ctypes.CDLL(str(build(Path(folder), flags)))
+    loaded.hx_shared_net_bytes.restype = ctypes.c_size_t
+    loaded.hx_shared_error.restype = ctypes.c_char_p
+    loaded.hx_shared_error_row.restype = ctypes.c_uint32
+    return loaded
+
+
+class C99Model:
+    """A plan in the C99 runtime. Raises Error for one that it refuses."""
+
+    def __init__(self, plan: bytes, runtime: ctypes.CDLL | None = None) -> None:
+        self._runtime = runtime or library()
+        view = PlanView(plan)
+        self.inputs, self.outputs = view.inputs, view.outputs
+        self._plan = np.frombuffer(plan, np.uint8).copy()
+        self._held = [_aligned(space.bytes, space.alignment) for space in view.spaces]
+        rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self._held]
+        self._memory = (_Memory * max(len(rows), 1))(*rows)
+        self._net = ctypes.create_string_buffer(self._runtime.hx_shared_net_bytes())
+        data = ctypes.c_void_p(self._plan.ctypes.data)
+        status = self._runtime.hx_shared_load(
+            self._net, data, ctypes.c_size_t(len(plan)), self._memory, ctypes.c_uint32(len(rows))
+        )
+        if status:
+            where, name, what = (self._runtime.hx_shared_error(self._net, part).decode() for part in range(3))
+            row = self._runtime.hx_shared_error_row(self._net)
+            raise Error(f"[c99] {STATUSES[status]}: {where}[{row}]{name and f': {name}'}: {what}")
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for port in self.inputs:
+            array = np.ascontiguousarray(feeds[port.name])
+            self._held[port.space][:] = array.reshape(-1).view(np.uint8)
+        if status := self._runtime.hx_run(self._net):
+            raise Error(f"[c99] run: {STATUSES[status]}")
+        return {port.name: self._array(port) for port in self.outputs}
+
+    def _array(self, port: Port) -> Array:
+        result: Any = self._held[port.space].view(dtype(port.dtype).numpy).reshape(port.shape)
+        return np.array(result)
+
+
+def _aligned(size: int, alignment: int) -> Array:
+    """Bytes that begin at a multiple of the alignment."""
+    room = np.zeros(size + alignment, np.uint8)
+    begin = -room.ctypes.data % alignment
+    return room[begin : begin + size]

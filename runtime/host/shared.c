@@ -1,0 +1,20 @@
+/* The runtime as a shared library with every kernel, for `hexane run --runtime c99` and tests on the host. */
+#include "hexane_kernels.h"
+
+#define ADDRESS_OF_KERNEL(name) &hx_kernel_##name,
+#define ADDRESS_OF_ACTIVATION(name) &hx_activation_##name,
+
+static const hx_kernel* const kKernels[] = {HX_EACH_KERNEL(ADDRESS_OF_KERNEL) 0};
+static const hx_activation* const kActivations[] = {HX_EACH_ACTIVATION(ADDRESS_OF_ACTIVATION) 0};
+
+size_t hx_shared_net_bytes(void) { return sizeof(hx_net); }
+
+hx_status hx_shared_load(hx_net* net, const void* plan, size_t bytes, hx_memory* memory, uint32_t num_memory) {
+  return hx_load(net, plan, bytes, kKernels, kActivations, memory, num_memory);
+}
+
+const char* hx_shared_error(const hx_net* net, int part) {
+  return part == 0 ? net->error.where : part == 1 ? net->error.name : net->error.what;
+}
+
+uint32_t hx_shared_error_row(const hx_net* net) { return net->error.row; }

@@ -1,0 +1,90 @@
+/* Runs a compiled plan (.hxp) on a small device: no heap, no files, no operating system. The caller owns all memory.
+ *
+ *   static hx_net net;
+ *   hx_memory memory[NUM_SPACES] = {...};               one for each row of the plan's section "spaces"
+ *   status = hx_load(&net, plan, sizeof plan, hx_kernels, hx_activations, memory, NUM_SPACES);
+ *   status = hx_run(&net);
+ *
+ * All numbers in memory, those of inputs and outputs too, are little-endian, as in the plan. `hexane codegen` writes
+ * the tables, the memory and the calls for one plan. */
+#ifndef HEXANE_H_
+#define HEXANE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum hx_status {
+  HX_OK = 0,
+  HX_BAD_PLAN,    /* the file is damaged, hostile or of another version */
+  HX_UNSUPPORTED, /* a sound plan with something that this build has not got: hx_error.name says what */
+  HX_NO_MEMORY,   /* a memory is missing, too small or not aligned */
+  HX_STOPPED      /* a hook asked for it */
+} hx_status;
+
+/* What hx_load() found wrong: `where` is a section or part of the plan, `row` a row in it, `name` a name in the plan
+ * (of a kernel, a tensor, a memory) or "". */
+typedef struct hx_error {
+  const char* where;
+  uint32_t row;
+  const char* name;
+  const char* what;
+} hx_error;
+
+/* A memory for one row of the section "spaces". That of kind "weights" is left empty: weights are read in the plan.
+ * Ports may be empty when a plan is loaded, and be given or changed between runs. */
+typedef struct hx_memory {
+  void* data;
+  size_t bytes;
+} hx_memory;
+
+/* Called while a plan runs; each may be null. A step in a loop runs several times, on a range of rows each time. */
+typedef struct hx_hooks {
+  void* context;
+  /* Before a run of a step: its row in the plan, the axis that is cut (-1: the whole step) and the range. */
+  void (*trace)(void* context, uint32_t step, int axis, int32_t begin, int32_t end);
+  /* After a run of a step: other work may be done here. Anything but 0 stops the plan with HX_STOPPED. */
+  int (*yield)(void* context, uint32_t step);
+  /* Before a run that reads input `input`: rows [begin, end) of axis 1, as the step sees its axes, have to be in the
+   * input's memory; 0 to INT32_MAX for all of it. Anything but 0 stops the plan with HX_STOPPED. */
+  int (*input)(void* context, uint32_t input, int32_t begin, int32_t end);
+} hx_hooks;
+
+typedef struct hx_kernel hx_kernel;
+typedef struct hx_activation hx_activation;
+
+typedef struct hx_section {
+  const uint8_t* data;
+  uint32_t bytes;
+  uint32_t rows;
+} hx_section;
+
+#define HX_SECTIONS 13
+
+/* A loaded plan. Read its fields; write only `hooks`, and the ports of `memory`. */
+typedef struct hx_net {
+  hx_section sections[HX_SECTIONS];
+  hx_memory* memory;
+  const hx_kernel* const* kernels;
+  const hx_activation* const* activations;
+  hx_hooks hooks;
+  hx_error error;
+} hx_net;
+
+/* Verifies the whole plan and that `kernels` and `activations` (tables that end with null) have what it needs. The
+ * plan's bytes, the tables and the memory have to stay where they are. */
+hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* const* kernels,
+                  const hx_activation* const* activations, hx_memory* memory, uint32_t num_memory);
+
+/* The space of an input or output, a row of `memory`. */
+uint32_t hx_input_space(const hx_net* net, uint32_t input);
+uint32_t hx_output_space(const hx_net* net, uint32_t output);
+const char* hx_input_name(const hx_net* net, uint32_t input);
+const char* hx_output_name(const hx_net* net, uint32_t output);
+
+/* Runs every step. HX_NO_MEMORY if a port has no memory. */
+hx_status hx_run(hx_net* net);
+
+/* States as they were when the plan was loaded. */
+void hx_reset_state(hx_net* net);
+
+#endif

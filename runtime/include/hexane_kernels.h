@@ -1,0 +1,74 @@
+/* Every kernel and activation of the runtime, by the names they have in plans. "unary" stands for a step that applies
+ * an activation. A program lists those it needs in tables that end with null; the linker leaves the others out. */
+#ifndef HEXANE_KERNELS_H_
+#define HEXANE_KERNELS_H_
+
+#include "hexane.h"
+
+#define HX_EACH_KERNEL(KERNEL) \
+  KERNEL(add)                  \
+  KERNEL(avg_pool)             \
+  KERNEL(conv)                 \
+  KERNEL(copy)                 \
+  KERNEL(dequantize)           \
+  KERNEL(lookup)               \
+  KERNEL(matmul)               \
+  KERNEL(max_pool)             \
+  KERNEL(maximum)              \
+  KERNEL(minimum)              \
+  KERNEL(mul)                  \
+  KERNEL(prelu)                \
+  KERNEL(quantize)             \
+  KERNEL(quantized_add)        \
+  KERNEL(quantized_conv)       \
+  KERNEL(quantized_matmul)     \
+  KERNEL(real_div)             \
+  KERNEL(reduce_max)           \
+  KERNEL(reduce_mean)          \
+  KERNEL(reduce_min)           \
+  KERNEL(reduce_sum)           \
+  KERNEL(resize_nearest)       \
+  KERNEL(softmax)              \
+  KERNEL(sub)                  \
+  KERNEL(unary)
+
+#define HX_EACH_ACTIVATION(ACTIVATION) \
+  ACTIVATION(abs)                      \
+  ACTIVATION(ceil)                     \
+  ACTIVATION(celu)                     \
+  ACTIVATION(clip)                     \
+  ACTIVATION(elu)                      \
+  ACTIVATION(erf)                      \
+  ACTIVATION(exp)                      \
+  ACTIVATION(floor)                    \
+  ACTIVATION(gelu)                     \
+  ACTIVATION(hard_swish)               \
+  ACTIVATION(inverse)                  \
+  ACTIVATION(leaky_relu)               \
+  ACTIVATION(linear_activation)        \
+  ACTIVATION(log)                      \
+  ACTIVATION(neg)                      \
+  ACTIVATION(relu)                     \
+  ACTIVATION(relu6)                    \
+  ACTIVATION(round)                    \
+  ACTIVATION(rsqrt)                    \
+  ACTIVATION(scaled_tanh)              \
+  ACTIVATION(selu)                     \
+  ACTIVATION(sigmoid)                  \
+  ACTIVATION(sigmoid_hard)             \
+  ACTIVATION(sign)                     \
+  ACTIVATION(silu)                     \
+  ACTIVATION(softplus)                 \
+  ACTIVATION(softsign)                 \
+  ACTIVATION(sqrt)                     \
+  ACTIVATION(square)                   \
+  ACTIVATION(tanh)                     \
+  ACTIVATION(threshold)                \
+  ACTIVATION(thresholded_relu)
+
+#define HX_DECLARE_KERNEL(name) extern const hx_kernel hx_kernel_##name;
+#define HX_DECLARE_ACTIVATION(name) extern const hx_activation hx_activation_##name;
+HX_EACH_KERNEL(HX_DECLARE_KERNEL)
+HX_EACH_ACTIVATION(HX_DECLARE_ACTIVATION)
+
+#endif

@@ -1,0 +1,97 @@
+/* The arithmetic that kernels share: one multiply-add that is rounded once, sums in blocks, and exponentials as the
+ * host's kernels compute them (csrc/cpu/simd/math-inl.h), operation by operation. */
+#include "internal.h"
+
+/* The product is exact in double. The sum is rounded to odd there, which a second rounding does not see. */
+float hx_fma_soft(float a, float b, float c) {
+  const double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
+  const double part = sum - product, error = (product - (sum - part)) + (addend - part);
+  uint64_t bits;
+  double odd;
+  if (!(error < 0 || error > 0)) return (float)sum;
+  memcpy(&bits, &sum, 8);
+  if (bits & 1) return (float)sum;
+  if (sum - sum != 0) return (float)sum;
+  bits += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
+  memcpy(&odd, &bits, 8);
+  return (float)odd;
+}
+
+int32_t hx_sum_block(int32_t k) {
+  int32_t block = 512;
+  while (block < k / block) block *= 2;
+  return block;
+}
+
+float hx_sqrt(float x) { return __builtin_sqrtf(x); }
+
+static float power_of_two(int32_t k) {
+  const uint32_t bits = (uint32_t)(k + 127) << 23;
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+/* x 2^k */
+float hx_scale(float x, float k) {
+  const int32_t n = (int32_t)k, half = n >= 0 ? n / 2 : -((1 - n) / 2);
+  return x * power_of_two(half) * power_of_two(n - half);
+}
+
+/* r = x - k ln 2, |r| <= ln 2 / 2 */
+float hx_reduce_exp(float x, float* k) {
+  const float magic = 12582912.0f; /* 1.5 2^23 */
+  *k = hx_fma(x, 1.44269504f, magic) - magic;
+  return hx_fma(-*k, -2.12194440e-4f, hx_fma(-*k, 0.693359375f, x));
+}
+
+/* (e^r - 1) / r */
+float hx_exp_slope(float r) {
+  float p = 0.00139465544f;
+  p = hx_fma(p, r, 0.00836664438f);
+  p = hx_fma(p, r, 0.0416662805f);
+  p = hx_fma(p, r, 0.16666542f);
+  p = hx_fma(p, r, 0.5f);
+  return hx_fma(p, r, 1.0f);
+}
+
+float hx_exp(float x) {
+  float k, r;
+  if (x != x) return x;
+  r = hx_reduce_exp(hx_clamp(x, -150.0f, 100.0f), &k);
+  return hx_scale(hx_fma(r, hx_exp_slope(r), 1.0f), k);
+}
+
+float hx_log(float x) {
+  static const float kPolynomial[] = {0.0691542476f, -0.117898352f, 0.118729658f,  -0.123843431f, 0.142186582f,
+                                      -0.16669251f,  0.200022265f,  -0.249999866f, 0.333333105f};
+  const int subnormal = x < FLT_MIN;
+  const float scaled = subnormal ? x * 33554432.0f : x;
+  float e, m, f, p, square, low;
+  uint32_t bits, mantissa;
+  int i;
+  if (!(x > 0)) {
+    const float zero = 0;
+    return x == 0 ? -1 / zero : zero / zero;
+  }
+  if (x > FLT_MAX) return x;
+  memcpy(&bits, &scaled, 4);
+  bits -= 0x3f3504f3u;
+  e = (float)(hx_signed(bits) >= 0 ? hx_signed(bits) / (1 << 23) : -((((1 << 23) - 1) - hx_signed(bits)) / (1 << 23))) -
+      (subnormal ? 25.0f : 0.0f);
+  mantissa = (bits & 0x7fffffu) + 0x3f3504f3u;
+  memcpy(&m, &mantissa, 4);
+  f = m - 1;
+  p = kPolynomial[0];
+  for (i = 1; i < 9; ++i) p = hx_fma(p, f, kPolynomial[i]);
+  square = f * f;
+  low = hx_fma(e, -2.12194440e-4f, square * f * p);
+  return hx_fma(e, 0.693359375f, f + hx_fma(-0.5f, square, low));
+}
+
+float hx_log1p(float x) {
+  const float u = 1.0f + x, lost = x - (u - 1.0f);
+  if (u == 0 || u > FLT_MAX) return hx_log(u);
+  if (x == 0) return x;
+  return hx_log(u) + lost / u;
+}

@@ -1,0 +1,321 @@
+/* What the loader, the executor and the kernels share. */
+#ifndef HEXANE_INTERNAL_H_
+#define HEXANE_INTERNAL_H_
+
+#include <float.h>
+#include <limits.h>
+#include <string.h>
+
+#include "hexane_kernels.h"
+#include "plan.h"
+
+#if FLT_EVAL_METHOD != 0
+#error "floats have to be computed as floats: use SSE (-msse2 -mfpmath=sse) or another FPU than x87"
+#endif
+
+/* In the order of the file. */
+enum {
+  HX_STRINGS,
+  HX_SPACES,
+  HX_TENSORS,
+  HX_OPERANDS,
+  HX_NUMERICS,
+  HX_STEPS,
+  HX_LOOPS,
+  HX_MOVES,
+  HX_ATTRS,
+  HX_INPUTS,
+  HX_OUTPUTS,
+  HX_WEIGHTS,
+  HX_STATE
+};
+
+typedef enum hx_dtype {
+  HX_BOOL,
+  HX_INT8,
+  HX_UINT8,
+  HX_INT16,
+  HX_UINT16,
+  HX_FP16,
+  HX_INT32,
+  HX_UINT32,
+  HX_FP32,
+  HX_INT64,
+  HX_UINT64,
+  HX_FP64,
+  HX_DTYPES
+} hx_dtype;
+
+/* ---- bytes: little-endian, on any address ---- */
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define HX_LITTLE_ENDIAN 1
+#else
+#define HX_LITTLE_ENDIAN 0
+#endif
+
+static inline uint32_t hx_u32(const void* at) {
+#if HX_LITTLE_ENDIAN
+  uint32_t value;
+  memcpy(&value, at, 4);
+  return value;
+#else
+  const uint8_t* p = (const uint8_t*)at;
+  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+#endif
+}
+
+static inline void hx_put_u32(void* at, uint32_t value) {
+#if HX_LITTLE_ENDIAN
+  memcpy(at, &value, 4);
+#else
+  uint8_t* p = (uint8_t*)at;
+  int i;
+  for (i = 0; i < 4; ++i) p[i] = (uint8_t)(value >> 8 * i);
+#endif
+}
+
+static inline uint64_t hx_u64(const void* at) {
+  return (uint64_t)hx_u32(at) | (uint64_t)hx_u32((const uint8_t*)at + 4) << 32;
+}
+
+/* Two's complement, whatever the compiler makes of a conversion. */
+static inline int32_t hx_signed(uint32_t bits) {
+  int32_t value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+static inline int64_t hx_i64(const void* at) {
+  const uint64_t bits = hx_u64(at);
+  int64_t value;
+  memcpy(&value, &bits, 8);
+  return value;
+}
+
+static inline float hx_f32(const void* at) {
+  const uint32_t bits = hx_u32(at);
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+static inline void hx_put_f32(void* at, float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  hx_put_u32(at, bits);
+}
+
+static inline double hx_f64(const void* at) {
+  const uint64_t bits = hx_u64(at);
+  double value;
+  memcpy(&value, &bits, 8);
+  return value;
+}
+
+static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
+
+static inline int32_t hx_min(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/* ---- tensors ---- */
+
+/* A tensor of the plan. Extents and strides fit: the loader refuses plans of 2 GiB and more. */
+typedef struct hx_view {
+  uint8_t* data; /* null for a port without memory */
+  int32_t shape[PLAN_MAX_RANK];
+  int32_t strides[PLAN_MAX_RANK]; /* bytes; 0: broadcast */
+  int32_t ring;                   /* rows kept of axis 1; 0: all */
+  int32_t rank;
+  int32_t item; /* bytes of an element */
+  hx_dtype dtype;
+} hx_view;
+
+typedef struct hx_range {
+  int32_t begin, end;
+} hx_range;
+
+/* One step. */
+typedef struct hx_call {
+  hx_net* net;
+  const hx_kernel* kernel;
+  const hx_activation* activation; /* of the kernel "unary" */
+  const uint8_t* attrs;
+  uint32_t step;
+  uint32_t operands; /* first row of operands */
+  uint32_t num_inputs, num_outputs;
+} hx_call;
+
+/* How the rows of an output need those of an input. */
+typedef enum hx_needs {
+  HX_NEEDS_ALL,  /* each needs all of them */
+  HX_NEEDS_SAME, /* each needs the row of the same index; so for every input whose extent there is the output's */
+  HX_NEEDS_ROWS  /* input 0 through rows(), the others as HX_NEEDS_SAME */
+} hx_needs;
+
+struct hx_kernel {
+  const char* name;
+  /* Words of 8 bytes. */
+  uint32_t attrs_words;
+  /* Axes along which the output can be cut: a bit for each. */
+  uint32_t cuts;
+  hx_needs needs;
+  /* Everything that run() relies on. */
+  hx_status (*check)(const hx_call*);
+  /* HX_NEEDS_ROWS: the rows (axis 1) of input 0 that these rows of the output need; run() finds them in a ring. */
+  hx_range (*rows)(const hx_call*, hx_range);
+  /* Computes a range of an axis; axis -1: everything. */
+  void (*run)(const hx_call*, int axis, hx_range range);
+};
+
+#define HX_CUT_ALL 0xffu
+#define HX_CUT_ROWS 2u
+
+struct hx_activation {
+  const char* name;
+  uint32_t num_numbers;
+  float (*apply)(float x, float alpha, float beta);
+};
+
+/* ---- the plan ---- */
+
+const char* hx_string(const hx_net* net, uint64_t offset);
+int hx_same(const char* a, const char* b);
+hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
+/* hx_fail() for a step. */
+hx_status hx_refuse(const hx_call* call, const char* what);
+
+void hx_tensor(const hx_net* net, uint32_t id, hx_view* view);
+/* Operand i, the outputs behind the inputs; 0 for an optional one that is not there. */
+int hx_operand(const hx_call* call, uint32_t i, hx_view* view);
+/* An input; 0 for an optional one that is not there. */
+static inline int hx_input(const hx_call* call, uint32_t i, hx_view* view) {
+  return i < call->num_inputs && hx_operand(call, i, view);
+}
+static inline int hx_output(const hx_call* call, uint32_t i, hx_view* view) {
+  return hx_operand(call, call->num_inputs + i, view);
+}
+/* Bytes from the first to the last that it touches; 0 without elements. */
+int64_t hx_extent(const hx_view* view);
+int32_t hx_size(const hx_view* view);
+
+void hx_step(hx_net* net, uint32_t index, hx_call* call);
+const hx_kernel* hx_find_kernel(const hx_net* net, const char* name, const hx_activation** activation);
+const hx_activation* hx_find_activation(const hx_net* net, const char* name);
+
+/* Word i of the attributes. */
+static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64(call->attrs + 8 * i); }
+static inline double hx_attr_f(const hx_call* call, uint32_t i) { return hx_f64(call->attrs + 8 * i); }
+static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
+  return hx_string(call->net, hx_u64(call->attrs + 8 * i));
+}
+#define HX_LIST_WORDS 9u /* count, 8 values */
+#define HX_EPILOGUE_WORDS 17u
+
+/* Whether the string attribute in word i lies in the section "strings". */
+int hx_is_string(const hx_call* call, uint32_t i);
+
+hx_status hx_verify(hx_net* net, uint32_t num_memory);
+
+/* Visits the runs of all steps in order, loops unrolled. */
+typedef struct hx_runs {
+  struct {
+    uint32_t row;
+    int64_t trip;
+  } open[8];
+  uint32_t step, next_loop, depth;
+} hx_runs;
+
+/* The next run: 0 at the end. axis is -1 and the range empty for all of a step. */
+int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range);
+
+/* The rows that a run needs of an operand, where it and the output are cut along `axis`. */
+hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range);
+
+/* ---- walking over elements ---- */
+
+#define HX_WALK 4
+
+/* Views of the shape of the last one (axes of extent 1 are broadcast), row by row of its innermost axes. */
+typedef struct hx_walk {
+  int num, rank;
+  int32_t shape[PLAN_MAX_RANK], index[PLAN_MAX_RANK];
+  int32_t strides[HX_WALK][PLAN_MAX_RANK];
+  uint8_t* at[HX_WALK];
+  int32_t count; /* elements of a row */
+  int32_t step[HX_WALK];
+} hx_walk;
+
+/* A range of an axis of the last view, or everything. False if there is nothing to visit. */
+int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range);
+int hx_walk_next(hx_walk* walk);
+
+/* Whether `view` broadcasts to `out`. */
+int hx_broadcasts(const hx_view* view, const hx_view* out);
+int hx_same_shape(const hx_view* a, const hx_view* b);
+/* The innermost axis has no gaps. */
+int hx_is_dense_inside(const hx_view* view);
+
+/* ---- arithmetic ---- */
+
+/* a b + c, rounded once. */
+float hx_fma_soft(float a, float b, float c);
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define hx_fma(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define hx_fma(a, b, c) hx_fma_soft(a, b, c)
+#endif
+
+#if (defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#define hx_multiply_add(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define hx_multiply_add(a, b, c) ((a) * (b) + (c)) /* in sums, which have a tolerance */
+#endif
+
+/* To the nearest whole number, halves to even. */
+static inline float hx_round(float x) {
+  const float magic = x < 0 ? -8388608.0f : 8388608.0f; /* 2^23 */
+  if (!(x < 8388608.0f && x > -8388608.0f)) return x;
+  return (x + magic) - magic;
+}
+
+static inline float hx_clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
+#define HX_INFINITY __builtin_inff()
+
+/* Terms of a block in a sum of k, as csrc/cpu/sums.h. */
+int32_t hx_sum_block(int32_t k);
+
+float hx_exp(float x);
+float hx_log(float x);
+float hx_log1p(float x);
+float hx_sqrt(float x);
+float hx_scale(float x, float k);       /* x 2^k */
+float hx_reduce_exp(float x, float* k); /* x less k ln 2 */
+float hx_exp_slope(float r);            /* (e^r - 1) / r */
+
+/* ---- epilogues ---- */
+
+typedef struct hx_slot {
+  enum { HX_SLOT_ADD, HX_SLOT_RELU, HX_SLOT_CLAMP, HX_SLOT_FUNCTION } kind;
+  float alpha, beta;
+  uint32_t operand;
+  float (*apply)(float x, float alpha, float beta);
+} hx_slot;
+
+typedef struct hx_epilogue {
+  int count;
+  hx_slot slots[4];
+} hx_epilogue;
+
+/* `word` is where the epilogue is in the attributes. `can_add`: slots may add operands of the output's shape. */
+hx_status hx_check_epilogue(const hx_call* call, uint32_t word, int can_add);
+void hx_read_epilogue(const hx_call* call, uint32_t word, hx_epilogue* epilogue);
+
+/* Applies the slots to x; extra[i] points to what slot i adds. */
+float hx_apply_epilogue(const hx_epilogue* epilogue, float x, const uint8_t* const* extra);
+
+#endif

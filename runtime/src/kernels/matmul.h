@@ -1,0 +1,32 @@
+/* The axes of a matrix product, [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes. */
+#ifndef HEXANE_MATMUL_H_
+#define HEXANE_MATMUL_H_
+
+#include "../internal.h"
+
+typedef struct hx_matmul {
+  int32_t m, n, k;
+  int32_t m_step_x, k_step_x, k_step_y, n_step_y, m_step_out; /* bytes */
+  int32_t item_out;
+  const hx_call* call;
+  int batch_rank; /* leading axes of the output */
+  int32_t batch[PLAN_MAX_RANK - 2], x_batch[PLAN_MAX_RANK - 2], y_batch[PLAN_MAX_RANK - 2],
+      out_batch[PLAN_MAX_RANK - 2];
+} hx_matmul;
+
+/* The matrices of one index of the leading axes. */
+typedef struct hx_rows {
+  int32_t index[PLAN_MAX_RANK];
+  const uint8_t *x, *y;
+  uint8_t* out;
+} hx_rows;
+
+hx_status hx_check_matmul(const hx_call* call, int transpose_x, int transpose_y);
+/* The first matrices; false if there is nothing to compute. */
+int hx_begin_matmul(const hx_call* call, int transpose_x, int transpose_y, hx_matmul* m, hx_rows* walk);
+/* The next ones; false, and the first ones again, at the end. */
+int hx_next_matrix(const hx_matmul* m, hx_rows* walk);
+void hx_matmul_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, int32_t row, int32_t n,
+                      const uint8_t** at);
+
+#endif

@@ -1,0 +1,60 @@
+/* copy (transpose, slice, broadcast, a piece of a concatenation) and lookup in a table of 256 bytes. */
+#include "../internal.h"
+
+static hx_status check_copy(const hx_call* call) {
+  hx_view in, out;
+  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
+  hx_output(call, 0, &out);
+  if (!hx_same_shape(&in, &out) || in.item != out.item)
+    return hx_refuse(call, "output: need the input's shape and size");
+  return HX_OK;
+}
+
+static void run_copy(const hx_call* call, int axis, hx_range range) {
+  hx_view v[2];
+  hx_walk walk;
+  int32_t i;
+  hx_input(call, 0, &v[0]);
+  hx_output(call, 0, &v[1]);
+  if (!hx_walk_begin(&walk, v, 2, axis, range)) return;
+  do {
+    const uint8_t* from = walk.at[0];
+    uint8_t* to = walk.at[1];
+    if (walk.step[0] == v[0].item && walk.step[1] == v[0].item) {
+      memmove(to, from, (size_t)walk.count * (size_t)v[0].item);
+      continue;
+    }
+    for (i = 0; i < walk.count; ++i, from += walk.step[0], to += walk.step[1]) memmove(to, from, (size_t)v[0].item);
+  } while (hx_walk_next(&walk));
+}
+
+static hx_status check_lookup(const hx_call* call) {
+  hx_view in, table, out;
+  if (call->num_inputs != 2 || !hx_input(call, 0, &in) || !hx_input(call, 1, &table))
+    return hx_refuse(call, "need an input and a table");
+  hx_output(call, 0, &out);
+  if (in.item != 1 || (out.dtype != HX_INT8 && out.dtype != HX_UINT8) || table.dtype != out.dtype)
+    return hx_refuse(call, "dtypes: need bytes, and a table of the output's dtype");
+  if (!hx_broadcasts(&in, &out)) return hx_refuse(call, "shapes do not broadcast");
+  if (table.rank != 1 || table.shape[0] != 256 || table.strides[0] != 1)
+    return hx_refuse(call, "table: need 256 bytes without gaps");
+  return HX_OK;
+}
+
+static void run_lookup(const hx_call* call, int axis, hx_range range) {
+  hx_view v[2], table;
+  hx_walk walk;
+  int32_t i;
+  hx_input(call, 0, &v[0]);
+  hx_input(call, 1, &table);
+  hx_output(call, 0, &v[1]);
+  if (!hx_walk_begin(&walk, v, 2, axis, range)) return;
+  do {
+    const uint8_t* from = walk.at[0];
+    uint8_t* to = walk.at[1];
+    for (i = 0; i < walk.count; ++i, from += walk.step[0], to += walk.step[1]) *to = table.data[*from];
+  } while (hx_walk_next(&walk));
+}
+
+const hx_kernel hx_kernel_copy = {"copy", 0, HX_CUT_ALL, HX_NEEDS_SAME, check_copy, 0, run_copy};
+const hx_kernel hx_kernel_lookup = {"lookup", 0, HX_CUT_ALL, HX_NEEDS_SAME, check_lookup, 0, run_lookup};

@@ -1,0 +1,187 @@
+#include "quantized.h"
+
+enum { SCALE = 2, BIAS = 3, X_ZERO = 4, Y_ZERO = 5 };
+
+static int is_byte(hx_dtype dtype) { return dtype == HX_INT8 || dtype == HX_UINT8; }
+
+static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return dtype == HX_INT8 ? hx_i8(at) : *at; }
+
+static void read_vector(const hx_call* call, uint32_t i, hx_vector* vector) {
+  hx_view view;
+  memset(vector, 0, sizeof *vector);
+  if (!hx_input(call, i, &view)) return;
+  vector->data = view.data;
+  vector->step = view.rank > 0 && view.shape[0] > 1 ? view.strides[0] : 0;
+  vector->dtype = view.dtype;
+}
+
+static const uint8_t* of_column(const hx_vector* vector, int32_t column) {
+  return vector->data + (size_t)column * (size_t)vector->step;
+}
+
+static int fits_columns(const hx_view* view, int32_t columns) {
+  return view->rank == 0 || (view->rank == 1 && view->shape[0] == columns);
+}
+
+hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns) {
+  hx_view x, y, out, view;
+  const double scale = hx_attr_f(call, word);
+  const int64_t zero = hx_attr_i(call, word + 1);
+  hx_status status = hx_check_epilogue(call, word + 2, 1);
+  if (status != HX_OK) return status;
+  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &y) || !is_byte(x.dtype) || !is_byte(y.dtype))
+    return hx_refuse(call, "x and y: need int8 or uint8");
+  hx_output(call, 0, &out);
+  if (!is_byte(out.dtype) && out.dtype != HX_INT32 && out.dtype != HX_FP32)
+    return hx_refuse(call, "output: need int8, uint8, int32 or fp32");
+  if (is_byte(out.dtype)) {
+    const int64_t low = out.dtype == HX_INT8 ? -128 : 0;
+    if (!((float)scale > 0) || (float)scale > FLT_MAX) return hx_refuse(call, "output_scale: need a positive number");
+    if (zero < low || zero > low + 255) return hx_refuse(call, "output_zero: need what the output can hold");
+  }
+  if (out.dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
+  if (hx_input(call, SCALE, &view) != (out.dtype != HX_INT32))
+    return hx_refuse(call, "scale: need one unless the output is int32");
+  if (hx_input(call, SCALE, &view) && (view.dtype != HX_FP32 || !fits_columns(&view, columns)))
+    return hx_refuse(call, "scale: need one fp32, or one for each channel");
+  if (hx_input(call, BIAS, &view) && ((view.dtype != HX_INT32 && (view.dtype != HX_FP32 || out.dtype == HX_INT32)) ||
+                                      view.rank != 1 || view.shape[0] != columns))
+    return hx_refuse(call, "bias: need one int32 or fp32 for each channel");
+  if (hx_input(call, X_ZERO, &view) && (view.dtype != x.dtype || view.rank != 0))
+    return hx_refuse(call, "x_zero: need one of the dtype of x");
+  if (hx_input(call, Y_ZERO, &view) && (view.dtype != y.dtype || !fits_columns(&view, columns)))
+    return hx_refuse(call, "y_zero: need one of the dtype of y, or one for each channel");
+  return HX_OK;
+}
+
+/* The clamps applied to both infinities give the bounds of the result. */
+static void fold_clamps(hx_requant* r) {
+  const float infinity = HX_INFINITY;
+  float bounds[2];
+  int i, k;
+  bounds[0] = -infinity;
+  bounds[1] = infinity;
+  r->in_bounds = 1;
+  for (i = 0; i < r->epilogue.count; ++i) {
+    const hx_slot* slot = &r->epilogue.slots[i];
+    if (slot->kind != HX_SLOT_RELU && slot->kind != HX_SLOT_CLAMP) r->in_bounds = 0;
+    for (k = 0; k < 2; ++k) {
+      if (bounds[k] < slot->alpha) bounds[k] = slot->alpha;
+      if (slot->kind != HX_SLOT_RELU && bounds[k] > slot->beta) bounds[k] = slot->beta;
+    }
+  }
+  if (!r->in_bounds) return;
+  r->in_steps = is_byte(r->dtype);
+  for (k = 0; k < 2; ++k) {
+    if (r->in_steps) bounds[k] = hx_round((float)(bounds[k] / r->output_scale)) + r->zero;
+    bounds[k] = hx_clamp(bounds[k], r->low, r->high);
+  }
+  r->low = bounds[0];
+  r->high = bounds[1];
+}
+
+void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
+  hx_requant* r = &q->requant;
+  hx_view x, y, out, zero;
+  hx_input(call, 0, &x);
+  hx_input(call, 1, &y);
+  hx_output(call, 0, &out);
+  read_vector(call, SCALE, &q->scale);
+  read_vector(call, BIAS, &q->bias);
+  read_vector(call, Y_ZERO, &q->y_zero);
+  q->x_flip = x.dtype == HX_UINT8 ? 0x80 : 0;
+  q->y_flip = y.dtype == HX_UINT8 ? 0x80 : 0;
+  q->x_zero = hx_input(call, X_ZERO, &zero) ? read_byte(zero.dtype, zero.data) : 0;
+  r->dtype = out.dtype;
+  r->in_steps = 0;
+  r->output_scale = hx_attr_f(call, word);
+  r->inverse_scale = 1;
+  r->zero = 0;
+  r->low = -HX_INFINITY;
+  r->high = HX_INFINITY;
+  hx_read_epilogue(call, word + 2, &r->epilogue);
+  if (is_byte(out.dtype)) {
+    r->low = out.dtype == HX_INT8 ? -128.0f : 0.0f;
+    r->high = r->low + 255;
+    r->inverse_scale = 1.0f / (float)r->output_scale;
+    r->zero = (float)(int32_t)hx_attr_i(call, word + 1);
+  }
+  fold_clamps(r);
+}
+
+/* So that no sum times a scale is NaN. */
+static float finite(double x) {
+  if (x != x) return 0;
+  return x < -FLT_MAX ? -FLT_MAX : x > FLT_MAX ? FLT_MAX : (float)x;
+}
+
+void hx_read_column(const hx_quantized* q, int32_t column, hx_column* to) {
+  const int in_steps = q->requant.in_steps;
+  const double step = in_steps ? q->requant.output_scale : 1;
+  to->start = 0;
+  to->scale = to->rest = to->bias = 0;
+  to->y_zero = q->y_zero.data ? read_byte(q->y_zero.dtype, of_column(&q->y_zero, column)) : 0;
+  if (q->bias.data && q->bias.dtype == HX_INT32) to->start = hx_u32(of_column(&q->bias, column));
+  if (q->scale.data) {
+    const float scale = hx_f32(of_column(&q->scale, column));
+    to->scale = scale;
+    if (in_steps) {
+      const double exact = scale / step;
+      to->scale = finite(exact);
+      to->rest = finite(exact - to->scale);
+      if (exact > FLT_MAX || exact < -FLT_MAX) to->rest = 0;
+    }
+  }
+  if (q->bias.data && q->bias.dtype == HX_FP32) {
+    const float bias = hx_f32(of_column(&q->bias, column));
+    to->bias = in_steps ? finite(bias / step) : bias;
+  }
+}
+
+uint32_t hx_quantized_dot(const hx_quantized* q, int32_t y_zero, const uint8_t* x, int32_t x_step, const uint8_t* y,
+                          int32_t y_step, int32_t n) {
+  const int32_t x_zero = q->x_flip ? q->x_zero - 128 : q->x_zero;
+  int32_t i;
+  uint32_t sum = 0;
+  y_zero = q->y_flip ? y_zero - 128 : y_zero;
+  if (x_step == 1 && y_step == 1 && !q->x_flip && !q->y_flip && y_zero == 0) {
+    const int8_t *a = (const int8_t*)x, *b = (const int8_t*)y;
+    const int16_t zero = (int16_t)x_zero;
+    int32_t total = 0;
+    if (n > 65535) goto any; /* a product is at most 2^15 */
+    for (i = 0; i < n; ++i) total += (int16_t)(a[i] - zero) * (int16_t)b[i];
+    return (uint32_t)total;
+  }
+any:
+  for (i = 0; i < n; ++i, x += x_step, y += y_step) {
+    const uint8_t a = *x ^ q->x_flip, b = *y ^ q->y_flip;
+    sum += (uint32_t)((hx_i8(&a) - x_zero) * (hx_i8(&b) - y_zero));
+  }
+  return sum;
+}
+
+static void store_byte(float value, uint8_t* to) { *to = (uint8_t)(int32_t)value; }
+
+void hx_store_sum(const hx_requant* r, const hx_column* column, uint32_t sum, const uint8_t* const* extra,
+                  uint8_t* to) {
+  float f;
+  if (r->dtype == HX_INT32) {
+    hx_put_u32(to, sum);
+    return;
+  }
+  f = (float)hx_signed(sum);
+  if (r->in_steps) {
+    f = hx_fma(f, column->scale, hx_fma(f, column->rest, column->bias));
+    f = f < -65536.0f ? -65536.0f : f <= 65536.0f ? f : 65536.0f; /* NaN too */
+    store_byte(hx_clamp(hx_round(f) + r->zero, r->low, r->high), to);
+    return;
+  }
+  f = f * column->scale + column->bias;
+  if (!r->in_bounds) f = hx_apply_epilogue(&r->epilogue, f, extra);
+  if (r->dtype == HX_FP32) {
+    hx_put_f32(to, hx_clamp(f, r->low, r->high));
+    return;
+  }
+  f = hx_round(f * r->inverse_scale) + r->zero;
+  store_byte(f != f ? 0.0f : hx_clamp(f, r->low, r->high), to);
+}

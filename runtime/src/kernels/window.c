@@ -1,0 +1,157 @@
+#include "window.h"
+
+#define MOST_WINDOW (1 << 24) /* of any stride, dilation, pad or kernel extent */
+
+static int64_t list(const hx_call* call, uint32_t word, int index) {
+  return hx_attr_i(call, word + 1 + (uint32_t)index);
+}
+
+static int in_window(int64_t value, int64_t least) { return value >= least && value <= MOST_WINDOW; }
+
+hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
+                          int32_t kernel) {
+  const int spatial = x->rank - 2;
+  const uint32_t dilations = word + HX_LIST_WORDS, pads = dilations + HX_LIST_WORDS;
+  const int64_t stride = list(call, word, i), dilation = list(call, dilations, i), before = list(call, pads, 2 * i),
+                after = list(call, pads, 2 * i + 1);
+  if (hx_attr_i(call, word) != spatial || hx_attr_i(call, dilations) != spatial || hx_attr_i(call, pads) != 2 * spatial)
+    return hx_refuse(call, "strides, dilations or pads: need one for each spatial axis");
+  if (!in_window(stride, 1) || !in_window(dilation, 1) || !in_window(before, 0) || !in_window(after, 0) ||
+      !in_window(kernel, 1) || (kernel - 1) * dilation >= INT_MAX / 2 || x->shape[1 + i] >= INT_MAX / 4)
+    return hx_refuse(call, "strides, dilations, pads or kernel: got one that is too large or too small");
+  if (out->shape[1 + i] && (out->shape[1 + i] - 1) * stride >= INT_MAX / 2)
+    return hx_refuse(call, "output: got more than 2^30 positions");
+  return HX_OK;
+}
+
+void hx_read_axis(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out, int32_t kernel,
+                  hx_axis* axis) {
+  axis->in = x->shape[1 + i];
+  axis->out = out->shape[1 + i];
+  axis->kernel = kernel;
+  axis->stride = (int32_t)list(call, word, i);
+  axis->dilation = (int32_t)list(call, word + HX_LIST_WORDS, i);
+  axis->before = (int32_t)list(call, word + 2 * HX_LIST_WORDS, 2 * i);
+  axis->after = (int32_t)list(call, word + 2 * HX_LIST_WORDS, 2 * i + 1);
+  axis->in_step = x->strides[1 + i];
+  axis->out_step = out->strides[1 + i];
+}
+
+/* How many taps of a window that begins at `start` lie before `end`. */
+static int32_t taps_before(const hx_axis* axis, int32_t start, int32_t end) {
+  const int32_t room = end - start;
+  return room <= 0 ? 0 : hx_min(axis->kernel, (room + axis->dilation - 1) / axis->dilation);
+}
+
+hx_range hx_taps(const hx_axis* axis, int32_t o) {
+  const int32_t start = o * axis->stride - axis->before;
+  hx_range taps;
+  taps.begin = taps_before(axis, start, 0);
+  taps.end = hx_max(taps.begin, taps_before(axis, start, axis->in));
+  return taps;
+}
+
+static int32_t clip(int32_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
+
+hx_range hx_reached(const hx_axis* axis, hx_range out) {
+  const int32_t reach = (axis->kernel - 1) * axis->dilation + 1;
+  hx_range in;
+  in.begin = clip(out.begin * axis->stride - axis->before, 0, axis->in);
+  in.end = clip((out.end - 1) * axis->stride - axis->before + reach, in.begin, axis->in);
+  return in;
+}
+
+int hx_is_image(const hx_view* view, int least_rank, int most_rank) {
+  return view->rank >= least_rank && view->rank <= most_rank && hx_is_dense_inside(view);
+}
+
+hx_status hx_check_conv(const hx_call* call) {
+  const int64_t groups = hx_attr_i(call, 3 * HX_LIST_WORDS);
+  hx_view x, w, out;
+  int i;
+  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &w)) return hx_refuse(call, "need x and a weight");
+  hx_output(call, 0, &out);
+  if (!hx_is_image(&x, 3, 4) || !hx_is_image(&out, 3, 4) || w.rank != x.rank || out.rank != x.rank)
+    return hx_refuse(call, "need images of rank 3 or 4 with dense channels, and a weight of their rank");
+  if (groups < 1 || groups > INT_MAX || x.shape[x.rank - 1] % groups || out.shape[x.rank - 1] % groups ||
+      w.shape[0] != out.shape[x.rank - 1] || w.shape[1] != x.shape[x.rank - 1] / groups || out.shape[0] != x.shape[0])
+    return hx_refuse(call, "channels: need a weight (O, C / groups, ..) with both divisible by groups, and one batch");
+  for (i = 0; i < x.rank - 2; ++i) {
+    hx_axis a;
+    int64_t room;
+    const hx_status status = hx_check_window(call, 0, i, &x, &out, w.shape[2 + i]);
+    if (status != HX_OK) return status;
+    hx_read_axis(call, 0, i, &x, &out, w.shape[2 + i], &a);
+    room = (int64_t)a.in + a.before + a.after - ((int64_t)(a.kernel - 1) * a.dilation + 1);
+    if (a.out != (room < 0 ? 0 : room / a.stride + 1)) return hx_refuse(call, "output: got another spatial extent");
+  }
+  return HX_OK;
+}
+
+void hx_image_of(const hx_view* view, hx_image* image) {
+  image->data = view->data;
+  image->image = view->strides[0];
+  image->row = view->strides[1];
+  image->pixel = view->rank == 4 ? view->strides[2] : 0;
+  image->ring = view->ring;
+  image->item = view->item;
+}
+
+void hx_read_conv(const hx_call* call, hx_conv* c) {
+  hx_view x, w, out;
+  hx_input(call, 0, &x);
+  hx_input(call, 1, &w);
+  hx_output(call, 0, &out);
+  hx_read_axis(call, 0, 0, &x, &out, w.shape[2], &c->h);
+  if (x.rank == 3) {
+    c->wide.in = c->wide.out = c->wide.kernel = c->wide.stride = c->wide.dilation = 1;
+    c->wide.before = c->wide.after = c->wide.in_step = c->wide.out_step = 0;
+  } else {
+    hx_read_axis(call, 0, 1, &x, &out, w.shape[3], &c->wide);
+  }
+  hx_image_of(&x, &c->x);
+  hx_image_of(&out, &c->out);
+  c->w = w.data;
+  c->batch = x.shape[0];
+  c->channel_axis = x.rank - 1;
+  c->groups = (int32_t)hx_attr_i(call, 3 * HX_LIST_WORDS);
+  c->group_in = x.shape[x.rank - 1] / c->groups;
+  c->group_out = out.shape[x.rank - 1] / c->groups;
+  c->w_out = w.strides[0];
+  c->w_in = w.strides[1];
+  c->w_row = w.strides[2];
+  c->w_column = x.rank == 3 ? 0 : w.strides[3];
+}
+
+hx_range hx_conv_rows(const hx_call* call, hx_range rows) {
+  hx_view x, w, out;
+  hx_axis axis;
+  hx_input(call, 0, &x);
+  hx_input(call, 1, &w);
+  hx_output(call, 0, &out);
+  hx_read_axis(call, 0, 0, &x, &out, w.shape[2], &axis);
+  return hx_reached(&axis, rows);
+}
+
+void hx_read_extras(const hx_call* call, const hx_epilogue* epilogue, hx_extras* extras) {
+  hx_view view;
+  int i;
+  extras->any = 0;
+  for (i = 0; i < epilogue->count; ++i)
+    if (epilogue->slots[i].kind == HX_SLOT_ADD) {
+      hx_input(call, epilogue->slots[i].operand, &view);
+      hx_image_of(&view, &extras->images[i]);
+      extras->any = 1;
+    }
+}
+
+void hx_extras_at(const hx_epilogue* epilogue, const hx_extras* extras, int32_t n, int32_t y, int32_t x, int32_t c,
+                  const uint8_t** at) {
+  int i;
+  for (i = 0; i < epilogue->count; ++i) {
+    const hx_image* image = &extras->images[i];
+    if (epilogue->slots[i].kind != HX_SLOT_ADD) continue;
+    at[i] = image->data + (size_t)n * (size_t)image->image + hx_row_at(image, y) + (size_t)x * (size_t)image->pixel +
+            (size_t)c * (size_t)image->item;
+  }
+}

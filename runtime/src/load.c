@@ -1,0 +1,117 @@
+/* hx_load: the container of a plan file, then the contents (verify.c), then the first contents of states. */
+#include "internal.h"
+
+static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
+
+#define PRIME1 0x9E3779B185EBCA87u
+#define PRIME2 0xC2B2AE3D27D4EB4Fu
+#define PRIME3 0x165667B19E3779F9u
+#define PRIME4 0x85EBCA77C2B2AE63u
+#define PRIME5 0x27D4EB2F165667C5u
+
+static uint64_t xxh_round(uint64_t lane, uint64_t word) { return rotate(lane + word * PRIME2, 31) * PRIME1; }
+
+/* XXH64 with seed 0. */
+static uint64_t checksum(const uint8_t* p, size_t bytes) {
+  const size_t total = bytes;
+  uint64_t hash = PRIME5;
+  if (bytes >= 32) {
+    uint64_t lanes[4];
+    int i;
+    lanes[0] = PRIME1 + PRIME2;
+    lanes[1] = PRIME2;
+    lanes[2] = 0;
+    lanes[3] = 0 - PRIME1;
+    for (; bytes >= 32; bytes -= 32, p += 32)
+      for (i = 0; i < 4; ++i) lanes[i] = xxh_round(lanes[i], hx_u64(p + 8 * i));
+    hash = rotate(lanes[0], 1) + rotate(lanes[1], 7) + rotate(lanes[2], 12) + rotate(lanes[3], 18);
+    for (i = 0; i < 4; ++i) hash = (hash ^ xxh_round(0, lanes[i])) * PRIME1 + PRIME4;
+  }
+  hash += total;
+  for (; bytes >= 8; bytes -= 8, p += 8) hash = rotate(hash ^ xxh_round(0, hx_u64(p)), 27) * PRIME1 + PRIME4;
+  for (; bytes >= 4; bytes -= 4, p += 4) hash = rotate(hash ^ hx_u32(p) * PRIME1, 23) * PRIME2 + PRIME3;
+  for (; bytes; --bytes, ++p) hash = rotate(hash ^ *p * PRIME5, 11) * PRIME1;
+  hash = (hash ^ hash >> 33) * PRIME2;
+  hash = (hash ^ hash >> 29) * PRIME3;
+  return hash ^ hash >> 32;
+}
+
+static const struct {
+  const char* name;
+  uint32_t row_bytes;
+} kSections[HX_SECTIONS] = {{"strings", 1},
+                            {"spaces", sizeof(PlanSpace)},
+                            {"tensors", sizeof(PlanTensor)},
+                            {"operands", 4},
+                            {"numerics", sizeof(PlanNumerics)},
+                            {"steps", sizeof(PlanStep)},
+                            {"loops", sizeof(PlanLoop)},
+                            {"moves", 8},
+                            {"attrs", 1},
+                            {"inputs", sizeof(PlanPort)},
+                            {"outputs", sizeof(PlanPort)},
+                            {"weights", 1},
+                            {"state", 1}};
+
+static hx_status check_header(hx_net* net, const uint8_t* file, size_t bytes) {
+  static const char kMagic[] = PLAN_MAGIC;
+  const size_t start = offsetof(PlanHeader, checksum) + 8;
+  if (!file || bytes < sizeof(PlanHeader) || memcmp(file, kMagic, 8) != 0)
+    return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "need the first bytes of a plan");
+  if (hx_u32(file + offsetof(PlanHeader, version)) != PLAN_VERSION)
+    return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "version: compile the model again");
+  if (bytes > INT_MAX) return hx_fail(net, HX_UNSUPPORTED, "header", 0, "", "need less than 2 GiB");
+  if (hx_u32(file + offsetof(PlanHeader, num_sections)) != HX_SECTIONS)
+    return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "sections: need 13");
+  if (hx_u64(file + offsetof(PlanHeader, file_bytes)) != bytes)
+    return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "another size than the file's; is it truncated?");
+  if (hx_u64(file + offsetof(PlanHeader, checksum)) != checksum(file + start, bytes - start))
+    return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "checksum: the file is damaged");
+  return HX_OK;
+}
+
+static hx_status find_sections(hx_net* net, const uint8_t* file, size_t bytes) {
+  uint64_t end = sizeof(PlanHeader) + HX_SECTIONS * sizeof(PlanSection);
+  uint32_t i;
+  if (bytes < end) return hx_fail(net, HX_BAD_PLAN, "sections", 0, "", "the file ends in their table");
+  for (i = 0; i < HX_SECTIONS; ++i) {
+    const uint8_t* row = file + sizeof(PlanHeader) + i * sizeof(PlanSection);
+    const uint64_t offset = hx_u64(row + offsetof(PlanSection, offset));
+    const uint64_t size = hx_u64(row + offsetof(PlanSection, bytes));
+    const uint64_t need = (end + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+    const char* name = kSections[i].name;
+    const size_t length = strlen(name);
+    size_t k;
+    for (k = 0; k < sizeof(((PlanSection*)0)->name); ++k)
+      if (row[k] != (k < length ? (uint8_t)name[k] : 0))
+        return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "got another name");
+    if (hx_u64(row + offsetof(PlanSection, row_bytes)) != kSections[i].row_bytes)
+      return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "row_bytes: got another size");
+    if (offset != need || need > bytes || size > bytes - need)
+      return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need it behind the section before and inside the file");
+    if (size % kSections[i].row_bytes) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need whole rows");
+    for (; end < need; ++end)
+      if (file[end]) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "the gap before it is not zero");
+    net->sections[i].data = file + need;
+    net->sections[i].bytes = (uint32_t)size;
+    net->sections[i].rows = (uint32_t)size / kSections[i].row_bytes;
+    end = need + size;
+  }
+  return end == bytes ? HX_OK : hx_fail(net, HX_BAD_PLAN, "sections", 0, "", "bytes behind the last one");
+}
+
+hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* const* kernels,
+                  const hx_activation* const* activations, hx_memory* memory, uint32_t num_memory) {
+  const uint8_t* file = (const uint8_t*)plan;
+  hx_status status;
+  memset(net, 0, sizeof *net);
+  hx_fail(net, HX_OK, "", 0, "", "");
+  net->memory = memory;
+  net->kernels = kernels;
+  net->activations = activations;
+  status = check_header(net, file, bytes);
+  if (status == HX_OK) status = find_sections(net, file, bytes);
+  if (status == HX_OK) status = hx_verify(net, num_memory);
+  if (status == HX_OK) hx_reset_state(net);
+  return status;
+}

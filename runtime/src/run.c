@@ -1,0 +1,161 @@
+/* Runs a verified plan: its steps in order, loops unrolled as they go, rings made to look whole. */
+#include "internal.h"
+
+/* The field of 8 bytes of a row, as a signed number. */
+static int64_t loop_move(const hx_net* net, const uint8_t* loop, uint32_t step) {
+  const uint64_t moves = hx_u64(loop + offsetof(PlanLoop, moves));
+  const uint32_t first = hx_u32(loop + offsetof(PlanLoop, first_step));
+  return hx_i64(net->sections[HX_MOVES].data + 8 * (size_t)(moves + step - first));
+}
+
+static const uint8_t* loop_row(const hx_net* net, uint32_t row) {
+  return net->sections[HX_LOOPS].data + row * sizeof(PlanLoop);
+}
+
+static int32_t clip(int64_t value, int32_t extent) { return value < 0 ? 0 : value > extent ? extent : (int32_t)value; }
+
+/* Leaves the loops that end before the next step, or goes back to their beginning. */
+static void leave_loops(const hx_net* net, hx_runs* runs) {
+  while (runs->depth) {
+    const uint32_t row = runs->open[runs->depth - 1].row;
+    const uint8_t* loop = loop_row(net, row);
+    const uint32_t first = hx_u32(loop + offsetof(PlanLoop, first_step));
+    if (runs->step < first + hx_u32(loop + offsetof(PlanLoop, num_steps))) return;
+    if (++runs->open[runs->depth - 1].trip < hx_i64(loop + offsetof(PlanLoop, trips))) {
+      runs->step = first;
+      runs->next_loop = row + 1;
+      return;
+    }
+    --runs->depth;
+  }
+}
+
+int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range) {
+  for (;;) {
+    const uint8_t* row;
+    int64_t begin, end;
+    uint32_t i;
+    leave_loops(net, runs);
+    if (runs->step == net->sections[HX_STEPS].rows) return 0;
+    while (runs->next_loop < net->sections[HX_LOOPS].rows &&
+           hx_u32(loop_row(net, runs->next_loop) + offsetof(PlanLoop, first_step)) == runs->step) {
+      runs->open[runs->depth].row = runs->next_loop++;
+      runs->open[runs->depth++].trip = 0;
+    }
+    *step = runs->step++;
+    row = net->sections[HX_STEPS].data + *step * sizeof(PlanStep);
+    *axis = hx_signed(hx_u32(row + offsetof(PlanStep, cut_axis)));
+    begin = hx_i64(row + offsetof(PlanStep, begin));
+    end = hx_i64(row + offsetof(PlanStep, end));
+    range->begin = range->end = 0;
+    if (*axis < 0) return 1;
+    for (i = 0; i < runs->depth; ++i) {
+      const int64_t moved = loop_move(net, loop_row(net, runs->open[i].row), *step) * runs->open[i].trip;
+      begin += moved;
+      end += moved;
+    }
+    {
+      const uint8_t* operands = net->sections[HX_OPERANDS].data;
+      const uint32_t first = hx_u32(row + offsetof(PlanStep, operands)) + hx_u32(row + offsetof(PlanStep, num_inputs));
+      const uint8_t* tensor = net->sections[HX_TENSORS].data + hx_u32(operands + 4 * first) * sizeof(PlanTensor);
+      const int32_t extent = hx_signed(hx_u32(tensor + offsetof(PlanTensor, shape) + 8 * *axis));
+      range->begin = clip(begin, extent);
+      range->end = clip(end, extent);
+    }
+    if (range->begin < range->end) return 1;
+  }
+}
+
+hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range) {
+  hx_view in, out;
+  hx_range all;
+  hx_operand(call, input, &in);
+  hx_output(call, 0, &out);
+  all.begin = 0;
+  all.end = axis >= 0 && axis < in.rank ? in.shape[axis] : INT_MAX;
+  if (call->kernel->needs == HX_NEEDS_ROWS && input == 0 && axis == 1) return call->kernel->rows(call, range);
+  if (call->kernel->needs == HX_NEEDS_ALL || axis < 0 || axis >= in.rank || in.rank != out.rank) return all;
+  return in.shape[axis] == out.shape[axis] ? range : all;
+}
+
+/* Rows [begin, end) of all operands that lie in rings without going round; those of input 0 the kernel finds itself
+ * if it has rows(). */
+static int32_t turn_end(const hx_call* call, hx_range range) {
+  uint32_t i;
+  for (i = 0; i < call->num_inputs + call->num_outputs; ++i) {
+    hx_view view;
+    if (!hx_operand(call, i, &view) || !view.ring) continue;
+    if (i == 0 && call->kernel->needs == HX_NEEDS_ROWS) continue;
+    range.end = hx_min(range.end, (range.begin / view.ring + 1) * view.ring);
+  }
+  return range.end;
+}
+
+static void run_step(const hx_call* call, int axis, hx_range range) {
+  if (axis != 1) {
+    call->kernel->run(call, axis, range);
+    return;
+  }
+  while (range.begin < range.end) {
+    hx_range part;
+    part.begin = range.begin;
+    part.end = turn_end(call, range);
+    call->kernel->run(call, 1, part);
+    range.begin = part.end;
+  }
+}
+
+static int bring_inputs(const hx_call* call, int axis, hx_range range) {
+  const hx_net* net = call->net;
+  uint32_t i, input;
+  for (i = 0; i < call->num_inputs; ++i) {
+    const uint32_t id = hx_u32(net->sections[HX_OPERANDS].data + 4 * (call->operands + i));
+    uint32_t space;
+    if (id == PLAN_ABSENT) continue;
+    space = hx_u32(net->sections[HX_TENSORS].data + id * sizeof(PlanTensor) + offsetof(PlanTensor, space));
+    for (input = 0; input < net->sections[HX_INPUTS].rows; ++input) {
+      hx_range rows;
+      if (hx_input_space(net, input) != space) continue;
+      rows.begin = 0;
+      rows.end = INT_MAX;
+      if (axis == 1) rows = hx_needed(call, i, axis, range);
+      if (net->hooks.input(net->hooks.context, input, rows.begin, rows.end)) return 1;
+    }
+  }
+  return 0;
+}
+
+static hx_status check_ports(hx_net* net) {
+  int section;
+  for (section = HX_INPUTS; section <= HX_OUTPUTS; ++section) {
+    uint32_t i;
+    for (i = 0; i < net->sections[section].rows; ++i) {
+      const uint32_t space = section == HX_INPUTS ? hx_input_space(net, i) : hx_output_space(net, i);
+      const uint8_t* row = net->sections[HX_SPACES].data + space * sizeof(PlanSpace);
+      const size_t bytes = (size_t)hx_u64(row + offsetof(PlanSpace, bytes));
+      if (bytes && (!net->memory[space].data || net->memory[space].bytes < bytes))
+        return hx_fail(net, HX_NO_MEMORY, section == HX_INPUTS ? "inputs" : "outputs", i,
+                       section == HX_INPUTS ? hx_input_name(net, i) : hx_output_name(net, i),
+                       "need memory for all of it");
+    }
+  }
+  return HX_OK;
+}
+
+hx_status hx_run(hx_net* net) {
+  hx_runs runs;
+  hx_call call;
+  hx_range range;
+  uint32_t step;
+  int axis;
+  hx_status status = check_ports(net);
+  memset(&runs, 0, sizeof runs);
+  while (status == HX_OK && hx_next_run(net, &runs, &step, &axis, &range)) {
+    hx_step(net, step, &call);
+    if (net->hooks.input && bring_inputs(&call, axis, range)) return HX_STOPPED;
+    if (net->hooks.trace) net->hooks.trace(net->hooks.context, step, axis, range.begin, range.end);
+    run_step(&call, axis, range);
+    if (net->hooks.yield && net->hooks.yield(net->hooks.context, step)) return HX_STOPPED;
+  }
+  return status;
+}

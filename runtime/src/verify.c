@@ -1,0 +1,237 @@
+/* Verifies the contents of a plan: strings, memories, tensors, ports. The steps follow in verify_steps.c. What the
+ * host's reader checks (csrc/plan/verify.cpp) is checked here too; docs/runtime.md says what is not. */
+#include "internal.h"
+
+hx_status hx_verify_steps(hx_net* net);
+
+static const uint8_t* row_at(const hx_net* net, int section, uint32_t row, size_t bytes) {
+  return net->sections[section].data + row * bytes;
+}
+
+static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* what) {
+  return hx_fail(net, HX_BAD_PLAN, where, row, "", what);
+}
+
+static int is_string(const hx_net* net, const uint8_t* field) {
+  return hx_u32(field) < net->sections[HX_STRINGS].bytes;
+}
+
+static const char* string_of(const hx_net* net, const uint8_t* field) { return hx_string(net, hx_u32(field)); }
+
+static hx_status check_strings(hx_net* net) {
+  static const uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  const uint8_t* text = net->sections[HX_STRINGS].data;
+  const uint32_t bytes = net->sections[HX_STRINGS].bytes;
+  uint32_t i = 0;
+  if (bytes == 0 || text[0] || text[bytes - 1]) return bad(net, "strings", 0, "need a zero byte first and last");
+  while (i < bytes) {
+    const uint32_t lead = text[i];
+    const uint32_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    uint32_t code = length < 2 ? lead : lead & (0x7fu >> length), k;
+    if (length == 0 || length > bytes - i) return bad(net, "strings", i, "need UTF-8");
+    for (k = 1; k < length; ++k) {
+      if (text[i + k] >> 6 != 2) return bad(net, "strings", i, "need UTF-8");
+      code = code << 6 | (text[i + k] & 0x3f);
+    }
+    if (code < kSmallest[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+      return bad(net, "strings", i, "need UTF-8");
+    i += length;
+  }
+  return HX_OK;
+}
+
+static hx_status check_space(hx_net* net, uint32_t i, uint64_t* weights, uint64_t* state, int* any_weights) {
+  const uint8_t* row = row_at(net, HX_SPACES, i, sizeof(PlanSpace));
+  const uint64_t bytes = hx_u64(row + offsetof(PlanSpace, bytes)), limit = hx_u64(row + offsetof(PlanSpace, limit)),
+                 alignment = hx_u64(row + offsetof(PlanSpace, alignment));
+  const char *kind, *name;
+  hx_memory* memory = &net->memory[i];
+  uint32_t other;
+  int is_weights, is_port;
+  if (!is_string(net, row + offsetof(PlanSpace, name)) || !is_string(net, row + offsetof(PlanSpace, kind)))
+    return bad(net, "spaces", i, "name or kind: got a string outside of the section");
+  kind = string_of(net, row + offsetof(PlanSpace, kind));
+  name = string_of(net, row + offsetof(PlanSpace, name));
+  is_weights = hx_same(kind, "weights");
+  is_port = hx_same(kind, "port");
+  if (!is_weights && !is_port && !hx_same(kind, "arena") && !hx_same(kind, "state") && !hx_same(kind, "param"))
+    return hx_fail(net, HX_BAD_PLAN, "spaces", i, kind, "kind: need weights, arena, state, param or port");
+  if (bytes > INT_MAX) return hx_fail(net, HX_UNSUPPORTED, "spaces", i, name, "need less than 2 GiB");
+  if (limit && bytes > limit) return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "more bytes than its limit");
+  if (alignment == 0 || (alignment & (alignment - 1)) || alignment > PLAN_MOST_ALIGNMENT)
+    return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "alignment: need a power of two up to 4096");
+  if (is_port) return HX_OK;
+  for (other = 0; other < i; ++other) {
+    const uint8_t* before = row_at(net, HX_SPACES, other, sizeof(PlanSpace));
+    if (!hx_same(string_of(net, before + offsetof(PlanSpace, kind)), "port") &&
+        hx_same(string_of(net, before + offsetof(PlanSpace, name)), name))
+      return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "got a second memory of the name");
+  }
+  if (is_weights) {
+    if (*any_weights) return bad(net, "spaces", i, "kind: got a second 'weights'");
+    *any_weights = 1;
+    *weights += bytes;
+    memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* only read: no step may write weights */
+    memory->bytes = net->sections[HX_WEIGHTS].bytes;
+    return HX_OK;
+  }
+  if (!hx_same(kind, "arena")) *state += bytes;
+  if (bytes && (!memory->data || memory->bytes < bytes || (uintptr_t)memory->data % (size_t)alignment))
+    return hx_fail(net, HX_NO_MEMORY, "spaces", i, name, "need memory of its size and alignment");
+  return HX_OK;
+}
+
+static hx_status check_spaces(hx_net* net, uint32_t num_memory, uint64_t* total) {
+  uint64_t weights = 0, state = 0;
+  int any_weights = 0;
+  uint32_t i;
+  if (net->sections[HX_SPACES].rows > num_memory)
+    return hx_fail(net, HX_NO_MEMORY, "spaces", net->sections[HX_SPACES].rows, "", "need a memory for each");
+  *total = 0;
+  for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
+    const hx_status status = check_space(net, i, &weights, &state, &any_weights);
+    if (status != HX_OK) return status;
+    *total += hx_u64(row_at(net, HX_SPACES, i, sizeof(PlanSpace)) + offsetof(PlanSpace, bytes));
+  }
+  if (net->sections[HX_WEIGHTS].bytes != weights) return bad(net, "weights", 0, "need the bytes of their space");
+  if (net->sections[HX_STATE].bytes > state) return bad(net, "state", 0, "need at most the bytes of its spaces");
+  return HX_OK;
+}
+
+static hx_status check_numerics(hx_net* net) {
+  uint32_t i;
+  for (i = 0; i < net->sections[HX_NUMERICS].rows; ++i) {
+    const uint8_t* row = row_at(net, HX_NUMERICS, i, sizeof(PlanNumerics));
+    const char* family;
+    if (!is_string(net, row + offsetof(PlanNumerics, name)) || !is_string(net, row + offsetof(PlanNumerics, family)))
+      return bad(net, "numerics", i, "got a string outside of the section");
+    family = string_of(net, row + offsetof(PlanNumerics, family));
+    if (!hx_same(family, "ieee")) return hx_fail(net, HX_UNSUPPORTED, "numerics", i, family, "need the family ieee");
+    if (hx_u64(row + offsetof(PlanNumerics, bytes)) || hx_u64(row + offsetof(PlanNumerics, offset)) % 8 ||
+        hx_u64(row + offsetof(PlanNumerics, offset)) > net->sections[HX_ATTRS].bytes)
+      return bad(net, "numerics", i, "need no parameters");
+  }
+  return HX_OK;
+}
+
+static hx_status check_tensor(hx_net* net, uint32_t i, uint64_t most) {
+  const uint8_t* row = row_at(net, HX_TENSORS, i, sizeof(PlanTensor));
+  const uint32_t space = hx_u32(row + offsetof(PlanTensor, space)), rank = hx_u32(row + offsetof(PlanTensor, rank)),
+                 ring = hx_u32(row + offsetof(PlanTensor, ring));
+  const uint64_t offset = hx_u64(row + offsetof(PlanTensor, offset));
+  uint64_t elements = 1, last, space_bytes, extent;
+  uint32_t axis;
+  hx_view view;
+  if (!is_string(net, row + offsetof(PlanTensor, name)) || !is_string(net, row + offsetof(PlanTensor, dtype)) ||
+      !is_string(net, row + offsetof(PlanTensor, layout)))
+    return bad(net, "tensors", i, "got a string outside of the section");
+  if (space >= net->sections[HX_SPACES].rows) return bad(net, "tensors", i, "space: got none of the rows");
+  if (rank > PLAN_MAX_RANK) return bad(net, "tensors", i, "rank: need at most 8");
+  hx_tensor(net, i, &view);
+  if (view.dtype == HX_DTYPES)
+    return hx_fail(net, HX_UNSUPPORTED, "tensors", i, string_of(net, row + offsetof(PlanTensor, dtype)),
+                   "dtype: this runtime has not got it");
+  last = (uint64_t)view.item;
+  for (axis = 0; axis < PLAN_MAX_RANK; ++axis) {
+    const uint64_t extent_of = hx_u64(row + offsetof(PlanTensor, shape) + 8 * axis),
+                   stride = hx_u64(row + offsetof(PlanTensor, strides) + 8 * axis);
+    if (axis >= rank) {
+      if (extent_of || stride) return bad(net, "tensors", i, "an axis beyond the rank is not zero");
+      continue;
+    }
+    if (extent_of > INT_MAX || stride > INT_MAX)
+      return bad(net, "tensors", i, "shape or strides: got negative or more than 2^31 - 1");
+    if (stride % (uint64_t)view.item) return bad(net, "tensors", i, "strides: need whole elements");
+    if (extent_of == 0) continue;
+    if (extent_of > most / elements) return bad(net, "tensors", i, "shape: got too many elements");
+    elements *= extent_of;
+    if (stride && extent_of - 1 > (INT_MAX - last) / stride)
+      return bad(net, "tensors", i, "strides: got too many bytes");
+    last += (extent_of - 1) * stride;
+  }
+  if (ring && (rank < 2 || ring > (uint32_t)view.shape[1]))
+    return bad(net, "tensors", i, "ring: need at most the rows of axis 1");
+  if (offset % (uint64_t)view.item) return bad(net, "tensors", i, "offset: need whole elements");
+  space_bytes = hx_u64(row_at(net, HX_SPACES, space, sizeof(PlanSpace)) + offsetof(PlanSpace, bytes));
+  extent = (uint64_t)hx_extent(&view);
+  if (offset > space_bytes || extent > space_bytes - offset)
+    return bad(net, "tensors", i, "bytes: need them inside their space");
+  return HX_OK;
+}
+
+static int is_dense(const hx_view* view) {
+  int64_t stride = view->item;
+  int axis;
+  for (axis = 0; axis < view->rank; ++axis)
+    if (view->shape[axis] == 0) return 1;
+  for (axis = view->rank - 1; axis >= 0; --axis) {
+    if (view->shape[axis] != 1 && view->strides[axis] != stride) return 0;
+    stride *= view->shape[axis];
+  }
+  return 1;
+}
+
+static hx_status check_port(hx_net* net, int section, const char* where, uint32_t i) {
+  const uint8_t* row = row_at(net, section, i, sizeof(PlanPort));
+  const uint32_t tensor = hx_u32(row + offsetof(PlanPort, tensor));
+  const uint8_t *tensor_row, *space;
+  const char* name;
+  uint32_t other;
+  int both;
+  hx_view view;
+  if (!is_string(net, row + offsetof(PlanPort, name)) || !is_string(net, row + offsetof(PlanPort, emitted_name)))
+    return bad(net, where, i, "got a string outside of the section");
+  name = string_of(net, row + offsetof(PlanPort, name));
+  for (other = 0; other < i; ++other)
+    if (hx_same(name, string_of(net, row_at(net, section, other, sizeof(PlanPort)))))
+      return hx_fail(net, HX_BAD_PLAN, where, i, name, "got the name of another port");
+  if (!*name) return bad(net, where, i, "need a name");
+  if (hx_u32(row + offsetof(PlanPort, length)))
+    return hx_fail(net, HX_UNSUPPORTED, where, i, name, "a length that is known when it has been computed");
+  if (hx_u32(row + offsetof(PlanPort, axis)) || hx_u32(row + offsetof(PlanPort, reserved)))
+    return bad(net, where, i, "axis or reserved: need 0");
+  if (tensor >= net->sections[HX_TENSORS].rows) return bad(net, where, i, "tensor: got none of the rows");
+  hx_tensor(net, tensor, &view);
+  tensor_row = row_at(net, HX_TENSORS, tensor, sizeof(PlanTensor));
+  space = row_at(net, HX_SPACES, hx_u32(tensor_row + offsetof(PlanTensor, space)), sizeof(PlanSpace));
+  if (!hx_same(string_of(net, space + offsetof(PlanSpace, kind)), "port"))
+    return hx_fail(net, HX_BAD_PLAN, where, i, name, "got a tensor in no port");
+  if (hx_u64(tensor_row + offsetof(PlanTensor, offset)) || view.ring || !is_dense(&view) ||
+      (uint64_t)hx_extent(&view) != hx_u64(space + offsetof(PlanSpace, bytes)))
+    return hx_fail(net, HX_BAD_PLAN, where, i, name, "need a dense tensor that fills its space");
+  for (both = HX_INPUTS; both <= section; ++both)
+    for (other = 0; other < (both == section ? i : net->sections[both].rows); ++other)
+      if ((both == HX_INPUTS ? hx_input_space(net, other) : hx_output_space(net, other)) ==
+          hx_u32(tensor_row + offsetof(PlanTensor, space)))
+        return hx_fail(net, HX_BAD_PLAN, where, i, name, "got the space of another port");
+  return HX_OK;
+}
+
+static hx_status check_ports(hx_net* net) {
+  uint32_t i, ports = net->sections[HX_INPUTS].rows + net->sections[HX_OUTPUTS].rows, spaces = 0;
+  hx_status status = HX_OK;
+  for (i = 0; i < net->sections[HX_INPUTS].rows && status == HX_OK; ++i)
+    status = check_port(net, HX_INPUTS, "inputs", i);
+  for (i = 0; i < net->sections[HX_OUTPUTS].rows && status == HX_OK; ++i)
+    status = check_port(net, HX_OUTPUTS, "outputs", i);
+  for (i = 0; i < net->sections[HX_SPACES].rows; ++i)
+    spaces += (uint32_t)hx_same(
+        string_of(net, row_at(net, HX_SPACES, i, sizeof(PlanSpace)) + offsetof(PlanSpace, kind)), "port");
+  if (status == HX_OK && spaces != ports) return bad(net, "spaces", 0, "got a port space without a port");
+  return status;
+}
+
+hx_status hx_verify(hx_net* net, uint32_t num_memory) {
+  uint64_t total = 0, most;
+  uint32_t i;
+  hx_status status = check_strings(net);
+  if (status == HX_OK) status = check_spaces(net, num_memory, &total);
+  if (status == HX_OK) status = check_numerics(net);
+  /* A broadcast view may be larger than memory, but not by so much that walking over it takes long. */
+  most = total > (1u << 23) ? 8 * total : 1u << 26;
+  if (most > INT_MAX) most = INT_MAX;
+  for (i = 0; i < net->sections[HX_TENSORS].rows && status == HX_OK; ++i) status = check_tensor(net, i, most);
+  if (status == HX_OK) status = check_ports(net);
+  if (status == HX_OK) status = hx_verify_steps(net);
+  return status;
+}

@@ -1,0 +1,71 @@
+/* Walking over the elements of several views at once. */
+#include "internal.h"
+
+int hx_same_shape(const hx_view* a, const hx_view* b) {
+  int axis;
+  if (a->rank != b->rank) return 0;
+  for (axis = 0; axis < a->rank; ++axis)
+    if (a->shape[axis] != b->shape[axis]) return 0;
+  return 1;
+}
+
+int hx_broadcasts(const hx_view* view, const hx_view* out) {
+  int axis;
+  const int lead = out->rank - view->rank;
+  if (lead < 0) return 0;
+  for (axis = 0; axis < view->rank; ++axis)
+    if (view->shape[axis] != 1 && view->shape[axis] != out->shape[lead + axis]) return 0;
+  return 1;
+}
+
+int hx_is_dense_inside(const hx_view* view) {
+  return view->rank == 0 || view->shape[view->rank - 1] <= 1 || view->strides[view->rank - 1] == view->item;
+}
+
+/* Axes that lie one behind the other in every view become one. */
+int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range) {
+  const hx_view* out = &views[num - 1];
+  int i, k;
+  walk->num = num;
+  walk->rank = 0;
+  for (k = 0; k < num; ++k) walk->at[k] = views[k].data;
+  for (i = 0; i < out->rank; ++i) {
+    const int32_t begin = i == axis ? range.begin : 0;
+    const int32_t extent = i == axis ? range.end - range.begin : out->shape[i];
+    int32_t strides[HX_WALK];
+    int merges = walk->rank > 0;
+    if (extent <= 0) return 0;
+    for (k = 0; k < num; ++k) {
+      const int own = i - (out->rank - views[k].rank);
+      const int repeats = own < 0 || (views[k].shape[own] == 1 && out->shape[i] != 1);
+      strides[k] = repeats ? 0 : views[k].strides[own];
+      if (begin && !repeats)
+        walk->at[k] += (size_t)(own == 1 && views[k].ring ? begin % views[k].ring : begin) * (size_t)strides[k];
+    }
+    if (extent == 1) continue;
+    for (k = 0; k < num && merges; ++k)
+      merges = (int64_t)walk->strides[k][walk->rank - 1] == (int64_t)strides[k] * extent;
+    if (!merges) walk->shape[walk->rank++] = 1;
+    walk->shape[walk->rank - 1] *= extent;
+    for (k = 0; k < num; ++k) walk->strides[k][walk->rank - 1] = strides[k];
+  }
+  if (walk->rank == 0) {
+    walk->shape[walk->rank++] = 1;
+    for (k = 0; k < num; ++k) walk->strides[k][0] = 0;
+  }
+  memset(walk->index, 0, sizeof walk->index);
+  walk->count = walk->shape[walk->rank - 1];
+  for (k = 0; k < num; ++k) walk->step[k] = walk->strides[k][walk->rank - 1];
+  return 1;
+}
+
+int hx_walk_next(hx_walk* walk) {
+  int axis, k;
+  for (axis = walk->rank - 2; axis >= 0; --axis) {
+    for (k = 0; k < walk->num; ++k) walk->at[k] += walk->strides[k][axis];
+    if (++walk->index[axis] < walk->shape[axis]) return 1;
+    for (k = 0; k < walk->num; ++k) walk->at[k] -= (size_t)walk->shape[axis] * (size_t)walk->strides[k][axis];
+    walk->index[axis] = 0;
+  }
+  return 0;
+}

@@ -1,0 +1,376 @@
+"""The kernels of the C99 runtime beside the host's of the same names, on plans of one step, whole and through rings."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hexane import _core
+from hexane.emit.c99 import supported
+from hexane.errors import Error
+from hexane.runtime.c99 import C99Model
+from plans import PlanBuilder
+
+Array = NDArray[Any]
+ULP = 2  # of one function of one number, in which only roundings differ
+SUM = 1e-5  # of the largest number, where terms are added in another order
+
+
+def one_step(
+    kernel: str,
+    inputs: Sequence[Array | None],
+    output: tuple[Sequence[int], str],
+    weights: Sequence[int] = (),
+    **attrs: Any,
+) -> tuple[PlanBuilder, list[Array]]:
+    """A plan of that step; inputs numbered in `weights` are constants of it, the others ports, which come second."""
+    plan = PlanBuilder()
+    constants = [inputs[i] for i in weights]
+    space, at = plan.space("weights", sum(-(-a.nbytes // 8) * 8 for a in constants)) if constants else 0, 0
+    ids: list[int | None] = []
+    fed = []
+    for i, array in enumerate(inputs):
+        if array is None:
+            ids.append(None)
+        elif i in weights:
+            ids.append(plan.tensor(space, array.shape, NAMES[array.dtype], offset=at))
+            plan.weights += array.tobytes() + bytes(-array.nbytes % 8)
+            at += array.nbytes + -array.nbytes % 8
+        else:
+            ids.append(plan.port("inputs", f"x{i}", array.shape, NAMES[array.dtype]))
+            fed.append(array)
+    y = plan.port("outputs", "y", output[0], output[1])
+    plan.step(kernel, ids, [y], **attrs)
+    return plan, fed
+
+
+NAMES = {np.dtype(n): h for n, h in {"i1": "int8", "u1": "uint8", "i4": "int32", "f4": "fp32", "i2": "int16"}.items()}
+
+
+def both(plan: PlanBuilder, fed: Sequence[Array], runtime: ctypes.CDLL) -> tuple[Array, Array]:
+    """The output by the C99 runtime and by the host."""
+    data = bytes(plan.tobytes())
+    model = C99Model(data, runtime)
+    got = model({port.name: array for port, array in zip(model.inputs, fed, strict=True)})["y"]
+    program = _core.Program(np.frombuffer(data, np.uint8).copy(), threads=1)
+    return got, np.asarray(program.run(list(fed))[0])
+
+
+def assert_same_bits(got: Array, need: Array) -> None:
+    assert got.dtype == need.dtype
+    assert got.tobytes() == need.tobytes(), f"{np.count_nonzero(got != need)} of {got.size} differ"
+
+
+def assert_within_ulp(got: Array, need: Array) -> None:
+    assert np.array_equal(np.isnan(got), np.isnan(need))
+    bits = [np.where(b < 0, -(b & 0x7FFFFFFF), b).astype(np.int64) for b in (got.view(np.int32), need.view(np.int32))]
+    apart = np.abs(bits[0] - bits[1])[~np.isnan(need)]
+    assert apart.max(initial=0) <= ULP, f"{apart.max()} ulp apart"
+
+
+def assert_near(got: Array, need: Array) -> None:
+    assert np.abs(got - need).max(initial=0) <= SUM * max(np.abs(need).max(initial=0), 1e-30)
+
+
+def bytes_of(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
+    low = -128 if dtype == "int8" else 0
+    return rng.integers(low, low + 256, shape).astype(dtype)
+
+
+def test_every_kernel_and_activation_has_a_name_of_the_hosts():
+    kernels, activations = supported()
+    host = {row["name"] for row in _core.kernels()}
+    assert {*kernels, *activations} - host == {"unary"}
+
+
+WINDOWS = {
+    "3x3": ((1, 7, 6, 5), 9, (3, 3), [1, 1], [1, 1], [1, 1, 1, 1], 1),
+    "strided": ((2, 9, 8, 4), 6, (3, 2), [2, 3], [1, 1], [1, 0, 0, 1], 1),
+    "dilated": ((1, 9, 9, 3), 5, (3, 3), [1, 1], [2, 3], [2, 2, 3, 3], 1),
+    "1x1": ((1, 4, 5, 8), 12, (1, 1), [1, 1], [1, 1], [0, 0, 0, 0], 1),
+    "groups": ((1, 6, 6, 8), 4, (3, 3), [1, 1], [1, 1], [1, 1, 1, 1], 2),
+    "depthwise": ((1, 6, 7, 5), 5, (3, 3), [2, 1], [1, 1], [1, 1, 1, 1], 5),
+    "multiplier": ((1, 6, 7, 3), 6, (3, 3), [1, 1], [1, 1], [1, 1, 1, 1], 3),
+    "one axis": ((2, 11, 4), 6, (5,), [2], [1], [2, 2], 1),
+    "large pad": ((1, 3, 3, 2), 3, (3, 3), [1, 1], [1, 1], [4, 4, 4, 4], 1),
+}
+
+
+def window(name: str) -> tuple[Any, ...]:
+    shape, out_c, kernel, strides, dilations, pads, groups = WINDOWS[name]
+    extents = [
+        (shape[1 + i] + pads[2 * i] + pads[2 * i + 1] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i in range(len(kernel))
+    ]
+    attrs = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups}
+    return shape, (out_c, shape[-1] // groups, *kernel), (shape[0], *extents, out_c), attrs
+
+
+EPILOGUES: dict[str, list[tuple[str, float, float, int]]] = {
+    "none": [],
+    "relu": [("relu", 0, 0, -1)],
+    "clip": [("clip", -0.5, 1.25, -1)],
+    "sigmoid": [("sigmoid", 0, 0, -1)],
+}
+
+
+@pytest.mark.parametrize("out", ["int8", "uint8", "fp32", "int32"])
+@pytest.mark.parametrize(("x", "w"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int8", "uint8")])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_quantized_conv_has_the_hosts_bits(c99, name, x, w, out):
+    rng = np.random.default_rng([*f"{name}{x}{w}{out}".encode()])
+    shape, weight, result, attrs = window(name)
+    scale = None if out == "int32" else rng.uniform(0.001, 0.02, weight[0]).astype(np.float32)
+    zeros = [bytes_of(rng, (), x), bytes_of(rng, (weight[0],), w)]
+    bias = rng.integers(-2000, 2000, weight[0]).astype(np.int32)
+    inputs = [bytes_of(rng, shape, x), bytes_of(rng, weight, w), scale, bias, *zeros]
+    epilogue = [] if out == "int32" else EPILOGUES["clip"]
+    zero = 7 if out in ("int8", "uint8") else 0
+    plan, fed = one_step(
+        "quantized_conv",
+        inputs,
+        (result, out),
+        [i for i in range(1, 6) if inputs[i] is not None],
+        **attrs,
+        output_scale=0.03,
+        output_zero=zero,
+        epilogue=epilogue,
+    )
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("bias", [None, np.int32, np.float32])
+def test_quantized_products_with_every_epilogue_and_bias(c99, bias, epilogue):
+    rng = np.random.default_rng(3)
+    inputs = [
+        bytes_of(rng, (2, 3, 37), "int8"),
+        bytes_of(rng, (10, 37), "int8"),
+        np.array(0.0037, np.float32),
+        None if bias is None else rng.integers(-500, 500, 10).astype(bias),
+        np.array(-3, np.int8),
+    ]
+    constants = [i for i in range(1, 5) if inputs[i] is not None]
+    attrs = {"transpose_y": 1, "output_scale": 0.011, "output_zero": -5, "epilogue": EPILOGUES[epilogue]}
+    plan, fed = one_step("quantized_matmul", inputs, ((2, 3, 10), "int8"), constants, **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+def test_quantized_matmul_broadcasts_leading_axes(c99):
+    rng = np.random.default_rng(4)
+    inputs = [bytes_of(rng, (2, 1, 5, 6), "uint8"), bytes_of(rng, (3, 6, 4), "int8"), np.array(0.01, np.float32)]
+    attrs = {"transpose_y": 0, "output_scale": 0.05, "output_zero": 100, "epilogue": []}
+    plan, fed = one_step("quantized_matmul", inputs, ((2, 3, 5, 4), "uint8"), [2], **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("epilogue", [[], [("relu", 0, 0, -1)], [("sigmoid", 0, 0, -1)]])
+@pytest.mark.parametrize(
+    ("x", "y", "out"), [("int8", "int8", "int8"), ("uint8", "int8", "uint8"), ("int8", "uint8", "int8")]
+)
+def test_quantized_add_has_the_hosts_bits(c99, x, y, out, epilogue):
+    rng = np.random.default_rng(5)
+    attrs = {"x_scale": 0.013, "x_zero": 3, "y_scale": 0.0071, "y_zero": 5, "output_scale": 0.017, "output_zero": 9}
+    plan, fed = one_step(
+        "quantized_add",
+        [bytes_of(rng, (2, 3, 4, 7), x), bytes_of(rng, (4, 7), y)],
+        ((2, 3, 4, 7), out),
+        epilogue=epilogue,
+        **attrs,
+    )
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("axis", [None, 1, -1])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_quantize_and_dequantize_have_the_hosts_bits(c99, dtype, axis):
+    rng = np.random.default_rng(6)
+    x = (rng.standard_normal((3, 4, 5)) * 40).astype(np.float32)
+    x[0, 0, :4] = [np.nan, np.inf, -np.inf, 1e30]
+    size = () if axis is None else (x.shape[axis],)
+    scale = np.asarray(rng.uniform(0.1, 0.5, size), np.float32)
+    zero = np.asarray(rng.integers(0, 100, size), dtype)
+    plan, fed = one_step("quantize", [x, scale, zero], (x.shape, dtype), [1, 2], axis=axis or 0)
+    got, need = both(plan, fed, c99)
+    assert_same_bits(got, need)
+    plan, fed = one_step("dequantize", [need, scale, zero], (x.shape, "fp32"), [1, 2], axis=axis or 0)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+def test_quantize_rounds_halves_to_even_and_saturates(c99):
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.5, 128.5, -129, 1e20, -1e20, 8388609.0], np.float32)
+    plan, fed = one_step("quantize", [x, np.array(1, np.float32), None], (x.shape, "int8"), [1], axis=0)
+    got, need = both(plan, fed, c99)
+    assert_same_bits(got, need)
+    assert got.tolist() == [0, 2, 2, 0, -2, 127, 127, -128, 127, -128, 127]
+
+
+def test_lookup_and_copies_have_the_hosts_bits(c99):
+    rng = np.random.default_rng(7)
+    x = bytes_of(rng, (3, 5, 7), "int8")
+    plan, fed = one_step("lookup", [x, bytes_of(rng, (256,), "int8")], (x.shape, "int8"), [1])
+    assert_same_bits(*both(plan, fed, c99))
+    plan = PlanBuilder()
+    plan.port("inputs", "x", x.shape, "int8")
+    plan.port("outputs", "y", (7, 3, 5), "int8")
+    turned = plan.tensor(0, (7, 3, 5), "int8", strides=(1, 35, 7))
+    plan.step("copy", [turned], [1])
+    got, need = both(plan, [x], c99)
+    assert_same_bits(got, need)
+    assert_same_bits(got, np.ascontiguousarray(x.transpose(2, 0, 1)))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "fp32"])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_max_pool_has_the_hosts_bits(c99, dtype, ceil):
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((2, 9, 8, 5)).astype(np.float32) if dtype == "fp32" else bytes_of(rng, (2, 9, 8, 5), dtype)
+    attrs = {"kernel_sizes": [3, 2], "strides": [2, 3], "dilations": [1, 2], "pads": [1, 1, 0, 1], "ceil_mode": ceil}
+    plan, fed = one_step("max_pool", [x], ((2, 5, 3 + ceil * 0, 5), dtype), **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("exclude", [0, 1])
+def test_avg_pool_is_the_hosts(c99, exclude):
+    x = np.random.default_rng(9).standard_normal((1, 30, 31, 3)).astype(np.float32)
+    for kernel in ([3, 3], [25, 26]):
+        out = [30 + 2 - kernel[0] + 1, 31 + 2 - kernel[1] + 1]
+        attrs = {"kernel_sizes": kernel, "strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1], "ceil_mode": 0}
+        plan, fed = one_step("avg_pool", [x], ((1, *out, 3), "fp32"), **attrs, exclude_padding=exclude)
+        assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reductions_of_images_have_the_hosts_bits(c99, op, keep):
+    x = np.random.default_rng(10).standard_normal((2, 33, 21, 5)).astype(np.float32)
+    shape = (2, 1, 1, 5) if keep else (2, 5)
+    plan, fed = one_step(f"reduce_{op}", [x], (shape, "fp32"), axes=[1, 2], keep_dims=keep)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("axes", [[-1], [0], [], [0, 2]])
+def test_other_reductions_are_near_the_hosts(c99, axes):
+    x = np.random.default_rng(11).standard_normal((4, 50, 300)).astype(np.float32)
+    reduced = [a % 3 for a in axes] or [0, 1, 2]
+    shape = [1 if i in reduced else n for i, n in enumerate(x.shape)]
+    plan, fed = one_step("reduce_mean", [x], (shape, "fp32"), axes=axes, keep_dims=1)
+    assert_near(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("mode", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("dtype", ["int8", "fp32"])
+def test_resize_nearest_has_the_hosts_bits(c99, mode, dtype):
+    rng = np.random.default_rng(12)
+    x = rng.standard_normal((1, 5, 7, 3)).astype(np.float32) if dtype == "fp32" else bytes_of(rng, (1, 5, 7, 3), dtype)
+    attrs = {"scale_h": 5, "scale_w": 14, "offset_h": -3, "offset_w": 1, "unit_h": 9, "unit_w": 8, "mode": mode}
+    plan, fed = one_step("resize_nearest", [x], ((1, 9, 4, 3), dtype), **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_softmax_is_near_the_hosts(c99, axis):
+    x = (np.random.default_rng(13).standard_normal((3, 40, 33)) * 9).astype(np.float32)
+    plan, fed = one_step("softmax", [x], (x.shape, "fp32"), axis=axis)
+    got, need = both(plan, fed, c99)
+    np.testing.assert_allclose(got, need, rtol=2e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_conv_is_near_the_hosts(c99, name):
+    rng = np.random.default_rng([*name.encode()])
+    shape, weight, result, attrs = window(name)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in (shape, weight, (weight[0],), result)]
+    epilogue = [("silu", 0, 0, -1), ("add", 0, 0, 3), ("relu6", 0, 0, -1)]
+    plan, fed = one_step("conv", inputs, (result, "fp32"), [1, 2], **attrs, epilogue=epilogue)
+    assert_near(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize(("tx", "ty"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_matmul_is_near_the_hosts(c99, tx, ty):
+    rng = np.random.default_rng(14)
+    x = rng.standard_normal((3, 700, 6) if tx else (3, 6, 700)).astype(np.float32)
+    y = rng.standard_normal((9, 700) if ty else (700, 9)).astype(np.float32)
+    bias, extra = (rng.standard_normal(s).astype(np.float32) for s in ((9,), (3, 6, 9)))
+    attrs = {"transpose_x": tx, "transpose_y": ty, "epilogue": [("add", 0, 0, 3), ("leaky_relu", 0.1, 0, -1)]}
+    plan, fed = one_step("matmul", [x, y, bias, extra], ((3, 6, 9), "fp32"), [1, 2], **attrs)
+    assert_near(*both(plan, fed, c99))
+
+
+EXACT = ("add", "sub", "mul", "real_div", "maximum", "minimum", "prelu")
+
+
+@pytest.mark.parametrize("op", EXACT)
+def test_binary_ops_have_the_hosts_bits(c99, op):
+    rng = np.random.default_rng(15)
+    a, b = rng.standard_normal((4, 1, 9)).astype(np.float32), rng.standard_normal((3, 9)).astype(np.float32)
+    attrs = {"epilogue": [("relu", 0, 0, -1)]} if op in EXACT[:4] else {}
+    plan, fed = one_step(op, [a, b], ((4, 3, 9), "fp32"), **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+NUMBERS = {"celu": (0.7,), "clip": (-1, 2.5), "elu": (0.9,), "leaky_relu": (0.2,), "linear_activation": (1.5, -0.25)}
+NUMBERS |= {"scaled_tanh": (1.7, 0.6), "selu": (1.67, 1.05), "sigmoid_hard": (0.2, 0.5), "threshold": (0.3,)}
+NUMBERS |= {"thresholded_relu": (0.4,)}
+
+
+@pytest.mark.parametrize("op", supported()[1])
+def test_activations_are_within_two_ulp_of_the_hosts(c99, op):
+    rng = np.random.default_rng(16)
+    edges = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-40,
+        -1e-40,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        88.8,
+        -103.5,
+        1e30,
+        -1e30,
+        3,
+        -3,
+        6,
+    ]
+    x = np.concatenate(
+        [edges, rng.standard_normal(4000) * 3, rng.standard_normal(2000) * 60, np.geomspace(1e-30, 1e30, 500)]
+    )
+    x = x.astype(np.float32)
+    attrs = dict(zip(("alpha", "beta"), NUMBERS.get(op, ()), strict=False))
+    plan, fed = one_step(op, [x], (x.shape, "fp32"), **attrs)
+    got, need = both(plan, fed, c99)
+    if op == "log":
+        got, need = got[x >= 0], need[x >= 0]  # the sign of NaN is nobody's
+    assert_within_ulp(got, need)
+
+
+def test_a_kernel_that_is_not_there_is_refused_by_name(c99):
+    plan, _ = one_step("sin", [np.zeros(4, np.float32)], ((4,), "fp32"))
+    with pytest.raises(Error, match=r"sin"):
+        C99Model(bytes(plan.tobytes()), c99)
+
+
+def test_a_row_passes_through_a_ring(c99):
+    """y = quantize(dequantize(x)) row by row, through a ring of one row, and one of two that it goes round in."""
+    x = np.arange(5 * 6, dtype=np.int8).reshape(1, 5, 6)
+    for ring, rows in ((1, 1), (2, 2)):
+        plan = PlanBuilder()
+        source, result = plan.port("inputs", "x", x.shape, "int8"), plan.port("outputs", "y", x.shape, "int8")
+        weights = plan.space("weights", 8)
+        plan.weights = np.array([0.5, 0], np.float32).tobytes()
+        scale = plan.tensor(weights, (), "fp32")
+        middle = plan.tensor(plan.space("arena", 4 * 6 * ring), x.shape, "fp32", ring=ring)
+        plan.step("dequantize", [source, scale, None], [middle], (1, 0, rows), axis=0)
+        plan.step("quantize", [middle, scale, None], [result], (1, 0, rows), axis=0)
+        plan.loop(0, -(-5 // rows), [rows, rows])
+        got, need = both(plan, [x], c99)
+        assert_same_bits(got, need)
+        assert_same_bits(got, x)
