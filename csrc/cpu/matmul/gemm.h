@@ -28,18 +28,18 @@ inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are sw
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {
-  enum Kind { kAdd, kRelu, kClamp, kFunction, kMap } kind;
-  float alpha;
-  float beta;
-  int extra;  // kAdd: which row of Tile::extra
-  RowFunction function;
+  enum Kind { kAdd, kRelu, kClamp, kFunction, kMap } kind = kAdd;
+  float alpha = 0;
+  float beta = 0;
+  int extra = 0;  // kAdd: which row of Tile::extra
+  RowFunction function = nullptr;
   std::shared_ptr<const HalfMap> map;  // the function in the engine's arithmetic
 };
 
 struct ResolvedEpilogue {
   int count = 0;
   int num_extra = 0;
-  int extra_operand[kMaxSlots];  // in Call::inputs
+  int extra_operand[kMaxSlots] = {};  // in Call::inputs
   bool in_registers = true;      // no slot is a function of a row
   ResolvedSlot slots[kMaxSlots];
 };
