@@ -18,7 +18,7 @@ PYTHON_LAYERS = (
     ("targets", "program"),
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),
-    ("mil",),
+    ("containers", "mil"),
     ("importers",),
     ("bounds", "passes", "stages", "validate"),
     ("emit",),

@@ -6,17 +6,17 @@ from pathlib import Path
 from hexane.graph import Graph
 from hexane.importers.files import open_inside, open_regular, read_all
 from hexane.importers.netplist.meaning import as_graph
-from hexane.importers.netplist.plist import WEIGHTS, names_weights, read_plist, write_plist
+from hexane.importers.netplist.plist import read_plist, weights_name, write_plist
 from hexane.importers.netplist.units import NetConstant, Netplist, NetPort, Unit
 
 __all__ = ["NetConstant", "NetPort", "Netplist", "Unit", "as_graph", "load_netplist_file", "read_plist", "write_plist"]
 
 
 def load_netplist_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a property list, and of the file `weights.0` beside it if it names that."""
+    """The graph of a property list, and of the file of weights beside it if it names one."""
     where = Path(path)
     text = read_all(open_regular(where, f"[netplist] {where}", "property list"), f"[netplist] {where}")
     weights = b""
-    if names_weights(text):
-        weights = read_all(open_inside(where.parent, WEIGHTS, f"[netplist] {where}"), f"[netplist] {WEIGHTS}")
+    if (name := weights_name(text)) is not None:
+        weights = read_all(open_inside(where.parent, name, f"[netplist] {where}"), f"[netplist] {name}")
     return as_graph(read_plist(text, weights))

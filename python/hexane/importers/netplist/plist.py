@@ -18,8 +18,8 @@ _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
 
-def write_plist(net: Netplist) -> bytes:
-    """The property list as XML. It is read first, so that what is written is what `read_plist` takes."""
+def write_plist(net: Netplist, weights_name: str = WEIGHTS) -> bytes:
+    """The property list as XML, which names the file of the weights. It is read first, so that what is written is what `read_plist` takes."""
     inputs = [
         _sizes("Input", port.dims, batch="BatchSize")
         | {
@@ -43,7 +43,7 @@ def write_plist(net: Netplist) -> bytes:
         }
         for p in net.outputs
     ]
-    network: dict[str, Any] = {"Units": [u.name for u in net.units], "Weights": [WEIGHTS] if net.weights else []}
+    network: dict[str, Any] = {"Units": [u.name for u in net.units], "Weights": [weights_name] if net.weights else []}
     if net.constants:
         network["Constants"] = [c.name for c in net.constants]
     types = {p.name: p.type for p in net.inputs} | {c.name: c.type for c in net.constants}
@@ -119,10 +119,14 @@ def read_plist(text: bytes, weights: bytes = b"") -> Netplist:
     return Netplist(names[0], tuple(inputs), tuple(units), tuple(constants), tuple(outputs), weights)
 
 
-def names_weights(text: bytes) -> bool:
-    """Whether the property list says that there is a file of weights. Raises Error for what is none."""
+def weights_name(text: bytes) -> str | None:
+    """The name of the first file of weights that the property list has, or None. Raises Error for what is none."""
     top = _loaded(text)
-    return isinstance(top, dict) and any(isinstance(n, dict) and bool(n.get("Weights")) for n in top.values())
+    lists = [n.get("Weights") for n in top.values() if isinstance(n, dict)] if isinstance(top, dict) else []
+    names = [name for given in lists if isinstance(given, list) for name in given[:1]]
+    if names and not isinstance(names[0], str):
+        raise Error(f"[netplist] Weights[0]: got {type(names[0]).__name__}, need str")
+    return names[0] if names else None
 
 
 def _loaded(text: bytes) -> Any:
