@@ -300,7 +300,7 @@ void Executor::plan_work(Step& step) const {
   const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
   int64_t cost = step.cost;  // of one run
   if (step.in_loop) cost = cost / chosen->extent * std::min(step.range.end - step.range.begin, chosen->extent);
-  if (threads_ == 1 || pieces < 2 || cost < kParallelCost) return;
+  if (threads_ == 1 || pieces < 2 || cost < kParallelCost || kernel.in_order) return;
   const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, cost / kChunkCost)});
   step.chunk = (pieces + chunks - 1) / chunks * chosen->grain;
 }
@@ -316,6 +316,8 @@ void Executor::check_range(const Step& step, Range range) const {
     fail(kernel.name, "cut: got [", range.begin, ", ", range.end, "), need multiples of ", cut->grain, " up to ",
          cut->extent);
   if (step.rings) check_rings(kernel, step.call, range);
+  if (kernel.in_order && !step.in_loop && range.begin != 0)
+    fail(kernel.name, "cut: got [", range.begin, ", ", range.end, ") outside of a loop, need it from 0 on");
 }
 
 void Executor::check_loops() const {

@@ -156,6 +156,11 @@ struct Kernel {
   // rings are made to look whole by run_rows() in rings.h.
   bool reads_ring = false;
 
+  // Whether a run along axis 1 reads the row before its range from output 0, which it finds in a ring: ranges are run
+  // one after the other, in order. Then no thread shares a step, and an output that is a ring may be shorter than a
+  // range.
+  bool in_order = false;
+
   // Partial results over blocks of a reduced axis: run_block() makes one, from its block alone, and together they are
   // the result: fold() adds `next` to `total`, first the partial of block 1 to that of block 0, then one block after
   // the other, and finish() writes the outputs from the total. So the bits do not depend on who makes which partial;

@@ -11,7 +11,9 @@ namespace {
 constexpr size_t kMostOperands = 32;
 
 // Whether the kernel itself finds the rows of operand i, counted over inputs and outputs.
-bool reads_itself(const Kernel& kernel, size_t i) { return kernel.reads_ring && i == 0; }
+bool reads_itself(const Kernel& kernel, size_t i, size_t num_inputs) {
+  return (kernel.reads_ring && i == 0) || (kernel.in_order && i == num_inputs);
+}
 
 // Whether begin() packs the operand (weights, keys, values): it reads all of it before any range is known.
 bool packed(const Kernel& kernel, size_t i) { return kernel.begin && (i == 1 || i == 2); }
@@ -41,12 +43,12 @@ void check_rings(const Kernel& kernel, const Call& call, Range rows) {
   for (size_t i = 0; i < num_operands; ++i) {
     const bool is_input = i < call.inputs.size();
     const Tensor& tensor = is_input ? call.inputs[i] : call.outputs[i - call.inputs.size()];
-    if (!tensor.ring) continue;
+    if (!tensor.ring || (kernel.in_order && !is_input)) continue;
     const int input = static_cast<int>(i);
     const Range used = is_input ? needed_rows(kernel, call, input, rows) : rows;
     if (used.end - used.begin > tensor.ring)
       fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need ", used.end - used.begin);
-    if (reads_itself(kernel, i)) continue;
+    if (reads_itself(kernel, i, call.inputs.size())) continue;
     const Range first{rows.begin, std::min(rows.begin + 1, rows.end)};
     if (is_input && (packed(kernel, i) || used != rows || needed_rows(kernel, call, input, first) != first))
       fail(kernel.name, "operand ", i, ": got a ring of ", tensor.ring, " rows, need all rows");
@@ -67,7 +69,7 @@ void run_rows(const Kernel& kernel, const Call& call, Range rows, std::byte* scr
     int64_t end = rows.end;
     for (size_t i = 0; i < num_inputs + num_outputs; ++i) {
       const Tensor& tensor = i < num_inputs ? call.inputs[i] : call.outputs[i - num_inputs];
-      if (!tensor.ring || reads_itself(kernel, i)) continue;
+      if (!tensor.ring || reads_itself(kernel, i, num_inputs)) continue;
       const int64_t turn = begin / tensor.ring * tensor.ring;  // the row that place 0 holds
       operands[i].data = tensor.data - turn * tensor.strides[1];
       operands[i].ring = 0;

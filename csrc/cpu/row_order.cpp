@@ -118,6 +118,9 @@ void RowOrder::run(const std::string& where, const PlanStep& step, const Kernel&
       if (!is_there(id, axis, row))
         fail(where, "input ", i, ": row ", row, " is not there, need it written before and not overwritten");
   }
+  if (kernel.in_order && rows.begin > 0 &&
+      !is_there(plan_.operands[step.operands + step.num_inputs], axis, rows.begin - 1))
+    fail(where, "output 0: row ", rows.begin - 1, " is not there, need rows in order and none overwritten");
   for (uint32_t i = 0; i < step.num_outputs; ++i) {
     const uint32_t id = plan_.operands[step.operands + step.num_inputs + i];
     const PlanTensor& out = plan_.tensors[id];

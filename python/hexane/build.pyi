@@ -703,6 +703,16 @@ def flatten2d(x: Operand, *, axis: int = ...) -> Tensor:
 def pixel_unshuffle(x: Operand, *, downscale_factor: int) -> Tensor:
     """(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards."""
 
+def interleave(
+    x: Operand,
+    *,
+    block: int | Sequence[int],
+    begin: int | Sequence[int] = ...,
+    shape: int | Sequence[int],
+    groups: int = ...,
+) -> Tensor:
+    """(N, H, W, G * R * S * C) -> (N, *shape, G * C): the channels of a pixel, in each of `groups`, are R x S = `block` pixels of the result, which starts at `begin`."""
+
 def reverse_sequence(x: Operand, lengths: Operand, *, seq_axis: int = ..., batch_axis: int = ...) -> Tensor:
     """The first lengths[i] steps along seq_axis of each item of batch_axis turned around."""
 
@@ -950,3 +960,19 @@ def quantized_add(
     output_zero: int = ...,
 ) -> Tensor:
     """The sum of two quantised tensors, quantised again, broadcast."""
+
+def quantized_mean(
+    x: Operand,
+    *,
+    axes: int | Sequence[int] = ...,
+    keep_dims: bool = ...,
+    x_scale: float,
+    x_zero: int = ...,
+    dtype: object,
+    output_scale: float,
+    output_zero: int = ...,
+) -> Tensor:
+    """The mean of a quantised tensor over `axes` (none named: all), quantised again. The sum is exact."""
+
+def running_sum(x: Operand) -> Tensor:
+    """(1, H, W, C) -> (1, H, 1, C): the sums over each row's columns and over all rows up to it, in int32."""

@@ -10,7 +10,8 @@ from tests.support.kernels import same_bits
 
 from hexane import _core
 
-NAMES = sorted(ROWS.keys() - {"write_slice"})
+# A running sum needs the rows before in the output: it is told them in order.
+NAMES = sorted(ROWS.keys() - {"write_slice", "running_sum"})
 
 # Inputs of which every box of the output needs all: tables, and all inputs of kernels that cannot be cut.
 NEVER_NARROWED = {"lookup": {1}, "non_zero": {0}, "random": {0}, "scatter_nd": {1}, "unique": {0}}
@@ -25,7 +26,7 @@ def poisoned(case: KernelCase, box: Box) -> list[np.ndarray | None]:
 
 
 def test_the_cases_reach_every_row() -> None:
-    reached = {f"{case.name} {case.row['dtypes']}" for case in kernel_cases()}
+    reached = {f"{case.name} {case.row['dtypes']}" for case in kernel_cases() if case.name in NAMES}
     rows = {f"{name} {row['dtypes']}" for name in NAMES for row in ROWS[name]}
     assert rows == reached
 

@@ -1,5 +1,6 @@
 """Parts of a program streamed row by row: the bits of whole steps, in less memory."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph
 from hexane.program import Program
+from hexane.stages.allocate import allocate
+from hexane.stages.by_rows import by_rows
 from hexane.stages.place import place
 from hexane.stages.stream import stream
 from hexane.targets import load_target
@@ -217,6 +220,59 @@ def test_steps_on_larger_images_run_in_a_loop_of_their_own():
     assert [loop.trips for loop in streamed.loops][1:] == [2, 2]
     assert {step.outputs[0].ring for step in streamed.steps} <= {0, 1, 3}  # with one loop the first would keep 7
     assert_same_bits(graph, streamed)
+
+
+def quantized_images(stride: int = 2) -> hx.Graph:
+    """An image that is quantised, a transposed convolution, and a mean over all that."""
+    rng = np.random.default_rng(0)
+
+    def real(shape: tuple[int, ...]) -> hx.Tensor:
+        return hx.dequantize(hx.const(rng.integers(-9, 9, shape).astype(np.int8)), np.float32(0.25))
+
+    def stored(y: hx.Tensor) -> hx.Tensor:
+        return hx.dequantize(hx.quantize(y, np.float32(0.5), np.int8(3), dtype="int8"), np.float32(0.5), np.int8(3))
+
+    y = stored(hx.input("x", (1, 3, 24, 10)))
+    y = stored(hx.conv(y, real((8, 3, 3, 3)), pad=1))
+    y = stored(hx.conv_transpose(y, real((8, 8, 3, 3)), strides=stride, pad=1))
+    y = stored(hx.conv(y, real((16, 8, 3, 3)), pad=1))
+    return hx.graph({"y": stored(hx.reduce_mean(y, axes=(2, 3)))})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 50])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_a_mean_of_bytes_keeps_one_row_of_sums(stride: int, rows: int):
+    graph = quantized_images(stride)
+    streamed = compiled(graph, rows)
+    assert_same_bits(graph, streamed)
+    if rows == 1:
+        (sums,) = [step for step in streamed.steps if step.kernel == "running_sum"]
+        assert streamed.buffers[sums.outputs[0].buffer].bytes == 16 * 4
+        assert streamed.extents["arena"].bytes < 0.3 * compiled(graph, 0).extents["arena"].bytes
+        assert all(step.cut is not None for step in streamed.steps if step.outputs[0].type.rank == 4 and step.outputs[0].type.shape[1] > 1)  # fmt: skip
+
+
+def test_sums_whose_row_before_is_lost_are_refused():
+    """Each row of sums needs the one before, in a loop and outside of it."""
+    streamed = compiled(quantized_images(), 1)
+    (at,) = [i for i, step in enumerate(streamed.steps) if step.kernel == "running_sum"]
+    (outer,) = [loop for loop in streamed.loops if loop.first <= at < loop.first + len(loop.moves) and loop.first == 0]
+    moves = tuple(-move if i == at else move for i, move in enumerate(outer.moves))
+    backwards = replace(outer, moves=moves)
+    step = streamed.steps[at]
+    assert step.cut is not None
+    rows = step.outputs[0].type.shape[1]
+    steps = tuple(replace(s, cut=(1, rows - 1, rows)) if i == at else s for i, s in enumerate(streamed.steps))
+    loops = tuple(backwards if loop is outer else loop for loop in streamed.loops)
+    with pytest.raises(hx.Error, match=r"running_sum.*row .* is not there"):
+        _core.Program(emit_plan(replace(streamed, steps=steps, loops=loops)), 1)
+
+
+def test_sums_outside_of_a_loop_begin_with_the_first_row():
+    program = by_rows(place(compiled(quantized_images(), 0).graph, HOST))
+    steps = tuple(replace(s, cut=(1, 1, 2)) if s.kernel == "running_sum" else s for s in program.steps)
+    with pytest.raises(hx.Error, match=r"cut: got \[1, 2\) outside of a loop, need it from 0 on"):
+        _core.Program(emit_plan(allocate(replace(program, steps=steps))), 1)
 
 
 def test_images_of_a_batch_are_not_streamed():

@@ -118,13 +118,15 @@ void dequantize_row(std::byte* const* p, const int64_t* strides, int64_t n, cons
   }
 }
 
-// x, scale and zero with the shape of the output; without a zero the scale takes its place.
+// x, scale and zero with the shape of the output; without a zero the scale takes its place. An image that is read with
+// its channels last and lies with them first is walked along its own rows: the two axes change places.
 struct Spread {
-  int64_t strides[2][8] = {};
-  Tensor inputs[3];
+  int64_t shape[8], strides[4][8] = {};
+  Tensor inputs[3], out;
+  int first = -1, second = -1;  // the axes that changed places
 
   Spread(const char* name, const Call& call, bool has_zero) {
-    const Tensor& out = call.outputs[0];
+    out = call.outputs[0];
     inputs[0] = call.inputs[0];
     for (int i = 1; i < 3; ++i) {
       const Tensor& from = call.inputs[i == 2 && !has_zero ? 1 : i];
@@ -135,8 +137,29 @@ struct Spread {
       inputs[i].shape = out.shape;
       inputs[i].strides = strides[i - 1];
     }
+    find_rows();
   }
-  Call call(const Call& whole) const { return {inputs, whole.outputs, nullptr, nullptr, nullptr, whole.numerics}; }
+  int place(int axis) const { return axis == first ? second : axis == second ? first : axis; }
+  Call call(const Call& whole) const { return {inputs, {&out, 1}, nullptr, nullptr, nullptr, whole.numerics}; }
+
+ private:
+  void find_rows() {
+    const int64_t item = item_bytes(inputs[0]);
+    const int last = out.rank - 1;
+    if (last < 1 || inputs[0].strides[last] == item) return;
+    const int64_t* end = inputs[0].strides + last;
+    const int rows = static_cast<int>(std::find(inputs[0].strides, end, item) - inputs[0].strides);
+    if (rows == last || out.shape[rows] <= out.shape[last]) return;
+    first = rows, second = last;
+    std::copy(out.shape, out.shape + out.rank, shape);
+    std::copy(inputs[0].strides, inputs[0].strides + out.rank, strides[2]);
+    std::copy(out.strides, out.strides + out.rank, strides[3]);
+    std::swap(shape[first], shape[second]);
+    for (auto& each : strides) std::swap(each[first], each[second]);
+    inputs[0].strides = strides[2];
+    out.strides = strides[3];
+    out.shape = inputs[0].shape = inputs[1].shape = inputs[2].shape = shape;
+  }
 };
 
 void check_spread(const char* name, const char* operand, const Call& call, const Tensor& t) {
@@ -183,10 +206,10 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   const auto& state = call.state<QuantizeState>();
   const Spread spread("quantize", call, state.has_zero);
   const Call all = spread.call(call);
-  if (covers(all, axis, range))
+  if (covers(call, axis, range))
     walk(state.whole, all, state.row, &state);
   else
-    walk(make_loop(all, 3, axis, range), all, state.row, &state);
+    walk(make_loop(all, 3, spread.place(axis), range), all, state.row, &state);
 }
 
 constexpr Kernel row(const char* name, const char* dtypes, Prepared (*prepare)(const Call&)) {

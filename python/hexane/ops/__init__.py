@@ -18,6 +18,7 @@ from hexane.ops.records import (
     norm,
     program,
     quant,
+    quant_mean,
     quant_product,
     random,
     rearrange,
@@ -60,6 +61,7 @@ FAMILIES = (
     random,
     quant,
     quant_product,
+    quant_mean,
 )
 USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}
 KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}

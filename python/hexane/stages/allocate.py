@@ -19,7 +19,7 @@ def allocate(program: Program) -> Program:
     A buffer is live from the step that first writes it to the one that last reads it. The solution is checked by code that
     the solver does not share. Raises Error for a memory whose limit is too small.
     """
-    live = _live_ranges(program)
+    live = live_ranges(program)
     offsets = [0] * len(program.buffers)
     extents = {}
     for space in program.target.spaces:
@@ -38,7 +38,7 @@ def allocate(program: Program) -> Program:
 def live_bytes(program: Program) -> list[int]:
     """Bytes of the arenas that are live at each step."""
     change = [0] * (len(program.steps) + 1)
-    for i, (first, last) in _live_ranges(program).items():
+    for i, (first, last) in live_ranges(program).items():
         buffer = program.buffers[i]
         if buffer.kind == "arena":
             change[first] += buffer.bytes
@@ -46,7 +46,22 @@ def live_bytes(program: Program) -> list[int]:
     return list(accumulate(change))[:-1]
 
 
-def _live_ranges(program: Program) -> dict[int, tuple[int, int]]:
+def bytes_with_ports(program: Program, item: int = 0) -> int:
+    """What one memory for the arenas, inputs and outputs takes: inputs live until they are read for the last time, outputs from
+    when they are first written. item: bytes of an element of a port, 0 for those of its dtype."""
+    live, end = live_ranges(program), len(program.steps) - 1
+    ranges = [(*live[i], b.bytes) for i, b in enumerate(program.buffers) if b.kind == "arena" and i in live]
+    for ports, is_input in ((program.inputs, True), (program.outputs, False)):
+        for port in ports:
+            kind, (first, last) = port.view.type, live.get(port.view.buffer, (0, end))
+            ranges.append((0 if is_input else first, last if is_input else end, kind.size * item or kind.bytes))
+    alignment = program.target.space("arena").alignment
+    lower, upper, sizes = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
+    sizes = -(-sizes // alignment) * alignment
+    return int(_core.alloc_solve(lower, upper + 1, sizes, alignment)[1])
+
+
+def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
     """For each buffer that a step touches the first and the last such step; what a loop touches lives through all of it."""
     around: dict[int, Loop] = {}
     for found in program.loops:

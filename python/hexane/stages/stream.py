@@ -9,8 +9,9 @@ from math import inf
 
 import numpy as np
 
-from hexane.program import Program, Step, View
+from hexane.program import Program, View
 from hexane.stages.allocate import allocate, rounded_up
+from hexane.stages.by_rows import by_rows
 from hexane.stages.place import place
 from hexane.stages.region import Region, Regions
 from hexane.stages.rows import AXIS
@@ -35,7 +36,7 @@ def _streamed(program: Program, rows: int, budget: int) -> Program:
     best = allocate(program)
     if arena_bytes(best) <= budget:
         return best
-    program = replace(program, steps=tuple(_by_rows_of_source(step, program) for step in program.steps))
+    program = by_rows(program)
     choice = _Choice(program, rows)
     # The least as well, for what is packed may need more than is live.
     for most in sorted({max(budget, choice.least), choice.least}, reverse=True):
@@ -45,21 +46,6 @@ def _streamed(program: Program, rows: int, budget: int) -> Program:
         if arena_bytes(best) <= budget:
             break
     return best
-
-
-def _by_rows_of_source(step: Step, program: Program) -> Step:
-    """A copy to an output, with the axes in the order in which the operand has them in memory: an image with channels last goes by rows."""
-    if step.kernel != "copy" or step.inputs[0] is None or program.buffers[step.outputs[0].buffer].kind != "port":
-        return step
-    source, target = step.inputs[0], step.outputs[0]
-    shape = source.type.shape
-    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -source.strides[axis]))
-
-    def ordered(view: View) -> View:
-        kind = replace(view.type, shape=tuple(shape[axis] for axis in axes))
-        return replace(view, type=kind, strides=tuple(view.strides[axis] for axis in axes))
-
-    return replace(step, inputs=(ordered(source),), outputs=(ordered(target),))
 
 
 def arena_bytes(program: Program) -> int:
@@ -190,12 +176,12 @@ def _with_regions(program: Program, regions: list[Region], tensors: Tensors) -> 
     def placed(view: View | None, tensor: int | None) -> View | None:
         if view is None or tensor is None:
             return view
-        return replace(view, buffer=homes[tensor], ring=rings.get(tensor, 0))
+        return replace(view, buffer=homes[tensor], ring=rings.get(tensor, view.ring))
 
     for i, step in enumerate(steps):
         inputs = tuple(map(placed, step.inputs, tensors.inputs[i]))
         outputs = tuple(
-            replace(v, buffer=homes[t], ring=rings.get(t, 0))
+            replace(v, buffer=homes[t], ring=rings.get(t, v.ring))
             for v, t in zip(step.outputs, tensors.outputs[i], strict=True)
         )
         steps[i] = replace(step, inputs=inputs, outputs=outputs)

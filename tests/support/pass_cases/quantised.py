@@ -47,6 +47,12 @@ def rounded_product(dtype: str = "int8") -> hx.Tensor:
     return hx.quantized_matmul(integers("q", (2, 3, 4), "int8"), weight, np.float32(0.5), dtype=dtype)
 
 
+def quantized_port() -> hx.Tensor:
+    weight = random().integers(-128, 128, (4, 3, 3, 3)).astype(np.int8)
+    q = hx.quantize(hx.input("x", (1, 3, 6, 5)), np.float32(0.5), np.int8(3), dtype="int8")
+    return hx.quantized_conv(q, weight, np.float32(0.5), dtype="fp32")
+
+
 FIRES: dict[str, Case] = {
     "move_qdq_past_data_movement_down": (
         move_qdq_past_data_movement,
@@ -137,6 +143,8 @@ FIRES: dict[str, Case] = {
     ),
     "fold_qdq_matmul_of_two_tensors": (fold_qdq, lambda: steps(real("a", (2, 3, 4)) @ real("b", (2, 4, 3)), 32.0)),
     "fold_qdq_add": (fold_qdq, lambda: steps(hx.relu(real("a") + real("b", (4,), 0.25, zero=None)), 1.0)),
+    "fold_qdq_mean": (fold_qdq, lambda: steps(hx.reduce_mean(photo(), axes=(2, 3)), 0.25)),
+    "channels_last_of_a_quantised_port": (channels_last, quantized_port),
     "fold_qdq_shared": (
         fold_qdq,
         lambda: (lambda x: [steps(qdq_conv(x), 64.0), steps(qdq_conv(x, 2), 64.0), steps(x + x, 1.0), hx.exp(x)])(

@@ -144,6 +144,30 @@ def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) 
     return np.moveaxis(y, (0, 1), (batch_axis, seq_axis))
 
 
+def _interleave_shape(x: Shape, block: Shape, begin: Shape, shape: Shape, groups: int) -> Shape:
+    if len(x) != 4 or any(len(v) != 2 for v in (block, begin, shape)) or min(*block, groups) < 1:
+        raise Error(
+            f"got x {x}, block {block}, begin {begin}, shape {shape} and groups {groups}, need (N, H, W, C), pairs and groups from 1 on"
+        )
+    if x[3] % (prod(block) * groups):
+        raise Error(
+            f"got {x[3]} channels, need a multiple of {prod(block) * groups}: {groups} groups of {block[0]} x {block[1]} pixels"
+        )
+    for there, size, first, wanted in zip(x[1:3], block, begin, shape, strict=True):
+        if not 0 <= first < size or not 0 <= wanted <= max(0, there * size - first):
+            raise Error(
+                f"got {wanted} from {first} on, need a part of {there} blocks of {size}, from the first of them on"
+            )
+    return (x[0], *shape, x[3] // prod(block))
+
+
+def _interleave(x: Array, block: Shape, begin: Shape, shape: Shape, groups: int) -> Array:
+    n, h, w, c = x.shape
+    y = x.reshape(n, h, w, groups, *block, c // (prod(block) * groups)).transpose(0, 1, 4, 2, 5, 3, 6)
+    y = y.reshape(n, h * block[0], w * block[1], c // prod(block))
+    return y[:, begin[0] : begin[0] + shape[0], begin[1] : begin[1] + shape[1]]
+
+
 OPS = (
     Op(
         name="crop", doc="x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns.",
@@ -174,6 +198,15 @@ OPS = (
         name="pixel_unshuffle", doc="(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards.", inputs=("x",),
         attrs={"downscale_factor": integer()}, shape=_unshuffle_shape, dtype=same_dtype, expand=_expand_unshuffle,
         moves=("x",), ref=_unshuffle, cases=(Case(((1, 2, 4, 6),), {"downscale_factor": 2}),),
+    ),
+    Op(
+        name="interleave", doc="(N, H, W, G * R * S * C) -> (N, *shape, G * C): the channels of a pixel, in each of `groups`, are R x S = `block` pixels "
+            "of the result, which starts at `begin`.", inputs=("x",),
+        attrs={"block": integers(), "begin": integers((0, 0)), "shape": integers(), "groups": integer(1)}, shape=_interleave_shape, dtype=same_dtype,
+        kernel="interleave", kernel_attrs=lambda types, attrs: {name: attrs[name] for name in ("block", "begin", "groups")},
+        moves=("x",), ref=_interleave,
+        cases=(Case(((1, 3, 2, 24),), {"block": (2, 3), "shape": (6, 6), "groups": 2}),
+               Case(((2, 3, 4, 8),), {"block": (2, 2), "begin": (1, 0), "shape": (5, 7)})),
     ),
     Op(
         name="reverse_sequence", doc="The first lengths[i] steps along seq_axis of each item of batch_axis turned around.",

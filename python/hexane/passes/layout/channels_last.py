@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hexane.graph import Graph, Node, Value
+from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
@@ -15,7 +16,8 @@ def channels_last(graph: Graph, target: Target) -> Graph:
 
     Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the
     ports and before ops that need the model's own axis order. What a transpose brought into channels-first order is there in
-    both: ops that compute every element alike follow its operand. Images that are resized to the nearest where neither side is
+    both: ops that compute every element alike follow its operand. A port is quantised in the order that is wanted, which its rows
+    allow as they are. Images that are resized to the nearest where neither side is
     channels last stay as they are, each channel an image of one.
     """
     moved, users = _Moved(), graph.users()
@@ -64,8 +66,19 @@ class _Moved:
 
     def last(self, value: Value) -> Value:
         if value not in self._last:
-            self._last[value] = transposed(self._plain[value], last_perm(value.type.rank), value.node.sources)
+            plain, perm = self._plain[value], last_perm(value.type.rank)
+            self._last[value] = _quantized(plain, perm) or transposed(plain, perm, value.node.sources)
         return self._last[value]
+
+
+def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
+    """transpose(quantize(%port)) as quantize(transpose(%port)): it reads the port in any order, so nothing is copied."""
+    node = made_by(value, "quantize")
+    if node is None or node.inputs[0].node.op != "input" or node.inputs[1].type.rank:  # type: ignore[union-attr]
+        return None
+    first, *rest = node.inputs
+    assert first is not None
+    return apply(OPS["quantize"], [transposed(first, perm, node.sources), *rest], node.attrs, node.sources)[0]
 
 
 _PLANES = "resize_nearest_neighbor"

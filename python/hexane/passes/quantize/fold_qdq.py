@@ -11,6 +11,7 @@ from hexane.match import Found, Pattern, channel_axis, joined_sources, made_by, 
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.quant import BYTES
+from hexane.ops.records.quant_mean import MOST_TERMS
 from hexane.passes.fuse.fuse_epilogue import activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
 from hexane.passes.quantize.subpixel import convolution, interleaved
@@ -24,11 +25,11 @@ _SAME_SCALE = 2.0**-22  # two scales that differ by rounding only
 def fold_qdq(graph: Graph, target: Target) -> Graph:
     """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
 
-    Convolutions, matrix products and sums. Activations are 8-bit integers of one scale, weights also of one for each output
+    Convolutions, matrix products, sums and means. Activations are 8-bit integers of one scale, weights also of one for each output
     channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its result has another
     reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride 1 whose channels are
     neighbours of the result, unless that takes more than four times the products. An int32 product that is cast and scaled (dynamic
-    quantisation) becomes one op, too. Every dequantize that somebody still reads stays; those of constants are folded then.
+    quantisation) becomes one op, too. A mean is one of integers, rounded once. Every dequantize that somebody still reads stays; those of constants are folded then.
     """
     return _stored(_products(graph))
 
@@ -144,7 +145,7 @@ def _stored(graph: Graph) -> Graph:
         while old is not None and new is not None and counts[old] == 1:
             if slot := activation(new.node):
                 slots.insert(0, slot)
-            elif new.node.op in OPS and OPS[new.node.op].view:
+            elif new.node.op in OPS and (OPS[new.node.op].view or new.node.op == "interleave"):
                 moves.insert(0, new.node)
             else:
                 break
@@ -170,6 +171,8 @@ def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -
         inputs, step = _undivided(maker, slots)
         attrs = {**maker.attrs, **attrs, "output_scale": to.scale / step}
         return apply(KERNEL_FORMS[maker.op], inputs, attrs, sources)
+    if maker.op == "reduce_mean":
+        return None if slots else _mean(maker, attrs, to, sources)
     if maker.op != "add":
         return None
     x, y = (dequantized(v) for v in maker.inputs[:2])
@@ -179,6 +182,16 @@ def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -
     grids = {"x_scale": first.scale, "x_zero": first.zero, "y_scale": second.scale, "y_zero": second.zero}
     attrs = {**grids, **attrs, "output_scale": to.scale}
     return apply(KERNEL_FORMS["quantized_add"], [x.value, y.value], attrs, sources)
+
+
+def _mean(maker: Node, attrs: dict[str, object], to: Grid, sources: tuple[str, ...]) -> tuple[Value, ...] | None:
+    x = dequantized(maker.inputs[0])
+    terms = 0 if x is None or not maker.types[0].size else x.value.type.size // maker.types[0].size
+    if x is None or x.grid is None or not 1 <= terms <= MOST_TERMS:
+        return None
+    grids = {"x_scale": x.grid.scale, "x_zero": x.grid.zero, "output_scale": to.scale, "output_zero": to.zero}
+    kept = {name: maker.attrs[name] for name in ("axes", "keep_dims")}
+    return apply(OPS["quantized_mean"], [x.value], {**kept, **grids, "dtype": attrs["dtype"]}, sources)
 
 
 def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:

@@ -75,8 +75,21 @@ def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
 
 def interleaved(product: Value, node: Node) -> Value:
     """The result of a conv_transpose, of what its `convolution` gives."""
-    b = Emit(*node.sources)
     windows = _windows(node)
+    if len(windows) == 2:
+        attrs = {
+            "block": [w.stride for w in windows],
+            "begin": [w.cut for w in windows],
+            "shape": [w.out for w in windows],
+        }
+        y = apply(
+            OPS["interleave"],
+            [product],
+            {k: tuple(v) for k, v in attrs.items()} | {"groups": node.attrs["groups"]},
+            node.sources,
+        )[0]
+        return y if node.attrs["layout"] == "nhwc" else transposed(y, first_perm(4), node.sources)
+    b = Emit(*node.sources)
     batch, *pixels, channels = product.shape
     strides = [w.stride for w in windows]
     groups, rank, channels = node.attrs["groups"], len(windows), channels // prod(strides)

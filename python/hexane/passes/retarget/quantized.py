@@ -43,6 +43,17 @@ def addition(b: Writer, node: Node) -> Written | None:
     return Written((_stored(b, b.add(*terms), node),), "written as dequantize, add, quantize")
 
 
+def mean(b: Writer, node: Node) -> Written | None:
+    """quantized_mean(%x)  ->  quantize(reduce_mean(dequantize(%x)))"""
+    x, a = node.inputs[0], node.attrs
+    assert x is not None
+    scale, zero = (np.array(a[f"x_{what}"], kind) for what, kind in (("scale", np.float32), ("zero", x.dtype.numpy)))
+    real = b.dequantize(x, b.const(scale), b.const(zero))
+    y = b.reduce_mean(real, axes=a["axes"], keep_dims=a["keep_dims"])
+    why = "the mean is one of real numbers, not of integers: a result may be one step away"
+    return Written((_stored(b, y, node),), "written as dequantize, reduce_mean and quantize", why)
+
+
 def _stored(b: Writer, y: Value, node: Node) -> Value:
     dtype = node.types[0].dtype
     if dtype is FP32:
@@ -55,4 +66,5 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "quantized_matmul": (product,),
     "quantized_conv": (product,),
     "quantized_add": (addition,),
+    "quantized_mean": (mean,),
 }

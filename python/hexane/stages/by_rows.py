@@ -1,0 +1,60 @@
+"""Writes steps in the form in which they go row by row."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hexane.dtypes import INT32
+from hexane.graph import TensorType
+from hexane.ops import OPS, apply
+from hexane.program import Buffer, Program, Step, View, dense_strides
+from hexane.stages.rows import AXIS
+
+
+def by_rows(program: Program) -> Program:
+    """The program with the same bits, from steps that more regions can have.
+
+    quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the first runs row by row, and keeps one row of sums.
+    A copy to an output goes through the axes in the order in which the operand has them in memory.
+    """
+    buffers = list(program.buffers)
+    steps: list[Step] = []
+    for step in program.steps:
+        if _is_mean_of_rows(step) and not program.segments:  # which count the steps
+            steps += _summed(step, buffers, program.target.space("arena").name)
+        else:
+            steps.append(_in_order_of_source(step, program))
+    return replace(program, steps=tuple(steps), buffers=tuple(buffers))
+
+
+def _is_mean_of_rows(step: Step) -> bool:
+    x = step.inputs[0] if step.kernel == "quantized_mean" else None
+    if x is None or x.type.rank != 4 or x.type.shape[0] != 1 or x.type.shape[AXIS] < 2 or not x.type.shape[3]:
+        return False
+    return tuple(step.attrs["axes"]) == (1, 2)
+
+
+def _summed(step: Step, buffers: list[Buffer], space: str) -> Iterable[Step]:
+    x = step.inputs[0]
+    assert x is not None
+    _, rows, _, channels = x.type.shape
+    sums, last = TensorType(INT32, (1, rows, 1, channels)), TensorType(INT32, (1, 1, 1, channels))
+    buffers.append(Buffer("arena", last.bytes, space=space))
+    kept = View(len(buffers) - 1, 0, sums, dense_strides(sums), ring=1)
+    node = apply(OPS["running_sum"], step.node.inputs[:1], {}, step.node.sources)[0].node
+    yield replace(step, kernel="running_sum", node=node, outputs=(kept,), attrs={}, cut=(AXIS, 0, rows))
+    yield replace(step, inputs=(View(kept.buffer, 0, last, dense_strides(last)),))
+
+
+def _in_order_of_source(step: Step, program: Program) -> Step:
+    """An image with channels last goes by rows."""
+    if step.kernel != "copy" or step.inputs[0] is None or program.buffers[step.outputs[0].buffer].kind != "port":
+        return step
+    source, target = step.inputs[0], step.outputs[0]
+    shape = source.type.shape
+    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -source.strides[axis]))
+
+    def ordered(view: View) -> View:
+        kind = replace(view.type, shape=tuple(shape[axis] for axis in axes))
+        return replace(view, type=kind, strides=tuple(view.strides[axis] for axis in axes))
+
+    return replace(step, inputs=(ordered(source),), outputs=(ordered(target),))
