@@ -13,6 +13,13 @@
 #error "floats have to be computed as floats: use SSE (-msse2 -mfpmath=sse) or another FPU than x87"
 #endif
 
+/* Of functions with large frames, which else may join into one that is too large. */
+#if defined(__GNUC__)
+#define HX_NOINLINE __attribute__((noinline))
+#else
+#define HX_NOINLINE
+#endif
+
 /* In the order of the file. */
 enum {
   HX_STRINGS,

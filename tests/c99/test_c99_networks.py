@@ -1,18 +1,109 @@
-"""Whole networks in the C99 runtime, as they are and streamed, beside the host."""
+"""Whole networks in the C99 runtime beside the host: as they are, streamed, and as the app that codegen writes."""
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.emit.c99 import generate
+from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
-from qdq import quantized_network
+from networks import small_networks
+from small_devices import SMALL_DEVICE_NETWORKS
 
-ROWS = (0, 1, 4)
+SUM = 1e-5  # of the largest number of an output, where sums of floats are added in another order
 
 
-def plan_of(net: hx.Model, folder: Path) -> bytes:
+def plan_of(model: Any, folder: Path, rows: int) -> tuple[hx.Model, bytes]:
+    net = hx.compile(model, target="host", threads=1, stream_rows=rows)
+    assert isinstance(net, hx.Model)
     net.save(folder / "plan.hxp")
-    return (folder / "plan.hxp").read_bytes()
+    return net, (folder / "plan.hxp").read_bytes()
+
+
+def run_command(*args: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "hexane", *map(str, args)], capture_output=True, text=True)
+
+
+def feeds_of(net: hx.Model) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {port.name: rng.standard_normal(port.shape).astype(port.dtype.numpy) for port in net.inputs}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
+def test_an_int8_network_has_the_hosts_bits(c99, tmp_path, name, rows):
+    net, plan = plan_of(SMALL_DEVICE_NETWORKS[name](), tmp_path, rows)
+    feeds = feeds_of(net)
+    assert C99Model(plan, c99)(feeds)["y"].tobytes() == net(feeds).tobytes()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("name", ["detector"])
+def test_a_float_network_is_near_the_host(c99, tmp_path, name, rows):
+    net, plan = plan_of(small_networks()[name], tmp_path, rows)
+    feeds = feeds_of(net)
+    need = net(feeds)
+    for port, got in C99Model(plan, c99)(feeds).items():
+        assert np.abs(got - need[port]).max() <= SUM * np.abs(need[port]).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("name", ["ds_cnn", "resnet8", "mobilenet_v2_035_96"])
+def test_the_float_benchmark_networks_are_near_the_host(c99, tmp_path, model_file, name, rows):
+    net, plan = plan_of(model_file(name), tmp_path, rows)
+    feeds = feeds_of(net)
+    need, (got,) = net(feeds), C99Model(plan, c99)(feeds).values()
+    assert np.abs(got - need).max() <= SUM * np.abs(need).max()
+
+
+def test_the_second_run_is_the_first(c99, tmp_path):
+    net, plan = plan_of(SMALL_DEVICE_NETWORKS["residual"](), tmp_path, 1)
+    model, feeds = C99Model(plan, c99), feeds_of(net)
+    first = model(feeds)["y"]
+    model({name: -array for name, array in feeds.items()})
+    assert model(feeds)["y"].tobytes() == first.tobytes()
+
+
+def test_the_app_that_codegen_writes_builds_and_has_the_hosts_bits(tmp_path):
+    net, _ = plan_of(SMALL_DEVICE_NETWORKS["mobile"](), tmp_path, 1)
+    feeds = feeds_of(net)
+    ran = run_command("codegen", tmp_path / "plan.hxp", "-o", tmp_path / "app", "--name", "mobile")
+    assert ran.returncode == 0, ran.stderr
+    assert "quantized_conv" in ran.stdout
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    subprocess.run(["make", "-s", "-C", tmp_path / "app", "CFLAGS=-O1"], check=True)
+    (tmp_path / "app" / "input.bin").write_bytes(feeds["x"].tobytes())
+    subprocess.run([tmp_path / "app" / "mobile"], cwd=tmp_path / "app", check=True)
+    assert (tmp_path / "app" / "output.bin").read_bytes() == net(feeds).tobytes()
+    symbols = subprocess.run(["nm", tmp_path / "app" / "mobile"], capture_output=True, text=True).stdout
+    assert "hx_kernel_quantized_conv" in symbols
+    assert "hx_kernel_max_pool" not in symbols, "kernels that are not used are left out"
+
+
+def test_run_says_that_the_bits_are_the_hosts(tmp_path):
+    plan_of(SMALL_DEVICE_NETWORKS["keyword_spotting"](), tmp_path, 0)
+    ran = run_command("run", tmp_path / "plan.hxp", "--runtime", "c99")
+    assert ran.returncode == 0, ran.stderr
+    assert "the same bits" in ran.stdout
+
+
+def test_codegen_names_a_kernel_that_the_runtime_has_not_got(tmp_path):
+    net = hx.compile(hx.sin(hx.input("x", (4,))), target="host")
+    net.save(tmp_path / "plan.hxp")
+    with pytest.raises(Error, match=r"\[codegen\] step 0.*sin"):
+        generate((tmp_path / "plan.hxp").read_bytes(), "net", app=True)
+
+
+def test_codegen_refuses_what_is_no_plan(tmp_path):
+    (tmp_path / "x.hxp").write_bytes(b"HEXANE\x1a\n" + bytes(100))
+    ran = run_command("codegen", tmp_path / "x.hxp", "-o", tmp_path / "app")
+    assert ran.returncode == 1
+    assert not (tmp_path / "app").exists()

@@ -46,14 +46,17 @@ static float join(kind k, float a, float b) {
   return b != b || (k == MAXIMUM ? b > a : b < a) ? b : a;
 }
 
-/* Over all elements of a walk. */
-static float reduce(kind k, hx_walk* walk) {
+/* Over all elements of a view. */
+static HX_NOINLINE float reduce(kind k, const hx_view* view) {
+  const hx_range none = {0, 0};
+  hx_walk walk;
   const float identity = k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : 0.0f;
   float part = identity, middle = identity, total = identity;
   int32_t steps = 0, folds = 0, i;
+  if (!hx_walk_begin(&walk, view, 1, -1, none)) return identity;
   do {
-    const uint8_t* at = walk->at[0];
-    for (i = 0; i < walk->count; ++i, at += walk->step[0]) {
+    const uint8_t* at = walk.at[0];
+    for (i = 0; i < walk.count; ++i, at += walk.step[0]) {
       part = join(k, part, hx_f32(at));
       if (++steps < 128) continue;
       middle = join(k, middle, part);
@@ -64,12 +67,12 @@ static float reduce(kind k, hx_walk* walk) {
       middle = identity;
       folds = 0;
     }
-  } while (hx_walk_next(walk));
+  } while (hx_walk_next(&walk));
   return join(k, total, join(k, middle, part));
 }
 
 /* The axes that are kept, of input and output, and those that are reduced; returns how many elements these have. */
-static float split(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
+static HX_NOINLINE float split(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
   hx_view in, out, inner;
   uint32_t reduced;
   int axis;
@@ -103,16 +106,16 @@ static float split(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
 
 static void run(const hx_call* call, kind k) {
   hx_view kept[2], inner;
-  hx_walk outer, walk;
+  hx_walk outer;
   hx_range none = {0, 0};
   const float count = split(call, kept, &inner);
   int32_t i;
   if (!hx_walk_begin(&outer, kept, 2, -1, none)) return;
   do {
     for (i = 0; i < outer.count; ++i) {
-      float result = k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : 0.0f;
+      float result;
       inner.data = outer.at[0] + (size_t)i * (size_t)outer.step[0];
-      if (hx_walk_begin(&walk, &inner, 1, -1, none)) result = reduce(k, &walk);
+      result = reduce(k, &inner);
       if (k == MEAN) result /= count;
       hx_put_f32(outer.at[1] + (size_t)i * (size_t)outer.step[1], result);
     }
