@@ -95,33 +95,56 @@ void fit(Packer& packer, const Options& options, int64_t capacity, int64_t bound
   best = make_packing(packer.timeline(), std::move(offsets));
 }
 
+int64_t bound_of(const Problem& problem, const Timeline& timeline) {
+  int64_t bound = 0;
+  for (const int64_t load : timeline.load) bound = std::max(bound, load);
+  for (const Buffer& buffer : problem.buffers)
+    if (buffer.size && buffer.at) bound = std::max(bound, *buffer.at + round_up(buffer.size, problem.alignment));
+  return bound;
+}
+
+Solution to_solution(const Problem& problem, const Timeline& timeline, const Packing& best, int64_t bound) {
+  Solution solution{{}, best.height, bound};
+  for (const Buffer& buffer : problem.buffers) solution.offsets.push_back(buffer.at.value_or(0));
+  for (size_t i = 0; i < best.offsets.size(); i++) solution.offsets[timeline.buffer[i]] = best.offsets[i];
+  return solution;
+}
+
 }  // namespace
 
 Solution solve(const Problem& problem, const Options& options) {
   validate(problem);
   const Timeline timeline = make_timeline(problem);
-  Solution solution;
   Packer packer(problem, timeline);
-  for (const int64_t load : timeline.load) solution.bound = std::max(solution.bound, load);
-  for (const Buffer& buffer : problem.buffers)
-    if (buffer.size && buffer.at)
-      solution.bound = std::max(solution.bound, *buffer.at + round_up(buffer.size, problem.alignment));
-  if (problem.capacity && *problem.capacity < solution.bound) {
-    fail("alloc", "capacity: got ", *problem.capacity, ", need at least ", solution.bound,
+  int64_t bound = bound_of(problem, timeline);
+  if (problem.capacity && *problem.capacity < bound) {
+    fail("alloc", "capacity: got ", *problem.capacity, ", need at least ", bound,
          ", the bytes live at one time or the end of a buffer in its place");
   }
 
-  Packing best = pack_greedily(packer, problem.capacity.value_or(solution.bound));
+  Packing best = pack_greedily(packer, problem.capacity.value_or(bound));
   if (!problem.capacity) {
-    lower(packer, options, solution.bound, best);
+    lower(packer, options, bound, best);
   } else if (best.height > *problem.capacity) {
-    fit(packer, options, *problem.capacity, solution.bound, best);
+    fit(packer, options, *problem.capacity, bound, best);
   }
+  return to_solution(problem, timeline, best, bound);
+}
 
-  solution.height = best.height;
-  for (const Buffer& buffer : problem.buffers) solution.offsets.push_back(buffer.at.value_or(0));
-  for (size_t i = 0; i < best.offsets.size(); i++) solution.offsets[timeline.buffer[i]] = best.offsets[i];
-  return solution;
+std::optional<Solution> solve_within(const Problem& problem, int64_t capacity, const Options& options) {
+  validate(problem);
+  const Timeline timeline = make_timeline(problem);
+  const int64_t bound = bound_of(problem, timeline);
+  if (capacity < bound) return std::nullopt;
+  Packer packer(problem, timeline);
+  Packing best = pack_greedily(packer, bound);
+  if (best.height > capacity) {
+    int64_t work = options.work_budget.value_or(kLowerBudget);
+    std::vector<int64_t> offsets;
+    if (packer.search(capacity, options, work, offsets) != Verdict::kFits) return std::nullopt;
+    best = make_packing(timeline, std::move(offsets));
+  }
+  return to_solution(problem, timeline, best, bound);
 }
 
 }  // namespace hexane::alloc

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "alloc/solve.h"
 #include "core/error.h"
@@ -67,8 +68,9 @@ class Placer {
   }
 
   bool fits() {
-    solution_ = solve(problem());
-    return solution_.height <= set_.capacity;
+    const std::optional<Solution> found = solve_within(problem(), set_.capacity);
+    if (found) solution_ = *found;
+    return found.has_value();
   }
 
   // Bytes over the capacity, by step; where only the packing fails, the highest steps count as over it by a little.
@@ -105,7 +107,7 @@ class Placer {
       best_price = price;
     }
     if (best == spilled_.size()) {
-      fail("working_set", "capacity: got ", set_.capacity, " bytes, need ", solution_.height,
+      fail("working_set", "capacity: got ", set_.capacity, " bytes, need ", solve(problem()).height,
            " with all spilled that may be; cut the layers smaller");
     }
     spilled_[best] = true;

@@ -63,6 +63,19 @@ def test_random_working_sets_pass_the_check(seed: int) -> None:
     assert height <= 64 + 15 * 4
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_spilled_where_a_packing_fits(seed: int) -> None:
+    """The capacity is the lowest packing that the allocator finds, so that greedy packings alone often exceed it."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 100, 40)
+    first = random.integers(0, 20, 40)
+    last = first + random.integers(1, 8, 40)
+    _, height, _ = _core.alloc_solve(first, last + 1, sizes, alignment=1)
+    tensors = [(int(size), 1, 1, 0, 0) for size in sizes]
+    spilled, _, used, traffic = solve(tensors, [(int(a), int(b)) for a, b in zip(first, last, strict=True)], height)
+    assert (any(spilled), used, traffic) == (False, height, 0)
+
+
 # ---- banks and main memory ----
 
 
