@@ -18,3 +18,8 @@ class Decision:
     def __str__(self) -> str:
         """retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14, measured)"""
         return f"{self.stage}: {self.node}: {self.verdict}: {self.reason} ({self.source})"
+
+
+def counted(number: int, thing: str) -> str:
+    """1 layer, 2 layers, 2 passes: for sentences."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith('s') else 's'}"

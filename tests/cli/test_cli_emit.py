@@ -55,8 +55,8 @@ def test_several_pieces_have_a_folder_each_and_the_host_is_named(cli, halves, tm
     ended = cli("emit", halves, "--target", "h13", "-o", tmp_path / "out")
     assert ended.code == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["segment_0", "segment_2"]
-    assert "segment_0/model.mil: 1 ops, no weights; x fp16[1, 8] -> value_" in ended.out
-    assert "segment 1 is the host's, 1 ops: asinh at Asinha does not run on the engine" in ended.out
+    assert "segment_0/model.mil: 1 op, no weights; x fp16[1, 8] -> value_" in ended.out
+    assert "segment 1 is the host's, 1 op: asinh at Asinha does not run on the engine" in ended.out
     assert cli("run", tmp_path / "out" / "segment_2" / "model.mil").code == 0
 
 
@@ -80,9 +80,9 @@ def test_rows_of_tokens_are_the_hosts_and_the_rest_is_written(cli, tmp_path, kin
     ports = [("ids", kind, [1, 5])], [("y", TensorProto.FLOAT, [1, 5, 2])]
     path = save_model(tmp_path / "model.onnx", nodes, *ports, [("w", np.ones((7, 2), np.float32))])
     ended = cli("emit", path, "--target", "h13", "-o", tmp_path / "out")
-    assert (ended.code, "out/model.mil: 1 ops" in ended.out) == (0, True)
+    assert (ended.code, "out/model.mil: 1 op" in ended.out) == (0, True)
     why = f"int{32 if kind == TensorProto.INT32 else 64}[1, 5] passes from outside, which no port"
-    assert f"segment 0 is the host's, 1 ops: gather at embed: to the host: {why}" in ended.out
+    assert f"segment 0 is the host's, 1 op: gather at embed: to the host: {why}" in ended.out
 
 
 def test_emit_prints_one_json_object(cli, halves, tmp_path):

@@ -150,7 +150,7 @@ def test_the_report_is_text_html_and_json() -> None:
     assert record["layers"][0]["differences"]["h13"]["overflow"] == [0, 0]
     assert "&lt;net&gt;" in found._repr_html_()
     assert "<net>" not in found._repr_html_()
-    assert str(found).startswith("<net>: 1 layers on h13, ieee; differences are from ieee")
+    assert str(found).startswith("<net>: 1 layer on h13, ieee; differences are from ieee")
 
 
 @pytest.mark.parametrize(

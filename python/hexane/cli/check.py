@@ -11,6 +11,7 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
 from hexane.cli.output import print_json, print_table, working
+from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
@@ -148,7 +149,7 @@ def _print_matrix(reports: Sequence[Report]) -> None:
         columns.setdefault(tuple(e.verdict.verdict for e in report.entries), []).append(report)
     shared = list(columns.values())
     first = [group[0] for group in shared]
-    print(f"{first[0].name}: {len(first[0].entries)} ops\n")
+    print(f"{first[0].name}: {counted(len(first[0].entries), 'op')}\n")
     rows: dict[str, list[int]] = {}
     for entry in first[0].entries:
         worst = rows.setdefault(entry.op, [0] * len(first))

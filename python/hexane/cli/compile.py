@@ -10,6 +10,7 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
 from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, Target
 from hexane.cli.output import print_json, working
+from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.printer import size_text
 
@@ -72,7 +73,7 @@ def compile_model(
         return
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
     chip = "" if net.target == "host" else f" for {net.target}"
-    print(f"{output}: {size_text(file_bytes)}, {len(net.steps)} steps{chip}; {sizes}")
+    print(f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}")
 
 
 def _fixes(net: hexane.OpenModel) -> str:

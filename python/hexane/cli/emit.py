@@ -10,6 +10,7 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
 from hexane.cli.output import print_json, type_text, working
+from hexane.decisions import counted
 from hexane.emit.mil import Mil, MilPort
 from hexane.errors import Error
 from hexane.graph import Graph, Value
@@ -79,9 +80,9 @@ def emit(
     for program in programs:
         ports = (", ".join(_port_text(port) for port in program[side]) for side in ("inputs", "outputs"))
         weights = f"{size_text(program['weights_bytes'])} of weights" if program["weights_bytes"] else "no weights"
-        print(f"{program['text']}: {program['ops']} ops, {weights}; {' -> '.join(ports)}")
+        print(f"{program['text']}: {counted(program['ops'], 'op')}, {weights}; {' -> '.join(ports)}")
     for left in host:
-        print(f"segment {left['segment']} is the host's, {len(left['ops'])} ops: {left['why']}")
+        print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
 
 
 def _why(graph: Graph, ops: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node
 from hexane.ops import OPS
@@ -133,7 +134,9 @@ class Comparison:
         for name, numbers in self.missing.items():
             if numbers:
                 shown = ", ".join(map(str, numbers[:10])) + (", .." if len(numbers) > 10 else "")
-                found.append(f"not compared on {name}, fused or written otherwise: {len(numbers)} layers ({shown})")
+                found.append(
+                    f"not compared on {name}, fused or written otherwise: {counted(len(numbers), 'layer')} ({shown})"
+                )
         return [*found, *self.notes]
 
     def record(self) -> dict[str, Any]:
@@ -153,7 +156,7 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        return f"{self.name}: {len(self.layers)} layers on {', '.join(self.targets)}; differences are from {self.base}"
+        return f"{self.name}: {counted(len(self.layers), 'layer')} on {', '.join(self.targets)}; differences are from {self.base}"
 
     def __str__(self) -> str:
         return "\n".join([self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])

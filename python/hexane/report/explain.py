@@ -8,6 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.layers import Layer, Occupancy, Stay
@@ -122,7 +123,7 @@ class Explanation:
     def summary(self) -> str:
         """One line: the chip, and how much there is."""
         p, sold = self.program, f" ({', '.join(self.chip.products)})" if self.chip.products else ""
-        counts = f"{counted(p.segments, 'segment')}, {counted(p.layers, 'layer')}, {counted(p.partitions, 'partition')}"
+        counts = f"{counted(len(p.segments), 'segment')}, {counted(len(p.layers), 'layer')}, {counted(len(p.partitions), 'partition')}"
         return f"{self.name} on {self.chip.name}{sold}, schedule {self.schedule}: {counts}"
 
     @property
@@ -143,7 +144,7 @@ class Explanation:
         for s in self.program.segments:
             which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
             crossing = f"; reads {s.crossing_bytes} bytes of others" if s.crossings else ""
-            yield f"segment {s.index}: {DEVICES[s.device]}, {counted(s.nodes, 'op')}: {which}{crossing}" + (
+            yield f"segment {s.index}: {DEVICES[s.device]}, {counted(len(s.nodes), 'op')}: {which}{crossing}" + (
                 f"; {s.why}" if s.why else ""
             )
         for decision in orders(self.program).values():
@@ -280,10 +281,6 @@ class Explanation:
 
 def _fields(thing: Any) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in thing.__dataclass_fields__}
-
-
-def counted(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def tally(words: Iterable[str]) -> str:

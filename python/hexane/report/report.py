@@ -1,12 +1,13 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
+from hexane.decisions import counted
 from hexane.graph import Graph, Node
 from hexane.pipeline import divide
 from hexane.printer import size_text
@@ -171,14 +172,14 @@ class Report:
     def cut_summary(self) -> str:
         """One line: how many segments there are and what crosses between them."""
         total = sum(port.type.bytes for port in self.crossings)
-        crossing = f"; what crosses between them: {_count(self.crossings, 'value')}, {total} bytes"
-        return f"{_count(self.segments, 'segment')}{crossing if self.crossings else ''}"
+        crossing = f"; what crosses between them: {counted(len(self.crossings), 'value')}, {total} bytes"
+        return f"{counted(len(self.segments), 'segment')}{crossing if self.crossings else ''}"
 
     def segment_rows(self) -> Iterator[tuple[str, ...]]:
         """The segments, under SEGMENT_HEAD."""
         for s in self.segments:
             ops = ", ".join(dict.fromkeys(node.op for node in s.nodes))
-            crossing = f"{_count(s.crossings, 'value')}, {s.crossing_bytes} bytes" if s.crossings else ""
+            crossing = f"{counted(len(s.crossings), 'value')}, {s.crossing_bytes} bytes" if s.crossings else ""
             yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -241,10 +242,6 @@ class Report:
         left = len(rows) - MOST_ROWS
         more = f"<p>and {left} more: print(report) shows all</p>" if left > 0 else ""
         return f"<p><b>{escape(self.summary)}</b><br>{escape(self.weights_line)}</p>{table}{more}"
-
-
-def _count(things: Sized, name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def segment_record(segment: Segment) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
 
-from hexane.decisions import Decision
+from hexane.decisions import Decision, counted
 from hexane.errors import Error
 from hexane.graph import Graph, Node
 from hexane.layers import Allocation, Layer, Stay, Tensor
@@ -200,7 +200,8 @@ class Stories:
         for stage, phase in ABOUT_A_LAYER.items():
             if stage == "partition":
                 p = self.program.partitions[layer.partition]
-                words = f"layers {p.first} to {p.end - 1}: at most {p.peak} of {p.limit} bytes, {p.height} of {p.capacity} after packing"
+                which = f"layers {p.first} to {p.end - 1}" if p.end - p.first > 1 else f"layer {p.first}"
+                words = f"{which}: at most {p.peak} of {p.limit} bytes, {p.height} of {p.capacity} after packing"
                 yield Line(phase, name, f"partition {p.index}", words, self._source("memory.partition_percent"))
             elif stage in log:
                 d = log[stage]
@@ -229,8 +230,8 @@ class Stories:
             )
         if t.rows:
             best = -(-t.rows // self.chip.memory.banks)
-            words = f"{t.rows} rows of {t.row_bytes} bytes, {t.stride} bytes apart; {best} turns at best"
-            yield Line("banks", name, f"read in {t.conflicts} turns", words, self._source("memory.banks"))
+            words = f"{t.rows} rows of {t.row_bytes} bytes, {t.stride} bytes apart; {counted(best, 'turn')} at best"
+            yield Line("banks", name, f"read in {counted(t.conflicts, 'turn')}", words, self._source("memory.banks"))
         if t.producer is not None:
             chained = "not chained" if t.not_chained else "chained"
             yield Line("chain", name, chained, t.not_chained, _TYPES)

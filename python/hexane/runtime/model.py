@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane import _core
+from hexane.decisions import counted
 from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array
@@ -232,7 +233,7 @@ class Model(Submits):
 
     def __repr__(self) -> str:
         ports = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
-        return f"<hexane.Model ({ports[0]}) -> ({ports[1]}), {len(self.steps)} steps on {self.device}>"
+        return f"<hexane.Model ({ports[0]}) -> ({ports[1]}), {counted(len(self.steps), 'step')} on {self.device}>"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from hexane import _core
-from hexane.decisions import Decision
+from hexane.decisions import Decision, counted
 from hexane.graph import Node
 from hexane.layers import Allocation, Layer, Partition, Stay, Tensor
 from hexane.ops import OPS
@@ -193,7 +193,7 @@ class _Placer:
         partition, steps = self.first[2] + number, tuple([self.first[0] + layer for layer in layers])
         self.stays[tensor].append(Stay(partition, steps[0], steps[-1], taken, steps, offsets, spilled, cost))
         if spilled:
-            words = f"{size} bytes do not fit partition {partition}: a tile of {taken} at each of {len(steps)} layers, {cost} bytes of traffic more"
+            words = f"{size} bytes do not fit partition {partition}: a tile of {taken} in {counted(len(steps), 'layer')}, {cost} bytes of traffic more"
             self.decisions.append(Decision("allocate", self._name(tensor), "spilled", words))
 
     def _name(self, tensor: int) -> str:
@@ -277,7 +277,7 @@ class _Placer:
         for t in tensors:
             at = ", ".join([f"{_places(s)} in partition {s.partition}" for s in t.stays]) or "never on chip"
             chain = f"; not chained: {t.not_chained}" if t.not_chained else ""
-            words = f"{t.bytes} bytes: {t.rows} rows {t.stride} bytes apart, read in {t.conflicts} turns; {at}{chain}"
+            words = f"{t.bytes} bytes: {t.rows} rows {t.stride} bytes apart, read in {counted(t.conflicts, 'turn')}; {at}{chain}"
             decisions.append(Decision("allocate", t.name, t.allocation, words, _TYPES))
         for layer, behind in itertools.pairwise(layers):
             verdict = "alone" if layer.partner is None else "pair"
@@ -288,8 +288,8 @@ class _Placer:
                 decisions.append(self._concatenated(layer, node))
             if w := layer.weights:
                 words = (
-                    f"{w.bytes} bytes of weights of {w.bits} bits; {w.groups} groups of {w.group} output channels, "
-                    f"{w.engines} engines in {w.passes} passes, {w.packed_bytes} bytes packed"
+                    f"{w.bytes} bytes of weights of {w.bits} bits; {counted(w.groups, 'group')} of {counted(w.group, 'output channel')}, "
+                    f"{counted(w.engines, 'engine')} in {counted(w.passes, 'pass')}, {w.packed_bytes} bytes packed"
                 )
                 decisions.append(Decision("pack", layer.name, "packed", words, "M6 study"))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.decisions import Decision
+from hexane.decisions import Decision, counted
 from hexane.graph import Graph, Value
 from hexane.stages.layer_problem import LayerProblem, Rows
 from hexane.targets import Chip
@@ -73,7 +73,7 @@ def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSched
         traffic.check_partitions(steps, partitions, limit)
     source = chip.facts["memory.partition_percent"].source
     for first, end, most, loaded, stored in partitions.tolist():
-        words = f"{end - first} layers from step {first} on: at most {most} of {limit} bytes on chip, {loaded} loaded, {stored} stored"
+        words = f"{counted(end - first, 'layer')} from step {first} on: at most {most} of {limit} bytes on chip, {loaded} loaded, {stored} stored"
         over = "; one layer that exceeds the limit alone" if most > limit else ""
         decisions.append(Decision("partition", problem.names[first], "opened", words + over, source))
     return LayerSchedule(problem, rules, partitions, limit, tuple(decisions))
