@@ -218,6 +218,16 @@ def test_a_spilled_tensor_says_what_it_costs() -> None:
         assert f"the tensor is spilled, {stay.cost} bytes of traffic more" in told(found, layer)
 
 
+def test_a_written_state_says_why_it_is_no_ring_buffer() -> None:
+    cache = hx.state("cache", (8, 16))
+    after = hx.write_state(cache, hx.relu(hx.input("x", (2, 16))), hx.const(np.int32(2)))
+    found = explain(hx.graph(hx.relu(after), [after]), "h13")
+    (written,) = [t for t in found.program.tensors if t.allocation == "in place, main memory"]
+    assert written.producer is not None
+    assert "a state is written in a line, and so is no ring buffer" in told(found, written.producer)
+    assert not [t for t in found.program.tensors if t.allocation.startswith("ring")]
+
+
 # ---- the whole ----
 
 

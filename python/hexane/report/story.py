@@ -32,7 +32,7 @@ MEANING: dict[Allocation, str] = {
     "in place, dependent": "rewrites a tensor that was made on chip",
     "ring": "in a ring buffer",
     "ring, dependent": "in a ring buffer, made on chip",
-    "in place, main memory": "rewrites what lies in main memory",
+    "in place, main memory": "rewrites what lies in main memory; a state is written in a line, and so is no ring buffer",
 }
 TAKEN_IN = (
     "a pass in front of the layers has made it part of another op (attention, norms, GELU), folded it into a constant or removed it; "

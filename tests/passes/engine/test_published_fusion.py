@@ -1,6 +1,6 @@
 """Table 22.1, listings 22.1 to 22.3 and table 22.3 of the guide, row by row, in our own words: what the code does with each.
 
-Phases 3 and 4 of table 22.1, and table 22.2, are those of the scheduler and the allocator.
+Table 22.2 is in tests/sched/test_allocation_types.py, tables 22.4 to 22.6 in tests/validate.
 """
 
 from collections.abc import Callable
@@ -53,6 +53,32 @@ def test_a_phase_has_its_passes(job: str, passes: tuple[str, ...]) -> None:
     assert set(passes) <= set(NAMES)
     split = NAMES.index("even_kernel_width")
     assert all((NAMES.index(name) < split) == job.startswith("fusion") for name in passes)
+
+
+@pytest.mark.parametrize(
+    ("job", "stage"),
+    [
+        ("schedule: find what could run together", "co_issue"),
+        ("schedule: the list scheduler", "schedule"),
+        ("schedule: emit partitions", "partition"),
+        ("memory: strides against bank conflicts", "allocate"),
+        ("memory: concatenations along the width", "width_concat"),
+        ("memory: pack weights", "pack"),
+    ],
+)
+def test_a_phase_behind_the_layers_says_what_it_decided(job: str, stage: str) -> None:
+    x = image()
+    made = hx.concat(hx.relu(hx.conv(x, whole(4, 4, 3, 3), pad=1)), hx.abs(x), axis=3)
+    program = hx.compile(hx.graph(made), target="h13").program
+    assert program is not None
+    assert stage in {d.stage for d in program.decisions}, job
+
+
+def test_memory_a_pad_is_part_of_what_it_feeds() -> None:
+    x = hx.pad(image(), begin=(0, 0, 1, 1), end=(0, 0, 1, 1))
+    program = hx.compile(hx.graph(hx.conv(x, whole(4, 4, 3, 3))), target="h14").program
+    assert program is not None
+    assert [layer.kind for layer in program.layers] == ["Conv"]
 
 
 def test_a_copy_is_no_layer() -> None:
