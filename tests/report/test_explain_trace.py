@@ -40,7 +40,13 @@ def bars(trace: dict[str, Any]) -> list[Event]:
 
 
 def test_every_event_has_the_fields_that_its_phase_needs(trace: dict[str, Any]) -> None:
-    needed = {"X": {"dur", "ts"}, "C": {"ts"}, "M": set[str]()}
+    needed = {
+        "X": {"dur", "ts"},
+        "C": {"ts"},
+        "M": set[str](),
+        "s": {"ts", "id", "cat"},
+        "f": {"ts", "id", "cat", "bp"},
+    }
     for event in trace["traceEvents"]:
         assert {"name", "ph", "pid", "tid", "args"} | needed[event["ph"]] <= event.keys()
         assert isinstance(event["name"], str)
@@ -65,6 +71,37 @@ def test_every_lane_has_a_name_and_its_bars_do_not_overlap(trace: dict[str, Any]
         for before, after in pairwise(events):
             assert before["ts"] + before["dur"] <= after["ts"]
     assert {names[lane] for lane in lanes} == {"NE", "PE", "DMA", "host"}
+
+
+def test_arrows_lead_from_a_bar_to_a_later_one_for_each_reader_of_a_tensor(
+    found: Explanation, trace: dict[str, Any]
+) -> None:
+    """A viewer binds an end of an arrow to the bar of its lane that is there at its time; ends of one arrow share id, category and name."""
+    ends: dict[int, dict[str, Event]] = defaultdict(dict)
+    for event in trace["traceEvents"]:
+        if event["ph"] in "sf":
+            assert event["ph"] not in ends[event["id"]]
+            ends[event["id"]][event["ph"]] = event
+
+    def layer_at(end: Event) -> int:
+        (bar,) = [
+            bar
+            for bar in bars(trace)
+            if (bar["pid"], bar["tid"]) == (end["pid"], end["tid"])
+            and bar["ts"] <= end["ts"] < bar["ts"] + bar["dur"]
+            and "kind" in bar["args"]
+        ]
+        return int(bar["args"]["layer"])
+
+    shown = []
+    for pair in ends.values():
+        first, last = pair["s"], pair["f"]
+        assert (first["cat"], first["name"], last["bp"]) == (last["cat"], last["name"], "e")
+        assert first["ts"] <= last["ts"]
+        shown.append((layer_at(first), layer_at(last)))
+    tensors = [t for t in found.program.tensors if t.producer is not None]
+    assert sorted(shown) == sorted((t.producer, reader) for t in tensors for reader in t.readers)
+    assert shown
 
 
 def test_every_layer_and_host_segment_has_a_bar_in_its_lane_in_order(found: Explanation, trace: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 No source turns work into time, so the unit is a share: how long a bar is says how much of the whole program's operations (NE, PE, host) or of
 the bytes from and to main memory (DMA) a layer has, in millionths, and at least 1. Layers run one after the other: what a layer
-moves and what it computes begin together, and the next begins when both have ended.
+moves and what it computes begin together, and the next begins when both have ended. Arrows lead from the layer that makes a tensor to those
+that read it.
 """
 
 import json
@@ -38,6 +39,7 @@ class _Trace:
         every = total(explanation.work)
         self.operations = max(every.operations + sum(explanation.host_operations.values()), 1)
         self.bytes = max(every.bytes, 1)
+        self.bars: dict[int, dict[str, Any]] = {}  # of layers
 
     def events(self) -> list[dict[str, Any]]:
         made: list[dict[str, Any]] = []
@@ -59,6 +61,21 @@ class _Trace:
                 at += long
             for layer in layers.get(segment.index, ()):
                 at = self._layer(layer, at, made)
+        return made + self._arrows()
+
+    def _arrows(self) -> list[dict[str, Any]]:
+        """From the end of the bar that makes a tensor to the beginning of each that reads it."""
+        made: list[dict[str, Any]] = []
+        for tensor in self.program.tensors:
+            if tensor.producer is None:
+                continue
+            for reader in tensor.readers:
+                first, last = self.bars[tensor.producer], self.bars[reader]
+                ends = {"cat": "tensor", "id": len(made) // 2}
+                words = {"tensor": tensor.index, "type": str(tensor.type), "allocation": tensor.allocation}
+                begin = _event("s", tensor.name, first["pid"], first["ts"] + first["dur"] - 1, words)
+                end = _event("f", tensor.name, last["pid"], last["ts"], words)
+                made += [{**begin, **ends, "tid": first["tid"]}, {**end, **ends, "tid": last["tid"], "bp": "e"}]
         return made
 
     def _layer(self, layer: Layer, at: int, made: list[dict[str, Any]]) -> int:
@@ -71,7 +88,8 @@ class _Trace:
             "layer": layer.index, "kind": layer.kind, "slots": list(layer.slots), "partition": layer.partition,
             "operations": work.operations, "order": layer.rule, "co-issue": layer.co_issue,
         }  # fmt: skip
-        made.append(_bar(layer.name, layer.segment, layer.engine, at, long, words))
+        self.bars[layer.index] = _bar(layer.name, layer.segment, layer.engine, at, long, words)
+        made.append(self.bars[layer.index])
         end = at + long
         moves = at + long if layer.engine == "DMA" else at
         for what, size in (("load", layer.loaded), ("weights", weights), ("store", layer.stored)):
