@@ -50,10 +50,12 @@ using MadeProgram =
     std::tuple<std::shared_ptr<device::Program>, std::vector<std::string>, std::vector<std::string>, uint32_t>;
 
 std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const std::shared_ptr<MemoryPool>& pool,
-                                           const std::vector<MadeProgram>& made) {
+                                           const std::vector<MadeProgram>& made,
+                                           const std::vector<std::pair<std::string, std::string>>& swapped) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
   if (!py::isinstance<py::dict>(source)) {
-    if (pool || !made.empty()) fail("program", "pool, programs: got some for the bytes of a plan, need sections");
+    if (pool || !made.empty() || !swapped.empty())
+      fail("program", "pool, programs: got some for the bytes of a plan, need sections");
     return from_bytes(HeldBytes("plan", source), threads);
   }
   const auto held = std::make_shared<HeldSections>(source);
@@ -63,7 +65,14 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
     if (!program) fail("program", "programs: got None, need a program of a device");
     programs.push_back({program, inputs, outputs, qos});
   }
-  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs);
+  const auto space = [&](const std::string& name) {
+    for (uint32_t i = 0; i < plan.spaces.size(); ++i)
+      if (plan.string(plan.spaces[i].name) == name) return i;
+    fail("program", "swaps: got the space '", name, "', need one of the plan's");
+  };
+  std::vector<run::Swap> swaps;
+  for (const auto& [state, next] : swapped) swaps.push_back({space(state), space(next)});
+  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs, swaps);
   if (pool) held->let_go(plan::kWeights);
   return result;
 }
@@ -281,10 +290,11 @@ bool Port::is_dense(const py::array& array) const {
 }
 
 ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                             std::shared_ptr<MemoryPool> pool, std::span<const run::DeviceProgram> programs)
+                             std::shared_ptr<MemoryPool> pool, std::span<const run::DeviceProgram> programs,
+                             std::span<const run::Swap> swaps)
     : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
   const py::gil_scoped_release release;
-  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs);
+  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs, swaps);
   is_long = program->cost() > kLongRun;
   const auto find = [&](std::vector<Port>& ports, std::span<const PlanPort> rows) {
     for (size_t i = 0; i < rows.size(); ++i)
@@ -300,7 +310,8 @@ void register_program(py::module_& m) {
   py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool").def(py::init<>());
   py::class_<Self>(m, "Program")
       .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr,
-           py::arg("programs") = std::vector<MadeProgram>())
+           py::arg("programs") = std::vector<MadeProgram>(),
+           py::arg("swaps") = std::vector<std::pair<std::string, std::string>>())
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })

@@ -121,12 +121,14 @@ int64_t now() {
 }  // namespace
 
 Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
-                   MemoryPool* pool, int threads, const Elsewhere& elsewhere)
+                   MemoryPool* pool, int threads, const Elsewhere& elsewhere, std::span<const uint32_t> changing)
     : plan_(plan), threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)), in_space_(plan.spaces.size()) {
   size_t count = 0;
   for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
   operands_.reserve(count);
-  const std::vector<bool> constant = constant_tensors(plan_);
+  std::vector<bool> constant = constant_tensors(plan_);
+  for (size_t id = 0; id < constant.size(); ++id)
+    if (std::find(changing.begin(), changing.end(), plan_.tensors[id].space) != changing.end()) constant[id] = false;
   for (const PlanStep& row : plan_.steps)
     for (size_t i = 0; i < size_t{row.num_inputs} + row.num_outputs; ++i) {
       const uint32_t id = plan_.operands[row.operands + i];

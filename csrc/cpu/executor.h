@@ -26,8 +26,9 @@ class Executor {
   };
   // `elsewhere` gives what runs a step of another device, by its row; it is asked once for each.
   using Elsewhere = std::function<std::function<void()>(size_t row)>;
+  // `changing`: spaces of states that no step writes, and whose contents differ from run to run all the same.
   Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces, MemoryPool* pool,
-           int threads, const Elsewhere& elsewhere);
+           int threads, const Elsewhere& elsewhere, std::span<const uint32_t> changing = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

@@ -40,15 +40,18 @@ std::string shown(const PlanTensor& tensor) {
 
 }  // namespace
 
-DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs)
-    : plan_(plan), surfaces_(plan.spaces.size()), steps_(plan.steps.size()) {
-  const std::vector<bool> touched = plan::device_spaces(plan_);
+DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps)
+    : plan_(plan), surfaces_(plan.spaces.size()), steps_(plan.steps.size()), swaps_(swaps.begin(), swaps.end()) {
+  std::vector<bool> touched = plan::device_spaces(plan_);
+  for (const Swap& swap : swaps_)
+    if (swap.state < touched.size()) touched[swap.state] = true;  // though no program may read it
   const auto count = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                    [&](const PlanStep& step) { return plan_.string(step.device) != "cpu"; });
   if (static_cast<size_t>(count) != programs.size())
     fail("program", "programs: got ", programs.size(), ", need ", count, ", one for each step of a device");
   for (uint32_t space = 0; space < surfaces_.size(); ++space)
     if (touched[space]) surfaces_[space] = std::make_shared<device::Surface>(plan_.spaces[space].bytes);
+  for (const Swap& swap : swaps_) check(swap);
   auto next = programs.begin();
   for (size_t row = 0; row < plan_.steps.size(); ++row) {
     const PlanStep& step = plan_.steps[row];
@@ -56,14 +59,44 @@ DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> 
     const DeviceProgram& made = *next++;
     const std::string where = "program of step " + std::to_string(row);
     const auto operands = plan_.operands.subspan(step.operands, size_t{step.num_inputs} + step.num_outputs);
-    Surfaces inputs = bound(where + ", input", made.program->inputs(), made.inputs, operands.first(step.num_inputs));
-    Surfaces outputs =
+    const auto inputs = bound(where + ", input", made.program->inputs(), made.inputs, operands.first(step.num_inputs));
+    const auto outputs =
         bound(where + ", output", made.program->outputs(), made.outputs, operands.subspan(step.num_inputs));
-    auto request = made.program->request(inputs, outputs);
-    const auto evaluation = std::make_shared<const Evaluation>(made.program, std::move(inputs), std::move(outputs),
-                                                               std::move(request), made.qos);
-    steps_[row] = [evaluation] { evaluation->run(); };
+    const auto evaluation = [&](bool odd) {
+      Surfaces from = in_turn(inputs, odd);
+      Surfaces to = in_turn(outputs, odd);
+      auto request = made.program->request(from, to);
+      return std::make_shared<const Evaluation>(made.program, std::move(from), std::move(to), std::move(request),
+                                                made.qos);
+    };
+    const auto even = evaluation(false);
+    if (in_turn(inputs, true) == even->inputs && in_turn(outputs, true) == even->outputs)
+      steps_[row] = [even] { even->run(); };
+    else
+      steps_[row] = [even, odd = evaluation(true), turn = turn_] { (turn->odd ? odd : even)->run(); };
   }
+}
+
+void DeviceSteps::check(const Swap& swap) const {
+  const auto kind = [&](uint32_t space) { return plan_.string(plan_.spaces[space].kind); };
+  const size_t count = plan_.spaces.size();
+  if (swap.state >= count || swap.next >= count || kind(swap.state) != "state" || kind(swap.next) != "arena" ||
+      !surfaces_[swap.state] || !surfaces_[swap.next] ||
+      plan_.spaces[swap.state].bytes != plan_.spaces[swap.next].bytes)
+    fail("program", "swaps: got the spaces ", swap.state, " and ", swap.next,
+         ", need a state and an arena of its size, which a device touches");
+}
+
+// The surfaces of these spaces in every other call.
+Surfaces DeviceSteps::in_turn(std::span<const uint32_t> spaces, bool odd) const {
+  Surfaces result;
+  for (const uint32_t space : spaces) {
+    uint32_t other = space;
+    for (const Swap& swap : swaps_)
+      if (odd && (space == swap.state || space == swap.next)) other = space == swap.state ? swap.next : swap.state;
+    result.push_back(surfaces_[other]);
+  }
+  return result;
 }
 
 device::Layout DeviceSteps::layout(const PlanTensor& tensor) const {
@@ -71,18 +104,18 @@ device::Layout DeviceSteps::layout(const PlanTensor& tensor) const {
       plan_.dtype(tensor), {tensor.shape, tensor.shape + tensor.rank}, {tensor.strides, tensor.strides + tensor.rank}};
 }
 
-// The surface of each port, in the device's order.
-Surfaces DeviceSteps::bound(const std::string& where, std::span<const device::Port> ports,
-                            std::span<const std::string> names, std::span<const uint32_t> operands) const {
+// The space of each port, in the device's order.
+std::vector<uint32_t> DeviceSteps::bound(const std::string& where, std::span<const device::Port> ports,
+                                         std::span<const std::string> names, std::span<const uint32_t> operands) const {
   if (ports.size() != operands.size() || names.size() != operands.size())
     fail(where, "got ", operands.size(), " operands and ", names.size(), " names, need ", ports.size());
-  Surfaces result;
+  std::vector<uint32_t> result;
   for (const device::Port& port : ports) {
     const auto found = std::find(names.begin(), names.end(), port.name);
     if (found == names.end()) fail(where, "'", port.name, "': got no operand of that name, need one");
     const PlanTensor& tensor = plan_.tensors[operands[static_cast<size_t>(found - names.begin())]];
     check(where + " '" + port.name + "'", tensor, port);
-    result.push_back(surfaces_[tensor.space]);
+    result.push_back(tensor.space);
   }
   return result;
 }

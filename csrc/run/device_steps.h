@@ -21,26 +21,41 @@ struct DeviceProgram {
   uint32_t qos;
 };
 
+// A state that a program of the device reads in one space, and computes anew in another. The next call finds it where
+// this one has written it: the two spaces change places, and nothing is copied.
+struct Swap {
+  uint32_t state;
+  uint32_t next;
+};
+
 class DeviceSteps {
  public:
-  // The programs are those of the plan's device steps, in their order. Throws Error where they are not, or where a
-  // tensor does not lie as a port says.
-  DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs);
+  // The programs are those of the plan's device steps, in their order. Throws Error where they are not, where a tensor
+  // does not lie as a port says, and for a swap of other memories than a state in a surface and one that only programs
+  // write, of equal size.
+  DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps);
 
   // What a space is, null for memory that no device touches.
   const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
   device::Layout layout(const PlanTensor& tensor) const;
   std::function<void()> step(size_t row) const { return steps_[row]; }  // what runs it
+  void swap() { turn_->odd = !turn_->odd; }                             // of all swaps, between two calls
 
  private:
-  std::vector<std::shared_ptr<device::Surface>> bound(const std::string& where, std::span<const device::Port> ports,
-                                                      std::span<const std::string> names,
-                                                      std::span<const uint32_t> operands) const;
+  struct Turn {
+    bool odd = false;
+  };
+  void check(const Swap& swap) const;
+  std::vector<std::shared_ptr<device::Surface>> in_turn(std::span<const uint32_t> spaces, bool odd) const;
+  std::vector<uint32_t> bound(const std::string& where, std::span<const device::Port> ports,
+                              std::span<const std::string> names, std::span<const uint32_t> operands) const;
   void check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const;
 
   const plan::Plan plan_;
   std::vector<std::shared_ptr<device::Surface>> surfaces_;  // of each space
   std::vector<std::function<void()>> steps_;                // of each row
+  const std::vector<Swap> swaps_;
+  const std::shared_ptr<Turn> turn_ = std::make_shared<Turn>();
 };
 
 }  // namespace hexane::run

@@ -67,12 +67,13 @@ std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& p
 }  // namespace
 
 Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                 std::shared_ptr<MemoryPool> pool, std::span<const DeviceProgram> programs)
+                 std::shared_ptr<MemoryPool> pool, std::span<const DeviceProgram> programs, std::span<const Swap> swaps)
     : owner_(std::move(owner)),
       pool_(std::move(pool)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
-      device_steps_(plan, programs),
+      device_steps_(plan, programs, swaps),
+      swaps_(swaps.begin(), swaps.end()),
       own_(plan.spaces.size()),
       weights_(const_cast<std::byte*>(plan.weights.data())),
       bases_(plan.spaces.size()) {
@@ -92,8 +93,10 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
   }
   std::vector<cpu::Executor::Piece> pieces;
   for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
-  executor_ = std::make_unique<cpu::Executor>(plan_, bases_, pieces, pool_.get(), threads_,
-                                              [this](size_t row) { return device_steps_.step(row); });
+  std::vector<uint32_t> changing;
+  for (const Swap& swap : swaps_) changing.push_back(swap.state);
+  executor_ = std::make_unique<cpu::Executor>(
+      plan_, bases_, pieces, pool_.get(), threads_, [this](size_t row) { return device_steps_.step(row); }, changing);
 }
 
 void Program::share_weights() {
@@ -204,6 +207,17 @@ void Program::run_on(const Ports& ports, Run run) {
   copy(true, device::write);
   run();
   copy(false, device::read);
+  if (!swaps_.empty()) swap_states();
+}
+
+// After a call that has ended well: what its programs have computed of each state is the state from now on.
+void Program::swap_states() {
+  for (const Swap& swap : swaps_) {
+    std::swap(bases_[swap.state], bases_[swap.next]);
+    executor_->set_base(swap.state, bases_[swap.state]);
+    executor_->set_base(swap.next, bases_[swap.next]);
+  }
+  device_steps_.swap();
 }
 
 void Program::run(const Ports& ports) {

@@ -24,9 +24,9 @@ class Program {
  public:
   // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied. With a
   // pool they are copied to where programs share them, and the plan's are not looked at again.
-  // `programs` are what the plan's steps of a device run, in their order.
+  // `programs` are what the plan's steps of a device run, in their order; `swaps` states that they compute anew.
   Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
-          std::span<const DeviceProgram> programs = {});
+          std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {});
 
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
@@ -82,6 +82,7 @@ class Program {
   void resolve(const Ports& ports);
   template <typename Run>
   void run_on(const Ports& ports, Run run);
+  void swap_states();
   void allocate(uint32_t space);
   void put_first_contents(std::initializer_list<std::string_view> kinds);
 
@@ -89,7 +90,8 @@ class Program {
   const std::shared_ptr<MemoryPool> pool_;
   const plan::Plan plan_;
   const int threads_;
-  const DeviceSteps device_steps_;
+  DeviceSteps device_steps_;
+  const std::vector<Swap> swaps_;
   struct Copied {
     size_t address;
     const device::Surface* surface;

@@ -426,10 +426,12 @@ class Program:
         threads: int = 1,
         pool: MemoryPool | None = None,
         programs: Sequence[MadeProgram] = (),
+        swaps: Sequence[tuple[str, str]] = (),
     ) -> None:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
         and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which only
-        sections may have, weights are copied to it instead, and the section is let go. programs: those of its steps of a device, in order."""
+        sections may have, weights are copied to it instead, and the section is let go. programs: those of its steps of a device, in order.
+        swaps: names of memories that change places after each call: that of a state, and where a device computes it anew."""
     @staticmethod
     def load(path: str | bytes, threads: int = 1) -> Program:
         """From a file, which is read as a whole."""

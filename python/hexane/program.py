@@ -134,7 +134,8 @@ class Extent:
 class Program:
     """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
     memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run; layers, tensors,
-    partitions: what those of the engine consist of."""
+    partitions: what those of the engine consist of. swaps: the buffer of a state, and the one where a device has computed the state
+    for the next call; the two change places after each."""
 
     graph: Graph
     target: Target
@@ -150,6 +151,7 @@ class Program:
     layers: tuple[Layer, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     partitions: tuple[Partition, ...] = ()
+    swaps: tuple[tuple[int, int], ...] = ()
 
     def occupancy(self) -> list[Occupancy]:
         """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there is."""

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from hexane.decisions import Decision
 from hexane.emit.mil import MilPrograms
@@ -32,6 +33,8 @@ def chip_program(
 
     Raises Error with the list of the former where `fallback` is "error".
     """
+    if on_engine is not None:
+        graph = _with_writes(graph)
     graph, segments = divide(graph, chip, watch, None if on_engine is None else MilPrograms(chip))
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
@@ -43,6 +46,12 @@ def chip_program(
         warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with _collector_paused():
         return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine)
+
+
+def _with_writes(graph: Graph) -> Graph:
+    """The graph whose updates are all its writes: what reads a state after a write may read what a program has computed for it."""
+    writes = [node.values[0] for node in graph.nodes if node.op == "write_state"]
+    return replace(graph, updates=tuple(dict.fromkeys((*graph.updates, *writes))))
 
 
 @contextmanager

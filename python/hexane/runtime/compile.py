@@ -248,7 +248,8 @@ class _Options:
         watch = None if self.dump is None else Dump(self.dump)
         program = self.program(model, on_engine, watch)
         made = [] if on_engine is None else on_engine.in_order(program)
-        core = _core.Program(emit_plan(program), self.threads, pool, made)
+        swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
+        core = _core.Program(emit_plan(program), self.threads, pool, made, swaps)
         if self.memory is not None:
             program, core = fitted(
                 (program, core),

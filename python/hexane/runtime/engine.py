@@ -14,7 +14,7 @@ from hexane.dtypes import BOOL, FP16, dtype
 from hexane.emit.mil import emit_mil
 from hexane.emit.mil.write import WEIGHTS, MilPort
 from hexane.errors import DeviceError, Error
-from hexane.graph import Graph, Port, TensorType, Value, constant, unique
+from hexane.graph import Graph, Node, Port, TensorType, Value, constant, unique
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.program import Program
@@ -84,9 +84,10 @@ class OnEngine:
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
-        Params and states that the segment reads become inputs of its program: weights cannot change inside of one.
+        Params and states that the segment reads become inputs of its program: weights cannot change inside of one. A state that it
+        writes is an output, which is written behind the program; where it lies, `place` says.
         """
-        open_graph, leaves = _with_open_leaves(piece)
+        open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil = emit_mil(_with_ports(open_graph), self.chip)
         weights = {WEIGHTS: mil.weights} if mil.weights else {}
         program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, self.cache)
@@ -107,7 +108,7 @@ class OnEngine:
         self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))
         given = tuple(narrow.get(v, v) for v in piece.inputs)
         ports = tuple(
-            Port(port.name, _reshaped(value, port.value.shape))
+            Port(port.name, _written(_reshaped(value, port.value.shape), port.value.node))
             for port, value in zip(piece.outputs, results, strict=True)
         )
         return Graph(given, ports, name=piece.name).decided(*mil.graph.decisions)
@@ -115,6 +116,22 @@ class OnEngine:
     def in_order(self, program: Program) -> list["_core.MadeProgram"]:
         """The programs of the steps that run on the device, in the order of the steps."""
         return [self.made[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
+
+
+def _without_writes(piece: Graph) -> Graph:
+    """write_state(%s, %u, 0)  ->  %u"""
+
+    def update(node: Node, inputs: tuple[Value | None, ...]) -> list[Value] | None:
+        return [v for v in inputs[1:2] if v is not None] if node.op == "write_state" else None
+
+    return piece.rewrite(update)
+
+
+def _written(value: Value, node: Node) -> Value:
+    """The result of a program, which the node of the segment writes to a state, in that state."""
+    if node.op != "write_state":
+        return value
+    return apply(OPS["write_state"], [node.inputs[0], value, node.inputs[2]], node.attrs, node.sources)[0]
 
 
 def _with_open_leaves(piece: Graph) -> tuple[Graph, dict[str, Value]]:

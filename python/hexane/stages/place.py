@@ -27,11 +27,12 @@ def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] 
     return Program(
         graph,
         replace(target, spaces=(*target.spaces, *placer.surfaces())),
-        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands)),
+        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.swapped)),
         tuple(placer.buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
         (*graph.decisions, *placer.decisions),
+        swaps=tuple(placer.swaps),
     )
 
 
@@ -57,6 +58,8 @@ class _Placer:
         self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
         self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
+        self.swaps: list[tuple[int, int]] = []  # the buffer of a state, and the one of what it is after the call
+        self.swapped: set[int] = set()  # writes, by id, that are no steps
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:
@@ -94,7 +97,7 @@ class _Placer:
         elif node.op == PROGRAM:
             self._place_program(node)
         elif node.op == "write_state":
-            self.views[node.values[0]] = self.views[node.inputs[0]]  # type: ignore[index]
+            self._place_write(node)
         elif OPS[node.op].kernel not in self.target.kernels:
             kernel = OPS[node.op].kernel
             raise Error(f"[{node.where}] got an op that has no kernel on this machine, need one named {kernel!r}")
@@ -121,6 +124,29 @@ class _Placer:
         self.buffers.append(surface_buffer(kind, layout, len(self.buffers), str(node.attrs["name"]), node))
         view = in_layout(len(self.buffers) - 1, node.values[0], layout)
         self.views[node.values[0]] = self.whole[view.buffer] = view
+
+    def _place_write(self, node: Node) -> None:
+        """In the state. Where a program computes all of it, in a surface like that of the state: there, and the two change places
+        after the call."""
+        state, update, _ = node.inputs
+        assert state is not None
+        assert update is not None
+        old, new = self.views[state], self.home.get(update)
+        same = new is not None and (old.strides, old.offset, old.type) == (new.strides, new.offset, new.type)
+        if new is None or not same or not self._is_next_of(new, old):
+            self.views[node.values[0]] = old
+            return
+        self.views[node.values[0]] = new
+        self.busy_until[new.buffer] = len(self.order)
+        self.swaps.append((old.buffer, new.buffer))
+        self.swapped.add(id(node))
+
+    def _is_next_of(self, new: View, old: View) -> bool:
+        """Whether a program writes the one, and the other is a state that nothing else writes."""
+        after, state = self.buffers[new.buffer], self.buffers[old.buffer]
+        free = old.buffer not in [first for first, _ in self.swaps] and new.buffer not in [b for _, b in self.swaps]
+        kinds = (after.kind, state.kind) == ("arena", "state") and after.surface and state.surface
+        return free and kinds and after.bytes == state.bytes and self.whole.get(new.buffer) == new
 
     def _place_program(self, node: Node) -> None:
         """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no such rows."""

@@ -1,6 +1,6 @@
 """Writes the steps of nodes whose operands have their places."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hexane.graph import Node, Value
@@ -29,11 +29,12 @@ def emit_steps(
     copies: Mapping[int, Sequence[Copy]],
     target: Target,
     operands: Mapping[int, Operands],
+    done: Collection[int] = (),
 ) -> Iterator[Step]:
     """The step of each node that computes something, and behind it the copies of the node, which are given by its id. operands: by
-    the id of nodes that read and write in other places than `views` has them."""
+    the id of nodes that read and write in other places than `views` has them. done: nodes, by id, that need no step."""
     for node in order:
-        if node.op not in (*LEAVES, "concat") and not OPS[node.op].view:
+        if node.op not in (*LEAVES, "concat") and not OPS[node.op].view and id(node) not in done:
             elsewhere = operands.get(id(node))
             inputs = tuple(elsewhere.inputs if elsewhere else (None if v is None else views[v] for v in node.inputs))
             outputs = tuple(elsewhere.outputs if elsewhere else (views[v] for v in node.values))

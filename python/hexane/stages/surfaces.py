@@ -41,6 +41,7 @@ def leaf_layout(leaf: Value, users: Mapping[Value, Sequence[Node]], kernels: Ker
     same = list(_same_memory(leaf, users))
     readers = [node for value in same for node in users.get(value, ())]
     wanted = next((layout for node in readers for value, layout in _operands(node) if value in same), None)
+    wanted = wanted or next((_made_by_program(node) for node in readers if node.inputs[0] == leaf), None)
     if wanted is None:
         return None
     view = in_layout(0, leaf, wanted)
@@ -69,6 +70,14 @@ def surface_buffer(kind: str, layout: Layout, number: int, name: str = "", leaf:
 def _operands(node: Node) -> Iterator[tuple[Value | None, Layout]]:
     if node.op == PROGRAM:
         yield from zip(node.inputs, layouts(node)[0], strict=True)
+
+
+def _made_by_program(node: Node) -> Layout | None:
+    """The layout of what is written to a state, where a program computes all of it."""
+    update = node.inputs[1] if node.op == "write_state" else None
+    if update is None or update.node.op != PROGRAM or node.types[0] != update.type:
+        return None
+    return layouts(update.node)[1][update.output]
 
 
 def _same_memory(value: Value, users: Mapping[Value, Sequence[Node]]) -> Iterator[Value]:

@@ -9,12 +9,14 @@ from hexane.emit.mil.constraints import check_nodes
 from hexane.emit.mil.form import mil_form
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, TensorType, Value, make_node, unique
+from hexane.ops import LEAVES
 from hexane.stages.devices import no_port
 from hexane.targets import Chip
 from hexane.targets.mil import mil_limits
 from hexane.validate import is_constant
 
-WRITES_STATE = "a program of the engine cannot change memory that lasts from call to call"
+WRITES_STATE = "a program of the engine computes all of a state anew, and this writes a part of it in place"
+COMPUTED_BEFORE = "what it writes is not computed, so there is nothing for the engine to do"
 PORT_AXES = 4
 SMALL = 1024  # elements of a constant whose values may decide how a node is written
 
@@ -35,6 +37,18 @@ def _is_port(kind: TensorType) -> bool:
     if kind.dtype.kind in ("float", "bool"):
         return True
     return kind.dtype.name in mil_limits().ports.fact.value and 1 <= kind.rank <= PORT_AXES
+
+
+def _write_refusal(node: Node) -> str:
+    """A program writes its outputs whole. The next call reads them where they are, if nothing else has written the state."""
+    state, update, position = node.inputs
+    assert state is not None
+    assert update is not None
+    assert position is not None
+    whole = update.shape == state.shape and is_constant(position.node) and state.dtype.kind == "float"
+    if not whole or state.node.op != "state":
+        return WRITES_STATE
+    return COMPUTED_BEFORE if update.node.op in LEAVES or is_constant(update.node) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,7 @@ class MilPrograms:
 
     def _reason(self, node: Node, read: tuple[int, ...]) -> str:
         if node.op == "write_state":
-            return WRITES_STATE
+            return _write_refusal(node)
         operands = tuple(None if v is None else self._looks(v) for v in node.inputs)
         key = node.op, operands, node.types, tuple(node.attrs.values()), read
         if key not in self._known:
