@@ -128,6 +128,46 @@ def test_every_pair_of_exponents() -> None:
     assert engine_matmul(x, y).tobytes() == matmul(x, y).tobytes()
 
 
+def hostile(rng: np.random.Generator, lines: int, k: int) -> Array:
+    """[lines, k]: each line of one kind."""
+
+    def line(kind: int) -> Array:
+        bits = rng.integers(0, 1 << 16, k, np.uint16)
+        exponent = rng.integers(0, 32, dtype=np.uint16)
+        match kind:
+            case 0:  # any bits
+                return bits
+            case 1:  # subnormals
+                return bits & np.uint16(0x83FF)
+            case 2:  # exponent 31
+                return bits | np.uint16(0x7C00)
+            case 3:  # one exponent, few significant bits: many ties
+                return bits & np.uint16(0x8380) | exponent << np.uint16(10)
+            case 4:  # a few neighbouring exponents
+                return bits & np.uint16(0x83FF) | (exponent // 4 * 3 + bits % np.uint16(4)) << np.uint16(10)
+            case 5:  # pairs that cancel but for a last place now and then
+                pairs = bits & np.uint16(0x3FFF) | np.uint16(0x2000)
+                pairs[1::2] = (pairs[: k // 2 * 2 : 2] ^ np.uint16(0x8000)) + (rng.random(k // 2) < 0.1)
+                return pairs
+            case _:  # equal pairs, which meet the pairs that cancel
+                pairs = bits & np.uint16(0xBFFF) | np.uint16(0x2000)
+                pairs[1::2] = pairs[: k // 2 * 2 : 2]
+                return pairs
+
+    return np.stack([line(kind) for kind in rng.integers(0, 7, lines)]).view(np.float16)
+
+
+@pytest.mark.parametrize("batches", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_million_hostile_dot_products(batches: int) -> None:
+    """36864 dot products a batch: subnormals, exponent 31, ties, overflows and cancellation."""
+    for seed in range(batches):
+        rng = np.random.default_rng(seed)
+        k = int(rng.choice([1, 2, 3, 7, 16, 33, 64, 100]))
+        x, y, bias = hostile(rng, 192, k), np.ascontiguousarray(hostile(rng, 192, k).T), hostile(rng, 1, 192)[0]
+        got, want = engine_matmul(x, y, bias if seed % 2 else None), matmul(x, y, bias if seed % 2 else None)
+        assert got.tobytes() == want.tobytes(), (seed, np.argwhere(got.view(np.uint16) != want.view(np.uint16))[:5])
+
+
 @pytest.mark.parametrize("total", [32000.0, 32784.0, 32833.0])
 def test_bounds_of_a_million_terms_miss_no_overflow(total: float) -> None:
     """Equal factors: the sum is as large as the product of the norms, which the fast path is chosen by."""

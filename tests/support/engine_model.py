@@ -48,33 +48,30 @@ def _halves_away(value: int, shift: int) -> int:
     return size if value >= 0 else -size
 
 
-def rounded(units: int) -> np.float16:
-    """The fp16 of an accumulator, halves away from zero; never -0."""
-    size = abs(units)
-    shift = max(size.bit_length() - 11, 0)
-    value = (_halves_away(size, shift) << shift) * 2.0**-16
-    return np.float16(np.copysign(value, units) if units else 0.0)
+def rounded(units: Array | int) -> Array:
+    """The fp16 of accumulators, halves away from zero; never -0."""
+    size = np.abs(np.asarray(units, np.int64))
+    shift = np.maximum(np.frexp(size.astype(np.float64))[1] - 11, 0)  # fp64 holds what is below 2^53
+    kept = size + (np.int64(1) << shift >> 1) >> shift << shift
+    return np.asarray(np.sign(units) * kept * 2.0**-16).astype(np.float16)
 
 
-def accumulated(terms: Array, bias: int = 0) -> np.float16:
-    """Terms in order; an accumulator that reaches 32768 stays infinite."""
-    total = bias
-    if abs(total) >= LIMIT:
-        return np.float16(np.copysign(np.inf, total))
-    partial = np.cumsum(terms.astype(np.int64)) + total
-    over = np.nonzero(np.abs(partial) >= LIMIT)[0]
-    if over.size:
-        return np.float16(np.copysign(np.inf, partial[over[0]]))
-    return rounded(int(partial[-1]) if partial.size else total)
+def accumulated(terms: Array, start: Array) -> Array:
+    """Terms along the last axis, in order; an accumulator that reaches 32768 stays infinite."""
+    # From any finite accumulator 2^32 and more overflow alike, and sums of 2^32 stay in 64 bits.
+    partial = np.cumsum(np.clip(terms, -2 * LIMIT, 2 * LIMIT), -1) + start[..., None]
+    partial = np.concatenate([start[..., None], partial], -1)
+    over = np.abs(partial) >= LIMIT
+    first = np.take_along_axis(partial, over.argmax(-1)[..., None], -1)[..., 0]
+    ends = np.where(over.any(-1), 0, partial[..., -1])
+    return np.where(over.any(-1), np.copysign(np.inf, first), rounded(ends)).astype(np.float16)
 
 
 def matmul(x: Array, y: Array, bias: Array | None = None) -> Array:
     """[M, K] x [K, N], fp16."""
-    out = np.empty((x.shape[0], y.shape[1]), np.float16)
-    start = np.zeros(y.shape[1], object) if bias is None else number(bias)
-    for m, n in np.ndindex(out.shape):
-        out[m, n] = accumulated(products(x[m], y[:, n]), int(start[n]))
-    return out
+    start = np.zeros(y.shape[1], np.int64) if bias is None else number(bias).astype(np.int64)
+    rows = [accumulated(products(row, y.T), start) for row in x]
+    return np.stack(rows) if rows else np.empty((0, y.shape[1]), np.float16)
 
 
 def half_away(x: Array) -> Array:
@@ -91,13 +88,13 @@ def winograd(x: Array, w: Array, bias: Array, groups: int) -> Array:
     g = w.astype(np.float64)
     u = [g[..., 0], g.sum(-1) / 2, (g[..., 0] - g[..., 1] + g[..., 2]) / 2, g[..., 2]]
     weights = [half_away(part) for part in u]  # [O, C / groups, KH]
-    start, outputs = number(bias), w.shape[0] // groups
+    start, outputs, channels = number(bias).astype(np.int64), w.shape[0] // groups, w.shape[1]
     out = np.empty((*x.shape[:3], w.shape[0]), np.float16)
-    for n, y, column, o in np.ndindex(out.shape):
+    for n, y, column, g in np.ndindex(*x.shape[:3], groups):
         pair = d[n, y : y + 3, column // 2 * 2 : column // 2 * 2 + 4].transpose(1, 2, 0)  # 4, C, KH
-        own = pair[:, o // outputs * w.shape[1] : (o // outputs + 1) * w.shape[1]]
+        own, of_group = pair[:, g * channels : (g + 1) * channels], slice(g * outputs, (g + 1) * outputs)
         v = [half_away(part) for part in (own[0] - own[2], own[1] + own[2], own[2] - own[1], own[1] - own[3])]
-        m = [products(a, b[o]).sum() for a, b in zip(v, weights, strict=True)]
-        terms = [m[0], m[1], m[2]] if column % 2 == 0 else [m[1], -m[2], -m[3]]
-        out[n, y, column, o] = rounded(int(sum(terms)) + int(start[o]))
+        m = [products(a, b[of_group]).sum((1, 2)) for a, b in zip(v, weights, strict=True)]
+        total = m[0] + m[1] + m[2] if column % 2 == 0 else m[1] - m[2] - m[3]
+        out[n, y, column, of_group] = rounded(total + start[of_group])
     return out
