@@ -101,6 +101,8 @@ HWY_INLINE V least_weight(V x) {
 struct SmallProducts {
   using Sum = VI;
   struct Weight {
+    HWY_INLINE Weight() {}  // an implicit one would not be compiled for this instruction set
+    HWY_INLINE Weight(V v, V s) : value(v), size(s) {}
     V value, size;
   };
   struct Input {
@@ -133,6 +135,8 @@ struct SmallProducts {
 struct BoundedSums {
   using Sum = VI;
   struct Weight {
+    HWY_INLINE Weight() {}
+    HWY_INLINE Weight(V u, V h, V s) : units(u), half(h), size(s) {}
     V units, half, size;
   };
   struct Input {
@@ -156,9 +160,13 @@ struct AnyProducts {
   using D64 = hn::Repartition<double, D>;
   using V64 = hn::Vec<D64>;
   struct Sum {
+    HWY_INLINE Sum() {}
+    HWY_INLINE Sum(V64 l, V64 h) : low(l), high(h) {}
     V64 low, high;
   };
   struct Weight {
+    HWY_INLINE Weight() {}
+    HWY_INLINE Weight(V u, V s) : units(u), size(s) {}
     V units, size;
   };
   using Input = SmallProducts::Input;
