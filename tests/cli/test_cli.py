@@ -16,6 +16,7 @@ import hexane as hx
 from command import Cli, save_model, spawn
 from hexane.ops import USER_OPS
 from hexane.targets.activations import activations
+from networks import small_networks
 
 # ---- compile, info, ops ----
 
@@ -101,6 +102,18 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
 
 
+def test_fit_prints_and_draws_the_arena_over_time(cli, tmp_path):
+    model = tmp_path / "m.onnx"
+    model.write_bytes(small_networks()["mobile-17"].SerializeToString())
+    record = json.loads(cli("fit", model, "--json").out)
+    assert record["timeline"][0]["first"] == 0
+    text = cli("fit", model, "--timeline").out
+    assert all(one["layer"] in text for one in record["timeline"])
+    assert cli("fit", model, "--plot", tmp_path / "arena.png").code == 0
+    assert (tmp_path / "arena.png").read_bytes().startswith(b"\x89PNG")
+    assert "need one that ends in .png" in cli("fit", model, "--plot", tmp_path / "arena.gif").err
+
+
 def test_fit_says_what_a_model_takes_and_ends_with_3_where_that_is_too_much(cli, model, open_model, tmp_path):
     said = cli("fit", model)
     assert said.code == 0
@@ -113,6 +126,7 @@ def test_fit_says_what_a_model_takes_and_ends_with_3_where_that_is_too_much(cli,
     assert record["verdict"].startswith("does not fit 1 bytes: needs ")
     assert record["streamed"] <= record["whole"]
     assert record["layers"][0]["bytes"] >= record["layers"][-1]["bytes"]
+    assert record["floor"] <= record["bound"] <= record["streamed"]
     assert "open shapes" in cli("fit", open_model).err
     assert cli("fit", open_model, "--input-shape", "x:2x24").code == 0
     assert cli("compile", model, "-o", tmp_path / "m.hxp").code == 0

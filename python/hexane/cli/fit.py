@@ -6,11 +6,15 @@ from typing import Annotated
 import typer
 
 import hexane
+from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, Dtype, InputShapes, Json
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
+from hexane.report.arena_chart import arena_chart
+
+PLOTS = (".png", ".svg", ".pdf")
 
 
 @command
@@ -21,12 +25,20 @@ def fit(
     ] = None,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Print what lies in the streamed arena: which rows, where, when.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw that as a .png, .svg or .pdf. Needs hexane[plot].")
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Say what memory a model takes on one thread, in whole tensors and row by row, and which layers need most."""
     if is_plan(model):
         raise Error(f"[fit] {model}: got a plan, need an ONNX model")
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     memory = None if sram is None else hexane.Memory(sram)
     with working(f"compiling {model.name}"):
         found = hexane.fit(
@@ -36,5 +48,9 @@ def fit(
         print_json(found.to_json())
     else:
         print(found, end="")
+        if timeline:
+            print(found.timeline_text(), end="")
+    if plot is not None:
+        _core.save_file(str(plot), arena_chart(found, model.name, plot.suffix.lower()[1:]))
     if found.fits is False:
         raise typer.Exit(3)

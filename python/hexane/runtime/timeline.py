@@ -1,0 +1,128 @@
+"""What lies in the arena: which tensor, how many of its rows, where and from which step to which."""
+
+from dataclasses import dataclass
+
+from hexane.ops import OPS
+from hexane.program import Program, View
+from hexane.stages.allocate import live_bytes, live_ranges
+from hexane.stages.by_rows import by_rows
+from hexane.stages.rows import AXIS, StepRows
+
+WIDTH = 48  # characters of the time axis in text
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of an arena. layer: that computes it; type: of the tensor; kept: its rows that lie there at once, 0 for all; rows: that it
+    has, 0 where it has none; first, last: the steps, loops whole, between which nothing else may lie there. why: as little as this."""
+
+    layer: str
+    kernel: str
+    type: str
+    rows: int
+    kept: int
+    bytes: int
+    offset: int
+    first: int
+    last: int
+    why: str
+
+
+def timeline(program: Program) -> tuple[Held, ...]:
+    """What lies in the arena, in the order in which it is first there."""
+    found = []
+    users = _users(program)
+    for buffer, (first, last) in live_ranges(program).items():
+        if program.buffers[buffer].kind != "arena":
+            continue
+        made = next((i for i, view, written in users[buffer] if written), users[buffer][0][0])
+        view = next(view for i, view, _ in users[buffer] if i == made)
+        rows = view.type.shape[AXIS] if view.type.rank > 2 else 0
+        step = program.steps[made]
+        found.append(
+            Held(
+                step.node.where, step.kernel, str(view.type), rows, view.ring, program.buffers[buffer].bytes,
+                program.offsets[buffer], first, last, _why(program, users[buffer], view, last),
+            )
+        )  # fmt: skip
+    return tuple(sorted(found, key=lambda held: (held.first, held.offset)))
+
+
+_Users = list[tuple[int, View, bool]]  # step, view, whether it writes
+
+
+def _users(program: Program) -> dict[int, _Users]:
+    found: dict[int, _Users] = {}
+    for i, step in enumerate(program.steps):
+        for views, written in ((step.inputs, False), (step.outputs, True)):
+            for view in views:
+                if view is not None:
+                    found.setdefault(view.buffer, []).append((i, view, written))
+    return found
+
+
+def _why(program: Program, users: _Users, view: View, last: int) -> str:
+    readers = [i for i, _, written in users if not written]
+    if not readers:
+        return "an output"
+    loop = next((loop for loop in program.loops if loop.first <= users[0][0] < loop.first + len(loop.moves)), None)
+    reader = program.steps[readers[-1]]
+    name = reader.node.where
+    if view.ring:
+        return f"{view.ring} row{'s' * (view.ring > 1)} at once until {name} has read them"
+    if loop is None and all(program.steps[i].cut is None for i in readers):
+        return f"all of it until {name} reads it"
+    if loop is not None and any(i >= loop.first + len(loop.moves) for i in readers):
+        return f"all of it: {name} is in no loop with what computes it"
+    return f"all of it, for rows that {name} reads"
+
+
+def peak(program: Program) -> int:
+    """The step at which most is live."""
+    live = live_bytes(program)
+    return max(range(len(live)), key=live.__getitem__, default=0)
+
+
+def floor(program: Program) -> int:
+    """Bytes that every plan of these steps needs, however they are cut and placed, in which a row is computed once: those of the one
+    step that needs most for a row of its result. What may be computed over an operand counts once."""
+    program = by_rows(program)
+    return max((_least(StepRows(step, program.target), program) for step in program.steps), default=0)
+
+
+def _least(rows: StepRows, program: Program) -> int:
+    step = rows.step
+    if step.kernel == "copy":  # which another plan may not have
+        return 0
+    read: dict[int, int] = {}
+    for i, view in enumerate(step.inputs):
+        if view is None or program.buffers[view.buffer].kind != "arena":
+            continue
+        size = view.type.bytes
+        if rows.is_cut and view.type.rank > AXIS and view.type.shape[AXIS] > 1 and not rows.is_packed(i):
+            first, behind = rows.needs(i)
+            size = int((behind - first).max()) * (size // view.type.shape[AXIS])
+        read[view.buffer] = max(read.get(view.buffer, 0), size)
+    made = sum(v.type.bytes // (rows.extent if rows.is_cut else 1) for v in step.outputs if _in_arena(v, program))
+    total = sum(read.values())
+    return max(total, made) if OPS[step.node.op].elementwise else total + made
+
+
+def _in_arena(view: View, program: Program) -> bool:
+    return program.buffers[view.buffer].kind == "arena"
+
+
+def as_text(held: tuple[Held, ...], steps: int) -> str:
+    """A line for each, with its steps drawn as a bar."""
+    lines = ["       bytes    offset  rows       steps  layer"]
+    for one in held:
+        rows = f"{one.kept}/{one.rows}" if one.kept else str(one.rows or "")
+        lines.append(
+            f"  {one.bytes:10} {one.offset:9}  {rows:>7} {one.first:4}-{one.last:<4} {_bar(one, steps)}  {one.layer}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _bar(one: Held, steps: int) -> str:
+    begin, end = one.first * WIDTH // steps, max((one.last + 1) * WIDTH // steps, one.first * WIDTH // steps + 1)
+    return "." * begin + "#" * (end - begin) + "." * (WIDTH - end)

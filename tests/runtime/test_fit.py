@@ -1,0 +1,117 @@
+"""What is said of a model's memory: bounds that hold, causes, ways, and a timeline that is the program's."""
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.runtime.timeline import floor, timeline
+from hexane.stages.allocate import bytes_with_ports
+from hexane.stages.spill import Stages
+from networks import small_networks
+
+NAMES = ("mobile-17", "unet", "detector")
+
+
+@cache
+def fitted(name: str) -> hx.Fit:
+    return hx.fit(small_networks()[name].SerializeToString())
+
+
+@cache
+def whole(name: str) -> hx.Model:
+    net = hx.compile(small_networks()[name].SerializeToString(), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    return net
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_plan_is_below_the_bounds(name: str):
+    found = fitted(name)
+    assert 0 < found.floor <= found.bound <= found.streamed <= found.whole
+    assert found.streamed <= found.held <= found.streamed + found.inputs + found.outputs + 3 * 64
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_timeline_fills_the_arena_and_nothing_overlaps(name: str):
+    held = fitted(name).timeline
+    assert max(one.offset + one.bytes for one in held) <= fitted(name).streamed
+    for i, a in enumerate(held):
+        for b in held[:i]:
+            apart = a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+            assert apart or a.last < b.first or b.last < a.first, (a, b)
+    most = max(sum(one.bytes for one in held if one.first <= at <= one.last) for at in range(fitted(name).steps))
+    assert fitted(name).bound - 64 * len(held) <= most <= fitted(name).bound
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causes_are_the_largest_at_the_peak(name: str):
+    found = fitted(name)
+    sizes = [cause.bytes for cause in found.causes]
+    assert 1 <= len(sizes) <= 5
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) <= found.bound
+    assert all(cause.why and cause.help for cause in found.causes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_way_is_beaten_by_another(name: str):
+    ways = fitted(name).ways
+    costs = [(way.total, way.read + way.written, way.runs, way.estimate) for way in ways]
+    for a in costs:
+        assert not any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in costs)
+    assert min(way.total for way in ways if not way.estimate) <= fitted(name).streamed + fitted(name).scratch
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_memory_means_fewer_stages_and_no_more_than_there_is(name: str):
+    program = whole(name).program
+    assert program is not None
+    stages = Stages(program)
+    found = [stages.at(1 << n) for n in range(10, 24)]
+    assert all(one.fast <= one.budget for one in found)
+    counts = [one.stages for one in found if one.needs is None]
+    assert counts
+    assert counts[-1] == 1
+    assert all(a >= b for a, b in pairwise(counts))
+    last = found[-1]
+    ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs))
+    assert (last.tiled, last.slow) == (0, ports)
+    assert all(a.needs is None or b.needs is not None or b.budget > a.budget for a, b in pairwise(found))
+
+
+def test_a_step_over_the_budget_is_tiled_by_the_rows_it_needs():
+    """A 3x3 window on 4 channels of 32 rows of 8 pixels: a tile of h rows needs h + 2 rows of the input."""
+    conv = hx.conv(hx.relu(hx.input("x", (1, 4, 32, 8))), np.ones((4, 4, 3, 3), np.float32), pad=1)
+    net = hx.compile(hx.graph({"y": hx.relu(conv) + 1.0}), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    row = 4 * 8 * 4
+    found = Stages(net.program).at(24 * row)
+    assert found.needs is None
+    assert found.tiled > 0
+    assert found.fast <= 24 * row
+    assert Stages(net.program).at(row).needs is not None
+
+
+def test_ports_are_held_as_long_as_they_are_needed():
+    x = hx.input("x", (1, 4, 16, 16))
+    y = hx.max_pool(hx.relu(x), kernel_sizes=2, strides=2)
+    net = hx.compile(hx.graph({"y": hx.reshape(hx.exp(y), shape=(4, 64))}), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    held = bytes_with_ports(net.program)
+    assert held >= net.memory["arena"]
+    assert held <= net.memory["arena"] + 4 * 256 * 4 + 256 * 4
+    assert bytes_with_ports(net.program, 1) <= held
+
+
+def test_floor_is_that_of_whole_tensors_where_nothing_goes_by_rows():
+    x = hx.input("x", (6, 8))
+    net = hx.compile(hx.graph({"y": hx.softmax(hx.relu(x) @ np.ones((8, 16), np.float32)) @ np.ones((16, 3), np.float32)}), target="host")  # fmt: skip
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    assert floor(net.program) <= net.memory["arena"]
+    assert all(one.kept == 0 for one in timeline(net.program))
