@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
 .NOTPARALLEL:
-.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-schedule bench-memory bench-sweep sanitize threads test-arm64 apple lint
+.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-schedule bench-memory bench-sweep sanitize threads test-arm64 test-mcu apple lint
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
@@ -26,6 +26,8 @@ help:
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make threads      the device under ThreadSanitizer, 8 threads on 4 programs of the stand-in"
+	@echo "make test-mcu     generated apps on Cortex-M under QEMU, with their sizes; needs gcc-arm-none-eabi,"
+	@echo "                  libnewlib-arm-none-eabi and qemu-system-arm"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
 	@echo "make apple        the core and the Objective-C, compiled for Macs (fetches 100 MB once)"
 	@echo "make lint         ruff, mypy, clang-format"
@@ -66,6 +68,9 @@ sanitize: $(DONE)/package $(DONE)/test
 
 test-arm64: $(DONE)/build
 	@.ci/test-arm64
+
+test-mcu: $(DONE)/package $(DONE)/test
+	@$(BIN)/python -m pytest -q tests/c99/test_mcu.py $(ARGS)
 
 threads: $(DONE)/package
 	@.ci/threads

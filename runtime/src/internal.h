@@ -175,6 +175,18 @@ struct hx_kernel {
   void (*run)(const hx_call*, int axis, hx_range range);
 };
 
+/* A program whose plan is part of it, and has been verified by what wrote it, may leave the verification out. */
+#if !defined(HX_TRUSTED_PLAN)
+#define HX_CHECK(check) check
+#define HX_CHECK_FUNCTION static
+#elif defined(__GNUC__)
+#define HX_CHECK(check) 0
+#define HX_CHECK_FUNCTION static __attribute__((unused))
+#else
+#define HX_CHECK(check) 0
+#define HX_CHECK_FUNCTION static
+#endif
+
 #define HX_CUT_ALL 0xffu
 #define HX_CUT_ROWS 2u
 
@@ -222,6 +234,8 @@ static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
 /* Whether the string attribute in word i lies in the section "strings". */
 int hx_is_string(const hx_call* call, uint32_t i);
 
+/* Points the weights to the plan, and looks whether the other memories are there. */
+hx_status hx_place_memory(hx_net* net, uint32_t num_memory);
 hx_status hx_verify(hx_net* net, uint32_t num_memory);
 
 /* Visits the runs of all steps in order, loops unrolled. */

@@ -45,7 +45,6 @@ static hx_status check_space(hx_net* net, uint32_t i, uint64_t* weights, uint64_
   const uint64_t bytes = hx_u64(row + offsetof(PlanSpace, bytes)), limit = hx_u64(row + offsetof(PlanSpace, limit)),
                  alignment = hx_u64(row + offsetof(PlanSpace, alignment));
   const char *kind, *name;
-  hx_memory* memory = &net->memory[i];
   uint32_t other;
   int is_weights, is_port;
   if (!is_string(net, row + offsetof(PlanSpace, name)) || !is_string(net, row + offsetof(PlanSpace, kind)))
@@ -71,22 +70,16 @@ static hx_status check_space(hx_net* net, uint32_t i, uint64_t* weights, uint64_
     if (*any_weights) return bad(net, "spaces", i, "kind: got a second 'weights'");
     *any_weights = 1;
     *weights += bytes;
-    memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* only read: no step may write weights */
-    memory->bytes = net->sections[HX_WEIGHTS].bytes;
-    return HX_OK;
+  } else if (!hx_same(kind, "arena")) {
+    *state += bytes;
   }
-  if (!hx_same(kind, "arena")) *state += bytes;
-  if (bytes && (!memory->data || memory->bytes < bytes || (uintptr_t)memory->data % (size_t)alignment))
-    return hx_fail(net, HX_NO_MEMORY, "spaces", i, name, "need memory of its size and alignment");
   return HX_OK;
 }
 
-static hx_status check_spaces(hx_net* net, uint32_t num_memory, uint64_t* total) {
+static hx_status check_spaces(hx_net* net, uint64_t* total) {
   uint64_t weights = 0, state = 0;
   int any_weights = 0;
   uint32_t i;
-  if (net->sections[HX_SPACES].rows > num_memory)
-    return hx_fail(net, HX_NO_MEMORY, "spaces", net->sections[HX_SPACES].rows, "", "need a memory for each");
   *total = 0;
   for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
     const hx_status status = check_space(net, i, &weights, &state, &any_weights);
@@ -225,7 +218,8 @@ hx_status hx_verify(hx_net* net, uint32_t num_memory) {
   uint64_t total = 0, most;
   uint32_t i;
   hx_status status = check_strings(net);
-  if (status == HX_OK) status = check_spaces(net, num_memory, &total);
+  if (status == HX_OK) status = check_spaces(net, &total);
+  if (status == HX_OK) status = hx_place_memory(net, num_memory);
   if (status == HX_OK) status = check_numerics(net);
   /* A broadcast view may be larger than memory, but not by so much that walking over it takes long. */
   most = total > (1u << 23) ? 8 * total : 1u << 26;

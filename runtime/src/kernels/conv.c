@@ -2,7 +2,7 @@
  * columns, channels), in blocks. */
 #include "window.h"
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view v;
   const hx_status status = hx_check_conv(call);
   if (status != HX_OK) return status;
@@ -79,4 +79,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
 }
 
 const hx_kernel hx_kernel_conv = {
-    "conv", HX_CONV_WORDS + HX_EPILOGUE_WORDS, 0xf & ~4u, HX_NEEDS_ROWS, check, hx_conv_rows, run};
+    "conv", HX_CONV_WORDS + HX_EPILOGUE_WORDS, 0xf & ~4u, HX_NEEDS_ROWS, HX_CHECK(check), hx_conv_rows, run};

@@ -1,7 +1,7 @@
 /* Ops on fp32 elements: two operands, broadcast, with an epilogue of functions; or one, any activation of the build. */
 #include "../internal.h"
 
-static hx_status check_operands(const hx_call* call, uint32_t num) {
+HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t num) {
   hx_view v, out;
   uint32_t i;
   if (call->num_inputs != num) return hx_refuse(call, "inputs: got another number");
@@ -16,7 +16,7 @@ static hx_status check_operands(const hx_call* call, uint32_t num) {
   return out.dtype == HX_FP32 ? HX_OK : hx_refuse(call, "output: need fp32");
 }
 
-static hx_status check_binary(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check_binary(const hx_call* call) {
   const hx_status status = check_operands(call, 2);
   return status == HX_OK && call->kernel->attrs_words ? hx_check_epilogue(call, 0, 0) : status;
 }
@@ -45,7 +45,7 @@ static void run_binary(const hx_call* call, int axis, hx_range range, float (*ap
   static void run_##name(const hx_call* call, int axis, hx_range range) { \
     run_binary(call, axis, range, apply_##name);                          \
   }                                                                       \
-  const hx_kernel hx_kernel_##name = {#name, words, HX_CUT_ALL, HX_NEEDS_SAME, check_binary, 0, run_##name};
+  const hx_kernel hx_kernel_##name = {#name, words, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_binary), 0, run_##name};
 
 BINARY(add, HX_EPILOGUE_WORDS, a + b)
 BINARY(sub, HX_EPILOGUE_WORDS, a - b)
@@ -55,7 +55,7 @@ BINARY(maximum, 0, a != a || b != b ? a + b : a < b ? b : a)
 BINARY(minimum, 0, a != a || b != b ? a + b : b < a ? b : a)
 BINARY(prelu, 0, a < 0 ? a * b : a)
 
-static hx_status check_unary(const hx_call* call) { return check_operands(call, 1); }
+HX_CHECK_FUNCTION hx_status check_unary(const hx_call* call) { return check_operands(call, 1); }
 
 static void run_unary(const hx_call* call, int axis, hx_range range) {
   const hx_activation* f = call->activation;
@@ -75,4 +75,4 @@ static void run_unary(const hx_call* call, int axis, hx_range range) {
   } while (hx_walk_next(&walk));
 }
 
-const hx_kernel hx_kernel_unary = {"unary", 0, HX_CUT_ALL, HX_NEEDS_SAME, check_unary, 0, run_unary};
+const hx_kernel hx_kernel_unary = {"unary", 0, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_unary), 0, run_unary};

@@ -3,7 +3,7 @@
 
 enum { TRANSPOSE_X, TRANSPOSE_Y, EPILOGUE };
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view x, y, bias, out;
   int axis;
   const hx_status status = hx_check_matmul(call, hx_attr_i(call, TRANSPOSE_X) != 0, hx_attr_i(call, TRANSPOSE_Y) != 0);
@@ -59,4 +59,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
   } while (hx_next_matrix(&m, &walk));
 }
 
-const hx_kernel hx_kernel_matmul = {"matmul", 2 + HX_EPILOGUE_WORDS, 0, HX_NEEDS_ALL, check, 0, run};
+const hx_kernel hx_kernel_matmul = {"matmul", 2 + HX_EPILOGUE_WORDS, 0, HX_NEEDS_ALL, HX_CHECK(check), 0, run};

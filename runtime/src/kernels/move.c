@@ -1,7 +1,7 @@
 /* copy (transpose, slice, broadcast, a piece of a concatenation) and lookup in a table of 256 bytes. */
 #include "../internal.h"
 
-static hx_status check_copy(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check_copy(const hx_call* call) {
   hx_view in, out;
   if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
   hx_output(call, 0, &out);
@@ -28,7 +28,7 @@ static void run_copy(const hx_call* call, int axis, hx_range range) {
   } while (hx_walk_next(&walk));
 }
 
-static hx_status check_lookup(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check_lookup(const hx_call* call) {
   hx_view in, table, out;
   if (call->num_inputs != 2 || !hx_input(call, 0, &in) || !hx_input(call, 1, &table))
     return hx_refuse(call, "need an input and a table");
@@ -56,5 +56,5 @@ static void run_lookup(const hx_call* call, int axis, hx_range range) {
   } while (hx_walk_next(&walk));
 }
 
-const hx_kernel hx_kernel_copy = {"copy", 0, HX_CUT_ALL, HX_NEEDS_SAME, check_copy, 0, run_copy};
-const hx_kernel hx_kernel_lookup = {"lookup", 0, HX_CUT_ALL, HX_NEEDS_SAME, check_lookup, 0, run_lookup};
+const hx_kernel hx_kernel_copy = {"copy", 0, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_copy), 0, run_copy};
+const hx_kernel hx_kernel_lookup = {"lookup", 0, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_lookup), 0, run_lookup};

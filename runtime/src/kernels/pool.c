@@ -6,7 +6,7 @@ enum { KERNELS = 0, WINDOW = HX_LIST_WORDS, CEIL = 4 * HX_LIST_WORDS, EXCLUDE };
 
 static int32_t kernel_size(const hx_call* call, int i) { return (int32_t)hx_attr_i(call, KERNELS + 1 + (uint32_t)i); }
 
-static hx_status check(const hx_call* call, int averages) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call, int averages) {
   hx_view x, out;
   int i;
   if (call->num_inputs != 1 || !hx_input(call, 0, &x)) return hx_refuse(call, "need one input");
@@ -35,8 +35,8 @@ static hx_status check(const hx_call* call, int averages) {
   return HX_OK;
 }
 
-static hx_status check_max(const hx_call* call) { return check(call, 0); }
-static hx_status check_avg(const hx_call* call) { return check(call, 1); }
+HX_CHECK_FUNCTION hx_status check_max(const hx_call* call) { return check(call, 0); }
+HX_CHECK_FUNCTION hx_status check_avg(const hx_call* call) { return check(call, 1); }
 
 static hx_range rows(const hx_call* call, hx_range out_rows) {
   hx_view x, out;
@@ -144,5 +144,5 @@ static void run_pool(const hx_call* call, int averages, int axis, hx_range range
 static void run_max(const hx_call* call, int axis, hx_range range) { run_pool(call, 0, axis, range); }
 static void run_avg(const hx_call* call, int axis, hx_range range) { run_pool(call, 1, axis, range); }
 
-const hx_kernel hx_kernel_max_pool = {"max_pool", CEIL + 1, 3, HX_NEEDS_ROWS, check_max, rows, run_max};
-const hx_kernel hx_kernel_avg_pool = {"avg_pool", EXCLUDE + 1, 3, HX_NEEDS_ROWS, check_avg, rows, run_avg};
+const hx_kernel hx_kernel_max_pool = {"max_pool", CEIL + 1, 3, HX_NEEDS_ROWS, HX_CHECK(check_max), rows, run_max};
+const hx_kernel hx_kernel_avg_pool = {"avg_pool", EXCLUDE + 1, 3, HX_NEEDS_ROWS, HX_CHECK(check_avg), rows, run_avg};

@@ -2,17 +2,17 @@
  * and zero are one value, or one for each index of an axis; zero may be missing. */
 #include "../internal.h"
 
-static int is_integer(hx_dtype dtype) {
+HX_CHECK_FUNCTION int is_integer(hx_dtype dtype) {
   return dtype == HX_INT8 || dtype == HX_UINT8 || dtype == HX_INT16 || dtype == HX_UINT16;
 }
 
-static int spreads(const hx_view* view, const hx_view* out, int64_t axis) {
+HX_CHECK_FUNCTION int spreads(const hx_view* view, const hx_view* out, int64_t axis) {
   if (view->rank == 0) return 1;
   if (axis < 0) axis += out->rank;
   return view->rank == 1 && axis >= 0 && axis < out->rank && view->shape[0] == out->shape[axis];
 }
 
-static hx_status check(const hx_call* call, int quantizes) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call, int quantizes) {
   const int64_t axis = hx_attr_i(call, 0);
   hx_view x, scale, zero, out, *integers = quantizes ? &out : &x;
   if (call->num_inputs > 3 || !hx_input(call, 0, &x) || !hx_input(call, 1, &scale))
@@ -28,8 +28,8 @@ static hx_status check(const hx_call* call, int quantizes) {
   return HX_OK;
 }
 
-static hx_status check_quantize(const hx_call* call) { return check(call, 1); }
-static hx_status check_dequantize(const hx_call* call) { return check(call, 0); }
+HX_CHECK_FUNCTION hx_status check_quantize(const hx_call* call) { return check(call, 1); }
+HX_CHECK_FUNCTION hx_status check_dequantize(const hx_call* call) { return check(call, 0); }
 
 /* One value for each index of an axis of `out`, or one for all, with the rank of `out`. */
 static void spread(hx_view* view, const hx_view* out, int64_t axis) {
@@ -114,6 +114,7 @@ static void run_dequantize(const hx_call* call, int axis, hx_range range) {
   } while (hx_walk_next(&walk));
 }
 
-const hx_kernel hx_kernel_quantize = {"quantize", 1, HX_CUT_ALL, HX_NEEDS_SAME, check_quantize, 0, run_quantize};
-const hx_kernel hx_kernel_dequantize = {"dequantize",     1, HX_CUT_ALL,    HX_NEEDS_SAME,
-                                        check_dequantize, 0, run_dequantize};
+const hx_kernel hx_kernel_quantize = {"quantize", 1,           HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_quantize),
+                                      0,          run_quantize};
+const hx_kernel hx_kernel_dequantize = {"dequantize",  1, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check_dequantize), 0,
+                                        run_dequantize};

@@ -3,12 +3,12 @@
 
 enum { X_SCALE, X_ZERO, Y_SCALE, Y_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, EPILOGUE };
 
-static int holds(const hx_view* view, int64_t zero) {
+HX_CHECK_FUNCTION int holds(const hx_view* view, int64_t zero) {
   const int64_t low = view->dtype == HX_INT8 ? -128 : 0;
   return zero >= low && zero <= low + 255;
 }
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view v[3];
   int i;
   if (call->num_inputs != 2 || !hx_input(call, 0, &v[0]) || !hx_input(call, 1, &v[1]))
@@ -60,4 +60,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
 }
 
 const hx_kernel hx_kernel_quantized_add = {
-    "quantized_add", 6 + HX_EPILOGUE_WORDS, HX_CUT_ALL, HX_NEEDS_SAME, check, 0, run};
+    "quantized_add", 6 + HX_EPILOGUE_WORDS, HX_CUT_ALL, HX_NEEDS_SAME, HX_CHECK(check), 0, run};

@@ -2,7 +2,7 @@
 #include "quantized.h"
 #include "window.h"
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view w;
   const hx_status status = hx_check_conv(call);
   if (status != HX_OK) return status;
@@ -76,4 +76,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
 }
 
 const hx_kernel hx_kernel_quantized_conv = {
-    "quantized_conv", HX_CONV_WORDS + HX_QUANTIZED_WORDS, 0xf & ~4u, HX_NEEDS_ROWS, check, hx_conv_rows, run};
+    "quantized_conv", HX_CONV_WORDS + HX_QUANTIZED_WORDS, 0xf & ~4u, HX_NEEDS_ROWS, HX_CHECK(check), hx_conv_rows, run};

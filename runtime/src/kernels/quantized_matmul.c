@@ -2,7 +2,7 @@
 #include "matmul.h"
 #include "quantized.h"
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view out;
   const hx_status status = hx_check_matmul(call, 0, hx_attr_i(call, 0) != 0);
   if (status != HX_OK) return status;
@@ -37,4 +37,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
 }
 
 const hx_kernel hx_kernel_quantized_matmul = {
-    "quantized_matmul", 1 + HX_QUANTIZED_WORDS, 0, HX_NEEDS_ALL, check, 0, run};
+    "quantized_matmul", 1 + HX_QUANTIZED_WORDS, 0, HX_NEEDS_ALL, HX_CHECK(check), 0, run};

@@ -17,7 +17,7 @@ static uint32_t reduced_axes(const hx_call* call, int rank) {
   return bits;
 }
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view in, out;
   int64_t count, i;
   uint32_t reduced;
@@ -122,13 +122,14 @@ static void run(const hx_call* call, kind k) {
   } while (hx_walk_next(&outer));
 }
 
-#define REDUCTION(name, k)                                                \
-  static void run_##name(const hx_call* call, int axis, hx_range range) { \
-    (void)axis;                                                           \
-    (void)range;                                                          \
-    run(call, k);                                                         \
-  }                                                                       \
-  const hx_kernel hx_kernel_reduce_##name = {"reduce_" #name, KEEP + 1, 0, HX_NEEDS_ALL, check, 0, run_##name};
+#define REDUCTION(name, k)                                                                       \
+  static void run_##name(const hx_call* call, int axis, hx_range range) {                        \
+    (void)axis;                                                                                  \
+    (void)range;                                                                                 \
+    run(call, k);                                                                                \
+  }                                                                                              \
+  const hx_kernel hx_kernel_reduce_##name = {"reduce_" #name, KEEP + 1, 0,         HX_NEEDS_ALL, \
+                                             HX_CHECK(check), 0,        run_##name};
 
 REDUCTION(sum, SUM)
 REDUCTION(mean, MEAN)

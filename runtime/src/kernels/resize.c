@@ -3,12 +3,12 @@
 
 enum { SCALE_H, SCALE_W, OFFSET_H, OFFSET_W, UNIT_H, UNIT_W, MODE };
 
-static int is_mode(const char* mode) {
+HX_CHECK_FUNCTION int is_mode(const char* mode) {
   return hx_same(mode, "floor") || hx_same(mode, "ceil") || hx_same(mode, "round_prefer_floor") ||
          hx_same(mode, "round_prefer_ceil");
 }
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view in, out;
   uint32_t i;
   int last;
@@ -93,4 +93,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
     }
 }
 
-const hx_kernel hx_kernel_resize_nearest = {"resize_nearest", MODE + 1, 3, HX_NEEDS_ROWS, check, rows, run};
+const hx_kernel hx_kernel_resize_nearest = {"resize_nearest", MODE + 1, 3, HX_NEEDS_ROWS, HX_CHECK(check), rows, run};

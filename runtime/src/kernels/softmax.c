@@ -1,7 +1,7 @@
 /* softmax along one axis: the maximum, the sum of exponentials less it, the quotient. */
 #include "../internal.h"
 
-static hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view in, out;
   const int64_t axis = hx_attr_i(call, 0);
   if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
@@ -53,4 +53,4 @@ static void run(const hx_call* call, int axis, hx_range range) {
   } while (hx_walk_next(&walk));
 }
 
-const hx_kernel hx_kernel_softmax = {"softmax", 1, 0, HX_NEEDS_ALL, check, 0, run};
+const hx_kernel hx_kernel_softmax = {"softmax", 1, 0, HX_NEEDS_ALL, HX_CHECK(check), 0, run};

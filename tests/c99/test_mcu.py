@@ -1,0 +1,71 @@
+"""Generated apps on Cortex-M under QEMU, in the memory of a common part: outputs beside the host's, and sizes. `make test-mcu`."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import hexane as hx
+from hexane.emit.c99 import generate
+from qdq import quantized_model
+from small_devices import SMALL_DEVICE_NETWORKS
+
+TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
+missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing), reason=f"not there: {', '.join(missing)}")]
+
+BOARDS = {"cortex-m4": "mps2-an386", "cortex-m7": "mps2-an500", "cortex-m55": "mps3-an547"}
+FLASH, RAM = 512 << 10, 256 << 10  # bytes of the part; the linker refuses what does not fit
+BENCHMARKS = ("ds_cnn", "resnet8", "mobilenet_v1_025_96")
+ULP_OF_SOFTMAX = 2e-6  # relative: a network of these ends with one
+
+
+def model_of(name: str, model_file) -> bytes:
+    if name in SMALL_DEVICE_NETWORKS:
+        return SMALL_DEVICE_NETWORKS[name]()
+    source = onnx.load(model_file(name))
+    port = source.graph.input[0]
+    shape = [d.dim_value for d in port.type.tensor_type.shape.dim]
+    return quantized_model(source, {port.name: np.random.default_rng(1).standard_normal(shape).astype(np.float32)})
+
+
+def run_on_board(folder: Path, core: str, *options: str) -> dict[str, int]:
+    """Builds and runs the app in the folder; the sizes of its program in bytes."""
+    memory = (f"FLASH_BYTES={FLASH}", f"RAM_BYTES={RAM}")
+    subprocess.run(["make", "-s", "-B", "-C", folder, f"TARGET={core}", *memory, *options], check=True)
+    command = ["qemu-system-arm", "-M", BOARDS[core], "-nographic", "-kernel", "net.elf"]
+    semihosting = ["-semihosting-config", "enable=on,target=native"]
+    ran = subprocess.run([*command, *semihosting], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    sizes = subprocess.run(["arm-none-eabi-size", folder / "net.elf"], check=True, capture_output=True, text=True)
+    head, row = sizes.stdout.splitlines()
+    return dict(zip(head.split()[:3], map(int, row.split()[:3]), strict=True))
+
+
+@pytest.mark.parametrize("core", BOARDS)
+@pytest.mark.parametrize("name", [*SMALL_DEVICE_NETWORKS, *BENCHMARKS])
+def test_an_int8_network_on_a_microcontroller(name, core, tmp_path, model_file, capsys):
+    net = hx.compile(model_of(name, model_file), target="host", threads=1, stream_rows=1)
+    net.save(tmp_path / "net.hxp")
+    plan = (tmp_path / "net.hxp").read_bytes()
+    for place, text in generate(plan, "net", app=True).items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text)
+    port = net.inputs[0]
+    x = np.random.default_rng(0).standard_normal(port.shape).astype(np.float32)
+    (tmp_path / "input.bin").write_bytes(x.tobytes())
+    need = net(x)
+    for options in ((), ("VERIFY=0",)):
+        sizes = run_on_board(tmp_path, core, *options)
+        got = np.frombuffer((tmp_path / "output.bin").read_bytes(), need.dtype).reshape(need.shape)
+        if any(step.kernel == "softmax" for step in net.program.steps):
+            np.testing.assert_allclose(got, need, rtol=ULP_OF_SOFTMAX)
+        else:
+            assert got.tobytes() == need.tobytes()
+        with capsys.disabled():
+            code, kind = sizes["text"] - len(plan), "without verification" if options else "whole"
+            print(f"\n{name} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss {sizes['bss']:,}", end="")
+            print(f"; plan {len(plan):,}, code {code:,}", end="")
