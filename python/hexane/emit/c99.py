@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,7 @@ class PlanView:
         self.weight_bytes = len(self._sections["weights"])
 
     def string(self, offset: int) -> str:
-        return self._strings[offset : self._strings.index(b"\0", offset)].decode()
+        return _text(self._strings, offset)
 
     def _port(self, row: Any) -> Port:
         tensor = self._sections["tensors"][row["tensor"]]
@@ -109,6 +111,56 @@ class PlanView:
         return {self.string(int(words[1 + 4 * i])) for i in range(int(words[0]))}
 
 
+def prepared(data: bytes) -> bytes:
+    """The plan with the weights of convolutions in the order in which the runtime reads them: channels innermost.
+
+    Only where they lie changes, which their strides say. Raises Error for a file that is no sound plan.
+    """
+    sections = dict(_core.plan_read(np.frombuffer(data, np.uint8)))
+    strings, spaces = bytes(sections["strings"]), sections["spaces"]
+    tensors, weights = sections["tensors"].copy(), sections["weights"].copy()
+    text = partial(_text, strings)
+    sizes = {name: bits // 8 for name, bits in _core.dtypes().items()}
+    convs, others = set(), set()
+    for step in sections["steps"]:
+        operands = sections["operands"][step["operands"] :][: step["num_inputs"] + step["num_outputs"]].tolist()
+        is_conv = text(step["kernel"]) in ("conv", "quantized_conv")
+        others |= {id for i, id in enumerate(operands) if not (is_conv and i == 1)}
+        convs |= set(operands[1:2]) if is_conv else set()
+    held = [i for i, row in enumerate(tensors) if text(spaces[row["space"]]["kind"]) == "weights"]
+    begins = {i: (int(tensors[i]["offset"]), _extent(tensors[i], sizes[text(tensors[i]["dtype"])])) for i in held}
+    for id in sorted((convs - others) & set(held)):
+        row, item = tensors[id], sizes[text(tensors[id]["dtype"])]
+        shape = tuple(int(n) for n in row["shape"][: row["rank"]])
+        dense = tuple(item * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        begin, size = begins[id]
+        alone = all(
+            other == id or not (begin < at + length and at < begin + size) for other, (at, length) in begins.items()
+        )
+        if not alone or size == 0 or tuple(row["strides"][: row["rank"]].tolist()) != dense:
+            continue
+        depthwise = shape[1] == 1  # the channels of a depthwise convolution are its outputs
+        order = [*range(2, len(shape)), 1, 0] if depthwise else [0, *range(2, len(shape)), 1]
+        array = np.ndarray(shape, f"u{item}", weights[begin : begin + size].copy())
+        weights[begin : begin + size] = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8)
+        stride = item
+        for axis in reversed(order):
+            tensors[id]["strides"][axis] = stride
+            stride *= shape[axis]
+    return bytes(_core.plan_write({**sections, "tensors": tensors, "weights": weights}))
+
+
+def _extent(tensor: Any, item: int) -> int:
+    """Bytes from the first to the last of a tensor."""
+    shape = tensor["shape"][: tensor["rank"]].tolist()
+    steps = zip(shape, tensor["strides"][: tensor["rank"]].tolist(), strict=True)
+    return 0 if 0 in shape else item + sum((extent - 1) * stride for extent, stride in steps)
+
+
+def _text(strings: bytes, offset: int) -> str:
+    return strings[offset : strings.index(b"\0", offset)].decode()
+
+
 def c_name(text: str) -> str:
     """An identifier of C, from any text."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
@@ -120,7 +172,7 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
 
     Raises Error for a plan that is damaged or needs what the runtime has not got.
     """
-    plan = PlanView(data)
+    plan = PlanView(prepared(data))
     kernels, activations = plan.used()
     files = {
         place: path.read_text() for place, path in runtime_files().items() if not place.startswith(("host/", "app/"))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import dtype
-from hexane.emit.c99 import PlanView, Port, runtime_files
+from hexane.emit.c99 import PlanView, Port, prepared, runtime_files
 from hexane.errors import Error
 from hexane.graph import Array
 
@@ -61,7 +61,7 @@ class C99Model:
 
     def __init__(self, plan: bytes, runtime: ctypes.CDLL | None = None) -> None:
         self._runtime = runtime or library()
-        view = PlanView(plan)
+        view = PlanView(plan := prepared(plan))
         self.inputs, self.outputs = view.inputs, view.outputs
         self._plan = np.frombuffer(plan, np.uint8).copy()
         self._held = [_aligned(space.bytes, space.alignment) for space in view.spaces]

@@ -1,5 +1,9 @@
 #include "quantized.h"
 
+#if defined(__ARM_FEATURE_DSP)
+#include <arm_acle.h>
+#endif
+
 enum { SCALE = 2, BIAS = 3, X_ZERO = 4, Y_ZERO = 5 };
 
 static int is_byte(hx_dtype dtype) { return dtype == HX_INT8 || dtype == HX_UINT8; }
@@ -138,26 +142,83 @@ void hx_read_column(const hx_quantized* q, int32_t column, hx_column* to) {
   }
 }
 
-uint32_t hx_quantized_dot(const hx_quantized* q, int32_t y_zero, const uint8_t* x, int32_t x_step, const uint8_t* y,
-                          int32_t y_step, int32_t n) {
+static uint32_t any_dot(const hx_quantized* q, int32_t y_zero, const uint8_t* x, int32_t x_step, const uint8_t* y,
+                        int32_t y_step, int32_t n) {
   const int32_t x_zero = q->x_flip ? q->x_zero - 128 : q->x_zero;
   int32_t i;
   uint32_t sum = 0;
   y_zero = q->y_flip ? y_zero - 128 : y_zero;
-  if (x_step == 1 && y_step == 1 && !q->x_flip && !q->y_flip && y_zero == 0) {
-    const int8_t *a = (const int8_t*)x, *b = (const int8_t*)y;
-    const int16_t zero = (int16_t)x_zero;
-    int32_t total = 0;
-    if (n > 65535) goto any; /* a product is at most 2^15 */
-    for (i = 0; i < n; ++i) total += (int16_t)(a[i] - zero) * (int16_t)b[i];
-    return (uint32_t)total;
-  }
-any:
   for (i = 0; i < n; ++i, x += x_step, y += y_step) {
     const uint8_t a = *x ^ q->x_flip, b = *y ^ q->y_flip;
     sum += (uint32_t)((hx_i8(&a) - x_zero) * (hx_i8(&b) - y_zero));
   }
   return sum;
+}
+
+#if defined(__ARM_FEATURE_DSP) && HX_LITTLE_ENDIAN
+/* Four bytes of each side at once: bytes 0 and 2, then 1 and 3, as pairs of 16 bits. */
+static void signed_dots(const int8_t* x, int32_t zero, const int8_t* y, int32_t y_next, int32_t n, int32_t* sums) {
+  const int8_t *y1 = y + y_next, *y2 = y1 + y_next, *y3 = y2 + y_next;
+  const uint32_t zeros = ((uint32_t)zero & 0xffffu) * 0x10001u;
+  int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, i = 0;
+#define PAIRS(from, sum)                                      \
+  {                                                           \
+    const uint32_t bytes = hx_u32(from + i);                  \
+    sum = __smlad((int16x2_t)even, __sxtb16(bytes), sum);     \
+    sum = __smlad((int16x2_t)odd, __sxtb16(bytes >> 8), sum); \
+  }
+  for (; i + 4 <= n; i += 4) {
+    const uint32_t four = hx_u32(x + i);
+    const int16x2_t even = __ssub16(__sxtb16(four), (int16x2_t)zeros),
+                    odd = __ssub16(__sxtb16(four >> 8), (int16x2_t)zeros);
+    PAIRS(y, s0)
+    PAIRS(y1, s1)
+    PAIRS(y2, s2)
+    PAIRS(y3, s3)
+  }
+#undef PAIRS
+  for (; i < n; ++i) {
+    const int32_t a = x[i] - zero;
+    s0 += a * y[i];
+    s1 += a * y1[i];
+    s2 += a * y2[i];
+    s3 += a * y3[i];
+  }
+  sums[0] = s0;
+  sums[1] = s1;
+  sums[2] = s2;
+  sums[3] = s3;
+}
+#else
+static void signed_dots(const int8_t* x, int32_t zero, const int8_t* y, int32_t y_next, int32_t n, int32_t* sums) {
+  const int8_t *y1 = y + y_next, *y2 = y1 + y_next, *y3 = y2 + y_next;
+  int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, i;
+  for (i = 0; i < n; ++i) {
+    const int16_t a = (int16_t)(x[i] - zero);
+    s0 += a * (int16_t)y[i];
+    s1 += a * (int16_t)y1[i];
+    s2 += a * (int16_t)y2[i];
+    s3 += a * (int16_t)y3[i];
+  }
+  sums[0] = s0;
+  sums[1] = s1;
+  sums[2] = s2;
+  sums[3] = s3;
+}
+#endif
+
+void hx_quantized_dots(const hx_quantized* q, const hx_column* columns, int num, const uint8_t* x, int32_t x_step,
+                       const uint8_t* y, int32_t y_next, int32_t y_step, int32_t n, uint32_t* sums) {
+  int i, plain = num == HX_BLOCK && x_step == 1 && y_step == 1 && !q->x_flip && !q->y_flip && n < 65536;
+  for (i = 0; i < num; ++i) plain &= columns[i].y_zero == 0;
+  if (plain) { /* a product is less than 2^15 */
+    int32_t parts[HX_BLOCK];
+    signed_dots((const int8_t*)x, q->x_zero, (const int8_t*)y, y_next, n, parts);
+    for (i = 0; i < num; ++i) sums[i] += (uint32_t)parts[i];
+    return;
+  }
+  for (i = 0; i < num; ++i)
+    sums[i] += any_dot(q, columns[i].y_zero, x, x_step, y + (size_t)i * (size_t)y_next, y_step, n);
 }
 
 static void store_byte(float value, uint8_t* to) { *to = (uint8_t)(int32_t)value; }

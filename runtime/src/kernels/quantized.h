@@ -45,9 +45,11 @@ hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns
 void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q);
 void hx_read_column(const hx_quantized* q, int32_t column, hx_column* to);
 
-/* The sum of (x - x_zero) (y - y_zero) over n elements, `x_step` and `y_step` bytes apart. */
-uint32_t hx_quantized_dot(const hx_quantized* q, int32_t y_zero, const uint8_t* x, int32_t x_step, const uint8_t* y,
-                          int32_t y_step, int32_t n);
+/* Adds to each of `num` sums, up to HX_BLOCK, those of (x - x_zero) (y - y_zero) over n elements: y is `y_next` bytes
+ * further for each sum, its elements `y_step` bytes apart; those of x are `x_step` apart. */
+#define HX_BLOCK 4
+void hx_quantized_dots(const hx_quantized* q, const hx_column* columns, int num, const uint8_t* x, int32_t x_step,
+                       const uint8_t* y, int32_t y_next, int32_t y_step, int32_t n, uint32_t* sums);
 
 void hx_store_sum(const hx_requant* requant, const hx_column* column, uint32_t sum, const uint8_t* const* extra,
                   uint8_t* to);
