@@ -8,13 +8,13 @@
 namespace hexane::device {
 namespace {
 
-#define HEXANE_ANE_FUNCTIONS(X)                                                                                       \
-  X(open)                                                                                                             \
-  X(close)                                                                                                            \
-  X(count)                                                                                                            \
-  X(probe)                                                                                                            \
-  X(compile) X(restore) X(folder) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) \
-      X(evaluate)
+#define HEXANE_ANE_FUNCTIONS(X) \
+  X(open)                       \
+  X(close)                      \
+  X(count)                      \
+  X(probe)                      \
+  X(compile)                    \
+  X(restore) X(folder) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) X(evaluate)
 
 // The functions of the library, which stays open.
 struct Library {

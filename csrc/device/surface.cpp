@@ -43,57 +43,48 @@ int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);
 }
 
+enum class Way { kIn, kOut };  // of the surface: from packed elements to its rows, and back
+
 // Vectors of `kBytes`, the fewest bytes that hold a short row.
-template <size_t kBytes>
-void write_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
+template <size_t kBytes, Way kWay>
+void copy_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
   const hn::CappedTag<uint8_t, kBytes> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t vectors = in_vectors(rows, lanes, 1), whole = rows.size / lanes * lanes;
+  const int64_t from_row = kWay == Way::kIn ? rows.packed : rows.strided;
+  const int64_t to_row = kWay == Way::kIn ? rows.strided : rows.packed;
   const auto rest = hn::FirstN(d, static_cast<size_t>(rows.size - whole));
-  for (int64_t row = 0; row < vectors; ++row, from += rows.packed, to += rows.strided) {
+  for (int64_t row = 0; row < vectors; ++row, from += from_row, to += to_row) {
     for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
-    if (whole < rows.size) hn::StoreU(hn::IfThenElseZero(rest, hn::LoadU(d, from + whole)), d, to + whole);
+    if (whole == rows.size) continue;
+    const auto last = hn::LoadU(d, from + whole);
+    hn::StoreU(kWay == Way::kIn ? hn::IfThenElseZero(rest, last) : last, d, to + whole);
   }
-  for (int64_t row = vectors; row < rows.count; ++row, from += rows.packed, to += rows.strided)
-    std::memcpy(to, from, static_cast<size_t>(rows.size));
-}
-
-template <size_t kBytes>
-void read_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
-  const hn::CappedTag<uint8_t, kBytes> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t vectors = in_vectors(rows, lanes, 1);
-  for (int64_t row = 0; row < vectors; ++row, from += rows.strided, to += rows.packed)
-    for (int64_t i = 0; i < rows.size; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
-  for (int64_t row = vectors; row < rows.count; ++row, from += rows.strided, to += rows.packed)
+  for (int64_t row = vectors; row < rows.count; ++row, from += from_row, to += to_row)
     std::memcpy(to, from, static_cast<size_t>(rows.size));
 }
 
 constexpr int64_t kLongRow = 256;  // bytes; memcpy is as good from here on
 
-void write_rows(const Rows& rows, const std::byte* from, std::byte* to) {
+template <Way kWay>
+void copy_rows(const Rows& rows, const std::byte* from, std::byte* to) {
   const auto* source = reinterpret_cast<const uint8_t*>(from);
   auto* target = reinterpret_cast<uint8_t*>(to);
   if (rows.size > kLongRow)
-    for (int64_t row = 0; row < rows.count; ++row)
-      std::memcpy(target + row * rows.strided, source + row * rows.packed, static_cast<size_t>(rows.size));
+    for (int64_t row = 0; row < rows.count; ++row) {
+      const int64_t packed = row * rows.packed, strided = row * rows.strided;
+      std::memcpy(target + (kWay == Way::kIn ? strided : packed), source + (kWay == Way::kIn ? packed : strided),
+                  static_cast<size_t>(rows.size));
+    }
   else if (rows.size <= 16)
-    write_lines<16>(rows, source, target);
+    copy_lines<16, kWay>(rows, source, target);
   else
-    write_lines<32>(rows, source, target);
+    copy_lines<32, kWay>(rows, source, target);
 }
 
-void read_rows(const Rows& rows, const std::byte* from, std::byte* to) {
-  const auto* source = reinterpret_cast<const uint8_t*>(from);
-  auto* target = reinterpret_cast<uint8_t*>(to);
-  if (rows.size > kLongRow)
-    for (int64_t row = 0; row < rows.count; ++row)
-      std::memcpy(target + row * rows.packed, source + row * rows.strided, static_cast<size_t>(rows.size));
-  else if (rows.size <= 16)
-    read_lines<16>(rows, source, target);
-  else
-    read_lines<32>(rows, source, target);
-}
+void write_rows(const Rows& rows, const std::byte* from, std::byte* to) { copy_rows<Way::kIn>(rows, from, to); }
+
+void read_rows(const Rows& rows, const std::byte* from, std::byte* to) { copy_rows<Way::kOut>(rows, from, to); }
 
 void narrow_rows(const Rows& rows, const std::byte* from, std::byte* to) {
   const Floats d;

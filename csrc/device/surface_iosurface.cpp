@@ -1,35 +1,15 @@
 // Surfaces on Apple's systems: an IOSurface of one row of bytes, which is how the engine takes any tensor.
 #ifdef __APPLE__
-#include <CoreFoundation/CoreFoundation.h>
-#include <IOSurface/IOSurfaceRef.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/limits.h"
+#include "device/iosurface.h"
 #include "device/surface.h"
 
 namespace hexane::device {
 namespace {
-
-IOSurfaceRef make(uint64_t bytes) {
-  const std::array<CFStringRef, 6> keys = {kIOSurfaceWidth,       kIOSurfaceHeight,    kIOSurfaceBytesPerElement,
-                                           kIOSurfaceBytesPerRow, kIOSurfaceAllocSize, kIOSurfacePixelFormat};
-  const auto size = static_cast<int64_t>(bytes);
-  const std::array<int64_t, 6> values = {size, 1, 1, size, size, 0};
-  CFMutableDictionaryRef properties =
-      CFDictionaryCreateMutable(nullptr, 0, &kCFTypeDictionaryKeyCallBacks, &kCFTypeDictionaryValueCallBacks);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    CFNumberRef number = CFNumberCreate(nullptr, kCFNumberSInt64Type, &values[i]);
-    CFDictionarySetValue(properties, keys[i], number);
-    CFRelease(number);
-  }
-  const IOSurfaceRef made = IOSurfaceCreate(properties);
-  CFRelease(properties);
-  return made;
-}
 
 IOSurfaceRef ref(void* handle) { return static_cast<IOSurfaceRef>(handle); }
 uint32_t options(bool read_only) { return read_only ? kIOSurfaceLockReadOnly : 0; }
@@ -38,7 +18,7 @@ uint32_t options(bool read_only) { return read_only ? kIOSurfaceLockReadOnly : 0
 
 Surface::Surface(uint64_t bytes) : bytes_(bytes) {
   if (bytes > kMaxBytes) fail("surface", "got ", bytes, " bytes, need at most ", kMaxBytes);
-  handle_ = make(std::max<uint64_t>(bytes, 1));
+  handle_ = make_iosurface(std::max<uint64_t>(bytes, 1));
   if (!handle_) fail("surface", "cannot get an IOSurface of ", bytes, " bytes");
   data_ = static_cast<std::byte*>(IOSurfaceGetBaseAddress(ref(handle_)));
   std::memset(data_, 0, bytes);
