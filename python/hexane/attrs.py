@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hexane.errors import Error
@@ -27,19 +28,20 @@ class Strings:
         return bytes(self._bytes)
 
 
-def fields(layout: str) -> list[tuple[str, str, int]]:
-    """`"stride:2i mode:s"` -> `[("stride", "i", 2), ("mode", "s", 1)]`."""
+@lru_cache(maxsize=256)  # there is one for each kernel
+def fields(layout: str) -> tuple[tuple[str, str, int], ...]:
+    """`"stride:2i mode:s"` -> `(("stride", "i", 2), ("mode", "s", 1))`."""
     result = []
     for item in layout.split():
         name, _, kind = item.partition(":")
         result.append((name, kind[-1], int(kind[:-1] or 1)))
-    return result
+    return tuple(result)
 
 
 def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
     """Bytes of the struct that `layout` describes; every field must have a value, and every value a field."""
     wanted = fields(layout)
-    if missing := {name for name, _, _ in wanted} ^ set(values):
+    if missing := {name for name, _, _ in wanted} ^ values.keys():
         raise Error(f"[attributes] {layout!r}: got {sorted(values)}, the difference is {sorted(missing)}")
     return b"".join(_field(kind, count, values[name], strings, name) for name, kind, count in wanted)
 

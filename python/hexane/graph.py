@@ -544,6 +544,8 @@ class Graph:
 
         Two that are equal may be about two nodes of one line, so both are kept.
         """
+        if not decisions:
+            return self
         known = set(self.decisions)
         new = tuple([decision for decision in decisions if decision not in known])
         return replace(self, decisions=(*self.decisions, *new)) if new else self

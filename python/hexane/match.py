@@ -33,6 +33,13 @@ class Pattern:
         ops = [option.ops for option in options if option.ops is not None]
         return Pattern(frozenset().union(*ops) if len(ops) == len(options) else None, options=options)
 
+    def needs(self) -> frozenset[str]:
+        """Ops that every graph with a match has."""
+        if self.options:
+            return frozenset.intersection(*[option.needs() for option in self.options])
+        own = self.ops if self.ops is not None and len(self.ops) == 1 else frozenset[str]()
+        return own.union(*[part.needs() for part in self.parts])
+
     def match(self, graph: Graph, value: Value, bound: Bound) -> list[Bound]:
         """Every way to bind the names of the pattern so that it is this value, which one of `ops` makes."""
         if self.options:
@@ -128,6 +135,8 @@ def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Va
     """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is None or
     of another type. Matches are of the graph as it is given."""
     assert pattern.ops is not None
+    if not pattern.needs() <= graph.ops:
+        return graph
     became: dict[Value, Value] = {}
 
     def change(node: Node, _: tuple[Value | None, ...]) -> Sequence[Value] | None:

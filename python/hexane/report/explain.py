@@ -267,7 +267,7 @@ class Explanation:
             ],
             "tensors": [{**_fields(t), "type": str(t.type), "stays": [asdict(s) for s in t.stays]} for t in p.tensors],
             "occupancy": [row.bytes for row in self.occupancy],
-            "decisions": [asdict(d) for d in p.decisions],
+            "decisions": [d._asdict() for d in p.decisions],
         }
 
     def _segment_record(self, index: int) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Compiles a graph for a chip, and warns of what its user should know."""
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hexane.decisions import Decision
@@ -11,6 +9,7 @@ from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
+from hexane.runtime.collector import collector_paused
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -35,7 +34,8 @@ def chip_program(
     """
     if on_engine is not None:
         graph = _with_writes(graph)
-    graph, segments = divide(graph, chip, watch, None if on_engine is None else MilPrograms(chip))
+    with collector_paused():
+        graph, segments = divide(graph, chip, watch, None if on_engine is None else MilPrograms(chip))
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
         words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"
@@ -44,7 +44,7 @@ def chip_program(
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
-    with _collector_paused():
+    with collector_paused():
         return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine)
 
 
@@ -52,19 +52,6 @@ def _with_writes(graph: Graph) -> Graph:
     """The graph whose updates are all its writes: what reads a state after a write may read what a program has computed for it."""
     writes = [node.values[0] for node in graph.nodes if node.op == "write_state"]
     return replace(graph, updates=tuple(dict.fromkeys((*graph.updates, *writes))))
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A compilation makes hundreds of thousands of objects that live on and no cycles of them: walking all of them again and again
-    took a quarter of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def listed(decisions: Sequence[Decision]) -> str:

@@ -21,6 +21,7 @@ from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.cache import Cache, find_cache
 from hexane.runtime.chip import chip_program
+from hexane.runtime.collector import collector_paused
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.memory import Memory, fitted
 from hexane.runtime.model import Model, PortType
@@ -244,6 +245,10 @@ class _Options:
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
+        with collector_paused():
+            return self._build(model, pool)
+
+    def _build(self, model: Graph, pool: _core.MemoryPool | None) -> Model:
         on_engine, why = self.engine()
         watch = None if self.dump is None else Dump(self.dump)
         program = self.program(model, on_engine, watch)

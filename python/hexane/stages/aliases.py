@@ -2,7 +2,7 @@
 result. And when each value's memory is read for the last time, through views and concatenations as well."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +33,15 @@ def find_aliases(graph: Graph, order: Sequence[Node]) -> Aliases:
 
 
 def claim_concatenations(
-    graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, apart: bool = False
+    graph: Graph,
+    order: Sequence[Node],
+    aliases: Aliases,
+    target: Target,
+    users: Mapping[Value, Sequence[Node]],
+    apart: bool = False,
 ) -> None:
     """An operand of a concatenation is computed inside its result, where producer and readers can live with that. apart: none is."""
-    users, roots = graph.users(), set(graph.roots)
+    roots = set(graph.roots)
     for node in reversed(order):
         if node.op != "concat":
             continue

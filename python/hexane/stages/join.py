@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hexane.dtypes import FP16, DType
-from hexane.graph import Graph, Node, Port, TensorType, Value, make_node, unique
+from hexane.graph import Graph, Node, Port, TensorType, Value, unique
 from hexane.ops import LEAVES, OPS, apply
 from hexane.passes.legalize.to_fp16 import half
 from hexane.program import Segment
@@ -79,9 +79,7 @@ class Parts:
                 operands[:2] = [state, cast(update, state.dtype)]
                 memory[node.values[0]] = apply(OPS["write_state"], operands, node.attrs, node.sources)[0]
                 continue
-            table.update(
-                zip(node.values, make_node(node.op, operands, node.attrs, node.types, node.sources).values, strict=True)
-            )
+            table.update(zip(node.values, node.with_inputs(tuple(operands)).values, strict=True))
         results = [memory[v] if v in memory else table[v] for v in self.results(segment)]
         outputs = tuple(Port(f"%{i}", v) for i, v in enumerate(results))
         here = {id(node) for node in segment.nodes}
@@ -113,9 +111,9 @@ def join(
         table = dict(zip(piece.inputs, given, strict=True))
         for node in piece.nodes:
             if node.op not in LEAVES:
-                operands = [None if v is None else table.get(v, v) for v in node.inputs]
-                copy = make_node(node.op, operands, node.attrs, node.types, node.sources)
-                table.update(zip(node.values, copy.values, strict=True))
+                copy = node.with_inputs(tuple([None if v is None else table.get(v, v) for v in node.inputs]))
+                if copy is not node:
+                    table.update(zip(node.values, copy.values, strict=True))
         results = [table.get(port.value, port.value) for port in piece.outputs]
         taps += _tapped(piece, table)
         made.update(zip(parts.results(segment), results, strict=True))

@@ -45,11 +45,11 @@ class _Placer:
         self.users = graph.users()
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order)
-        claim_surfaces(graph, self.order, aliases, target)
+        claim_surfaces(graph, self.order, aliases, target, self.users)
         self.whole = {  # by buffer: what a surface holds, of which other views are parts
             view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
         }
-        claim_concatenations(graph, self.order, aliases, target, apart)
+        claim_concatenations(graph, self.order, aliases, target, self.users, apart)
         self.home, self.last_use, self.ports, self.buffers = (
             aliases.home, aliases.last_use, aliases.ports, aliases.buffers,
         )  # fmt: skip

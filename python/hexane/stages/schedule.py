@@ -23,8 +23,8 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     if after:
         order = list(_ordered((*graph.inputs, *first, *graph.roots), after))
     else:
-        forward = list(topological((*graph.inputs, *first, *graph.roots))) if first else graph.nodes
-        backward = list(topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True))
+        forward = topological((*graph.inputs, *first, *graph.roots)) if first else graph.nodes
+        backward = topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True)
         order = min(forward, backward, key=lambda order: peak_bytes(graph, order))
     return _optimal(graph, order, after) if kind == "optimal" else order
 
@@ -79,27 +79,38 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
     """The largest sum of bytes of values that are live at once, views counted with what they look at."""
-    root: dict[Value, Value] = {}
-    last: dict[Value, int] = {}
-    for i, node in enumerate(order):
-        view = node.op in OPS and OPS[node.op].view
-        for value in node.values:
-            root[value] = root[node.inputs[0]] if view else value  # type: ignore[index]
-        for operand in (*node.inputs, *node.values):
-            if operand is not None:
-                last[root[operand]] = i
-    for value in graph.roots:
-        last[root[value]] = len(order)
-    ends: dict[int, int] = {}
+    views = frozenset([op for op in graph.ops if op in OPS and OPS[op].view])
+    seen: dict[Value, Value] = {}  # what a view looks at
+    for node in order if views else ():
+        if node.op in views:
+            operand = node.inputs[0]
+            assert operand is not None
+            seen.update(dict.fromkeys(node.values, seen.get(operand, operand)))
+    sizes: dict[Value, int] = {}  # of what is live, from the last node to the first
     live = peak = 0
-    for i, node in enumerate(order):
-        for value in node.values:
-            if root[value] == value and node.op not in LEAVES:
-                live += value.type.bytes
-                ends[last[value]] = ends.get(last[value], 0) + value.type.bytes
+    for value in graph.roots:
+        live += _appear(seen.get(value, value), sizes)
+    for node in reversed(order):
+        if node.op in LEAVES:
+            continue
+        for operand in node.inputs:
+            if operand is not None and operand not in sizes:
+                live += _appear(seen.get(operand, operand), sizes)
+        if node.op not in views:
+            for value in node.values:
+                live += _appear(value, sizes)
         peak = max(peak, live)
-        live -= ends.pop(i, 0)
+        if node.op not in views:
+            live -= sum([sizes[value] for value in node.values])
     return peak
+
+
+def _appear(value: Value, sizes: dict[Value, int]) -> int:
+    """The bytes that a value adds to those in `sizes`. Leaves lie in memory of their own."""
+    if value in sizes:
+        return 0
+    sizes[value] = 0 if value.node.op in LEAVES else value.type.bytes
+    return sizes[value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,7 @@ def overwrites(graph: Graph) -> Overwrites:
     version: dict[Value, Value] = {}
     readers: dict[Value, list[Node]] = {}
     writer: dict[Value, Node] = {}
-    for node in graph.nodes:
+    for node in () if graph.ops.isdisjoint(("state", "write_state")) else graph.nodes:
         if node.op in ("state", "write_state"):
             version[node.values[0]] = node.values[0]
         for value in node.inputs:

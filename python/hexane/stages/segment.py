@@ -7,8 +7,7 @@ Nodes get levels, even ones on the engine and odd ones on the host, no lower tha
 few as the longest alternation on a path asks for. What the engine runs by itself (an attention) stands behind its level.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
@@ -70,7 +69,17 @@ def _lasts(value: Value) -> bool:
 def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
     readers = overwrites(graph).readers
     order = [node for node in (schedule(graph) if readers else graph.nodes) if not is_leaf(node)]
-    before = _before(order, readers)
+    if len(set(devices.device.values())) == 1 and not devices.alone:
+        pieces = [order]
+    else:
+        pieces = _pieces(graph, order, _before(order, readers), devices)
+    return tuple(_segments(graph, pieces, devices))
+
+
+def _pieces(
+    graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices
+) -> list[list[Node]]:
+    """The nodes of each level, and of what stands alone, in the order they run."""
     levels = min(
         (_levels(order, before, devices, start) for start in (1, -1)), key=lambda found: len(set(found.values()))
     )
@@ -78,10 +87,8 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
     groups: dict[tuple[Level, int], list[Node]] = {}
     for node in order:
         groups.setdefault((levels[id(node)], id(node) if id(node) in devices.alone else 0), []).append(node)
-    pieces = [
-        groups[key] for key in sorted(groups, key=lambda key: key[0])
-    ]  # stable: equal levels in the order of the graph
-    return tuple(_segments(graph, pieces, devices))
+    # Stable: equal levels in the order of the graph.
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
@@ -176,7 +183,7 @@ def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) 
                 if value is not None and not _in_memory(value) and home.get(id(value.node)) != i:
                     wanted.setdefault(value, {})[i] = None
     ports = {port.value for port in graph.outputs}
-    names = _names(graph)
+    names = _names(graph, wanted.keys() | ports)
     for i, piece in enumerate(pieces):
         device = devices.device[id(piece[0])]
         inputs, outputs = [], []
@@ -199,12 +206,14 @@ def _in_memory(value: Value) -> bool:
     return value.node.op != "input" and not crosses(value)
 
 
-def _names(graph: Graph) -> dict[Value, str]:
-    """A name for every value, as the printed graph has them: the input's own, else %number."""
-    names, number = {}, count()
+def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
+    """A name for these values, as the printed graph has them: the input's own, else %number."""
+    names, number = {}, 0
     for node in graph.nodes:
         for value in node.values:
-            names[value] = str(node.attrs["name"]) if node.op == "input" else f"%{next(number)}"
+            if value in wanted:
+                names[value] = str(node.attrs["name"]) if node.op == "input" else f"%{number}"
+            number += node.op != "input"
     return names
 
 

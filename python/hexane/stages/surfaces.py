@@ -13,9 +13,10 @@ from hexane.stages.aliases import Aliases, accepts, canonical, is_computed, read
 from hexane.targets import Kernels, Target
 
 
-def claim_surfaces(graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target) -> None:
+def claim_surfaces(
+    graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, users: Mapping[Value, Sequence[Node]]
+) -> None:
     """Gives results of programs their surfaces, and what is computed for programs, where the kernels can live with the rows."""
-    users = graph.users()
     ports = {port.value: port.name for port in reversed(graph.outputs)}
     for node in order:
         if node.op != PROGRAM:

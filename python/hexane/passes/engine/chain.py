@@ -22,16 +22,18 @@ class Readers:
 
     def __init__(self, graph: Graph) -> None:
         self._counts = graph.use_counts()
-        self._stand_for: dict[Value, set[Value]] = {}
+        self._seen: set[Value] = set()
+        self._readers: dict[Value, int] = {}  # of what has taken the place of values that were seen
 
     def see(self, node: Node, inputs: Sequence[Value | None]) -> None:
         for old, new in zip(node.inputs, inputs, strict=True):
-            if old is not None and new is not None:
-                self._stand_for.setdefault(new, set()).add(old)
+            if old is not None and new is not None and old not in self._seen:
+                self._seen.add(old)
+                self._readers[new] = self._readers.get(new, 0) + self._counts[old]
 
     def alone(self, value: Value) -> bool:
         """Whether only one reader has the value. What a pass has just made has one."""
-        return sum(self._counts[old] for old in self._stand_for.get(value, ())) <= 1
+        return self._readers.get(value, 0) <= 1
 
 
 def slots_of(node: Node) -> tuple[EpilogueSlot, ...]:

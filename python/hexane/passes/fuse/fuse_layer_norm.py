@@ -11,6 +11,8 @@ def fuse_layer_norm(graph: Graph, target: Target) -> Graph:
     Over the last axes, in the usual spellings of the square and of the division. %gamma and %beta join if they have one
     element for each that is normalised and nothing else reads what they are applied to.
     """
+    if graph.ops.isdisjoint(("reduce_mean", "layer_norm")):
+        return graph
     return rewrite(graph, _NORM, lambda m: normalised(m, "layer_norm"))
 
 

@@ -12,6 +12,8 @@ def fuse_rms_norm(graph: Graph, target: Target) -> Graph:
     Over the last axes, in the usual spellings of the square and of the division. %gamma joins if it has one element for each
     that is normalised and nothing else reads what it is applied to.
     """
+    if graph.ops.isdisjoint(("reduce_mean", "rms_norm")):
+        return graph
     return rewrite(graph, _NORM, lambda m: normalised(m, "rms_norm"))
 
 

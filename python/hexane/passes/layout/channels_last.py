@@ -20,6 +20,8 @@ def channels_last(graph: Graph, target: Target) -> Graph:
     allow as they are. Images that are resized to the nearest where neither side is
     channels last stay as they are, each channel an image of one.
     """
+    if graph.ops.isdisjoint(_STARTS):
+        return graph
     moved, users = _Moved(), graph.users()
     for node in graph.nodes:
         if node.op == _PLANES and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users):
@@ -82,6 +84,7 @@ def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
 
 
 _PLANES = "resize_nearest_neighbor"
+_STARTS = frozenset((_PLANES, "transpose", *(op.name for op in OPS.values() if op.layout == "spatial")))
 
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:

@@ -14,7 +14,7 @@ def save_states(graph: Graph, target: Target) -> Graph:
     States are updated in place, so readers of the old contents run first. Those that cannot (they need the update too, or
     take part in it) read a copy, which a concat of one makes.
     """
-    if not any(node.op == "write_state" for node in graph.nodes):
+    if "write_state" not in graph.ops:
         return graph
     graph = graph.rewrite(_apart)
     while True:

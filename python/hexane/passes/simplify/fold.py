@@ -2,7 +2,6 @@
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node, is_encoded
 from hexane.targets import Chip, Target
 
@@ -18,8 +17,9 @@ def fold(graph: Graph, target: Target) -> Graph:
     chip = isinstance(target, Chip)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in inputs):
-            return None
+        for value in inputs:
+            if value is not None and value.node.op != "const":
+                return None
         known = node.with_inputs(inputs)
         if chip and is_encoded(known):
             return None

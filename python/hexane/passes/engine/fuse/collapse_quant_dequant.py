@@ -29,8 +29,6 @@ def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op == "anec.quant":
             return _same(node, inputs)
-        if node.op not in _WEIGHTED:
-            return None
         maker = made_by(inputs[1], "anec.dequant", "anec.gather")
         if maker is None or not all(map(is_constant, maker.inputs)):
             return None
@@ -51,10 +49,10 @@ def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
         return apply(OPS[node.op], operands, {**node.attrs, "epilogue": chain}, joined_sources(node, maker))
 
     def folded(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        encoded = node.op in ("anec.dequant", "anec.gather") and all(map(is_constant, inputs))
-        return fold_node(node) if encoded else None
+        return fold_node(node) if all(map(is_constant, inputs)) else None
 
-    return graph.rewrite(change).rewrite(folded).decided(*decisions)
+    changed = graph.rewrite(change, ("anec.quant", *_WEIGHTED))
+    return changed.rewrite(folded, ("anec.dequant", "anec.gather")).decided(*decisions)
 
 
 def _refused(node: Node, maker: Node, chip: Chip) -> str:

@@ -8,6 +8,7 @@ from hexane.passes.engine.chain import refused_reshape
 from hexane.targets import Chip
 
 _TWO = tuple(f"anec.{name}" for name in WITH_SLOTS)
+_CHANGED = frozenset(("anec.transpose", "anec.reshape", "anec.matmul", *_TWO))
 
 
 def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
@@ -26,11 +27,9 @@ def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
             return (reshaped(x, node.types[0].shape, node, chip) if perm is None else transposed(x, perm, node, chip),)
         if node.op == "anec.matmul":
             return _product(node, inputs)
-        if node.op in _TWO and not node.attrs["epilogue"]:
-            return _both(node, inputs, chip)
-        return None
+        return None if node.attrs["epilogue"] else _both(node, inputs, chip)
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, _CHANGED)
 
 
 def transposed(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:

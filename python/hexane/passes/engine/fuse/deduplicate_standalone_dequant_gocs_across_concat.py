@@ -14,6 +14,8 @@ def deduplicate_standalone_dequant_gocs_across_concat(graph: Graph, target: Targ
 
     Where all share one scale and zero point for the whole tensor, and nothing else reads them.
     """
+    if not graph.ops >= {"anec.concat", "anec.dequant"}:
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

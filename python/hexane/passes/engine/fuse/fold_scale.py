@@ -19,6 +19,8 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
     Where nothing else reads the first, both are along one axis, and the product of their constants is finite in fp32, in which it is
     kept. The first may also be the last slot of a layer.
     """
+    if "anec.gain_offset_control" not in graph.ops:
+        return graph
     readers = Readers(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

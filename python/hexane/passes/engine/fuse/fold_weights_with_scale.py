@@ -26,7 +26,7 @@ def fold_weights_with_scale(graph: Graph, target: Target) -> Graph:
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         slots = slots_of(node)
-        if node.op not in ("anec.convolution", "anec.linear") or not slots or slots[0].op != "gain_offset":
+        if not slots or slots[0].op != "gain_offset":
             return None
         values = dict(slots[0].attributes)
         if values["gain"] < 0 or inputs[2] is not None:
@@ -40,7 +40,7 @@ def fold_weights_with_scale(graph: Graph, target: Target) -> Graph:
         decisions.append(Decision(STAGE, node.where, "fused", "the gain is in the weights", TABLE))
         return _without_gain(node, inputs, scaled, values)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.convolution", "anec.linear")).decided(*decisions)
 
 
 def _scaled(weight: Value | None, gain: Value | None) -> Value | None:

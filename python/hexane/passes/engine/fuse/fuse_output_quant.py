@@ -14,6 +14,8 @@ def fuse_output_quant(graph: Graph, target: Target) -> Graph:
 
     The last of the seven slots (listing 22.3), where nothing else reads the layer. Its numbers are rounded to fp16 first, as before.
     """
+    if "anec.quant" not in graph.ops:
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

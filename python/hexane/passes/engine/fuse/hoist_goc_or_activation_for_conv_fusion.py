@@ -18,6 +18,8 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
     Past transposes, reshapes and concatenations that may be fused (`is_fusable_concat`), where nothing else reads what is moved past. A
     gain and offset fill the slot of any layer that they follow directly; an activation is left right behind it, for `simple_activation`.
     """
+    if graph.ops.isdisjoint(ALIKE):
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -21,6 +21,8 @@ def merge_fusable_activation_pairs(graph: Graph, target: Target) -> Graph:
 
     Limits join, and what changes nothing the second time is there once; where nothing else reads the first.
     """
+    if "anec.neuron" not in graph.ops:
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

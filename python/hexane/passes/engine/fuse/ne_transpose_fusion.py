@@ -16,6 +16,8 @@ def ne_transpose_fusion(graph: Graph, chip: Chip) -> Graph:
     Where nothing else reads the layer, the slot is free and the chip transposes such an image at once
     (`is_valid_ne_transpose_configuration`).
     """
+    if "anec.transpose" not in graph.ops:
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -25,8 +25,6 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op not in ("anec.matmul", "anec.linear"):
-            return None
         x, weight = inputs[:2]
         assert x is not None
         assert weight is not None
@@ -45,7 +43,7 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
         )
         return (_as_conv(node, x, weight),)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.matmul", "anec.linear")).decided(*decisions)
 
 
 def _stored(weight: Value) -> Value | None:

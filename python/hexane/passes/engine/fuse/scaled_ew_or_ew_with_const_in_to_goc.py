@@ -10,6 +10,7 @@ from hexane.passes.engine.lower import is_constant, is_weight
 from hexane.targets import Target
 
 STAGE = "scaled_ew_or_ew_with_const_in_to_goc"
+_AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div", "anec.batch_norm")
 
 
 def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
@@ -23,9 +24,9 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
     channels = Channels()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op == "anec.batch_norm" and all(map(is_constant, inputs[1:])):
-            return _batch_norm(node, inputs, channels)
-        if node.op not in ("anec.add", "anec.sub", "anec.mul", "anec.div") or node.types[0].dtype.kind != "float":
+        if node.op == "anec.batch_norm":
+            return _batch_norm(node, inputs, channels) if all(map(is_constant, inputs[1:])) else None
+        if node.types[0].dtype.kind != "float":
             return None
         for i in (0, 1):
             found = _affine(node, inputs, i, channels)
@@ -35,7 +36,7 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
                 return apply(OPS["anec.gain_offset_control"], [x, gain, offset], attrs, node.sources)
         return None
 
-    return graph.rewrite(change)
+    return graph.rewrite(change, _AFFINE)
 
 
 def _affine(

@@ -15,6 +15,8 @@ def simple_activation(graph: Graph, target: Target) -> Graph:
     Where nothing else reads the layer and no slot behind is filled. What a gain, an offset or another activation follows goes in front
     of the gain and offset, everything else behind them; a gain and offset that the activation stood before then fill their slot.
     """
+    if graph.ops.isdisjoint(ALIKE):
+        return graph
     readers, decisions = Readers(graph), list[Decision]()
     users = graph.users()
 

@@ -22,7 +22,7 @@ def even_kernel_width(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        weight = inputs[1] if node.op == "anec.convolution" else None
+        weight = inputs[1]
         if weight is None or not is_constant(weight) or inputs[2] is not None or weight.type.rank != 4:
             return None
         width, (_, stride), (_, rate) = weight.shape[3], node.attrs["strides"], node.attrs["dilation_rates"]
@@ -43,4 +43,4 @@ def even_kernel_width(graph: Graph, chip: Chip) -> Graph:
         attrs = {"kernel_sizes": wide.shape[2:], "explicit_padding": (top, bottom, left, right + 1)}
         return (with_slots(with_inputs(node, inputs), [inputs[0], wide, None], slots_of(node), **attrs),)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.convolution",)).decided(*decisions)

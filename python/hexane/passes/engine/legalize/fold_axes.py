@@ -23,7 +23,7 @@ def fold_axes(graph: Graph, chip: Chip) -> Graph:
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         shape = node.types[0].shape
-        if len(shape) <= most or node.op not in _EACH or slots_of(node):
+        if len(shape) <= most or slots_of(node):
             return None
         given = [v for v in inputs if v is not None]
         if any(v.shape not in (shape, ()) for v in given):
@@ -37,4 +37,4 @@ def fold_axes(graph: Graph, chip: Chip) -> Graph:
         )
         return (layer("reshape", [made], node.sources, shape=shape),)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, _EACH).decided(*decisions)

@@ -19,8 +19,6 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != "anec.matmul":
-            return None
         x = inputs[0]
         assert x is not None
         turned = node.attrs["transpose_lhs"]
@@ -42,7 +40,7 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
         decisions.append(Decision(STAGE, node.where, "split", reason, "guide ch35, table 35.3"))
         return (behind(layer("concat", parts, node.sources, axis=node.types[0].rank - 2), node, slots[len(own) :]),)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.matmul",)).decided(*decisions)
 
 
 def _each(node: Node, s: EpilogueSlot) -> bool:

@@ -20,7 +20,7 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        weight = inputs[1] if node.op == "anec.convolution" else None
+        weight = inputs[1]
         if weight is None or not is_constant(weight) or weight.type.rank != 4:
             return None
         _, height, width = largest_kernel(chip, fp16=True)
@@ -39,7 +39,7 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
         assert y is not None
         return (behind(y, node, slots_of(node)[len(scale) :]),)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.convolution",)).decided(*decisions)
 
 
 def _part(node: Node, taps: Array, first: tuple[int, int], scale: tuple[EpilogueSlot, ...]) -> Value:

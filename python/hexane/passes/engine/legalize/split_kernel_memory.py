@@ -67,12 +67,12 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op not in ("anec.convolution", "anec.linear") or not is_weight(inputs[1]):
+        if not is_weight(inputs[1]):
             return None
         made = _fitted(node, inputs, chip, decisions)
         return None if made is None else (made,)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.convolution", "anec.linear")).decided(*decisions)
 
 
 def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: list[Decision]) -> Value | None:

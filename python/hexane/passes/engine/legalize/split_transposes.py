@@ -30,7 +30,7 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = inputs[0] if node.op == "anec.transpose" else None
+        x = inputs[0]
         if x is None or is_valid_ne_transpose_configuration(x.type, node.attrs["perm"], chip):
             return None
         made = (
@@ -50,7 +50,7 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
             )
         return None if made is None else (made,)
 
-    return graph.rewrite(change).decided(*decisions)
+    return graph.rewrite(change, ("anec.transpose",)).decided(*decisions)
 
 
 def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
