@@ -271,7 +271,10 @@ def test_swaps_of_other_memories_are_refused(engine: _core.Device) -> None:
     program = chip_program(recurrent(), load_chip("h13"), on_engine=on_engine)
     made, sections = on_engine.in_order(program), emit_plan(program)
     state, after = (program.buffers[i].space for i in program.swaps[0])
-    for swap, words in [((after, state), "need a state and an arena of its size"), ((state, "none"), "got the space 'none'")]:
+    for swap, words in [
+        ((after, state), "need a state and an arena of its size"),
+        ((state, "none"), "got the space 'none'"),
+    ]:
         with pytest.raises(hx.Error, match=words):
             _core.Program(sections, 1, None, made, [swap])
 

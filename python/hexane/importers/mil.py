@@ -17,6 +17,7 @@ from hexane.mil.forms import READ
 from hexane.mil.text import Argument, Bits, BlobFile, Literal, Name, Place, Statement, Type, parse_program
 from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops.fold import fold_node
 
 MODEL_PATH = "@model_path/"
 Weights = bytes | Mapping[str, bytes]
@@ -177,9 +178,14 @@ class _Reader:
         found = self.item(given)
         if isinstance(found, str):
             raise Error(f"got the string {found!r}, need a tensor")
-        if constant and found not in self.constants:
+        if not constant:
+            return found
+        if found not in self.constants:
             raise Error(f"got {_text(found.type)} that is computed, need a constant")
-        return found
+        dense = (
+            None if found.node.op == "const" else fold_node(found.node)
+        )  # the reader of the op looks at its elements
+        return dense[0] if dense else found
 
     def check_floats(self, parameters: Sequence[Parameter], arguments: dict[str, Any]) -> None:
         """Numbers have the dtype of x; here they become plain ones."""

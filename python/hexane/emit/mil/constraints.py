@@ -7,7 +7,7 @@ from hexane.graph import Graph, Node
 from hexane.ops import LEAVES
 from hexane.targets import Chip
 from hexane.targets.mil import mil_limits
-from hexane.validate.node import judge
+from hexane.validate.node import is_constant, judge
 
 
 def check_constraints(graph: Graph, chip: Chip) -> None:
@@ -73,7 +73,7 @@ def _conv(node: Node) -> None:
     if x.shape[1] >= limit.fact.value:
         need = f"less than {limit.fact.value}: write it as a matmul"
         _refuse(node.where, f"got {x.shape[1]} input channels, need {need}", limit.constraint)
-    if weight.node.op != "const" and x.shape[0] != 1:
+    if not is_constant(weight.node) and x.shape[0] != 1:
         _refuse(node.where, f"got a weight that is computed and a batch of {x.shape[0]}, need a batch of 1", 32)
 
 

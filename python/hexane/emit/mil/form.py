@@ -13,10 +13,11 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
 from hexane.mil.arguments import parameters_of
 from hexane.mil.forms import WRITE, Written
+from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
-from hexane.ops.fold import fold_node
+from hexane.ops.fold import fold_node, is_encoded
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
 from hexane.passes.fuse.fuse_gelu import fuse_gelu
@@ -41,6 +42,9 @@ _PASSES = (
 )  # fmt: skip
 
 
+PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")
+
+
 def mil_form(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
@@ -49,7 +53,13 @@ def mil_form(graph: Graph, target: Target) -> Graph:
     """
     graph = _with_weights(graph)
     graph = reduce(lambda g, run: run(g, target), _PASSES, graph)
-    graph = _live_outputs(graph.rewrite(lambda node, inputs: _Form(*node.sources).formed(node, inputs)))
+    small = _stored_small(graph)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        form = _Form(*node.sources)
+        return (form.stored(node),) if node in small else form.formed(node, inputs)
+
+    graph = _live_outputs(graph.rewrite(change))
     for node in graph.nodes:
         if node.op not in LEAVES and written(node) is None:
             raise Error(f"[emit] {node.where}: got {node.types[0]}, need a dtype that MIL has, or the host")
@@ -66,7 +76,7 @@ def written(node: Node) -> Written | None:
         return None
     for p in parameters_of(found.op):
         value = found.arguments.get(p.name)
-        if p.kind == "weight" and isinstance(value, Value) and value.node.op != "const":
+        if p.kind == "weight" and isinstance(value, Value) and not (value.node.op == "const" or is_encoded(value.node)):
             return None
         if (
             p.kind == "float" and value is not None and (node.types[0].dtype is BOOL or not math.isfinite(value))
@@ -94,6 +104,10 @@ class _Form(Builder):
         values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
         return self.formed(values[0].node, values[0].node.inputs) or values
 
+    def stored(self, node: Node) -> Value:
+        """A weight as it is stored."""
+        return _as_stored(node).values[0]
+
     def formed(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         """What stands for the node with these inputs, None where that is the node itself."""
         made = make_node(node.op, inputs, _rounded(node), node.types, node.sources)
@@ -106,6 +120,37 @@ class _Form(Builder):
             raise Error(f"[emit] {node.where}: got an op that MIL has no form for, need it on the host")
         values = form(self, *made.inputs, **made.attrs)
         return (values,) if isinstance(values, Value) else tuple(values)
+
+
+def _stored_small(graph: Graph) -> set[Node]:
+    """Weights of products that stay as they are stored: integers with a scale, or indices of a table."""
+    users, ports = graph.users(), {p.value for p in graph.outputs}
+
+    def is_weight(value: Value, user: Node) -> bool:
+        return user.op in PRODUCTS and user.inputs[1] == value and user.inputs[0] != value
+
+    return {
+        node
+        for node in graph.nodes
+        if is_encoded(node)
+        and node.values[0] not in ports
+        and all(is_weight(node.values[0], user) for user in users.get(node.values[0], ()))
+        and written(_as_stored(node)) is not None
+    }
+
+
+def _as_stored(node: Node) -> Node:
+    """A palette with all of its entries; integers with a scale that fp16 holds, and no zero point that is 0."""
+    if node.op != "dequantize":
+        return palette(node) or node
+    x, scale, zero = node.inputs
+    assert scale is not None
+    assert scale.node.data is not None
+    narrow = half(scale.node.data).astype(np.float32)
+    if zero is not None and zero.node.data is not None and not zero.node.data.astype(np.float64).any():
+        zero = None
+    inputs = [x, constant(narrow, scale.node.sources), zero]
+    return make_node(node.op, inputs, node.attrs, node.types, node.sources)
 
 
 def _rounded(node: Node) -> Mapping[str, Any]:

@@ -133,10 +133,13 @@ class _Writer:
         self.shared: dict[tuple[str, str], str] = {}  # constants that are arguments, by type and text
         self.lines: list[str] = []
         self.offsets: dict[Value, int] = {}
+        self.forms = {id(node): written(node) for node in graph.nodes if node.op not in ("input", "const")}
         self.weights = self._pack()
 
     def _pack(self) -> bytes:
-        large = [node.values[0] for node in self.graph.nodes if node.op == "const" and _in_file(node)]
+        forms = [form for form in self.forms.values() if form is not None]
+        given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in _values(argument))
+        large = [value for value in given if value.node.op == "const" and _in_file(value.node)]
         file, offsets = _core.blob_write([(v.dtype.name, v.node.data) for v in large])
         self.offsets = dict(zip(large, offsets, strict=True))
         return file
@@ -156,7 +159,7 @@ class _Writer:
         return f"{HEADER}{{\n    func main<ios18>({inputs}) {{\n{body}    }} -> ({outputs});\n}}\n"
 
     def statement(self, node: Node) -> None:
-        form = written(node)
+        form = self.forms[id(node)]
         assert form is not None, node.op
         dtype = node.types[0].dtype
         given = [
@@ -211,6 +214,12 @@ class _Writer:
                 text = _text(node.data.tolist(), value.dtype)
             self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
         return self.values[value]
+
+
+def _values(argument: Any) -> tuple[Value, ...]:
+    """The tensors among arguments."""
+    several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
+    return tuple(v for v in several if isinstance(v, Value))
 
 
 def _label(node: Node, otherwise: str) -> str:

@@ -7,7 +7,9 @@ from hexane.dtypes import INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
 from hexane.mil.forms.form import Form, Result, Write, Written, plain
+from hexane.mil.forms.quantised import write_palette
 from hexane.ops.compose import Builder
+from hexane.ops.fold import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
@@ -20,6 +22,8 @@ def _gather(op: str, **fixed: Any) -> Form:
         x, indices = node.inputs
         assert x is not None
         assert indices is not None
+        if op == "gather" and is_encoded(node):
+            return write_palette(node)
         if op == "gather_along_axis":  # of as many elements along the other axes
             others = [d for i, d in enumerate(x.shape) if i != node.attrs["axis"]]
             if others != [d for i, d in enumerate(indices.shape) if i != node.attrs["axis"]]:

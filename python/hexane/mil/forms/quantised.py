@@ -5,25 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP16, FP32, DType
+from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.errors import Error
-from hexane.graph import Array, Node, Value, constant
+from hexane.graph import Array, Node, Value, constant, make_node
 from hexane.limits import MAX_GROWTH_BYTES
 from hexane.mil.forms.form import Form, Written
 from hexane.ops.compose import Builder
 
 
-def _write(node: Node) -> Written | None:
+def _narrow_scale(scale: Value, kind: DType) -> Array | None:
     """The scale is fp32 here, and of the floats' dtype in MIL: what fp16 does not hold is no form."""
-    x, scale, zero = node.inputs
-    assert scale is not None
-    quantizes = node.op == "quantize"
-    kind = x.dtype if quantizes and x is not None else node.types[0].dtype
     if scale.node.data is None or kind not in (FP16, FP32):
         return None
     with np.errstate(over="ignore"):
-        narrow = scale.node.data.astype(kind.numpy)
-    if not np.array_equal(narrow.astype(np.float32), scale.node.data):
+        narrow: Array = scale.node.data.astype(kind.numpy)
+    return narrow if np.array_equal(narrow.astype(np.float32), scale.node.data) else None
+
+
+def _write(node: Node) -> Written | None:
+    x, scale, zero = node.inputs
+    assert scale is not None
+    quantizes = node.op == "quantize"
+    if not quantizes and x is not None and x.node.op == "const":
+        return _write_weight(node)
+    kind = x.dtype if quantizes and x is not None else node.types[0].dtype
+    narrow = _narrow_scale(scale, kind)
+    if narrow is None:
         return None
     given: dict[str, Any] = {"input": x, "scale": constant(narrow, scale.node.sources), "zero_point": zero}
     given |= {"axis": node.attrs["axis"]} if scale.shape else {}
@@ -48,6 +55,90 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 
 
 # ---- weights ----
+
+
+def _write_weight(node: Node) -> Written | None:
+    """Bytes with a scale and a zero point, for all or for each index of an axis. Smaller integers as blocks that are whole but for
+    that axis."""
+    x, scale, zero = node.inputs
+    assert x is not None
+    assert scale is not None
+    narrow = _narrow_scale(scale, node.types[0].dtype)
+    if narrow is None or x.dtype.name not in _NIBBLES or not x.shape:
+        return None
+    if zero is not None and (zero.node.data is None or zero.dtype is not x.dtype or zero.shape != scale.shape):
+        return None
+    axis = int(node.attrs["axis"])
+    small = [_nibbles(v) for v in (x, zero) if v is not None]
+    if any(array is None for array in small):
+        zeros = constant(np.zeros((), x.dtype.numpy)) if zero is None else zero
+        given = {"quantized_data": x, "zero_point": zeros, "scale": constant(narrow, scale.node.sources), "axis": axis}
+        return Written("constexpr_affine_dequantize", given)
+    blocks = [-1 if scale.shape and i == axis else 1 for i in range(len(x.shape))]
+    data, *offsets = [array for array in small if array is not None]
+    offset = constant(offsets[0].reshape(blocks)) if offsets else None
+    scales = constant(narrow.reshape(blocks), scale.node.sources)
+    given = {"data": constant(data, x.node.sources), "scale": scales, "offset": offset}
+    return Written("constexpr_blockwise_shift_scale", given)
+
+
+_NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
+
+
+def _nibbles(value: Value) -> Array | None:
+    """Bytes all of which four bits hold, in four bits."""
+    data = value.node.data
+    assert data is not None
+    low, high = (-8, 7) if value.dtype.kind == "int" else (0, 15)
+    if data.size and not low <= int(data.min()) <= int(data.max()) <= high:
+        return None
+    return data.astype(_NIBBLES[value.dtype.name].numpy)
+
+
+def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: int, kind: DType) -> Value:
+    """Integers with a scale, as they are stored. A zero point of 0 is none."""
+    wide = np.uint8 if data.dtype.kind == "uint" else np.int8
+    zeros = None if zero is None or not zero.astype(wide).any() else b.const(np.array(zero.astype(wide), order="C"))
+    if data.dtype.bits < 8:
+        data = b.const(_data("data", data).astype(wide))
+    return b.dequantize(data, b.const(scale.astype(np.float32)), zeros, axis=axis, dtype=kind)
+
+
+PALETTE_BITS = (1, 2, 4, 8)  # of indices that have a type of their own in NumPy
+
+
+def palette(node: Node) -> Node | None:
+    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as many entries
+    as an index of so many bits may name, those behind the last 0."""
+    table, indices = node.inputs
+    assert table is not None
+    assert indices is not None
+    entries, picks = table.node.data, indices.node.data
+    if entries is None or picks is None or entries.ndim != 1 or picks.ndim < 2 or not picks.size or picks.min() < 0:
+        return None
+    bits = next((n for n in PALETTE_BITS if entries.size <= 1 << n), None)
+    if bits is None or table.dtype not in (FP16, FP32) or picks.max() >= entries.size:
+        return None
+    padded = np.zeros(1 << bits, entries.dtype)
+    padded[: entries.size] = entries
+    inputs = [constant(padded, table.node.sources), constant(picks.astype(np.int32), indices.node.sources)]
+    return make_node(node.op, inputs, node.attrs, node.types, node.sources)
+
+
+def write_palette(node: Node) -> Written | None:
+    """A gather that `palette` has made."""
+    made = palette(node)
+    if made is None or made is not node:
+        return None
+    table, indices = node.inputs
+    assert table is not None
+    assert indices is not None
+    assert table.node.data is not None
+    assert indices.node.data is not None
+    bits = table.type.size.bit_length() - 1
+    picks = constant(indices.node.data.astype(DTYPES[f"uint{bits}"].numpy), indices.node.sources)
+    lut = constant(table.node.data.reshape((1,) * indices.type.rank + (-1, 1)), table.node.sources)
+    return Written("constexpr_lut_to_dense", {"indices": picks, "lut": lut})
 
 
 def _data(name: str, value: Value) -> Array:
@@ -78,6 +169,10 @@ def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Va
         if part.ndim > 1 or part.size not in (1, data.shape[axis]):
             raise Error(f"{name}: got {value.type}, need one number, or {data.shape[axis]}")
         parts.append(part.reshape(line if part.size > 1 else [1] * data.ndim))
+    zeros, scales = _data("zero_point", zero_point), _data("scale", scale)
+    like = quantized_data.dtype.bits == 8 and zero_point.dtype is quantized_data.dtype and scale.dtype in (FP16, FP32)
+    if like and (not zeros.any() or zeros.shape == scales.shape) and scales.ndim <= 1 and scales.shape != (1,):
+        return _encoded(b, quantized_data, scales, zeros, axis if scales.ndim else 0, scale.dtype)
     return _dense(b, (data.astype(np.float64) - parts[0]) * parts[1], scale.dtype)
 
 
@@ -89,6 +184,13 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
         raise Error(f"got data {data.type} and scale {scale.type}, need a block for each number")
     if any(d % s for d, s in zip(elements.shape, scales.shape, strict=True)):
         raise Error(f"got data {data.type} and scale {scale.type}, need blocks of one size")
+    wide_axes = [i for i, s in enumerate(scales.shape) if s != 1]
+    whole = not wide_axes or (len(wide_axes) == 1 and scales.shape[wide_axes[0]] == elements.shape[wide_axes[0]])
+    like = offset is None or offset.dtype is data.dtype
+    if whole and like and data.dtype.name in ("int4", "uint4") and scale.dtype in (FP16, FP32):
+        shape = (-1,) if wide_axes else ()
+        zeros = None if offset is None else offsets.reshape(shape)
+        return _encoded(b, data, scales.reshape(shape), zeros, wide_axes[0] if wide_axes else 0, scale.dtype)
     result = elements.astype(np.float64)
     for part, apply in ((offsets, np.subtract), (scales, np.multiply)):
         wide = part.astype(np.float64)
@@ -110,6 +212,13 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
         raise Error(
             f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below {palettes.shape[-2]}"
         )
+    if (
+        set(blocks) == {1}
+        and palettes.shape[-2] in [1 << bits for bits in PALETTE_BITS]
+        and picks.ndim > 1
+        and picks.size
+    ):
+        return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
     return _dense(b, palettes[(*at, picks.astype(np.int64), np.zeros(picks.shape, np.int64))], lut.dtype)
 

@@ -1,0 +1,105 @@
+"""Weights that are stored smaller than they are read: written as they are stored, and read back as the same constants."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.emit.mil import emit_mil
+from hexane.graph import Array
+from hexane.importers.mil import load_mil
+from hexane.mil.text import HEADER
+from hexane.reference import run_reference
+from hexane.targets.query import load_chip
+from mil_programs import assert_read_back
+
+H13 = load_chip("h13")
+SCALES = np.linspace(0.01, 0.02, 32, dtype=np.float32)
+
+
+def rows() -> hx.Tensor:
+    return hx.input("x", (4, 64), "fp16")
+
+
+def image() -> hx.Tensor:
+    return hx.input("x", (1, 16, 8, 8), "fp16")
+
+
+def integers(low: int, high: int, *shape: int, kind: str = "int8") -> Array:
+    return np.random.default_rng(high).integers(low, high, shape).astype(kind)
+
+
+def scaled(data: Array, scale: Array | float, zero: Array | None = None, axis: int = 0) -> hx.Tensor:
+    return hx.dequantize(data, np.asarray(scale, np.float32), zero, axis=axis, dtype="fp16")
+
+
+def picked(entries: int, *shape: int) -> hx.Tensor:
+    table = np.random.default_rng(entries).standard_normal(entries).astype(np.float16)
+    return hx.gather(table, integers(0, entries, *shape, kind="int32"), axis=0)
+
+
+AFFINE, BLOCKS, PALETTE = "constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"
+CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of an element
+    "int8": (lambda: hx.conv(image(), scaled(integers(-128, 128, 32, 16, 3, 3), SCALES)), AFFINE, 8),
+    "int8 of one scale": (
+        lambda: hx.conv(image(), scaled(integers(-128, 128, 32, 16, 3, 3), 0.01, np.int8(3))),
+        AFFINE,
+        8,
+    ),
+    "uint8 with zero points": (
+        lambda: hx.matmul(
+            rows(), scaled(integers(0, 256, 64, 32, kind="uint8"), SCALES, np.arange(32, dtype=np.uint8), 1)
+        ),
+        AFFINE,
+        8,
+    ),
+    "int4": (lambda: hx.matmul(rows(), scaled(integers(-8, 8, 64, 32), SCALES, axis=1)), BLOCKS, 4),
+    "uint4 with a zero point": (
+        lambda: hx.matmul(rows(), scaled(integers(0, 16, 64, 32, kind="uint8"), 0.25, np.uint8(8))),
+        BLOCKS,
+        4,
+    ),
+    "a palette of 11": (lambda: hx.matmul(rows(), picked(11, 64, 32)), PALETTE, 4),
+    "a palette of 256": (lambda: hx.conv(image(), picked(256, 32, 16, 3, 3)), PALETTE, 8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_stay_as_small_as_they_are_stored(name: str) -> None:
+    make, op, bits = CASES[name]
+    graph = hx.graph(make())
+    mil = emit_mil(graph, H13)
+    assert mil.text.count(f" = {op}(") == 1
+    assert_read_back(mil)
+    weight = max((node.types[0] for node in graph.nodes if node.op in ("dequantize", "gather")), key=lambda t: t.size)
+    assert len(mil.weights) < weight.size * bits / 8 + 2048
+    x = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float16) for p in hx.compile(graph).inputs}
+    (got,), (want,) = (run_reference(g, x).values() for g in (mil.graph, graph))
+    np.testing.assert_allclose(got, want, rtol=2**-9, atol=2**-9 * np.abs(want).max())
+
+
+def test_weights_that_other_ops_read_are_written_as_floats() -> None:
+    w = scaled(integers(-128, 128, 4, 64), 0.5)
+    mil = emit_mil(hx.graph(rows() + w), H13)
+    assert "constexpr" not in mil.text
+    assert_read_back(mil)
+
+
+def test_scales_of_channels_are_in_the_file() -> None:
+    text = emit_mil(hx.graph(CASES["int8"][0]()), H13).text
+    assert text.count("BLOBFILE") == 2
+
+
+def test_a_reader_that_looks_at_the_elements_gets_them() -> None:
+    """A slope for each channel, stored with a scale."""
+    body = """
+    func main<ios18>(tensor<fp16, [1, 2, 3]> x) {
+        tensor<fp16, [2]> a = constexpr_affine_dequantize(quantized_data = tensor<int8, [2]>([1, -2]),
+            zero_point = int8(0), scale = fp16(0x1p-2), axis = int32(0))[name = string("a")];
+        tensor<fp16, [1, 2, 3]> y = prelu(x = x, alpha = a)[name = string("y")];
+    } -> (y);
+"""
+    graph = load_mil(f"{HEADER}{{{body}}}")
+    (y,) = run_reference(graph, {"x": -np.ones((1, 2, 3), np.float16)}).values()
+    np.testing.assert_array_equal(y[0, :, 0], np.float16([-0.25, 0.5]))
