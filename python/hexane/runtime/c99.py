@@ -19,7 +19,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 
 # One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
-FLAGS = ("-std=c99", "-O3", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC", "-w")
+FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC", "-w")
 STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
 
 
