@@ -165,7 +165,7 @@ def test_the_host_casts_what_goes_to_the_engine() -> None:
     assert got["of the host"].tolist() == [2048, 2052, 2048]
     assert net.program is not None
     said = {(d.verdict, d.reason) for d in net.program.decisions if d.stage == "numerics" and d.node.startswith("cast")}
-    assert ("host", "decoded: the host casts what goes to the engine: to fp16, halves to even") in said
+    assert ("ieee", "decoded: the host casts what goes to the engine: to fp16, halves to even") in said
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
             outputs = [view.type.dtype.name for view in step.outputs]
             verdict, rule, numerics = "ieee", UNKNOWN, step.numerics
             if _is_port_cast(step, computed):
-                verdict, rule, numerics = "host", PORT_CAST, host
+                verdict, rule, numerics = "ieee", PORT_CAST, host
             elif known.has(step.kernel, inputs, outputs):
                 verdict, rule, numerics = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ())), arithmetic
             steps[i] = replace(step, numerics=numerics)
