@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy as np
 from hexane import _core
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
-from hexane.pipeline import lower
+from hexane.passes.engine.lower_segment import lower_segment
+from hexane.pipeline import divide, engine_form, lower
+from hexane.stages.join import Parts
+from hexane.stages.layer_problem import LayerProblem
 from hexane.stages.schedule import overwrites, schedule, scheduling
 from hexane.targets import Chip, load_target
 
@@ -36,7 +40,7 @@ def main() -> int:
     print(
         f"{'graph':24} {'layers':>6} {'usual':>9} {'greedy':>9} {'optimal':>9} {'proven':>6} {'ms CPU':>7} {'cuts':>4} {'cuts':>4}"
     )
-    proven = [network(file) for file in files]
+    proven = [row for file in files for row in (network(file), *engine_layers(file))]
     if not files:
         print("no networks: --networks names a folder of them")
     proven += [wired(seed, equal) for equal in (False, True) for seed in range(SEEDS)]
@@ -49,6 +53,20 @@ def network(file: Path) -> bool:
     graph = lower(import_onnx(str(file)), load_target("host"))
     nodes = [node for node in schedule(graph) if node.op not in LEAVES]
     return measure(file.stem, scheduling(graph, nodes, overwrites(graph).readers), len(nodes))
+
+
+def engine_layers(file: Path) -> list[bool]:
+    """The same for the layers of each segment that the engine of h13 runs; their usual order is that of their graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what goes to the host
+        graph, segments = divide(import_onnx(str(file)), CHIP)
+    pieces = zip(segments, Parts(graph, segments).graphs(), strict=True)
+    proven = []
+    for found, piece in pieces:
+        if found.device == "ane":
+            made = LayerProblem(lower_segment(engine_form(piece, CHIP), CHIP), CHIP.memory)
+            proven.append(measure(f"  h13, segment {found.index}", made.scheduling(traffic=False), len(made.layers)))
+    return proven
 
 
 def wired(seed: int, equal: bool) -> bool:
