@@ -136,8 +136,8 @@ Ranges kernel_needs(const std::string& name, const std::string& family, const st
 // For each index of an axis of the output, the range of the input's same axis that it needs.
 Ranges kernel_needs_along(const std::string& name, const std::string& family, const std::vector<py::object>& inputs,
                           const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
-                          size_t input, int axis) {
-  const KernelCall c({name, family}, inputs, outputs, attrs, strings);
+                          size_t input, int axis, const std::string& numerics) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics);
   const cpu::Tensor& out = c.call().outputs[0];
   if (input >= inputs.size()) fail(name, "input: got ", input, ", need less than ", inputs.size());
   const int rank = std::min(out.rank, c.call().inputs[input].rank);
@@ -231,7 +231,8 @@ void register_kernels(py::module_& m) {
   m.def("kernel_needs", &kernel_needs, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"),
         py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("box"), py::arg("numerics") = py::bytes());
   m.def("kernel_needs_along", &kernel_needs_along, py::arg("name"), py::arg("family"), py::arg("inputs"),
-        py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("axis"));
+        py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("axis"),
+        py::arg("numerics") = py::bytes());
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;

@@ -76,6 +76,7 @@ def kernel_needs_along(
     strings: bytes,
     input: int,
     axis: int,
+    numerics: bytes = b"",
 ) -> list[tuple[int, int]]:
     """For each index of an axis of the first output the range of the same axis of an input that it needs."""
 

@@ -137,13 +137,31 @@ def test_softmax_and_attention_take_the_chip_s_steps() -> None:
     assert all(step.numerics.family == "engine" for net in (attended, shares) for step in net.program.steps)
 
 
-def test_any_number_of_threads_gives_the_same_bits() -> None:
-    x = hx.input("x", (4, 16, 32, 32), "fp16")
-    y = hx.silu(hx.conv(x, (RNG.standard_normal((24, 16, 3, 3)) * 0.1).astype(np.float16), pad=(1, 1, 1, 1)))
-    y = hx.sigmoid(y + hx.exp(y) / (hx.abs(y) + 1.5))
-    image = RNG.standard_normal((4, 16, 32, 32)).astype(np.float16)
-    nets = [hx.compile(y, target="h13", numerics="engine", threads=threads) for threads in (1, 2, 5)]
-    assert len({run(net, image).tobytes() for net in nets}) == 1
+def bottlenecks() -> hx.Tensor:
+    """Dense, depthwise and pointwise convolutions, pools, activations and a residual, of which rows can be streamed."""
+    rng = np.random.default_rng(4)
+
+    def conv(x: hx.Tensor, outputs: int, size: int, groups: int = 1, stride: int = 1) -> hx.Tensor:
+        weight = (
+            rng.standard_normal((outputs, x.shape[1] // groups, size, size))
+            * (2 / (x.shape[1] // groups * size * size)) ** 0.5
+        )
+        pad = (size // 2,) * 4
+        return hx.conv(
+            x,
+            weight.astype(np.float16),
+            rng.standard_normal(outputs).astype(np.float16),
+            strides=(stride, stride),
+            pad=pad,
+            groups=groups,
+        )
+
+    x = hx.silu(conv(hx.input("x", (1, 3, 38, 37), "fp16"), 24, 3))
+    y = hx.relu(conv(conv(x, 24, 3, groups=24), 40, 1))
+    y = conv(hx.sigmoid(conv(y, 40, 3, groups=40, stride=1)) * y, 24, 1)
+    y = hx.max_pool(x + y, kernel_sizes=(2, 2), strides=(2, 2))
+    y = conv(hx.avg_pool(y, kernel_sizes=(3, 3)), 33, 5, stride=2)
+    return y - hx.softmax(y, axis=1)
 
 
 def test_a_chip_s_arithmetic_is_what_its_programs_compute_in_unless_told() -> None:
@@ -166,6 +184,23 @@ def test_the_host_casts_what_goes_to_the_engine() -> None:
     assert net.program is not None
     said = {(d.verdict, d.reason) for d in net.program.decisions if d.stage == "numerics" and d.node.startswith("cast")}
     assert ("ieee", "decoded: the host casts what goes to the engine: to fp16, halves to even") in said
+
+
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+@pytest.mark.parametrize("size", [1, 300, 10000], ids=["small products", "large products", "overflows"])
+def test_threads_and_streamed_rows_give_the_same_bits(chip: str, size: int) -> None:
+    x = bottlenecks()
+    image = (RNG.standard_normal((1, 3, 38, 37)) * size).astype(np.float16)
+    options = [
+        {"threads": 1},
+        {"threads": 2},
+        {"threads": 5},
+        *({"threads": 2, "stream_rows": rows} for rows in (1, 2, 5)),
+    ]
+    nets = [hx.compile(x, target=chip, numerics="engine", **how) for how in options]  # type: ignore[arg-type]
+    assert all(net.program and net.program.loops for net in nets[3:]), "some rows are streamed"
+    results = [run(net, image).tobytes() for net in nets]
+    assert [one == results[0] for one in results] == [True] * len(results)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ class StepRows:
     def _call(self) -> dict[str, Any]:
         step, strings = self.step, Strings()
         attrs = pack(self._target.kernels.layout(step.kernel), step.attrs, strings)
+        block = _core.numerics_families()[step.numerics.family]
         return {
             "name": step.kernel,
             "family": step.numerics.family,
@@ -94,6 +95,7 @@ class StepRows:
             "outputs": [_described(view) for view in step.outputs],
             "attrs": attrs,
             "strings": strings.tobytes(),
+            "numerics": pack(block, step.numerics.parameters, Strings()) if block else b"",
         }
 
 
