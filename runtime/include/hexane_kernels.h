@@ -11,6 +11,7 @@
   KERNEL(conv)                 \
   KERNEL(copy)                 \
   KERNEL(dequantize)           \
+  KERNEL(interleave)           \
   KERNEL(lookup)               \
   KERNEL(matmul)               \
   KERNEL(max_pool)             \
@@ -22,12 +23,14 @@
   KERNEL(quantized_add)        \
   KERNEL(quantized_conv)       \
   KERNEL(quantized_matmul)     \
+  KERNEL(quantized_mean)       \
   KERNEL(real_div)             \
   KERNEL(reduce_max)           \
   KERNEL(reduce_mean)          \
   KERNEL(reduce_min)           \
   KERNEL(reduce_sum)           \
   KERNEL(resize_nearest)       \
+  KERNEL(running_sum)          \
   KERNEL(softmax)              \
   KERNEL(sub)                  \
   KERNEL(unary)

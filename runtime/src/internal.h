@@ -157,7 +157,8 @@ typedef struct hx_call {
 typedef enum hx_needs {
   HX_NEEDS_ALL,  /* each needs all of them */
   HX_NEEDS_SAME, /* each needs the row of the same index; so for every input whose extent there is the output's */
-  HX_NEEDS_ROWS  /* input 0 through rows(), the others as HX_NEEDS_SAME */
+  HX_NEEDS_ROWS, /* input 0 through rows(), the others as HX_NEEDS_SAME */
+  HX_NEEDS_ORDER /* as HX_NEEDS_SAME, and the row before of the output, which run() finds in its ring */
 } hx_needs;
 
 struct hx_kernel {

@@ -374,3 +374,41 @@ def test_a_row_passes_through_a_ring(c99):
         got, need = both(plan, [x], c99)
         assert_same_bits(got, need)
         assert_same_bits(got, x)
+
+
+@pytest.mark.parametrize("x_dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axes", [(1, 2), (2,), (3,), (0, 1, 2, 3)])
+def test_means_of_bytes_have_the_hosts_bits(c99, x_dtype, dtype, axes):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9999, 9999, (2, 5, 6, 7)).astype("i4") if x_dtype == "int32" else bytes_of(rng, (2, 5, 6, 7), x_dtype)  # fmt: skip
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    count = 100 if x_dtype == "int32" else x.size // int(np.prod(shape))
+    attrs = {"x_scale": 0.37, "x_zero": 5, "output_scale": 0.11, "output_zero": 9}
+    plan, fed = one_step("quantized_mean", [x], (shape, dtype), axes=axes, keep_dims=1, count=count, **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_sums_run_on_from_row_to_row(c99, dtype):
+    x = bytes_of(np.random.default_rng(0), (1, 9, 4, 5), dtype)
+    assert_same_bits(*both(*one_step("running_sum", [x], ((1, 9, 1, 5), "int32")), c99))
+
+
+@pytest.mark.parametrize(("block", "begin", "groups"), [((2, 2), (0, 0), 1), ((2, 3), (1, 2), 2), ((1, 4), (0, 0), 3)])
+def test_channels_become_pixels(c99, block, begin, groups):
+    x = bytes_of(np.random.default_rng(0), (2, 3, 4, groups * block[0] * block[1] * 5), "int8")
+    shape = (2, 3 * block[0] - begin[0], 4 * block[1] - begin[1], groups * 5)
+    plan, fed = one_step("interleave", [x], (shape, "int8"), block=block, begin=begin, groups=groups)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+def test_wrong_means_and_pixels_are_refused(c99):
+    x = bytes_of(np.random.default_rng(0), (1, 2, 3, 8), "int8")
+    grid = {"x_scale": 0.37, "x_zero": 5, "output_scale": 0.11, "output_zero": 9}
+    plan, _ = one_step("quantized_mean", [x], ((1, 1, 1, 8), "int8"), axes=(1, 2), keep_dims=1, count=5, **grid)
+    with pytest.raises(Error, match="count: need the elements of each result"):
+        C99Model(bytes(plan.tobytes()), c99)
+    plan, _ = one_step("interleave", [x], ((1, 5, 6, 2), "int8"), block=(2, 2), begin=(0, 0), groups=1)
+    with pytest.raises(Error, match="output: got more pixels"):
+        C99Model(bytes(plan.tobytes()), c99)

@@ -1,8 +1,8 @@
 /* Reductions of fp32 over any axes. Sums are made in blocks of 128 terms, and these in blocks of 128, so that the
  * rounding errors of long sums stay small; where the innermost axis is kept the bits are the host's. */
-#include "../internal.h"
+#include "reduce.h"
 
-enum { AXES = 0, KEEP = HX_LIST_WORDS };
+enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };
 
 typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM } kind;
 
@@ -17,14 +17,13 @@ static uint32_t reduced_axes(const hx_call* call, int rank) {
   return bits;
 }
 
-HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
+hx_status hx_check_reduce(const hx_call* call) {
   hx_view in, out;
   int64_t count, i;
   uint32_t reduced;
   int axis, rank = 0;
   if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
   hx_output(call, 0, &out);
-  if (in.dtype != HX_FP32 || out.dtype != HX_FP32) return hx_refuse(call, "dtype: need fp32");
   count = hx_attr_i(call, AXES);
   if (count < 0 || count > 8) return hx_refuse(call, "axes: need up to 8");
   for (i = 0; i < count; ++i)
@@ -39,6 +38,15 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     ++rank;
   }
   return rank == out.rank ? HX_OK : hx_refuse(call, "output: got another rank");
+}
+
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
+  hx_view in, out;
+  const hx_status status = hx_check_reduce(call);
+  if (status != HX_OK) return status;
+  hx_input(call, 0, &in);
+  hx_output(call, 0, &out);
+  return in.dtype == HX_FP32 && out.dtype == HX_FP32 ? HX_OK : hx_refuse(call, "dtype: need fp32");
 }
 
 static float join(kind k, float a, float b) {
@@ -71,8 +79,7 @@ static HX_NOINLINE float reduce(kind k, const hx_view* view) {
   return join(k, total, join(k, middle, part));
 }
 
-/* The axes that are kept, of input and output, and those that are reduced; returns how many elements these have. */
-static HX_NOINLINE float split(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
+HX_NOINLINE float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
   hx_view in, out, inner;
   uint32_t reduced;
   int axis;
@@ -108,7 +115,7 @@ static void run(const hx_call* call, kind k) {
   hx_view kept[2], inner;
   hx_walk outer;
   hx_range none = {0, 0};
-  const float count = split(call, kept, &inner);
+  const float count = hx_split_reduce(call, kept, &inner);
   int32_t i;
   if (!hx_walk_begin(&outer, kept, 2, -1, none)) return;
   do {
@@ -122,14 +129,14 @@ static void run(const hx_call* call, kind k) {
   } while (hx_walk_next(&outer));
 }
 
-#define REDUCTION(name, k)                                                                       \
-  static void run_##name(const hx_call* call, int axis, hx_range range) {                        \
-    (void)axis;                                                                                  \
-    (void)range;                                                                                 \
-    run(call, k);                                                                                \
-  }                                                                                              \
-  const hx_kernel hx_kernel_reduce_##name = {"reduce_" #name, KEEP + 1, 0,         HX_NEEDS_ALL, \
-                                             HX_CHECK(check), 0,        run_##name};
+#define REDUCTION(name, k)                                                                                          \
+  static void run_##name(const hx_call* call, int axis, hx_range range) {                                           \
+    (void)axis;                                                                                                     \
+    (void)range;                                                                                                    \
+    run(call, k);                                                                                                   \
+  }                                                                                                                 \
+  const hx_kernel hx_kernel_reduce_##name = {"reduce_" #name, HX_REDUCE_WORDS, 0, HX_NEEDS_ALL, HX_CHECK(check), 0, \
+                                             run_##name};
 
 REDUCTION(sum, SUM)
 REDUCTION(mean, MEAN)

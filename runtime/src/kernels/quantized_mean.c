@@ -1,0 +1,119 @@
+/* quantized_mean: the mean of 8-bit integers over some axes, or of int32 sums of `count` of them, rounded once to 8
+ * bits. running_sum: [1, H, W, C] -> [1, H, 1, C], sums over columns and over all rows so far; the row before is read
+ * from the output, which may be a ring of one row. */
+#include "reduce.h"
+
+enum { COUNT = HX_REDUCE_WORDS, X_SCALE, X_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, WORDS };
+
+#define MOST_TERMS 8421504 /* whose sum fits in int32 */
+
+static int is_byte(const hx_view* view) { return view->dtype == HX_INT8 || view->dtype == HX_UINT8; }
+
+static int holds(int64_t zero, int64_t low) { return zero >= low && zero <= low + 255; }
+
+static int is_scale(double number) { return (float)number > 0 && (float)number <= FLT_MAX; }
+
+static int32_t element(const hx_view* view, const uint8_t* at) {
+  return view->dtype == HX_INT8 ? hx_i8(at) : view->dtype == HX_UINT8 ? *at : hx_signed(hx_u32(at));
+}
+
+HX_CHECK_FUNCTION hx_status check_mean(const hx_call* call) {
+  hx_view in, out;
+  const int64_t count = hx_attr_i(call, COUNT), zero = hx_attr_i(call, X_ZERO);
+  hx_status status = hx_check_reduce(call);
+  if (status != HX_OK) return status;
+  hx_input(call, 0, &in);
+  hx_output(call, 0, &out);
+  if ((!is_byte(&in) && in.dtype != HX_INT32) || !is_byte(&out))
+    return hx_refuse(call, "dtypes: need bytes or int32 sums, and bytes");
+  if (count < 1 || count > MOST_TERMS || (is_byte(&in) && hx_size(&out) && count != hx_size(&in) / hx_size(&out)))
+    return hx_refuse(call, "count: need the elements of each result");
+  if (!is_scale(hx_attr_f(call, X_SCALE)) || !is_scale(hx_attr_f(call, OUTPUT_SCALE)))
+    return hx_refuse(call, "scales: need positive numbers");
+  if (!holds(hx_attr_i(call, OUTPUT_ZERO), out.dtype == HX_INT8 ? -128 : 0) ||
+      !((in.dtype != HX_UINT8 && holds(zero, -128)) || (in.dtype != HX_INT8 && holds(zero, 0))))
+    return hx_refuse(call, "zero points: need what the dtypes can hold");
+  return HX_OK;
+}
+
+static HX_NOINLINE int64_t sum_of(const hx_view* view) {
+  const hx_range none = {0, 0};
+  hx_walk walk;
+  int64_t total = 0;
+  int32_t i;
+  if (!hx_walk_begin(&walk, view, 1, -1, none)) return 0;
+  do {
+    const uint8_t* at = walk.at[0];
+    for (i = 0; i < walk.count; ++i, at += walk.step[0]) total += element(view, at);
+  } while (hx_walk_next(&walk));
+  return total;
+}
+
+static void run_mean(const hx_call* call, int axis, hx_range range) {
+  const hx_range none = {0, 0};
+  const int64_t count = hx_attr_i(call, COUNT), zeros = count * hx_attr_i(call, X_ZERO);
+  const double scale = (double)(float)hx_attr_f(call, X_SCALE) / (double)count;
+  const float output_scale = (float)hx_attr_f(call, OUTPUT_SCALE), zero = (float)hx_attr_i(call, OUTPUT_ZERO);
+  hx_view kept[2], inner;
+  hx_walk outer;
+  float low;
+  int32_t i;
+  (void)axis;
+  (void)range;
+  hx_split_reduce(call, kept, &inner);
+  low = kept[1].dtype == HX_INT8 ? -128.0f : 0.0f;
+  if (!hx_walk_begin(&outer, kept, 2, -1, none)) return;
+  do {
+    for (i = 0; i < outer.count; ++i) {
+      float mean;
+      inner.data = outer.at[0] + (size_t)i * (size_t)outer.step[0];
+      mean = (float)((double)(sum_of(&inner) - zeros) * scale);
+      mean = hx_round(mean / output_scale) + zero;
+      *(outer.at[1] + (size_t)i * (size_t)outer.step[1]) = (uint8_t)(int32_t)hx_clamp(mean, low, low + 255);
+    }
+  } while (hx_walk_next(&outer));
+}
+
+HX_CHECK_FUNCTION hx_status check_sum(const hx_call* call) {
+  hx_view in, out;
+  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
+  hx_output(call, 0, &out);
+  if (!is_byte(&in) || out.dtype != HX_INT32) return hx_refuse(call, "dtypes: need bytes and int32");
+  if (in.rank != 4 || out.rank != 4 || in.shape[0] != 1 || out.shape[0] != 1 || in.shape[1] != out.shape[1] ||
+      out.shape[2] != 1 || in.shape[3] != out.shape[3])
+    return hx_refuse(call, "shapes: need (1, H, W, C) and (1, H, 1, C)");
+  if (in.shape[1] && in.shape[2] > MOST_TERMS / in.shape[1]) return hx_refuse(call, "input: got too many pixels");
+  return HX_OK;
+}
+
+static uint8_t* place(const hx_view* view, int32_t row) {
+  return view->data + (size_t)(view->ring ? row % view->ring : row) * (size_t)view->strides[1];
+}
+
+static void run_sum(const hx_call* call, int axis, hx_range range) {
+  hx_view in, out;
+  int32_t row, x, c;
+  hx_input(call, 0, &in);
+  hx_output(call, 0, &out);
+  if (axis != 1) {
+    range.begin = 0;
+    range.end = out.shape[1];
+  }
+  for (row = range.begin; row < range.end; ++row) {
+    const uint8_t *from = place(&in, row), *before = row ? place(&out, row - 1) : 0;
+    uint8_t* to = place(&out, row);
+    for (c = 0; c < in.shape[3]; ++c) {
+      const size_t channel = (size_t)c * (size_t)out.strides[3];
+      int32_t total = before ? hx_signed(hx_u32(before + channel)) : 0;
+      const uint8_t* at = from + (size_t)c * (size_t)in.strides[3];
+      for (x = 0; x < in.shape[2]; ++x, at += in.strides[2])
+        total = hx_signed((uint32_t)total + (uint32_t)element(&in, at));
+      hx_put_u32(to + channel, (uint32_t)total);
+    }
+  }
+}
+
+const hx_kernel hx_kernel_quantized_mean = {"quantized_mean",     WORDS, 0,       HX_NEEDS_ALL,
+                                            HX_CHECK(check_mean), 0,     run_mean};
+const hx_kernel hx_kernel_running_sum = {"running_sum",       0, HX_CUT_ROWS, HX_NEEDS_ORDER,
+                                         HX_CHECK(check_sum), 0, run_sum};
