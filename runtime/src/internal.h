@@ -239,6 +239,9 @@ int hx_is_string(const hx_call* call, uint32_t i);
 hx_status hx_place_memory(hx_net* net, uint32_t num_memory);
 hx_status hx_verify(hx_net* net, uint32_t num_memory);
 
+/* XXH64 with seed 0. */
+uint64_t hx_checksum(const uint8_t* p, size_t bytes);
+
 /* Visits the runs of all steps in order, loops unrolled. */
 typedef struct hx_runs {
   struct {

@@ -12,7 +12,7 @@ static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 static uint64_t xxh_round(uint64_t lane, uint64_t word) { return rotate(lane + word * PRIME2, 31) * PRIME1; }
 
 /* XXH64 with seed 0. */
-static uint64_t checksum(const uint8_t* p, size_t bytes) {
+uint64_t hx_checksum(const uint8_t* p, size_t bytes) {
   const size_t total = bytes;
   uint64_t hash = PRIME5;
   if (bytes >= 32) {
@@ -65,7 +65,7 @@ static hx_status check_header(hx_net* net, const uint8_t* file, size_t bytes) {
     return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "sections: need 13");
   if (hx_u64(file + offsetof(PlanHeader, file_bytes)) != bytes)
     return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "another size than the file's; is it truncated?");
-  if (hx_u64(file + offsetof(PlanHeader, checksum)) != checksum(file + start, bytes - start))
+  if (hx_u64(file + offsetof(PlanHeader, checksum)) != hx_checksum(file + start, bytes - start))
     return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "checksum: the file is damaged");
   return HX_OK;
 }

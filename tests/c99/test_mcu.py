@@ -67,5 +67,7 @@ def test_an_int8_network_on_a_microcontroller(name, core, tmp_path, model_file, 
             assert got.tobytes() == need.tobytes()
         with capsys.disabled():
             code, kind = sizes["text"] - len(plan), "without verification" if options else "whole"
-            print(f"\n{name} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss {sizes['bss']:,}", end="")
+            print(
+                f"\n{name} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss {sizes['bss']:,}", end=""
+            )
             print(f"; plan {len(plan):,}, code {code:,}", end="")

@@ -19,7 +19,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 
 # One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
-FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC", "-w")
+FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")
 STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
 
 
@@ -28,19 +28,24 @@ class _Memory(ctypes.Structure):
 
 
 def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> Path:
-    """The runtime with every kernel as a shared library in `folder`, or as a program of `main`. Raises Error without a C compiler ($CC, or cc), or if it fails."""
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler.split()[0]) is None:
-        raise Error(f"[c99] got no C compiler {compiler!r}, need one to build the C99 runtime: set CC")
+    """The runtime with every kernel as a shared library in `folder`, or as a program around the C file `main`.
+
+    Raises Error without a C compiler ($CC, or cc), or if building fails.
+    """
+    compiler = os.environ.get("CC", "cc").split()
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise Error(f"[c99] got no C compiler {' '.join(compiler)!r}, need one to build the C99 runtime: set CC")
+    sources = [] if main is None else [str(main)]
     for place, path in runtime_files().items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    sources = [folder / place for place in runtime_files() if place.endswith(".c") and not place.startswith("app/")]
+        if place.endswith(".c") and place.startswith("src/" if main else ("src/", "host/")):
+            sources.append(str(target))
     output = folder / ("libhexane_c99.so" if main is None else main.stem)
-    chosen = [flag for flag in FLAGS if main is None or flag not in ("-shared", "-fPIC")]
-    command = [*compiler.split(), *chosen, *flags, f"-I{folder / 'include'}", *map(str, sources), "-o", str(output)]
-    ran = subprocess.run([*command, *([str(main)] if main else [])], capture_output=True, text=True)
+    shared = ("-shared", "-fPIC") if main is None else ()
+    command = [*compiler, *FLAGS, *shared, *flags, f"-I{folder / 'include'}", *sources, "-o", str(output)]
+    ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         raise Error(f"[c99] building the C99 runtime failed: {ran.stderr.strip()[-2000:]}")
     return output

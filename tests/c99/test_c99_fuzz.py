@@ -1,0 +1,58 @@
+"""Damaged plans in the C99 loader, compiled with sanitizers, for 64 and 32 bits."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hexane as hx
+from hexane.errors import Error
+from hexane.runtime.c99 import build
+from networks import small_networks
+from plans import PlanBuilder
+from small_devices import SMALL_DEVICE_NETWORKS
+
+SANITIZERS = ("-O1", "-g", "-fno-lto", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+BITS = {"64": (), "32": ("-m32", "-msse2", "-mfpmath=sse")}
+
+
+def plans(folder: Path) -> list[Path]:
+    """Streamed networks, a float one, and a ring in a loop in a loop."""
+    nets = {
+        name: hx.compile(build(), target="host", threads=1, stream_rows=1)
+        for name, build in SMALL_DEVICE_NETWORKS.items()
+    }
+    nets["detector"] = hx.compile(small_networks()["detector"], target="host", threads=1, stream_rows=1)
+    for name, net in nets.items():
+        net.save(folder / f"{name}.hxp")
+    plan = PlanBuilder()
+    x, y = plan.port("inputs", "x", (1, 6, 4)), plan.port("outputs", "y", (1, 6, 4))
+    ring = plan.tensor(plan.space("arena", 64), (1, 6, 4), ring=2)
+    plan.step("copy", [x], [ring], (1, 0, 1))
+    plan.step("tanh", [ring], [y], (1, -1, 0))
+    plan.loop(0, 2, [4, 4])
+    plan.loop(0, 4, [1, 1])
+    (folder / "loops.hxp").write_bytes(bytes(plan.tobytes()))
+    return sorted(folder.glob("*.hxp"))
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_damaged_plans_do_no_harm(tmp_path, bits, count):
+    main = tmp_path / "fuzz.c"
+    source = (Path(__file__).parent / "fuzz.c").read_text().replace("../src/", f"{tmp_path}/runtime/src/")
+    main.write_text(source)
+    try:
+        program = build(tmp_path / "runtime", (*SANITIZERS, *BITS[bits], "-D_POSIX_C_SOURCE=200112L"), main)
+    except Error as error:
+        if bits == "64" or not (
+            "bits/" in str(error) or "skipping incompatible" in str(error) or "cannot find" in str(error)
+        ):
+            raise
+        pytest.skip("this machine does not build for 32 bits: gcc-multilib is missing")
+    found = plans(tmp_path)
+    ran = subprocess.run([program, str(count), "1", *found], capture_output=True, text=True)
+    print(ran.stdout, file=sys.stderr)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert ran.stdout.count("mutants") == len(found)
