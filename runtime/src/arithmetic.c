@@ -17,6 +17,78 @@ float hx_fma_soft(float a, float b, float c) {
   return (float)odd;
 }
 
+static float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+/* m 2^-shift, to nearest even */
+static uint32_t shifted(uint64_t m, int shift) {
+  const uint64_t whole = m >> shift, rest = m - (whole << shift), half = (uint64_t)1 << (shift - 1);
+  return (uint32_t)whole + (rest > half || (rest == half && (whole & 1)));
+}
+
+float hx_to_float(uint64_t bits) {
+  const uint32_t sign = (uint32_t)(bits >> 63) << 31;
+  const int exponent = (int)(bits >> 52 & 0x7ff) - 1023;
+  const uint64_t fraction = bits & 0xfffffffffffffu, mantissa = fraction | (uint64_t)1 << 52;
+  if (exponent == 1024 && fraction) return from_bits(0x7fc00000u);
+  if (exponent > 127) return from_bits(sign | 0x7f800000u);
+  if (exponent >= -126) return from_bits(sign | (shifted(mantissa, 29) + ((uint32_t)(exponent + 126) << 23)));
+  return from_bits(sign | (exponent < -150 ? 0 : shifted(mantissa, -97 - exponent)));
+}
+
+/* Long division to 53 bits. */
+void hx_divide(float a, uint64_t step, float* high, float* rest) {
+  const uint32_t bits = hx_u32_of(a), sign = bits & 0x80000000u;
+  uint64_t left = (uint64_t)(bits & 0x7fffffu) << 29, by = step & 0xfffffffffffffu, quotient = 0, low;
+  int exponent = (int)(bits >> 23 & 0xff) - 127, by_exponent = (int)(step >> 52 & 0x7ff) - 1023, i;
+  *rest = 0;
+  if (exponent == 128) { /* NaN counts as 0 */
+    *high = left ? 0.0f : sign ? -FLT_MAX : FLT_MAX;
+    return;
+  }
+  if (exponent > -127) {
+    left |= (uint64_t)1 << 52;
+  } else {
+    *high = 0;
+    if (left == 0) return;
+    for (exponent = -126; !(left >> 52); --exponent) left <<= 1;
+  }
+  by |= (uint64_t)(by_exponent > -1023) << 52;
+  exponent -= by_exponent;
+  if (left < by) {
+    left <<= 1;
+    --exponent;
+  }
+  for (i = 0; i < 54; ++i, left <<= 1) {
+    quotient <<= 1;
+    if (left < by) continue;
+    left -= by;
+    quotient |= 1;
+  }
+  quotient = (quotient >> 1) + ((quotient & 1) && (left || (quotient & 2)));
+  if (quotient >> 53) {
+    quotient >>= 1;
+    ++exponent;
+  }
+  if (exponent < -1000) exponent = -1000;
+  if (exponent > 127) {
+    *high = sign ? -FLT_MAX : FLT_MAX;
+    return;
+  }
+  *high = hx_to_float((uint64_t)sign << 32 | (uint64_t)(exponent + 1023) << 52 | (quotient & 0xfffffffffffffu));
+  if (*high > FLT_MAX || *high < -FLT_MAX) {
+    *high = sign ? -FLT_MAX : FLT_MAX;
+    return;
+  }
+  if (exponent < -126) return;
+  low = quotient & 0x1fffffffu;
+  i = (int)low - (low > 0x10000000u || (low == 0x10000000u && (quotient >> 29 & 1)) ? 0x20000000 : 0);
+  *rest = hx_scale((float)(sign ? -i : i), (float)(exponent - 52));
+}
+
 int32_t hx_sum_block(int32_t k) {
   int32_t block = 512;
   while (block < k / block) block *= 2;

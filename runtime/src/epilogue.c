@@ -37,8 +37,8 @@ void hx_read_epilogue(const hx_call* call, uint32_t word, hx_epilogue* epilogue)
     const uint32_t at = word + 1 + (uint32_t)i * kSlotWords;
     const char* kind = hx_attr_s(call, at);
     hx_slot* slot = &epilogue->slots[i];
-    slot->alpha = (float)hx_attr_f(call, at + 1);
-    slot->beta = (float)hx_attr_f(call, at + 2);
+    slot->alpha = hx_attr_f(call, at + 1);
+    slot->beta = hx_attr_f(call, at + 2);
     slot->operand = (uint32_t)hx_attr_i(call, at + 3);
     slot->kind = HX_SLOT_CLAMP;
     slot->apply = 0;

@@ -113,12 +113,14 @@ static inline void hx_put_f32(void* at, float value) {
   hx_put_u32(at, bits);
 }
 
-static inline double hx_f64(const void* at) {
-  const uint64_t bits = hx_u64(at);
-  double value;
-  memcpy(&value, &bits, 8);
-  return value;
+static inline uint32_t hx_u32_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return bits;
 }
+
+/* A double as a float, to nearest even: in integers, for most small FPUs have no doubles. */
+float hx_to_float(uint64_t bits);
 
 static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
 
@@ -225,7 +227,7 @@ const hx_activation* hx_find_activation(const hx_net* net, const char* name);
 
 /* Word i of the attributes. */
 static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64(call->attrs + 8 * i); }
-static inline double hx_attr_f(const hx_call* call, uint32_t i) { return hx_f64(call->attrs + 8 * i); }
+static inline float hx_attr_f(const hx_call* call, uint32_t i) { return hx_to_float(hx_u64(call->attrs + 8 * i)); }
 static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
   return hx_string(call->net, hx_u64(call->attrs + 8 * i));
 }
@@ -308,6 +310,10 @@ static inline float hx_clamp(float x, float low, float high) {
   x = x < low ? low : x;
   return x > high ? high : x;
 }
+
+/* a / step, computed in double, `step` one that is positive, as two floats: rounded, and what that has lost. Finite,
+ * and 0 for NaN. */
+void hx_divide(float a, uint64_t step, float* high, float* rest);
 
 #define HX_INFINITY __builtin_inff()
 

@@ -89,7 +89,8 @@ static hx_status find_sections(hx_net* net, const uint8_t* file, size_t bytes) {
       return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "row_bytes: got another size");
     if (offset != need || need > bytes || size > bytes - need)
       return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need it behind the section before and inside the file");
-    if (size % kSections[i].row_bytes) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need whole rows");
+    if ((uint32_t)size % kSections[i].row_bytes)
+      return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need whole rows");
     for (; end < need; ++end)
       if (file[end]) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "the gap before it is not zero");
     net->sections[i].data = file + need;

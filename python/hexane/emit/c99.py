@@ -337,7 +337,7 @@ OUTPUT := NAME
 LDFLAGS += -Wl,--gc-sections
 else
 CC := arm-none-eabi-gcc
-CFLAGS ?= -Os
+CFLAGS ?= -Os -flto
 SOURCES += app/cortex_m.c
 OUTPUT := NAME.elf
 FLASH_BEGIN ?= 0

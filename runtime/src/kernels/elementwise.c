@@ -59,8 +59,8 @@ HX_CHECK_FUNCTION hx_status check_unary(const hx_call* call) { return check_oper
 
 static void run_unary(const hx_call* call, int axis, hx_range range) {
   const hx_activation* f = call->activation;
-  const float alpha = f->num_numbers > 0 ? (float)hx_attr_f(call, 0) : 0.0f,
-              beta = f->num_numbers > 1 ? (float)hx_attr_f(call, 1) : 0.0f;
+  const float alpha = f->num_numbers > 0 ? hx_attr_f(call, 0) : 0.0f,
+              beta = f->num_numbers > 1 ? hx_attr_f(call, 1) : 0.0f;
   hx_view v[2];
   hx_walk walk;
   int32_t i;

@@ -29,7 +29,7 @@ static int fits_columns(const hx_view* view, int32_t columns) {
 
 hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns) {
   hx_view x, y, out, view;
-  const double scale = hx_attr_f(call, word);
+  const float scale = hx_attr_f(call, word);
   const int64_t zero = hx_attr_i(call, word + 1);
   hx_status status = hx_check_epilogue(call, word + 2, 1);
   if (status != HX_OK) return status;
@@ -40,7 +40,7 @@ hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns
     return hx_refuse(call, "output: need int8, uint8, int32 or fp32");
   if (is_byte(out.dtype)) {
     const int64_t low = out.dtype == HX_INT8 ? -128 : 0;
-    if (!((float)scale > 0) || (float)scale > FLT_MAX) return hx_refuse(call, "output_scale: need a positive number");
+    if (!(scale > 0) || scale > FLT_MAX) return hx_refuse(call, "output_scale: need a positive number");
     if (zero < low || zero > low + 255) return hx_refuse(call, "output_zero: need what the output can hold");
   }
   if (out.dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
@@ -61,7 +61,7 @@ hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns
 /* The clamps applied to both infinities give the bounds of the result. */
 static void fold_clamps(hx_requant* r) {
   const float infinity = HX_INFINITY;
-  float bounds[2];
+  float bounds[2], steps, rest;
   int i, k;
   bounds[0] = -infinity;
   bounds[1] = infinity;
@@ -77,7 +77,10 @@ static void fold_clamps(hx_requant* r) {
   if (!r->in_bounds) return;
   r->in_steps = is_byte(r->dtype);
   for (k = 0; k < 2; ++k) {
-    if (r->in_steps) bounds[k] = hx_round((float)(bounds[k] / r->output_scale)) + r->zero;
+    if (r->in_steps) {
+      hx_divide(bounds[k], r->output_scale, &steps, &rest);
+      bounds[k] = hx_round(steps) + r->zero;
+    }
     bounds[k] = hx_clamp(bounds[k], r->low, r->high);
   }
   r->low = bounds[0];
@@ -98,7 +101,7 @@ void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
   q->x_zero = hx_input(call, X_ZERO, &zero) ? read_byte(zero.dtype, zero.data) : 0;
   r->dtype = out.dtype;
   r->in_steps = 0;
-  r->output_scale = hx_attr_f(call, word);
+  r->output_scale = hx_u64(call->attrs + 8 * word);
   r->inverse_scale = 1;
   r->zero = 0;
   r->low = -HX_INFINITY;
@@ -107,38 +110,26 @@ void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
   if (is_byte(out.dtype)) {
     r->low = out.dtype == HX_INT8 ? -128.0f : 0.0f;
     r->high = r->low + 255;
-    r->inverse_scale = 1.0f / (float)r->output_scale;
+    r->inverse_scale = 1.0f / hx_attr_f(call, word);
     r->zero = (float)(int32_t)hx_attr_i(call, word + 1);
   }
   fold_clamps(r);
 }
 
-/* So that no sum times a scale is NaN. */
-static float finite(double x) {
-  if (x != x) return 0;
-  return x < -FLT_MAX ? -FLT_MAX : x > FLT_MAX ? FLT_MAX : (float)x;
-}
-
 void hx_read_column(const hx_quantized* q, int32_t column, hx_column* to) {
-  const int in_steps = q->requant.in_steps;
-  const double step = in_steps ? q->requant.output_scale : 1;
+  const hx_requant* r = &q->requant;
+  float unused;
   to->start = 0;
   to->scale = to->rest = to->bias = 0;
   to->y_zero = q->y_zero.data ? read_byte(q->y_zero.dtype, of_column(&q->y_zero, column)) : 0;
   if (q->bias.data && q->bias.dtype == HX_INT32) to->start = hx_u32(of_column(&q->bias, column));
   if (q->scale.data) {
-    const float scale = hx_f32(of_column(&q->scale, column));
-    to->scale = scale;
-    if (in_steps) {
-      const double exact = scale / step;
-      to->scale = finite(exact);
-      to->rest = finite(exact - to->scale);
-      if (exact > FLT_MAX || exact < -FLT_MAX) to->rest = 0;
-    }
+    to->scale = hx_f32(of_column(&q->scale, column));
+    if (r->in_steps) hx_divide(to->scale, r->output_scale, &to->scale, &to->rest);
   }
   if (q->bias.data && q->bias.dtype == HX_FP32) {
-    const float bias = hx_f32(of_column(&q->bias, column));
-    to->bias = in_steps ? finite(bias / step) : bias;
+    to->bias = hx_f32(of_column(&q->bias, column));
+    if (r->in_steps) hx_divide(to->bias, r->output_scale, &to->bias, &unused);
   }
 }
 

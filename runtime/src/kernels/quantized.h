@@ -14,7 +14,7 @@
 typedef struct hx_requant {
   hx_dtype dtype;
   int in_steps, in_bounds;
-  double output_scale;
+  uint64_t output_scale; /* the bits of a double */
   float inverse_scale, zero, low, high;
   hx_epilogue epilogue;
 } hx_requant;

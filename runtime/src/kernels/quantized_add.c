@@ -20,7 +20,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   if (!holds(&v[0], hx_attr_i(call, X_ZERO)) || !holds(&v[1], hx_attr_i(call, Y_ZERO)) ||
       !holds(&v[2], hx_attr_i(call, OUTPUT_ZERO)))
     return hx_refuse(call, "zero points: need what the dtypes can hold");
-  if (!((float)hx_attr_f(call, OUTPUT_SCALE) > 0) || (float)hx_attr_f(call, OUTPUT_SCALE) > FLT_MAX)
+  if (!(hx_attr_f(call, OUTPUT_SCALE) > 0) || hx_attr_f(call, OUTPUT_SCALE) > FLT_MAX)
     return hx_refuse(call, "output_scale: need a positive number");
   return hx_check_epilogue(call, EPILOGUE, 0);
 }
@@ -30,8 +30,8 @@ static float real(const uint8_t* at, int is_signed, int32_t zero, float scale) {
 }
 
 static void run(const hx_call* call, int axis, hx_range range) {
-  const float x_scale = (float)hx_attr_f(call, X_SCALE), y_scale = (float)hx_attr_f(call, Y_SCALE),
-              scale = (float)hx_attr_f(call, OUTPUT_SCALE), zero = (float)(int32_t)hx_attr_i(call, OUTPUT_ZERO);
+  const float x_scale = hx_attr_f(call, X_SCALE), y_scale = hx_attr_f(call, Y_SCALE),
+              scale = hx_attr_f(call, OUTPUT_SCALE), zero = (float)(int32_t)hx_attr_i(call, OUTPUT_ZERO);
   const int32_t x_zero = (int32_t)hx_attr_i(call, X_ZERO), y_zero = (int32_t)hx_attr_i(call, Y_ZERO);
   hx_epilogue epilogue;
   hx_view v[3];
