@@ -9,15 +9,18 @@
   KERNEL(add)                  \
   KERNEL(avg_pool)             \
   KERNEL(conv)                 \
+  KERNEL(conv_transpose)       \
   KERNEL(copy)                 \
   KERNEL(dequantize)           \
   KERNEL(interleave)           \
+  KERNEL(layer_norm)           \
   KERNEL(lookup)               \
   KERNEL(matmul)               \
   KERNEL(max_pool)             \
   KERNEL(maximum)              \
   KERNEL(minimum)              \
   KERNEL(mul)                  \
+  KERNEL(pad)                  \
   KERNEL(prelu)                \
   KERNEL(quantize)             \
   KERNEL(quantized_add)        \
@@ -30,6 +33,7 @@
   KERNEL(reduce_min)           \
   KERNEL(reduce_sum)           \
   KERNEL(resize_nearest)       \
+  KERNEL(rms_norm)             \
   KERNEL(running_sum)          \
   KERNEL(softmax)              \
   KERNEL(sub)                  \

@@ -300,6 +300,41 @@ def test_matmul_is_near_the_hosts(c99, tx, ty):
     assert_near(*both(plan, fed, c99))
 
 
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("dtype", ["int8", "fp32"])
+def test_pad_has_the_hosts_bits(c99, dtype, mode):
+    rng = np.random.default_rng(17)
+    x = rng.standard_normal((2, 5, 4, 3)).astype(np.float32) if dtype == "fp32" else bytes_of(rng, (2, 5, 4, 3), dtype)
+    attrs = {"begin": [0, 2, -1, 1], "end": [0, 4, 3, -1], "mode": mode, "value": -3}
+    plan, fed = one_step("pad", [x], ((2, 11, 6, 3), dtype), **attrs)
+    assert_same_bits(*both(plan, fed, c99))
+
+
+TRANSPOSED = {
+    "2x2": ((1, 4, 5, 6), (6, 8, 2, 2), (1, 8, 10, 8), [2, 2], [1, 1], [0, 0, 0, 0], [0, 0], 1),
+    "overlapping": ((2, 4, 3, 4), (4, 3, 4, 3), (2, 7, 7, 6), [2, 3], [1, 1], [1, 2, 1, 1], [0, 0], 2),
+    "dilated": ((1, 5, 4, 3), (3, 2, 3, 2), (1, 14, 7, 2), [2, 1], [2, 3], [0, 0, 0, 0], [1, 0], 1),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_conv_transpose_is_near_the_hosts(c99, name):
+    x, w, out, strides, dilations, pads, more, groups = TRANSPOSED[name]
+    rng = np.random.default_rng(18)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in (x, w, (out[-1],))]
+    attrs = {"strides": strides, "dilations": dilations, "pads": pads, "output_padding": more, "groups": groups}
+    plan, fed = one_step("conv_transpose", inputs, (out, "fp32"), [1, 2], **attrs, epilogue=[("relu", 0, 0, -1)])
+    assert_near(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_norms_are_near_the_hosts(c99, op):
+    rng = np.random.default_rng(19)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in ((3, 4, 700), (700,), (700,))][: 3 - (op[0] == "r")]
+    plan, fed = one_step(op, inputs, ((3, 4, 700), "fp32"), [*range(1, len(inputs))], axes=[-1], epsilon=1e-5)
+    assert_near(*both(plan, fed, c99))
+
+
 EXACT = ("add", "sub", "mul", "real_div", "maximum", "minimum", "prelu")
 
 

@@ -214,6 +214,8 @@ def test_the_steps_of_a_program_are_those_of_its_segments_in_order() -> None:
         assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
         for s in program.segments:
             names = {program.steps[i].numerics.name for i in range(*s.steps)}
-            assert names <= ({"h13", "h13 engine", "host"} if s.device == "ane" else {"host"})  # casts at ports are the host's
+            assert names <= (
+                {"h13", "h13 engine", "host"} if s.device == "ane" else {"host"}
+            )  # casts at ports are the host's
         written = retarget(graph, load_target("h13"))
         assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in written.nodes)
