@@ -9,8 +9,9 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import Graph, Port, Value
 from hexane.passes.engine.as_kernels import PASSES
+from hexane.passes.engine.in_engine_steps import in_engine_steps
 from hexane.passes.engine.lower_segment import PHASES
-from hexane.passes.engine.round_accumulators import round_accumulators
+from hexane.passes.engine.saturate_slices import saturate_slices
 from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_bias import fuse_bias
@@ -287,8 +288,12 @@ def compile_segments(
         scheduled = schedule_layers(layers, chip, schedule)
         layers = with_layers(layers, scheduled.values, len(placed.layers))
         placed = placed.joined(place_layers(scheduled, chip, found.index, placed))
-        exact = [Pass(run.__name__, run, numerics == "engine") for run in (scale_weights, round_accumulators)]
-        lowered.append(_after([*exact, *(Pass(*run) for run in PASSES)], layers, engine, watch=named))
+        steps = [
+            Pass("saturate_slices", lambda graph, _: saturate_slices(graph, chip), numerics == "engine"),
+            Pass("scale_weights", scale_weights, numerics == "engine"),
+            Pass("in_engine_steps", in_engine_steps, numerics == "engine"),
+        ]
+        lowered.append(_after([*steps, *(Pass(*run) for run in PASSES)], layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), narrow)
     joined, roots = _with_roots(joined, roots, engine)

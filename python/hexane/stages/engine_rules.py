@@ -26,6 +26,7 @@ class Rule:
 
 
 PORT_CAST = Rule("the host casts what goes to the engine: to fp16, halves to even", "decoded")
+AFFINE = Rule("gain and offset in fp32; one rounding to fp16, halves away from zero, follows the offset", "inferred")
 UNKNOWN = Rule("what the chip computes here is not modelled yet", "open")
 
 _PRODUCTS = Rule("products in fixed point, rounded to 2^-16 one by one", "exact")

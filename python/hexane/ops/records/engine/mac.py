@@ -118,7 +118,7 @@ def _deconv(conv_transpose: Op) -> Op:
         return "conv_transpose", [x, weight], {**attrs, "output_padding": a["output_padding"], "layout": "nchw"}
 
     def shape(x: Shape, weight: Shape, **a: Any) -> Any:
-        return conv_transpose.shape(x, weight, None, **_deconv_attrs(a))
+        return conv_transpose.shape(x, weight, None, **deconv_attrs(a))
 
     def ref(x: Array, weight: Array, **a: Any) -> Any:
         """By definition: every input element adds its weights to the output."""
@@ -148,7 +148,7 @@ def _deconv(conv_transpose: Op) -> Op:
     )  # fmt: skip
 
 
-def _deconv_attrs(a: Mapping[str, Any]) -> dict[str, Any]:
+def deconv_attrs(a: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "strides": a["strides"], "dilations": a["dilation_rates"], "pad": a["explicit_padding"],
         "output_padding": a["output_padding"], "groups": a["groups"], "layout": "nchw",

@@ -1,0 +1,213 @@
+"""Writes layers as the steps that the chip's arithmetic has kernels for, each of which is rounded to fp16."""
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane.dtypes import FP16, FP32
+from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.ops.compose import Builder, Operand, cast, lift
+from hexane.ops.records.engine.form import is_finished
+from hexane.ops.records.engine.mac import deconv_attrs
+from hexane.ops.slots import run_chain
+from hexane.passes.engine.chain import slots_of
+from hexane.targets import Target
+
+_KERNELS = {
+    "anec.convolution": "conv", "anec.cross_correlation": "conv", "anec.matmul": "matmul", "anec.linear": "matmul", "anec.add": "add", "anec.sub": "sub", "anec.mul": "mul", "anec.div": "real_div",
+}  # fmt: skip
+_COMPOUND = ("anec.l2_norm", "anec.min_max_norm", "anec.dynamic_goc", "anec.scaled_elementwise")
+_SCALED = ("quantize", "dequantize")  # their scales are fp32
+
+
+def in_engine_steps(graph: Graph, target: Target) -> Graph:
+    """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
+
+    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Where nobody knows better
+    each step is rounded; a gain and the offset behind it are rounded once. Constants are fp16.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        op = OPS[node.op]
+        if (
+            not (op.takes_slots or node.op in _COMPOUND or node.op in _STEPS)
+            or op.level != "engine"
+            or op.expand is None
+        ):
+            return None
+        if not any(v is not None and v.dtype is FP16 for v in inputs):
+            return None
+        steps = _Steps(*node.sources)
+        if node.op in _STEPS and node.types[0].rank <= 4:
+            return (_STEPS[node.op](steps, *inputs, **node.attrs),)
+        if slots_of(node) and is_finished(_KERNELS.get(node.op, ""), inputs[:2], slots_of(node), inputs):
+            return None
+        made = op.expand(steps, *inputs, **node.attrs)
+        return (made,) if isinstance(made, Value) else tuple(made)
+
+    return graph.rewrite(change)
+
+
+class _Steps(Builder):
+    """Applies ops in fp16, where others would compute as wide as an accumulator."""
+
+    __slots__ = ("_products",)
+
+    def __init__(self, *sources: str) -> None:
+        super().__init__(*sources)
+        self._products: dict[Value, list[Value | None]] = {}  # what was multiplied, for the sum that may follow
+
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        operands = lift(inputs, self.sources)
+        if name == "cast" and attrs["dtype"] is FP32:
+            return (self._narrow(operands[0]),)  # type: ignore[return-value]
+        if name not in _SCALED:
+            operands = [self._narrow(v) for v in operands]
+        if name == "add" and operands[0] in self._products:
+            product = self._apply("mul", *(self._wide(v) for v in self._products[operands[0]]))
+            return (cast(self, self._apply("add", product, self._wide(operands[1])), FP16),)
+        op = OPS[name]
+        if op.expand is not None and not op.kernel:
+            made = op.expand(self, *operands, **apply(op, operands, attrs, self.sources)[0].node.attrs)
+            return (made,) if isinstance(made, Value) else tuple(made)
+        values = apply(op, operands, attrs, self.sources)
+        if name == "mul":
+            self._products[values[0]] = operands
+        return values
+
+    def _apply(self, name: str, *operands: Value | None) -> Value:
+        (value,) = apply(OPS[name], operands, {}, self.sources)
+        return value
+
+    def _narrow(self, x: Value | None) -> Value | None:
+        return x if x is None or x.dtype is not FP32 else apply(OPS["cast"], [x], {"dtype": FP16}, self.sources)[0]
+
+    def _wide(self, x: Value | None) -> Value | None:
+        return x if x is None or x.dtype is FP32 else apply(OPS["cast"], [x], {"dtype": FP32}, self.sources)[0]
+
+
+# ---- layers whose kernel, or published form, has other steps than their record ----
+
+
+def _softmax(b: Builder, x: Value, axis: int) -> Value:
+    return b.softmax(x, axis=axis)
+
+
+def _sdpa(b: Builder, *inputs: Value | None, subtract_max: bool, **attrs: Any) -> Value:
+    if subtract_max:
+        return b.apply("scaled_dot_product_attention", *inputs, **attrs)
+    made = OPS["anec.sdpa"].expand(b, *inputs, subtract_max=subtract_max, **attrs)  # type: ignore[misc]
+    assert isinstance(made, Value)
+    return made
+
+
+def _instance_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, epsilon: float, layout: str) -> Value:
+    """A layer norm of each channel's pixels, then gamma and beta of the channel."""
+    assert layout == "nchw"
+    ones = (1,) * (len(x.shape) - 2)
+    flat = b.layer_norm(b.reshape(x, shape=(*x.shape[:2], -1)), axes=(-1,), epsilon=epsilon)
+    y = b.reshape(flat, shape=x.shape)
+    y = y if gamma is None else b.mul(y, b.reshape(gamma, shape=(-1, *ones)))
+    return y if beta is None else b.add(y, b.reshape(beta, shape=(-1, *ones)))
+
+
+def _batch_norm(
+    b: Builder,
+    x: Value,
+    mean: Value,
+    variance: Value,
+    gamma: Value | None,
+    beta: Value | None,
+    epsilon: float,
+    axis: int,
+) -> Value:
+    """With statistics that are computed: less the mean, times the rsqrt of the variance, gamma, beta."""
+
+    def along(v: Value) -> Value:
+        return b.reshape(v, shape=(-1, *(1 for _ in x.shape[axis + 1 :])))
+
+    y = b.mul(b.sub(x, along(mean)), b.rsqrt(b.add(along(variance), epsilon)))
+    y = y if gamma is None else b.mul(y, along(gamma))
+    return y if beta is None else b.add(y, along(beta))
+
+
+def _deconvolution(
+    b: Builder, *inputs: Value | None, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any
+) -> Value:
+    """Convolutions, one for each phase: the output pixels of equal remainders modulo the strides, which meet the same taps.
+
+    The bias is where the accumulators start, as in a convolution.
+    """
+    x, weight = inputs[:2]
+    assert x is not None
+    assert weight is not None
+    bias = None
+    if epilogue and epilogue[0].op == "gain_offset" and is_finished("conv_transpose", inputs[:2], epilogue[:1], inputs):
+        bias, epilogue = inputs[dict(epilogue[0].attributes)["offset"]], epilogue[1:]
+    groups, (inner, outer, *kernel) = attrs["groups"], weight.shape
+    out = OPS["conv_transpose"].shape(x.shape, weight.shape, None, **deconv_attrs(attrs))[2:]
+    turned = b.reshape(weight, shape=(groups, inner // groups, outer, *kernel))
+    turned = b.reshape(b.transpose(turned, perm=(0, 2, 1, 3, 4)), shape=(groups * outer, inner // groups, *kernel))
+    strides, rates, pads = attrs["strides"], attrs["dilation_rates"], attrs["explicit_padding"][::2]
+    axes = [
+        [_phase(r, *axis) for r in range(axis[1])]
+        for axis in zip(x.shape[2:], strides, rates, pads, kernel, out, strict=True)
+    ]
+    rows = []
+    for row in axes[0]:
+        columns = [b.conv(*_phase_operands(b, x, turned, row, column), bias, dilations=(row.rate, column.rate), groups=groups)
+                   for column in axes[1]]  # fmt: skip
+        n, c, h, w = columns[0].shape
+        rows.append(_side_by_side(b, [b.reshape(y, shape=(n, c, h, 1, w, 1)) for y in columns], 5))
+    y = _side_by_side(b, rows, 3)
+    y = b.reshape(y, shape=(n, c, h * strides[0], w * strides[1]))
+    y = y if y.shape[2:] == out else b.slice_by_index(y, begin=(0, 0, 0, 0), end=(n, c, *out))
+    return run_chain(b, y, epilogue, inputs, rounds, FP16)  # type: ignore[no-any-return]
+
+
+class _Phase(NamedTuple):
+    """Of one axis: the taps that its outputs meet (of the kernel turned around), how far apart their inputs are, and the pads that
+    bring them. No taps: zeros."""
+
+    taps: range
+    rate: int
+    before: int
+    after: int
+
+
+def _phase(r: int, extent: int, stride: int, rate: int, pad: int, kernel: int, out: int) -> _Phase:
+    taps = [t for t in range(kernel) if (r + pad - t * rate) % stride == 0]
+    count = -(-out // stride)
+    if not taps:
+        return _Phase(range(0), 1, 0, count - extent)
+    step, first = stride // gcd(stride, rate), (r + pad - taps[-1] * rate) // stride
+    rate = rate // gcd(stride, rate)
+    last = first + rate * (len(taps) - 1) + count - 1
+    return _Phase(range(taps[-1], taps[0] - 1, -step), rate, -first, last - (extent - 1))
+
+
+def _phase_operands(b: Builder, x: Value, weight: Value, row: _Phase, column: _Phase) -> tuple[Value, Value]:
+    x = b.pad(x, begin=(0, 0, row.before, column.before), end=(0, 0, row.after, column.after))
+    for axis, phase in ((2, row), (3, column)):
+        if phase.taps:
+            weight = b.gather(weight, b.const(np.array(phase.taps)), axis=axis)
+        else:
+            shape = [1 if i == axis else e for i, e in enumerate(weight.shape)]
+            weight = b.const(np.zeros(shape, np.float16))
+    return x, weight
+
+
+def _side_by_side(b: Builder, values: list[Value], axis: int) -> Value:
+    return values[0] if len(values) == 1 else b.concat(*values, axis=axis)
+
+
+_STEPS: dict[str, Callable[..., Value]] = {
+    "anec.softmax": _softmax,
+    "anec.sdpa": _sdpa,
+    "anec.instance_norm": _instance_norm,
+    "anec.batch_norm": _batch_norm,
+    "anec.deconvolution": _deconvolution,
+}
