@@ -121,6 +121,18 @@ def test_a_cache_that_cannot_be_written_to_does_not_stop_a_compile(engine: _core
     assert [compiles(engine, Cache(tmp_path / "file" / "kept")) for _ in range(2)] == [1, 1]
 
 
+def test_what_the_service_lets_nobody_read_is_not_kept(
+    engine: _core.Device, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path, weights: object) -> dict[str, bytes]:
+        raise PermissionError(13, "Permission denied", str(folder / "net.plist"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hexane.runtime.kept_programs._made", refused)
+        assert [compiles(engine, cache) for _ in range(2)] == [1, 1]
+    assert cache.entries() == []
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a//b", "", ".hexane", "model.mil", "weights/../../x"])
 def test_names_that_lead_out_of_the_folder_are_refused(engine: _core.Device, name: str) -> None:
     with pytest.raises(hx.DeviceError, match="got the file"):

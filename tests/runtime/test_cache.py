@@ -65,8 +65,8 @@ def test_what_is_no_entry_is_a_miss(cache: Cache, tmp_path: Path) -> None:
     (cache.folder / "k.kept").mkdir(parents=True)
     assert cache.get("k") is None
     (tmp_path / "file").write_bytes(b"")
-    assert Cache(tmp_path / "file").get("k") is None
-    assert not Cache(tmp_path / "file").put("k", FILES)
+    assert Cache(tmp_path / "file" / "kept").get("k") is None
+    assert not Cache(tmp_path / "file" / "kept").put("k", FILES)
 
 
 def test_the_entry_that_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
@@ -135,6 +135,10 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     for given in (tmp_path / "file", 5):
         with pytest.raises(hx.Error, match=r"\[cache\] got .*, need a folder"):
             hx.compile(hx.graph({"y": hx.relu(hx.input("x", (1, 2, 3, 4)))}), cache=given)  # type: ignore[arg-type]
+    for limit in (-1, True, "2G"):
+        with pytest.raises(hx.Error, match=r"\[cache\] limit: got .*, need a number of bytes"):
+            hx.Cache(tmp_path, limit)  # type: ignore[arg-type]
+    assert hx.Cache(str(tmp_path)) == hx.Cache(tmp_path)
 
 
 # Two writers at once, of the same keys and of entries as large as half the cache, one of which is killed after a while.

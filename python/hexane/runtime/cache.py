@@ -32,10 +32,18 @@ _HEAD = len(MAGIC) + sha256().digest_size + 8
 @dataclass(frozen=True, slots=True)
 class Cache:
     """The entries of a folder, which is made when the first is written. limit: the most bytes that they take; where another needs
-    room, those go that were not used for longest."""
+    room, those go that were not used for longest. Raises Error for what is no folder, and no number of bytes."""
 
     folder: Path
-    limit: int = LIMIT
+    limit: int
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int = LIMIT) -> None:
+        if not isinstance(folder, (str, os.PathLike)) or (Path(folder).exists() and not Path(folder).is_dir()):
+            raise Error(f"[cache] got {folder!r}, need a folder")
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise Error(f"[cache] limit: got {limit!r}, need a number of bytes")
+        object.__setattr__(self, "folder", Path(folder))
+        object.__setattr__(self, "limit", limit)
 
     def get(self, key: str) -> dict[str, bytes] | None:
         """The files of an entry, or None where there is none. One that is damaged is removed."""
@@ -145,11 +153,8 @@ def find_cache(given: "Cache | str | os.PathLike[str] | bool | None" = None) -> 
         named = os.environ.get(VARIABLE, "")
         if named == OFF:
             return None
-        folder = Path(named).expanduser() if named else platformdirs.user_cache_path("hexane", appauthor=False)
-        return Cache(folder)
-    if not isinstance(given, (str, os.PathLike)) or ((folder := Path(given)).exists() and not folder.is_dir()):
-        raise Error(f"[cache] got {given!r}, need a folder, an hx.Cache, or False for none")
-    return Cache(folder)
+        return Cache(Path(named).expanduser() if named else platformdirs.user_cache_path("hexane", appauthor=False))
+    return Cache(given)
 
 
 def _files(entry: bytes) -> dict[str, bytes] | None:

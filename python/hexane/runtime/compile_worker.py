@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from hexane.errors import DeviceError, Error
 from hexane.runtime.cache import Cache
 
+PATIENCE = 10  # seconds, for a worker that does not answer to end
 PROGRAM = "from hexane.runtime.compile_worker import main; main()"
 
 
@@ -88,7 +89,11 @@ class CompileWorker:
             line = b""
         if not line.endswith(b"\n"):
             self._left = 0
-            code = process.wait()
+            try:
+                code = process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:  # it has let go of the pipe, and does something else
+                process.kill()
+                code = process.wait()
             raise DeviceError(f"[device compile] the process that compiles for this one ended with {code}", "compile")
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -9,6 +9,7 @@ import platform
 import plistlib
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache as once
 from pathlib import Path
 
@@ -50,8 +51,10 @@ def compiled_program(
     program = _compiled(device, text, weights, qos)
     if kept:
         cache.put(key, {})  # an entry without files: this system loads only what it has compiled
-    elif kept is None and program.folder and (made := _made(Path(program.folder), weights)):
-        cache.put(key, made)
+    elif kept is None and program.folder:
+        with suppress(OSError):
+            if made := _made(Path(program.folder), weights):
+                cache.put(key, made)
     return program
 
 
@@ -131,7 +134,8 @@ def _only_its_own(device: _core.Device) -> DeviceError:
 
 
 def _made(folder: Path, weights: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files that the compiler left in the folder. One that is a copy of a weight file is kept as its name."""
+    """The files that the compiler left in the folder. One that is a copy of a weight file is kept as its name. Raises OSError for
+    what this user may not read: a service of the system wrote it."""
     own = {"model.mil", ".hexane", *weights}
     made = {}
     for base, _, names in os.walk(folder):
