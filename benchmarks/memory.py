@@ -1,6 +1,9 @@
-"""The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread."""
+"""The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread; then beside
+stages that spill: an estimate, and TiGrIS where its command is given."""
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +12,10 @@ from statistics import median
 import numpy as np
 
 import hexane as hx
+from hexane.stages.allocate import bytes_with_ports
+from hexane.stages.spill import Stages
 
+BUDGETS = tuple(1 << n for n in range(14, 21))  # 16K..1M
 ROOT = Path(__file__).parents[1]
 
 
@@ -23,18 +29,28 @@ def main() -> int:
         help="folder of .onnx files (default: build/models, where the tests build them)",
     )
     parser.add_argument("--runs", type=int, default=5, metavar="N", help="of each, of which the median counts")
+    parser.add_argument(
+        "--tigris", type=Path, metavar="COMMAND", help="that of tigris-ml, in an environment of its own"
+    )
+    parser.add_argument("--no-speed", action="store_true", help="leave out the first table")
     options = parser.parse_args()
     files = sorted(options.networks.glob("*.onnx"))
+    if not options.no_speed:
+        speeds(files, options.runs)
+    beside_stages(files, options.tigris)
+    if not files:
+        print("no networks: --networks names a folder of them")
+    return 0
+
+
+def speeds(files: list[Path], runs: int) -> None:
     print(
         "bytes of arena; scratch: bytes that kernels use beside it; live: the most bytes live at once; speed: by CPU time\n"
     )
     print("| network | whole | streamed | live | share | scratch | steps in loops | speed |")
     print("|---|---|---|---|---|---|---|---|")
     for file in files:
-        measure(file, options.runs)
-    if not files:
-        print("no networks: --networks names a folder of them")
-    return 0
+        measure(file, runs)
 
 
 def measure(file: Path, runs: int) -> None:
@@ -63,6 +79,46 @@ def measure(file: Path, runs: int) -> None:
         f"{streamed.memory['scratch']:,} | {looped} of {len(streamed.steps)} | {speed:.2f} |",
         flush=True,
     )
+
+
+def beside_stages(files: list[Path], tigris: Path | None) -> None:
+    print(
+        "\nbytes of fast and slow memory together at the best of the budgets 16K..1M, with inputs and outputs (of one byte an element in"
+        "\n*_int8); stages: an estimate; streamed: one memory for the arena and them, and the arena alone\n"
+    )
+    print("| network | TiGrIS | at | stages | at | streamed | arena alone |")
+    print("|---|---|---|---|---|---|---|")
+    for file in files:
+        item = 1 if file.stem.endswith("_int8") else 0
+        nets = [hx.compile(file, target="host", threads=1, stream_rows=rows) for rows in (0, 1)]
+        whole, streamed = (net.program for net in nets if isinstance(net, hx.Model))
+        assert whole is not None
+        assert streamed is not None
+        stages = Stages(whole)
+        ports = sum(p.view.type.bytes - p.view.type.size * (item or 4) for p in (*whole.inputs, *whole.outputs))
+        found = [(plan.total - ports, plan.budget) for budget in BUDGETS if (plan := stages.at(budget)).needs is None]
+        theirs = [] if tigris is None else [t for budget in BUDGETS if (t := tigris_total(tigris, file, budget))]
+        columns = [text for best in (theirs, found) for text in (at_best(best) if best else ("-", "-"))]
+        own = bytes_with_ports(streamed, item), streamed.extents["arena"].bytes
+        print(f"| {file.stem} | {' | '.join(columns)} | {own[0]:,} | {own[1]:,} |", flush=True)
+
+
+def at_best(found: list[tuple[int, int]]) -> tuple[str, str]:
+    total, budget = min(found)
+    return f"{total:,}", f"{budget >> 10}K"
+
+
+def tigris_total(command: Path, file: Path, budget: int) -> tuple[int, int] | None:
+    """What TiGrIS plans with so much fast memory, in a process of its own; None where it has no plan."""
+    ran = subprocess.run([command, "analyze", file, "-m", str(budget), "--json"], capture_output=True, text=True)
+    try:
+        found = json.loads(ran.stdout)
+    except ValueError:
+        return None
+    fast, slow = found["fast"], found["slow"]
+    if fast["infeasible"] or fast["blocking_stages"] or found["model"]["unsupported_operators"]:
+        return None
+    return int(fast["scheduled_peak_bytes"]) + int(slow["peak_bytes"]), budget
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from networks import small_networks
+from small_devices import SMALL_DEVICE_NETWORKS
 
 
 @cache
@@ -58,6 +60,96 @@ def test_a_smaller_budget_never_needs_more_than_a_larger_one_allows():
         assert needed(net) <= sram
         assert net(x).tobytes() == whole(x).tobytes()
     assert least() < 0.6 * needed(whole)
+
+
+def compiled_into(model: Any, sram: int) -> hx.Model | None:
+    """None where that is refused."""
+    try:
+        net = hx.compile(model, target="host", threads=1, memory=hx.Memory(sram))
+    except hx.Error as error:
+        if "[compile] memory: got" not in str(error):
+            raise
+        return None
+    assert isinstance(net, hx.Model)
+    return net
+
+
+def assert_monotonic(model: Any, budgets: int = 20) -> None:
+    """Each of so many budgets is kept with the bits of whole tensors, or refused; and where one is kept, all larger ones are."""
+    whole = hx.compile(model, target="host", threads=1)
+    streamed = hx.compile(model, target="host", threads=1, stream_rows=1)
+    assert isinstance(whole, hx.Model)
+    assert isinstance(streamed, hx.Model)
+    rng = np.random.default_rng(1)
+    feeds = {port.name: rng.uniform(-1, 1, port.shape).astype(port.dtype.numpy) for port in whole.inputs}
+    want = whole.bind(**feeds)
+    want()
+    kept = []
+    for sram in np.linspace(0.9 * needed(streamed), needed(whole), budgets).astype(int).tolist():
+        net = compiled_into(model, sram)
+        kept.append(net is not None)
+        if net is None:
+            assert not any(kept), f"{sram} bytes are refused, fewer were not"
+            continue
+        assert needed(net) <= sram
+        got = net.bind(**feeds)
+        got()
+        for name, array in want.outputs.items():
+            assert got.outputs[name].tobytes() == array.tobytes()
+    assert kept[-1]
+    assert sum(kept) >= budgets // 2 or needed(streamed) > 0.8 * needed(whole)
+
+
+@pytest.mark.parametrize("name", ["mobile-17", "unet", "detector"])
+def test_a_larger_budget_is_kept_where_a_smaller_one_is(name: str):
+    assert_monotonic(small_networks()[name].SerializeToString())
+
+
+@pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
+def test_a_larger_budget_of_bytes_is_kept_where_a_smaller_one_is(name: str):
+    assert_monotonic(SMALL_DEVICE_NETWORKS[name]())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ds_cnn", "resnet8", "mobilenet_v2_035_96", "randwire", "unet_128", "yolo_160"])
+def test_a_larger_budget_of_a_benchmark_network_is_kept_where_a_smaller_one_is(name: str, model_file: Any):
+    assert_monotonic(model_file(name))
+
+
+def test_several_memories_hold_what_one_would():
+    whole = compiled(None)
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
+    scratch = whole.memory["scratch"]
+    pools = (scratch + least() // 2, least() // 2)
+    net = compiled("+".join(map(str, pools)))
+    assert net(x).tobytes() == whole(x).tobytes()
+    assert net.memory["arena"] + net.memory["scratch"] <= pools[0]
+    assert 0 < net.memory["arena.1"] <= pools[1]
+    with pytest.raises(hx.Error, match=f"got {scratch + 65} bytes of sram in 2 memories, need"):
+        compiled(f"{scratch + 64}+1")
+
+
+def test_slow_memory_is_used_only_where_the_other_is_not_enough():
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
+    sram = least() - 2048
+    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow="1M"))
+    assert isinstance(net, hx.Model)
+    assert net.memory["arena"] + net.memory["scratch"] <= sram
+    assert net.memory["arena.1"] > 0
+    assert net(x).tobytes() == compiled(None)(x).tobytes()
+    enough = hx.compile(network(), target="host", threads=1, memory=hx.Memory(least(), slow="1M"))
+    assert isinstance(enough, hx.Model)
+    assert "arena.1" not in enough.memory
+    with pytest.raises(hx.Error, match="2048 slow, need"):
+        hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram - 8192, slow="2K"))
+
+
+@pytest.mark.parametrize("text", ["1K+", "+", "1K+x", "+".join(["1"] * 9)])
+def test_memories_that_are_none_are_refused(text: str):
+    with pytest.raises(hx.Error, match=r"\[memory\] sram: got"):
+        hx.Memory(text)
+    with pytest.raises(hx.Error, match=r"\[memory\] slow: got"):
+        hx.Memory("1K", slow=text)
 
 
 def test_more_rows_where_more_memory_allows_them():

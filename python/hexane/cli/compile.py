@@ -31,8 +31,11 @@ def compile_model(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="The memory for arena and scratch on one thread, as in 128K: parts are computed row by row where whole tensors do not fit.",
+            help="The memory for arena and scratch on one thread, as in 128K: parts are computed row by row where whole tensors do not fit. 128K+64K: in two memories, scratch in the first.",
         ),
+    ] = None,
+    slow: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="A slower memory, used only where --sram is not enough.")
     ] = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
@@ -45,7 +48,9 @@ def compile_model(
         raise Error(f"[compile] {model}: got a plan, need an ONNX model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    memory = None if sram is None else hexane.Memory(sram)
+    if slow is not None and sram is None:
+        raise Error("[compile] --slow: got it alone, need --sram as well")
+    memory = None if sram is None else hexane.Memory(sram, slow or 0)
     try:
         net = open_model(
             model,

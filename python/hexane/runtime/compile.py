@@ -83,7 +83,7 @@ def compile(
     stream_rows: parts of the program that work on one image (convolutions, pools, elementwise ops, concatenations) compute so many
     rows at a time, with a few rows between their steps instead of whole tensors. The parts are those by which the arena becomes
     smallest. The bits are the same. 0: none.
-    memory=hx.Memory(sram="128K"): the arena, and the scratch that kernels of this CPU use beside it, take no more than so much. Whole
+    memory=hx.Memory(sram="128K"), or "128K+64K" for two memories: the arena, and the scratch that kernels of this CPU use beside it, take no more than so much. Whole
     tensors where they fit, else parts of the program are computed row by row as by stream_rows, 8, 4, 2 or 1 rows at a time; Error
     that names the layer which needs most where that does not fit either. Inputs, outputs and weights are not counted.
     schedule="optimal" looks for the order of steps that keeps fewest bytes live at once, which takes at most some seconds longer;

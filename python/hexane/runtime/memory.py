@@ -8,9 +8,11 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
 from hexane.stages.allocate import live_bytes
+from hexane.stages.pools import into_pools
 from hexane.stages.stream import arena_bytes, stream
 
 ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
+MOST_POOLS = 8
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -18,22 +20,42 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 class Memory:
     """What a model may take while it runs, beside its weights, states, inputs and outputs.
 
-    sram: bytes of the arena and of the scratch that kernels use beside it, as a number or as "128K", "1.5M". Raises Error for what
-    is none.
+    sram: bytes of the arena and of the scratch that kernels use beside it, as a number or as "128K", "1.5M"; of several memories as in
+    "128K+64K", of which the first has the scratch. slow: bytes of one that is used only where sram is not enough. Raises Error for
+    what is none.
     """
 
     sram: int | str
+    slow: int | str = 0
 
     def __post_init__(self) -> None:
-        self.bytes  # noqa: B018  raises Error
+        self.pools  # noqa: B018  raises Error
+        self.slow_bytes  # noqa: B018
 
     @property
     def bytes(self) -> int:
         """sram as a number."""
-        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(self.sram), re.ASCII)
-        if isinstance(self.sram, bool) or not isinstance(self.sram, (int, str)) or found is None:
-            raise Error(f"[memory] sram: got {self.sram!r}, need a number of bytes, or one with K, M or G behind it")
-        return int(float(found[1]) * _UNITS[found[2]])
+        return sum(self.pools)
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Bytes of each memory of sram."""
+        parts = self.sram.split("+") if isinstance(self.sram, str) else [self.sram]
+        if len(parts) > MOST_POOLS:
+            raise Error(f"[memory] sram: got {len(parts)} memories, need at most {MOST_POOLS}")
+        return tuple(_count("sram", part, self.sram) for part in parts)
+
+    @property
+    def slow_bytes(self) -> int:
+        """slow as a number."""
+        return _count("slow", self.slow, self.slow)
+
+
+def _count(name: str, text: int | str, given: int | str) -> int:
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(text), re.ASCII)
+    if isinstance(text, bool) or not isinstance(text, (int, str)) or found is None:
+        raise Error(f"[memory] {name}: got {given!r}, need a number of bytes, or one with K, M or G behind it")
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 Made = tuple[Program, _core.Program]
@@ -41,26 +63,47 @@ Made = tuple[Program, _core.Program]
 
 def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str) -> Made:
     """A program of whole tensors if it fits, else one that computes parts row by row, of those that fit the first in the order of
-    ROWS. order: by which `place` made it.
+    ROWS; with slow memory only where nothing fits without. order: by which `place` made it.
 
     Raises Error for one that does not fit in any way, with the layer that needs most.
     """
     program, core = made
-    if _needed(made) <= memory.bytes:
-        return made
+    if (found := _within(made, make, memory.pools)) is not None:
+        return found
     best = made
-    for rows in ROWS:
-        streamed = stream(program, rows, max(0, memory.bytes - core.scratch_bytes), order)
-        found = streamed, make(streamed)
-        if _needed(found) <= memory.bytes:
+    budget = max(0, memory.bytes - core.scratch_bytes)
+    for rows, most in (*((rows, budget) for rows in ROWS), (ROWS[-1], 0)):
+        streamed = stream(program, rows, most, order)
+        tried = streamed, make(streamed)
+        if (found := _within(tried, make, memory.pools)) is not None:
             return found
-        best = min(best, found, key=_needed)
+        best = min(best, tried, key=_needed)
+    if memory.slow_bytes:
+        found = _within(best, make, (*memory.pools, memory.slow_bytes))
+        if found is not None:
+            return found
     raise Error(f"[compile] memory: {_shortage(best, memory)}")
+
+
+def _within(made: Made, make: Callable[[Program], _core.Program], pools: tuple[int, ...]) -> Made | None:
+    """In memories of these sizes; None where it does not fit."""
+    program, core = made
+    if len(pools) == 1:
+        return made if _needed(made) <= pools[0] else None
+    if core.scratch_bytes > pools[0]:
+        return None
+    divided = into_pools(program, (pools[0] - core.scratch_bytes, *pools[1:]))
+    return None if divided is None else (divided, make(divided))
 
 
 def _needed(made: Made) -> int:
     program, core = made
     return arena_bytes(program) + core.scratch_bytes
+
+
+def _text(memory: Memory) -> str:
+    pools = f" in {len(memory.pools)} memories" if len(memory.pools) > 1 else ""
+    return f"{memory.bytes} bytes of sram{pools}" + (f" and {memory.slow_bytes} slow" if memory.slow_bytes else "")
 
 
 def _shortage(made: Made, memory: Memory) -> str:
@@ -69,7 +112,7 @@ def _shortage(made: Made, memory: Memory) -> str:
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
     return (
-        f"got {memory.bytes} bytes of sram, need {_needed(made)}: {arena_bytes(program)} of arena, "
+        f"got {_text(memory)}, need {_needed(made)}: {arena_bytes(program)} of arena, "
         f"{core.scratch_bytes} of scratch. Most is live at {step.node.where} ({step.kernel}), whose operands take "
         f"{operand_bytes(program, peak)}. More sram, smaller images, fewer channels there or a narrower dtype would help, "
         "and threads=1 where scratch is most of it"

@@ -4,8 +4,9 @@ Which parts: those by which the program needs least arena, or no more than is as
 The bits are the same, and every row is computed once.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
+from math import inf, log
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from hexane.stages.place import place
 from hexane.stages.region import Region, Regions
 from hexane.stages.rows import AXIS
 from hexane.stages.tensors import Tensors, find_tensors
+
+COST_STEP = 65 / 64
 
 
 def stream(program: Program, rows: int = 1, budget: int = 0, order: str | None = None) -> Program:
@@ -38,14 +41,21 @@ def _streamed(program: Program, rows: int, budget: int) -> Program:
         return best
     program = by_rows(program)
     choice = _Choice(program, rows)
-    # The least as well, for what is packed may need more than is live.
-    for most in sorted({max(budget, choice.least), choice.least}, reverse=True):
+    for most in _costs(choice.least, budget):
         found = allocate(_with_regions(program, choice.regions(most), choice.tensors))
         if arena_bytes(found) < arena_bytes(best):
             best = found
         if arena_bytes(best) <= budget:
             break
     return best
+
+
+def _costs(least: float, budget: int) -> Iterator[float]:
+    """What a choice may cost, dearest first, down to the least: what is packed may need more than is live. The steps between are the
+    same for every budget, so that what is found for one is found for each larger one."""
+    steps = int(log(budget / least, COST_STEP)) if least and budget > least else 0
+    for step in reversed(range(steps + 1)):
+        yield least * COST_STEP**step
 
 
 def arena_bytes(program: Program) -> int:

@@ -1,0 +1,39 @@
+"""Divides an arena among memories of given sizes, the first of them first."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.program import Program
+from hexane.stages.allocate import allocate, live_ranges, rounded_up
+
+
+def into_pools(program: Program, sizes: Sequence[int]) -> Program | None:
+    """The program with its arena in memories of at most so many bytes, named arena, arena.1 and so on; None where they are too small.
+
+    Each buffer, the largest first, lies in the first memory that has room for it while it is live. Offsets are solved in each by itself.
+    """
+    arena = program.target.space("arena")
+    names = [arena.name if i == 0 else f"{arena.name}.{i}" for i in range(len(sizes))]
+    live = live_ranges(program)
+    mine = [i for i, b in enumerate(program.buffers) if b.space == arena.name and b.kind == "arena" and i in live]
+    used = np.zeros((len(sizes), len(program.steps)), np.int64)
+    buffers = list(program.buffers)
+    for i in sorted(mine, key=lambda i: (-buffers[i].bytes, live[i])):
+        first, last = live[i]
+        size = rounded_up(buffers[i].bytes, arena.alignment)
+        there = used[:, first : last + 1].max(axis=1) + size
+        pool = next((k for k, most in enumerate(sizes) if there[k] <= most), None)
+        if pool is None:
+            return None
+        used[pool, first : last + 1] += size
+        buffers[i] = replace(buffers[i], space=names[pool])
+    pools = [replace(arena, name=name, limit=max(1, size)) for name, size in zip(names, sizes, strict=True)]
+    others = [space for space in program.target.spaces if space.name != arena.name]
+    target = replace(program.target, spaces=(*pools, *others))
+    try:
+        return allocate(replace(program, target=target, buffers=tuple(buffers)))
+    except Error:
+        return None
