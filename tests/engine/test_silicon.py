@@ -13,6 +13,7 @@ from test_engine_planar import NUMERICS, unary
 from test_engine_products import engine_conv, engine_matmul
 
 from engine_model import Array
+from engine_planar import tree_sum, write
 from kernels import run
 
 LINEAR = {512: 0.00257800397023792, 1024: 0.005528352999597525, 2048: 0.012131920427695623}
@@ -122,6 +123,18 @@ def test_how_far_open_rules_are_from_what_chips_returned(op: str, which: int) ->
         got = engine(op, [half, *(v.astype(np.float16) for v in parameters)], {"axes": [1], "epsilon": 1e-5})
     print(op, which, distance(got, want))
     assert distance(got, want) == pytest.approx(OPEN[op, which][1], rel=2e-3)
+
+
+TREE = {0: (0.0008079179874948665, 0.000808299), 1: (0.0008071717711200484, 0.000806874)}  # M6, and fours of fours
+
+
+@pytest.mark.parametrize("which", TREE)
+def test_fours_of_fours_are_nearest_to_long_sums_on_m6(which: int) -> None:
+    """No kernel computes so yet: docs/numerics.md says why."""
+    x = activation_rows(which)
+    got = distance(write(tree_sum(x.astype(np.float16).astype(np.float64))), x.astype(np.float64).sum(1))
+    assert got == pytest.approx(TREE[which][0], rel=5e-4)
+    assert got == pytest.approx(TREE[which][1], rel=1e-5)
 
 
 def test_the_page_says_what_is_tested_here() -> None:

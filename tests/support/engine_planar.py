@@ -189,13 +189,24 @@ def compare(op: str, a: Array, b: Array) -> Array:
 
 def grouped_sum(x: Array) -> Array:
     """Fours of neighbours in order, each sum with 11 bits behind the larger exponent; fours exactly."""
-    fours = np.pad(x, ((0, 0), (0, -x.shape[1] % 4))).reshape(len(x), -1, 4)
-    total = fours[..., 0]
+    return np.asarray(fours(x).sum(1))
+
+
+def tree_sum(x: Array) -> Array:
+    """Fours of neighbours, then fours of their sums, and so on: what M6 may do with long lines."""
+    while x.shape[1] > 1:
+        x = fours(x)
+    return x[:, 0]
+
+
+def fours(x: Array) -> Array:
+    parts = np.pad(x, ((0, 0), (0, -x.shape[1] % 4))).reshape(len(x), -1, 4)
+    total = parts[..., 0]
     for i in range(1, 4):
-        larger = np.maximum(np.abs(total), np.abs(fours[..., i]))
+        larger = np.maximum(np.abs(total), np.abs(parts[..., i]))
         place = np.ldexp(1.0, np.maximum(np.frexp(larger)[1] - 1, -24) - 11)
-        total = (np.trunc(total / place) + np.trunc(fours[..., i] / place)) * place
-    return np.asarray(total.sum(1))
+        total = (np.trunc(total / place) + np.trunc(parts[..., i] / place)) * place
+    return np.asarray(total)
 
 
 def reduced(op: str, x: Array) -> Array:
