@@ -96,6 +96,18 @@ def test_a_step_over_the_budget_is_tiled_by_the_rows_it_needs():
     assert Stages(net.program).at(row).needs is not None
 
 
+def test_several_memories_fit_where_no_piece_is_too_large():
+    model = small_networks()["detector"].SerializeToString()
+    found = fitted("detector")
+    half = found.scratch + found.streamed // 2
+    assert hx.fit(model, memory=hx.Memory(f"{half}+{found.streamed}")).fits
+    in_bytes = hx.fit(model, memory=hx.Memory("+".join(["16K"] * 8)))
+    assert in_bytes.fits is (in_bytes.scratch + in_bytes.streamed <= 128 << 10 and in_bytes.divided)
+    tiny = hx.fit(model, memory=hx.Memory(f"{found.scratch}+{found.streamed - 1}+1"))
+    assert tiny.fits is False
+    assert "in several memories" in tiny.verdict
+
+
 def test_ports_are_held_as_long_as_they_are_needed():
     x = hx.input("x", (1, 4, 16, 16))
     y = hx.max_pool(hx.relu(x), kernel_sizes=2, strides=2)

@@ -14,6 +14,7 @@ from hexane.runtime.memory import ROWS, Memory, operand_bytes
 from hexane.runtime.model import Model
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
 from hexane.stages.allocate import bytes_with_ports
+from hexane.stages.pools import into_pools
 from hexane.stages.spill import Stages
 from hexane.stages.stream import arena_bytes, stream
 
@@ -79,11 +80,12 @@ class Fit:
     ways: tuple[Way, ...]
     timeline: tuple[Held, ...]
     steps: int
+    divided: bool = True  # whether several memories of sram hold the streamed arena
 
     @property
     def fits(self) -> bool | None:
         """Whether some way of computing it fits; None where nobody said into what."""
-        return None if self.sram is None else self.streamed + self.scratch <= self.sram
+        return None if self.sram is None else self.streamed + self.scratch <= self.sram and self.divided
 
     @property
     def verdict(self) -> str:
@@ -93,6 +95,8 @@ class Fit:
             return f"needs {streamed} bytes row by row, {whole} in whole tensors"
         if whole <= self.sram:
             return f"fits {self.sram} bytes in whole tensors, which need {whole}"
+        if streamed <= self.sram and not self.divided:
+            return f"does not fit {self.sram} bytes in several memories: needs {streamed} row by row, in pieces that are too large"
         if streamed <= self.sram:
             return f"fits {self.sram} bytes row by row; whole tensors need {whole}"
         return f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in whole tensors"
@@ -166,7 +170,13 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
         _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *_staged(program, scratch[1])]),
         held,
         len(best.steps),
+        memory is None or _is_divided(best, memory, scratch[1]),
     )  # fmt: skip
+
+
+def _is_divided(program: Program, memory: Memory, scratch: int) -> bool:
+    first, *rest = memory.pools
+    return not rest or (scratch <= first and into_pools(program, (first - scratch, *rest)) is not None)
 
 
 def _largest(program: Program) -> tuple[LayerBytes, ...]:
