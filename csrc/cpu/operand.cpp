@@ -69,6 +69,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
 }
 
 void check_image(const char* kernel, const char* operand, const Tensor& image) {
+  if (image.rank < 1) fail(kernel, operand, ": got rank ", image.rank, ", need channels as the last axis");
   if (std::find(image.shape, image.shape + image.rank, 0) != image.shape + image.rank) return;  // reads nothing
   const int last = image.rank - 1;
   const int64_t bytes = item_bytes(image);

@@ -40,7 +40,7 @@ struct ResolvedEpilogue {
   int count = 0;
   int num_extra = 0;
   int extra_operand[kMaxSlots] = {};  // in Call::inputs
-  bool in_registers = true;      // no slot is a function of a row
+  bool in_registers = true;           // no slot is a function of a row
   ResolvedSlot slots[kMaxSlots];
 };
 
