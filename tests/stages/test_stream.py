@@ -14,7 +14,7 @@ from hexane.program import Program
 from hexane.stages.allocate import allocate
 from hexane.stages.by_rows import by_rows
 from hexane.stages.place import place
-from hexane.stages.stream import stream
+from hexane.stages.stream import Streams, stream
 from hexane.targets import load_target
 from networks import small_networks
 
@@ -294,3 +294,12 @@ def test_compile_streams_where_it_is_told_to():
 def test_a_wrong_number_of_rows_is_refused(rows: Any):
     with pytest.raises(hx.Error, match="stream_rows: got"):
         hx.compile(inverted_residual(), stream_rows=rows)
+
+
+def test_streams_of_one_program_do_not_depend_on_those_before() -> None:
+    program = place(compile_graph(inverted_residual(40, residual=True), HOST).graph, HOST)
+    streams = Streams(program, "")
+    for rows, budget in ((4, 0), (1, 0), (2, 1 << 14), (1, 1 << 13), (4, 0)):
+        again, alone = streams.stream(rows, budget), stream(program, rows, budget, "")
+        assert str(again) == str(alone)
+        assert again.loops == alone.loops

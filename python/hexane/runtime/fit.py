@@ -16,7 +16,7 @@ from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
 from hexane.stages.allocate import bytes_with_ports
 from hexane.stages.pools import into_pools
 from hexane.stages.spill import Stages
-from hexane.stages.stream import arena_bytes, stream
+from hexane.stages.stream import Streams, arena_bytes
 
 MOST_LAYERS = 5
 MOST_CAUSES = 5
@@ -151,7 +151,8 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
     if not isinstance(made, Model) or made.program is None:
         raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
     program = made.program
-    streamed = {rows: stream(program, rows, order=str(options.get("schedule", ""))) for rows in ROWS}
+    streams = Streams(program, str(options.get("schedule", "")))
+    streamed = {rows: streams.stream(rows) for rows in ROWS}
     scratch = {rows: _core.Program(emit_plan(one), 1).scratch_bytes for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     return Fit(

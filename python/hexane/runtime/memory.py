@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.program import Program
 from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools
-from hexane.stages.stream import arena_bytes, stream
+from hexane.stages.stream import Streams, arena_bytes
 
 ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
 MOST_POOLS = 8
@@ -70,14 +70,17 @@ def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory,
     program, core = made
     if (found := _within(made, make, memory.pools)) is not None:
         return found
-    best = made
+    streams = Streams(program, order)
     budget = max(0, memory.bytes - core.scratch_bytes)
+    too_large = []
     for rows, most in (*((rows, budget) for rows in ROWS), (ROWS[-1], 0)):
-        streamed = stream(program, rows, most, order)
-        tried = streamed, make(streamed)
-        if (found := _within(tried, make, memory.pools)) is not None:
-            return found
-        best = min(best, tried, key=_needed)
+        streamed = streams.stream(rows, most)
+        if arena_bytes(streamed) <= memory.bytes:
+            found = _within((streamed, make(streamed)), make, memory.pools)
+            if found is not None:
+                return found
+        too_large.append(streamed)
+    best = min([made, *((streamed, make(streamed)) for streamed in too_large)], key=_needed)
     if memory.slow_bytes:
         found = _within(best, make, (*memory.pools, memory.slow_bytes))
         if found is not None:

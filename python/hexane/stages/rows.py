@@ -28,7 +28,9 @@ class StepRows:
         self.out = step.outputs[0]
         self.extent = self.out.type.shape[AXIS] if self.out.type.rank > AXIS else 0
         self._needs: dict[int, Needs] = {}
+        self._needed: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = {}
         self._strides: dict[int, Fraction] = {}
+        self._inverses: dict[int, Fraction] = {}
         self._rings: dict[int, bool] = {}
 
     @cached_property
@@ -45,6 +47,14 @@ class StepRows:
             found = np.array(_core.kernel_needs_along(**self._call, input=i, axis=AXIS), np.int64)
             self._needs[i] = found[:, 0], found[:, 1]
         return self._needs[i]
+
+    def needed(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of the output that need any of input i, and `needs` of these."""
+        if i not in self._needed:
+            first, behind = self.needs(i)
+            rows = np.flatnonzero(first < behind)
+            self._needed[i] = rows, first[rows], behind[rows]
+        return self._needed[i]
 
     def is_packed(self, i: int) -> bool:
         """Whether the kernel packs all of input i before it computes any row."""
@@ -71,6 +81,12 @@ class StepRows:
         if i not in self._strides:
             self._strides[i] = self._find_stride(i)
         return self._strides[i]
+
+    def inverse_stride(self, i: int) -> Fraction:
+        """1 / stride."""
+        if i not in self._inverses:
+            self._inverses[i] = 1 / self.stride(i)
+        return self._inverses[i]
 
     def _find_stride(self, i: int) -> Fraction:
         view = self.step.inputs[i]

@@ -6,6 +6,7 @@ The bits are the same, and every row is computed once.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from math import inf, log
 
 import numpy as np
@@ -27,27 +28,55 @@ def stream(program: Program, rows: int = 1, budget: int = 0, order: str | None =
     rows: what one run of a step computes at least. budget: bytes of arena that are few enough; 0 for as few as there can be. order: by
     which `place` made the program; then it may make another, where what concatenations join is apart.
     """
-    best = _streamed(program, rows, budget)
-    joins = any(node.op == "concat" for node in program.graph.nodes)
-    if arena_bytes(best) > budget and joins and order is not None:
-        apart = place(program.graph, program.target, order, apart=True)
-        best = min(best, _streamed(apart, rows, budget), key=arena_bytes)
-    return best
+    return Streams(program, order).stream(rows, budget)
 
 
-def _streamed(program: Program, rows: int, budget: int) -> Program:
-    best = allocate(program)
-    if arena_bytes(best) <= budget:
+class Streams:
+    """`stream` for several numbers of rows and budgets: what does not depend on them is found once."""
+
+    def __init__(self, program: Program, order: str | None = None) -> None:
+        self._program, self._order = program, order
+
+    def stream(self, rows: int, budget: int = 0) -> Program:
+        """The program with at least so many rows to a run, within so many bytes of arena if it can be."""
+        best = self._whole.streamed(rows, budget)
+        if arena_bytes(best) > budget and "concat" in self._program.graph.ops and self._order is not None:
+            best = min(best, self._apart.streamed(rows, budget), key=arena_bytes)
         return best
-    program = by_rows(program)
-    choice = _Choice(program, rows)
-    for most in _costs(choice.least, budget):
-        found = allocate(_with_regions(program, choice.regions(most), choice.tensors))
-        if arena_bytes(found) < arena_bytes(best):
-            best = found
+
+    @cached_property
+    def _whole(self) -> "_Streamable":
+        return _Streamable(self._program)
+
+    @cached_property
+    def _apart(self) -> "_Streamable":
+        """What concatenations join is computed elsewhere and copied."""
+        return _Streamable(place(self._program.graph, self._program.target, self._order or "", apart=True))
+
+
+class _Streamable:
+    """A program of whole tensors, and what may stream in it."""
+
+    def __init__(self, program: Program) -> None:
+        self._allocated = allocate(program)
+        self._program = program
+
+    @cached_property
+    def _choice(self) -> "_Choice":
+        return _Choice(by_rows(self._program))
+
+    def streamed(self, rows: int, budget: int) -> Program:
+        best = self._allocated
         if arena_bytes(best) <= budget:
-            break
-    return best
+            return best
+        choice = self._choice
+        for most in _costs(choice.least(rows), budget):
+            found = allocate(_with_regions(choice.program, choice.regions(rows, most), choice.tensors))
+            if arena_bytes(found) < arena_bytes(best):
+                best = found
+            if arena_bytes(best) <= budget:
+                break
+        return best
 
 
 def _costs(least: float, budget: int) -> Iterator[float]:
@@ -67,13 +96,13 @@ class _Choice:
     """The best disjoint regions, by dynamic programming over the steps at which one may begin and end.
 
     A region costs the bytes that are live in it: its rings, the whole tensors that it reads and writes, and those that only lie there.
-    A choice costs what its dearest region or step does. least: what the cheapest choice costs.
+    A choice costs what its dearest region or step does.
     """
 
-    def __init__(self, program: Program, rows: int) -> None:
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.tensors = find_tensors(program)
         self._regions = Regions(program, self.tensors)
-        self._rows = rows
         self._count = len(program.steps)
         self._alignment = program.target.space("arena").alignment
         in_arena = [t for t in self.tensors.all if t.in_arena]
@@ -81,13 +110,12 @@ class _Choice:
         self._last = np.array([t.last for t in in_arena], np.int64)
         self._bytes = np.array([rounded_up(t.bytes, self._alignment) for t in in_arena], np.int64)
         self._of = {id(t): i for i, t in enumerate(in_arena)}
-        self._solved: dict[tuple[int, int], tuple[float, Region | None]] = {}
+        self._solved: dict[tuple[int, int, int], tuple[float, Region | None]] = {}
         self._steps = self._costs_of_steps()
         self._floors = self._floors_of_regions()
         self._begins = self._first_begins()
-        self.least = self._least()
 
-    def regions(self, most: float) -> list[Region]:
+    def regions(self, rows: int, most: float) -> list[Region]:
         """Those of a choice that costs at most so much, with fewest steps in them."""
         fewest = [0.0] + [inf] * self._count
         chosen: list[Region | None] = [None] * (self._count + 1)
@@ -100,7 +128,7 @@ class _Choice:
                     break
                 if self._floors[begin, end] > most:
                     continue
-                cost, region = self._solve(begin, end)
+                cost, region = self._solve(begin, end, rows)
                 if cost <= most:
                     fewest[end], chosen[end] = fewest[begin] + end - begin, region
         found, end = [], self._count
@@ -111,7 +139,8 @@ class _Choice:
             end = end - 1 if region is None else region.first
         return found[::-1]
 
-    def _least(self) -> float:
+    def least(self, rows: int) -> float:
+        """What the cheapest choice costs."""
         least = [0.0]
         for end in range(1, self._count + 1):
             cost = max(least[end - 1], self._steps[end - 1])
@@ -120,16 +149,17 @@ class _Choice:
             for begin in sorted(begins, key=floors.__getitem__):
                 if floors[begin] >= cost:
                     break
-                cost = min(cost, max(least[begin], self._solve(begin, end)[0]))
+                cost = min(cost, max(least[begin], self._solve(begin, end, rows)[0]))
             least.append(cost)
         return least[-1]
 
-    def _solve(self, begin: int, end: int) -> tuple[float, Region | None]:
-        if (begin, end) not in self._solved:
-            region = self._regions.solve(begin, end, self._rows)
+    def _solve(self, begin: int, end: int, rows: int) -> tuple[float, Region | None]:
+        key = begin, end, rows
+        if key not in self._solved:
+            region = self._regions.solve(begin, end, rows)
             cost = inf if region is None else self._cost(region)
-            self._solved[begin, end] = cost, region
-        return self._solved[begin, end]
+            self._solved[key] = cost, region
+        return self._solved[key]
 
     def _cost(self, region: Region) -> float:
         live = (self._first < region.end) & (self._last >= region.first)
