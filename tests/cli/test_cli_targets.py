@@ -29,7 +29,8 @@ def test_a_target_is_shown_with_every_fact(cli, name):
     assert {path: (fact["source"], fact["status"]) for path, fact in record["facts"].items()} == {
         path: (fact.source, fact.status) for path, fact in facts.items()
     }
-    shown = [line.split()[0] for line in cli("targets", name).out.splitlines()[2:] if not line.startswith("  claim")]
+    _, table, *_ = cli("targets", name).out.split("\n\n")
+    shown = [line.split()[0] for line in table.splitlines() if not line.startswith("  claim")]
     assert len(shown) == len(facts) + 1
 
 
@@ -44,6 +45,21 @@ def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     assert lines[at + 4] == "claim 10 decoded guide ch20 and ch23"
     fact = json.loads(cli("targets", "m1", "--json").out)["facts"]["memory.working_set"]
     assert (fact["value"], fact["offsets"], len(fact["claims"])) == (2_097_152, ["0x1b8"], 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h12", "Ports take no image format"),
+        ("h13", "Ports take 3 image formats, YUV 4:2:0 not among them"),
+        ("h14", "Ports take 13 image formats, YUV 4:2:0 not among them"),
+        ("h15", "Ports take 16 image formats, YUV 4:2:0 among them"),
+        ("m11", "Ports take 16 image formats, YUV 4:2:0 among them"),
+        ("h17s", "Ports take 14 image formats, YUV 4:2:0 not among them"),
+    ],
+)
+def test_a_target_says_which_images_its_ports_take(cli, name, words):
+    assert words in cli("targets", name).out
 
 
 def test_an_unknown_target_is_told_near_ones(cli):

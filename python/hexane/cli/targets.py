@@ -10,6 +10,7 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
+from hexane.decisions import counted
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
 from hexane.targets.query import field_table, offsets
@@ -133,6 +134,20 @@ def _print_target(target: Target) -> None:
     about = f": {target.silicon}" if isinstance(target, Chip) else ""
     print(f"{target.name}{about}\n")
     print_table(("what", "value", "offset", "status", "source"), list(_rows(target)))
+    if isinstance(target, Chip):
+        print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
+
+
+def image_formats(chip: Chip) -> str:
+    """What is known of the images that a chip's ports take, in a sentence."""
+    count = chip.hal.interchange_formats
+    if not count:
+        return "Ports take no image format (guide ch34, decoded); Hexane's are plain tensors."
+    yuv = "YUV 4:2:0 among them" if chip.gates.yuv420 else "YUV 4:2:0 not among them"
+    return (
+        f"Ports take {counted(count, 'image format')}, {yuv} (guide ch34, decoded). Which the others are is published for no "
+        "single chip: the compiler knows BGRA8, RhA, L8, L16 and 420. Hexane's ports are plain tensors."
+    )
 
 
 def _rows(target: Target) -> Iterator[tuple[str, ...]]:
