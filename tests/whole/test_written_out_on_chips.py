@@ -76,3 +76,18 @@ def test_a_tensor_that_would_be_cut_into_thousands_is_for_the_host() -> None:
         net = hx.compile(hx.graph(hx.sigmoid(hx.reshape(x, shape=(1, 1, 128, 128)))), target="t0")
     assert net.program is not None
     assert len(net.program.layers) < 10
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", ["dft", "stft", "affine_grid"])
+def test_an_op_that_lowering_writes_in_others_is_judged_by_these(name: str, chip: str) -> None:
+    """A Fourier transform is a product between reshapes, which chips before A13 refuse."""
+    x = hx.relu(hx.input("x", (2, 4, 17, 1)))
+    made = {
+        "dft": lambda: hx.dft(x, axis=2, onesided=True),
+        "stft": lambda: hx.stft(
+            hx.reshape(x, shape=(2, 68, 1)), np.ones(17, np.float32), frame_step=4, frame_length=17
+        ),
+        "affine_grid": lambda: hx.affine_grid(hx.relu(hx.input("theta", (2, 2, 3))), size=(2, 1, 4, 5)),
+    }[name]()
+    hx.compile(hx.graph(made), target=chip)
