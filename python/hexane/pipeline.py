@@ -30,6 +30,7 @@ from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
@@ -147,6 +148,8 @@ def engine_passes() -> list[Pass]:
         Pass("to_fp16", to_fp16),
         # Before anything moves the casts at the ports.
         Pass("narrow_ports", narrow_ports),
+        # When all is in fp16: numbers as the chip's programs have them.
+        Pass("round_attributes", round_attributes),
         # Casts to what has become fp16 do nothing now.
         Pass("simplify", simplify, legal=True),
         *(Pass(phase.name, phase.run, level="engine" if phase is PHASES[-1] else "lowering") for phase in PHASES),

@@ -3,11 +3,14 @@
 import pytest
 
 from hexane import _core
+from hexane.emit.mil import MilPrograms
 from hexane.emit.plan import emit_plan
 from hexane.graph import Graph
 from hexane.importers.mil import MODEL_PATH, load_mil, load_mil_file
+from hexane.pipeline import compile_segments, divide
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
+from hexane.runtime.model import Model
 from hexane.targets.query import load_chip
 from stand_in import FRAMEWORK, LIBRARY, StandIn, needs_stand_in, no_budget
 
@@ -35,3 +38,10 @@ def plan_engine() -> _core.Device:
 def to_plan(graph: Graph) -> bytes:
     """The bytes of the plan that h13's program of a graph is."""
     return _core.plan_write(emit_plan(chip_program(graph, load_chip("h13"), narrow=True)))
+
+
+def in_the_same_pieces(graph: Graph) -> Model:
+    """h13's program of a graph on the CPU, with the same nodes on the host as beside its engine."""
+    chip = load_chip("h13")
+    divided, segments = divide(graph, chip, programs=MilPrograms(chip))
+    return Model(_core.Program(emit_plan(compile_segments(divided, segments, chip))))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP16, INT32, DType
+from hexane.dtypes import BOOL, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
 from hexane.mil.arguments import parameters_of
@@ -26,6 +26,7 @@ from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse.fuse_silu import fuse_silu
 from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.legalize.round_attributes import round_attributes, rounded
 from hexane.passes.legalize.to_fp16 import half, to_fp16
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -38,7 +39,7 @@ from hexane.targets.mil import mil_limits
 # the mask of MIL's own.
 _PASSES = (
     fuse_bias, fold, simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_silu, fuse_clip, fold_batch_norm,
-    fold_pad, fuse_bias, to_fp16, narrow_ports, simplify, fold,
+    fold_pad, fuse_bias, to_fp16, narrow_ports, round_attributes, simplify, fold,
 )  # fmt: skip
 
 
@@ -110,7 +111,7 @@ class _Form(Builder):
 
     def formed(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         """What stands for the node with these inputs, None where that is the node itself."""
-        made = make_node(node.op, inputs, _rounded(node), node.types, node.sources)
+        made = make_node(node.op, inputs, rounded(node), node.types, node.sources)
         if constants := fold_node(made):
             return constants
         if written(made) is not None:
@@ -153,24 +154,8 @@ def _as_stored(node: Node) -> Node:
     return make_node(node.op, inputs, node.attrs, node.types, node.sources)
 
 
-def _rounded(node: Node) -> Mapping[str, Any]:
-    """Attributes that are numbers have the dtype of x in MIL."""
-    declared = OPS[node.op].attrs or {}
-    floats = [name for name, spec in declared.items() if spec.kind == "float"]
-    if not floats or node.types[0].dtype is not FP16 or node.op not in WRITE or node.op in _EXACT:
-        return node.attrs
-    return {k: _half(v) if k in floats else v for k, v in node.attrs.items()}
-
-
 def _half(value: float) -> float:
     return float(half(np.array(value)))
-
-
-_EXACT = (
-    "scaled_dot_product_attention",
-    "resize_bilinear",
-    "resize_nearest_neighbor",
-)  # whose numbers MIL does not say
 
 
 def _with_weights(graph: Graph) -> Graph:

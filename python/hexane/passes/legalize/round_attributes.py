@@ -1,0 +1,54 @@
+"""Gives a chip's ops the numbers that its programs can say: MIL has attributes and scales in the dtype of x, which is fp16."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP16
+from hexane.graph import Graph, Node, Value, constant, make_node
+from hexane.mil.forms import WRITE
+from hexane.ops import OPS
+from hexane.passes.legalize.to_fp16 import half
+from hexane.targets import Target
+
+# Ops of whose attributes MIL says nothing.
+_UNSAID = ("scaled_dot_product_attention", "resize_bilinear", "resize_nearest_neighbor")
+
+
+def round_attributes(graph: Graph, target: Target) -> Graph:
+    """leaky_relu(%x) {alpha=0.01}  ->  leaky_relu(%x) {alpha=0.01000213623046875}
+
+    Attributes of ops in fp16 that MIL has, and constant scales with which numbers become integers or integers numbers. Those of
+    weights stay: a netplist keeps them as they are.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        attrs, operands = rounded(node), _with_narrow_scale(node, inputs)
+        if attrs is node.attrs and operands is inputs:
+            return None
+        return make_node(node.op, operands, attrs, node.types, node.sources).values
+
+    return graph.rewrite(change)
+
+
+def rounded(node: Node) -> Mapping[str, Any]:
+    """The node's attributes in the dtype of x."""
+    declared = OPS[node.op].attrs or {}
+    floats = [name for name, spec in declared.items() if spec.kind == "float"]
+    if not floats or node.types[0].dtype is not FP16 or node.op not in WRITE or node.op in _UNSAID:
+        return node.attrs
+    return {k: float(half(np.array(v))) if k in floats else v for k, v in node.attrs.items()}
+
+
+def _with_narrow_scale(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+    if node.op not in ("quantize", "dequantize"):
+        return inputs
+    x, scale, zero = inputs
+    if x is None or x.node.op == "const":
+        return inputs
+    floats = x.dtype if node.op == "quantize" else node.types[0].dtype
+    if floats is not FP16 or scale is None or scale.node.data is None:
+        return inputs
+    narrow = half(scale.node.data).astype(np.float32)
+    return inputs if np.array_equal(narrow, scale.node.data) else (x, constant(narrow, scale.node.sources), zero)
