@@ -1,6 +1,8 @@
 """What the engine's compiler would refuse is refused before it is written, with its number; what can be written otherwise is."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,12 @@ def test_a_border_of_infinities_is_written_as_constants() -> None:
     mil = emit(hx.pad(x(1, 3, 4), begin=(0, 1, 0), end=(0, 0, 2), value=-np.inf))
     assert ops(mil) == ["concat", "concat"]
     assert "inf" not in mil.text
+
+
+def test_every_constraint_that_is_known_has_its_number_and_reason() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "mil.md").read_text(encoding="utf-8")
+    page = text.partition("## Constraints")[2].partition("\n## ")[0]
+    assert {int(number) for number in re.findall(r"\b\d+\b", page)} >= set(range(1, 34))
 
 
 def test_weights_are_in_one_file_however_many_there_are() -> None:

@@ -265,6 +265,26 @@ def test_states_that_programs_compute_stay_where_they_are_written(io: str, engin
     assert not [s for s in net.program.steps if s.node.op == "write_state"]
 
 
+def test_outputs_of_a_program_are_of_one_size(engine: _core.Device) -> None:
+    """Constraint 2 of docs/mil.md; a state that is one of them still changes places."""
+    x = hx.input("x", (1, 64, 16, 16))
+    total = hx.state("total", (1, 64, 1, 16))
+    rows = hx.reduce_max(x, axes=(2,), keep_dims=True)
+    graph = hx.graph({"large": hx.relu(x), "small": hx.write_state(total, hx.maximum(total, rows), np.int32(0)) * 2.0})
+    net, cpu = compiled(graph, device="ane"), compiled(graph, device="cpu")
+    for i in range(3):
+        array = weights(1, 64, 16, 16) * np.float32(i)
+        got, want = net(array), cpu(array)
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name])
+    assert net.program is not None
+    (step,) = (s for s in net.program.steps if s.kernel == "program")
+    sizes = [net.program.buffers[v.buffer].bytes for v in step.outputs]
+    assert len(sizes) == 3
+    assert len(set(sizes)) == 1
+    assert len(net.program.swaps) == 1
+
+
 @pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
 def test_swaps_of_other_memories_are_refused(engine: _core.Device) -> None:
     on_engine = OnEngine(engine, load_chip("h13"), qos=21)

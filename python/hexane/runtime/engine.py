@@ -96,7 +96,10 @@ class OnEngine:
         by_user = {port.user_name: port for port in mil.outputs}
         outputs = [by_user[port.name] for port in piece.outputs]
         rows = {row["name"]: row for row in (*program.inputs, *program.outputs)}
-        found = [_layout(port, rows[port.name]) for port in (*(port for port, _ in inputs), *outputs)]
+        given = [_layout(port, rows[port.name]) for port, _ in inputs]
+        made = [_layout(port, rows[port.name]) for port in outputs]
+        most = max(layout.bytes for layout in made)  # outputs of one size, padded: constraint 2 of docs/mil.md
+        found = [*given, *(layout._replace(bytes=most) for layout in made)]
         narrow = {v: _input(port, v) for port, v in inputs if v.node.op == "input"}
         operands = [_reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
         attrs = {
@@ -106,12 +109,12 @@ class OnEngine:
         }
         results = apply(OPS[PROGRAM], operands, attrs, _sources(piece))
         self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))
-        given = tuple(narrow.get(v, v) for v in piece.inputs)
+        taken = tuple(narrow.get(v, v) for v in piece.inputs)
         ports = tuple(
             Port(port.name, _written(_reshaped(value, port.value.shape), port.value.node))
             for port, value in zip(piece.outputs, results, strict=True)
         )
-        return Graph(given, ports, name=piece.name).decided(*mil.graph.decisions)
+        return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
     def in_order(self, program: Program) -> list["_core.MadeProgram"]:
         """The programs of the steps that run on the device, in the order of the steps."""
