@@ -239,12 +239,13 @@ py::dict memory(const ProgramObject& self) {
   return result;
 }
 
-py::array read_state(ProgramObject& self, const std::string& name) {
-  const PlanTensor& tensor = self.program->find("state", name);
+// A copy of a state or weights tensor.
+py::array contents(ProgramObject& self, std::string_view kind, const std::string& name) {
+  const PlanTensor& tensor = self.program->find(kind, name);
   py::array array = port_of(self.program->plan(), tensor, name).allocate();
   auto* to = static_cast<std::byte*>(array.mutable_data());
   const py::gil_scoped_release release;
-  self.program->read_state(tensor, to);
+  self.program->read_contents(tensor, to);
   return array;
 }
 
@@ -337,7 +338,12 @@ void register_program(py::module_& m) {
           py::call_guard<py::gil_scoped_release>())
       .def(
           "reset_state", [](Self& self) { self.program->reset_state(); }, py::call_guard<py::gil_scoped_release>())
-      .def("read_state", &read_state, py::arg("name"))
+      .def(
+          "read_state", [](Self& self, const std::string& name) { return contents(self, "state", name); },
+          py::arg("name"))
+      .def(
+          "read_param", [](Self& self, const std::string& name) { return contents(self, "weights", name); },
+          py::arg("name"))
       .def(
           "write_state",
           [](Self& self, const std::string& name, py::handle value) {

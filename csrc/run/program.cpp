@@ -266,7 +266,7 @@ void Program::read(const PlanTensor& tensor, std::byte* packed) const {
   });
 }
 
-void Program::read_state(const PlanTensor& tensor, std::byte* packed) {
+void Program::read_contents(const PlanTensor& tensor, std::byte* packed) {
   const std::lock_guard lock(running_);
   read(tensor, packed);
 }

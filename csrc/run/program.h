@@ -60,7 +60,7 @@ class Program {
   void read(const PlanTensor& tensor, std::byte* packed) const;
   const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
 
-  void read_state(const PlanTensor& tensor, std::byte* packed);
+  void read_contents(const PlanTensor& tensor, std::byte* packed);
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();
   void update(const PlanTensor& weight, const std::byte* packed);

@@ -480,6 +480,8 @@ class Program:
         """Puts the initial contents back."""
     def read_state(self, name: str) -> Array:
         """A copy of the state tensor of that name."""
+    def read_param(self, name: str) -> Array:
+        """A copy of the weights tensor of that name, as it is now."""
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
         """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""

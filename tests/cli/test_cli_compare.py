@@ -78,6 +78,9 @@ def test_a_plot_without_matplotlib_names_the_extra(
     ended = cli("compare", model, "--targets", "h13,ieee", "--plot", tmp_path / "p.png")
     assert ended.code == 1
     assert "pip install 'hexane[plot]'" in ended.err
+    assert "running" not in ended.err, "nothing runs first"
+    monkeypatch.setattr("hexane.cli.compare.compare", lambda *_, **__: pytest.fail("it ran"))
+    assert cli("compare", model, "--targets", "h13,ieee", "--plot", tmp_path / "p.png").code == 1
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,17 @@ def test_an_accumulator_that_overflows_is_found_with_its_products() -> None:
     assert "with product 8 of 9 the sum reaches 32768" in found.stop.why
 
 
+def test_params_that_were_replaced_are_those_of_the_products() -> None:
+    weight = hx.param("w", np.full((9, 4), 1, np.float32))
+    net = hx.compile(hx.matmul(hx.input("x", X), weight), target="h13")
+    assert isinstance(net, hx.Model)
+    net.update(w=np.full((9, 4), 300, np.float32))
+    found = net.debug(values(50))
+    assert found.stop is not None
+    assert [(p.x, p.weight) for p in found.stop.products[:2]] == [(100.0, 300.0), (50.0, 300.0)]
+    assert "with product 3 of 9 the sum reaches 32768" in found.stop.why
+
+
 def test_ieee_arithmetic_overflows_where_fp16_ends() -> None:
     assert net("ieee").debug(values(50)).ok
     found = net("ieee").debug(values(85))

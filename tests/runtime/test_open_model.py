@@ -157,6 +157,20 @@ def test_a_cache_of_no_number_of_bytes_is_refused(value: Any) -> None:
 # ---- threads ----
 
 
+def test_an_open_model_is_debugged_for_the_shapes_it_is_given() -> None:
+    net = hx.compile(layers(2, 32)[0], target="h13", threads=1)
+    assert isinstance(net, hx.OpenModel)
+    assert net.device.startswith("none yet")
+    x = np.ones((3, 32), np.float32)
+    kept = net(x)
+    assert "in the place of h13: its program in the engine's arithmetic" in net.device
+    found = net.debug(x)
+    assert found.ok
+    assert len(found.layers) > 2
+    assert found.layers[-1].type == "fp32[3, 32]"
+    np.testing.assert_array_equal(net(x), kept)
+
+
 def held(net: hx.OpenModel, rows_held: int) -> tuple[threading.Event, threading.Event, list[int]]:
     """Makes the compilation for `rows_held` rows wait. Returns two events, set when it begins and to let it go on, and the
     numbers of rows that were compiled."""

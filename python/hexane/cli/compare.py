@@ -12,7 +12,7 @@ from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
-from hexane.report.chart import chart
+from hexane.report.chart import chart, check_plotting
 from hexane.report.compare import HEAD, compare
 from hexane.report.preflight import as_graph
 from hexane.runtime import PortType
@@ -66,6 +66,8 @@ def compare_targets(
         raise Error(f"[compare] {model}: got a plan, which is compiled already, need the ONNX model")
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+    if plot is not None:
+        check_plotting()  # before minutes of running
     if inputs is not None and seed is not None:
         raise typer.BadParameter("--seed: got it with --input, need only one of the two")
     names = [name for name in targets.split(",") if name.strip()]

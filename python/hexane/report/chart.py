@@ -11,13 +11,21 @@ FLOOR, CEILING = 1e-7, 1e7  # where equal numbers, and infinite distances, are d
 LIMITS = ((32768.0, "accumulator"), (65504.0, "fp16"))
 
 
-def chart(comparison: Comparison, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not installed."""
+def check_plotting() -> None:
+    """Raises Error where matplotlib is not installed."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib.backends import backend_agg  # noqa: F401
+        from matplotlib.figure import Figure  # noqa: F401
     except ImportError:
         raise Error("[compare] --plot needs matplotlib, which is not installed: pip install 'hexane[plot]'") from None
+
+
+def chart(comparison: Comparison, kind: str) -> bytes:
+    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not installed."""
+    check_plotting()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     layers = comparison.layers
     figure = Figure(figsize=(min(max(8.0, 0.3 * len(layers)), 40.0), 8.0), layout="constrained")
     FigureCanvasAgg(figure)

@@ -161,10 +161,13 @@ def _compile_onnx(
 
     pool = _core.MemoryPool()
 
-    def specialise(call_shapes: Shapes, call_values: Values) -> Model:
+    def specialise(call_shapes: Shapes, call_values: Values, whole: bool = False) -> Model:
+        """whole: with its graph, and weights of its own."""
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
-        return options.build(import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}), pool)
+        return options.build(
+            import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}), None if whole else pool
+        )
 
     ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))

@@ -129,7 +129,7 @@ def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Arra
     """Runs the program until a number overflows. States are as they were before."""
     if program is None:
         raise Error(
-            "[debug] got a model without its graph (loaded, or of open shapes), need one just compiled, of fixed shapes"
+            "[debug] got a model without its graph (loaded, or kept for one of several shapes), need one just compiled"
         )
     numbers = {id(step.node): i for i, step in enumerate(program.steps) if step.kernel != "copy"}
     layers: list[Range] = []

@@ -210,7 +210,7 @@ class Model(Submits):
         The run stops at the first number that is infinite or NaN though all that it is computed from is finite: `stop` says which
         element it is, why, and for convolutions and matrix products which products are largest and where the accumulator goes.
         States are as they were before. print() shows it all; `to_json()` is for programs. Raises Error for a model without its
-        graph (loaded, or of open shapes) and one whose steps compute some rows at a time, and as a call does.
+        graph (loaded) and one whose steps compute some rows at a time, and as a call does.
         """
         given = arguments(self.inputs, args, kwargs)
         names = [port.name for port in self.inputs]

@@ -27,7 +27,9 @@ def tapped(graph: Graph) -> Graph:
 class Observation:
     """What a program's values were in one run, as far as it went."""
 
-    def __init__(self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array]) -> None:
+    def __init__(
+        self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array], params: Mapping[str, Array]
+    ) -> None:
         self.program = program
         self._values: dict[Value, Array] = {}
         self._computed = {id(step.node) for step in program.steps if step.kernel != "copy"}
@@ -36,7 +38,7 @@ class Observation:
                 self._values[value] = np.asarray(feeds[port.name])
         for node in program.graph.nodes:
             if node.op in LEAVES and node.op != "input":
-                named = states.get(str(node.attrs.get("name"))) if node.op == "state" else None
+                named = {"state": states, "param": params}.get(node.op, {}).get(str(node.attrs.get("name")))
                 data = node.data if named is None else named
                 kind = node.types[0]
                 self._values[node.values[0]] = np.zeros(kind.shape, kind.dtype.numpy) if data is None else data
@@ -105,7 +107,8 @@ def observe(
             "[debug] got a model streamed by stream_rows or memory, need one that is not: its steps compute some rows at a time"
         )
     states = {name: core.read_state(name) for name in core.dtypes("state")}
-    seen = Observation(program, feeds, states)
+    params = {name: core.read_param(name) for name in core.dtypes("weights")}
+    seen = Observation(program, feeds, states, params)
 
     def after(index: int, outputs: list[Any]) -> None:
         step = program.steps[index]

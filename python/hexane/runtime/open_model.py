@@ -13,6 +13,7 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments
 from hexane.runtime.turns import short_turns
@@ -36,7 +37,7 @@ class OpenModel(Submits):
         inputs: tuple[PortType, ...],
         outputs: tuple[str, ...],
         values: frozenset[str],
-        specialise: Callable[[Shapes, Values], Model],
+        specialise: Callable[..., Model],  # of shapes and values; with whole=True a model that keeps its graph
         cache_bytes: int,
         optional: tuple[PortType, ...] = (),
     ) -> None:
@@ -56,6 +57,20 @@ class OpenModel(Submits):
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         model = self.specialised(arrays)
         return model({p.name: arrays[p.name] for p in model.inputs})
+
+    @property
+    def device(self) -> str:
+        """Where the model that was used last runs, as Model's."""
+        with self._lock:
+            found = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
+        return "none yet: the first call compiles the model for its shapes" if found is None else found.device
+
+    def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
+        """As Model's, of the model for these inputs, which is compiled anew: what is kept for calls is without its graph."""
+        arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
+        shapes = {name: array.shape for name, array in arrays.items()}
+        model = self._specialise(shapes, {name: arrays[name] for name in self._values if name in arrays}, whole=True)
+        return model.debug({p.name: arrays[p.name] for p in model.inputs})
 
     def bind(self, /, **buffers: Any) -> _core.Bound:
         """As Model's; the values of specialisation inputs are read now, and not again."""
