@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine_model import Array, accumulated, matmul, products, winograd
+from engine_model import Array, matmul, winograd
 from engine_planar import block
 from kernels import run
 
@@ -125,9 +125,7 @@ def test_every_pair_of_exponents() -> None:
     significands = np.array([0, 1, 2, 511, 512, 513, 1022, 1023], np.uint16)
     values = (np.arange(64, dtype=np.uint16)[:, None] << 10 | significands).reshape(-1).view(np.float16)
     x, y = values[:, None], values[None]
-    units, where = np.unique(products(x, y), return_inverse=True)  # many products are equal
-    want = np.array([accumulated(np.array([unit])) for unit in units])[where.reshape(len(x), -1)]
-    assert engine_matmul(x, y).tobytes() == want.tobytes()
+    assert engine_matmul(x, y).tobytes() == matmul(x, y).tobytes()
 
 
 def hostile(rng: np.random.Generator, lines: int, k: int) -> Array:
