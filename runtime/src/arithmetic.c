@@ -39,54 +39,101 @@ float hx_to_float(uint64_t bits) {
   return from_bits(sign | (exponent < -150 ? 0 : shifted(mantissa, -97 - exponent)));
 }
 
-/* Long division to 53 bits. */
-void hx_divide(float a, uint64_t step, float* high, float* rest) {
-  const uint32_t bits = hx_u32_of(a), sign = bits & 0x80000000u;
-  uint64_t left = (uint64_t)(bits & 0x7fffffu) << 29, by = step & 0xfffffffffffffu, quotient = 0, low;
-  int exponent = (int)(bits >> 23 & 0xff) - 127, by_exponent = (int)(step >> 52 & 0x7ff) - 1023, i;
-  *rest = 0;
-  if (exponent == 128) { /* NaN counts as 0 */
-    *high = left ? 0.0f : sign ? -FLT_MAX : FLT_MAX;
-    return;
+/* A positive number, digits 2^(exponent - 52), with 53 digits. */
+typedef struct number {
+  uint64_t digits;
+  int exponent;
+} number;
+
+#define TOP_DIGIT ((uint64_t)1 << 52)
+
+static number number_of(uint64_t digits, int exponent) {
+  number n;
+  for (; !(digits >> 52); --exponent) digits <<= 1;
+  n.digits = digits;
+  n.exponent = exponent;
+  return n;
+}
+
+static number rounded(uint64_t digits, int up, int exponent) {
+  number n;
+  n.digits = digits + (uint64_t)up;
+  n.exponent = exponent;
+  if (n.digits >> 53) {
+    n.digits >>= 1;
+    ++n.exponent;
   }
-  if (exponent > -127) {
-    left |= (uint64_t)1 << 52;
-  } else {
-    *high = 0;
-    if (left == 0) return;
-    for (exponent = -126; !(left >> 52); --exponent) left <<= 1;
-  }
-  by |= (uint64_t)(by_exponent > -1023) << 52;
-  exponent -= by_exponent;
-  if (left < by) {
+  return n;
+}
+
+/* Long division. */
+static number divided(number a, number by) {
+  uint64_t left = a.digits, quotient = 0;
+  int exponent = a.exponent - by.exponent, i;
+  if (left < by.digits) {
     left <<= 1;
     --exponent;
   }
   for (i = 0; i < 54; ++i, left <<= 1) {
     quotient <<= 1;
-    if (left < by) continue;
-    left -= by;
+    if (left < by.digits) continue;
+    left -= by.digits;
     quotient |= 1;
   }
-  quotient = (quotient >> 1) + ((quotient & 1) && (left || (quotient & 2)));
-  if (quotient >> 53) {
-    quotient >>= 1;
-    ++exponent;
+  return rounded(quotient >> 1, (quotient & 1) && (left || (quotient & 2)), exponent);
+}
+
+/* The product with a whole number of less than 2^32. */
+static number multiplied(number a, uint32_t by) {
+  const uint64_t low = (a.digits & 0xffffffffu) * by, carry = (a.digits >> 32) * by + (low >> 32);
+  uint64_t high = carry, rest = low << 32;
+  int exponent = a.exponent + 43;
+  for (; !(high >> 63); --exponent) { /* at most 21 + 32 digits are in high */
+    high = high << 1 | rest >> 63;
+    rest <<= 1;
   }
-  if (exponent < -1000) exponent = -1000;
-  if (exponent > 127) {
-    *high = sign ? -FLT_MAX : FLT_MAX;
-    return;
-  }
-  *high = hx_to_float((uint64_t)sign << 32 | (uint64_t)(exponent + 1023) << 52 | (quotient & 0xfffffffffffffu));
-  if (*high > FLT_MAX || *high < -FLT_MAX) {
-    *high = sign ? -FLT_MAX : FLT_MAX;
-    return;
-  }
-  if (exponent < -126) return;
-  low = quotient & 0x1fffffffu;
-  i = (int)low - (low > 0x10000000u || (low == 0x10000000u && (quotient >> 29 & 1)) ? 0x20000000 : 0);
-  *rest = hx_scale((float)(sign ? -i : i), (float)(exponent - 52));
+  return rounded(high >> 11, (high >> 10 & 1) && ((high & 0x3ff) || rest || (high & 0x800)), exponent);
+}
+
+static float float_of(number n, uint32_t sign) {
+  if (n.exponent > 1023) n.exponent = 1023;
+  if (n.exponent < -1000) n.exponent = -1000;
+  return hx_to_float((uint64_t)sign << 32 | (uint64_t)(n.exponent + 1023) << 52 | (n.digits & (TOP_DIGIT - 1)));
+}
+
+/* A finite float that is not 0, without its sign. */
+static number number_of_float(uint32_t bits) {
+  const int exponent = (int)(bits >> 23 & 0xff) - 127;
+  const uint64_t digits = (uint64_t)(bits & 0x7fffffu) << 29;
+  return exponent > -127 ? number_of(digits | TOP_DIGIT, exponent) : number_of(digits, -126);
+}
+
+void hx_divide(float a, uint64_t step, float* high, float* rest) {
+  const uint32_t bits = hx_u32_of(a), sign = bits & 0x80000000u;
+  const int step_exponent = (int)(step >> 52 & 0x7ff) - 1023;
+  uint32_t low;
+  int32_t lost;
+  number n;
+  *rest = 0;
+  *high = 0;
+  if (!(a > 0) && !(a < 0)) return;
+  *high = sign ? -FLT_MAX : FLT_MAX;
+  if (a > FLT_MAX || a < -FLT_MAX) return;
+  n = divided(number_of_float(bits), number_of((step & (TOP_DIGIT - 1)) | TOP_DIGIT, step_exponent));
+  if (n.exponent > 127) return;
+  *high = float_of(n, sign);
+  if (*high > FLT_MAX || *high < -FLT_MAX) *high = sign ? -FLT_MAX : FLT_MAX;
+  if (n.exponent < -126) return;
+  low = (uint32_t)n.digits & 0x1fffffffu;
+  lost = (int32_t)low - (low > 0x10000000u || (low == 0x10000000u && (n.digits >> 29 & 1)) ? 0x20000000 : 0);
+  *rest = hx_scale((float)(sign ? -lost : lost), (float)(n.exponent - 52));
+}
+
+float hx_share(int64_t sum, float scale, int32_t count) {
+  const uint32_t size = (uint32_t)(sum < 0 ? -sum : sum);
+  if (size == 0) return 0;
+  return float_of(multiplied(divided(number_of_float(hx_u32_of(scale)), number_of((uint64_t)count, 52)), size),
+                  sum < 0 ? 0x80000000u : 0);
 }
 
 int32_t hx_sum_block(int32_t k) {

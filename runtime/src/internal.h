@@ -315,6 +315,9 @@ static inline float hx_clamp(float x, float low, float high) {
  * and 0 for NaN. */
 void hx_divide(float a, uint64_t step, float* high, float* rest);
 
+/* sum * (scale / count), quotient and product rounded as doubles are, and then to a float. The scale is positive. */
+float hx_share(int64_t sum, float scale, int32_t count);
+
 #define HX_INFINITY __builtin_inff()
 
 /* Terms of a block in a sum of k, as csrc/cpu/sums.h. */

@@ -11,7 +11,7 @@ static int is_byte(const hx_view* view) { return view->dtype == HX_INT8 || view-
 
 static int holds(int64_t zero, int64_t low) { return zero >= low && zero <= low + 255; }
 
-static int is_scale(double number) { return (float)number > 0 && (float)number <= FLT_MAX; }
+static int is_scale(float number) { return number > 0 && number <= FLT_MAX; }
 
 static int32_t element(const hx_view* view, const uint8_t* at) {
   return view->dtype == HX_INT8 ? hx_i8(at) : view->dtype == HX_UINT8 ? *at : hx_signed(hx_u32(at));
@@ -52,8 +52,8 @@ static HX_NOINLINE int64_t sum_of(const hx_view* view) {
 static void run_mean(const hx_call* call, int axis, hx_range range) {
   const hx_range none = {0, 0};
   const int64_t count = hx_attr_i(call, COUNT), zeros = count * hx_attr_i(call, X_ZERO);
-  const double scale = (double)(float)hx_attr_f(call, X_SCALE) / (double)count;
-  const float output_scale = (float)hx_attr_f(call, OUTPUT_SCALE), zero = (float)hx_attr_i(call, OUTPUT_ZERO);
+  const float scale = hx_attr_f(call, X_SCALE), output_scale = hx_attr_f(call, OUTPUT_SCALE),
+              zero = (float)(int32_t)hx_attr_i(call, OUTPUT_ZERO);
   hx_view kept[2], inner;
   hx_walk outer;
   float low;
@@ -67,7 +67,7 @@ static void run_mean(const hx_call* call, int axis, hx_range range) {
     for (i = 0; i < outer.count; ++i) {
       float mean;
       inner.data = outer.at[0] + (size_t)i * (size_t)outer.step[0];
-      mean = (float)((double)(sum_of(&inner) - zeros) * scale);
+      mean = hx_share(sum_of(&inner) - zeros, scale, (int32_t)count);
       mean = hx_round(mean / output_scale) + zero;
       *(outer.at[1] + (size_t)i * (size_t)outer.step[1]) = (uint8_t)(int32_t)hx_clamp(mean, low, low + 255);
     }
