@@ -51,6 +51,7 @@ void hx_tensor(const hx_net* net, uint32_t id, hx_view* view) {
   for (axis = 0; axis < (int)PLAN_MAX_RANK; ++axis) {
     view->shape[axis] = hx_signed(hx_u32(row + offsetof(PlanTensor, shape) + 8 * axis));
     view->strides[axis] = hx_signed(hx_u32(row + offsetof(PlanTensor, strides) + 8 * axis));
+    if (view->shape[axis] <= 1) view->strides[axis] = 0; /* it may be anything, and is stepped over once */
   }
 }
 
