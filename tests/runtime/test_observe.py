@@ -33,9 +33,8 @@ def watched(graph: Graph, feeds: dict[str, Array], target: str, numerics: str = 
 def steps(net: hx.Model) -> list[object]:
     assert net.program is not None
     placed = [(s.kernel, s.inputs, s.outputs, str(s.attrs), s.numerics, s.cut) for s in net.program.steps]
-    decided = [
-        (d.stage, d.verdict, d.reason) for d in net.program.decisions
-    ]  # a node gets sources of equal ones made later
+    # Without what names nodes: one gets the sources of equal ones made later.
+    decided = [(d.stage, d.verdict, d.reason.split(" at ")[0]) for d in net.program.decisions]
     return [*placed, net.program.offsets, decided]
 
 

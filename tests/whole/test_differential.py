@@ -56,6 +56,7 @@ APART = {
 NOT_IN_ONNX = {
     "shift_left": "of signed integers",
     "shift_right": "of signed integers",
+    "quantized_mean": "of an exact sum, rounded once",
 }
 
 

@@ -3,7 +3,9 @@
 #define HWY_TARGET_INCLUDE "cpu/engine/winograd.cpp"
 #include "cpu/engine/winograd.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include <hwy/foreach_target.h>
 // after foreach_target
@@ -58,10 +60,11 @@ FactorsFunction winograd_factors() {
 // x as fp16, halves away from zero; what is larger than any goes on as exponent 31.
 static uint16_t half_away(double x) {
   const double size = std::abs(x);
-  const int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
-  const auto units = static_cast<uint32_t>(std::round(std::ldexp(size, 10 - exponent)));  // at most 2048, which carries
-  const uint32_t bits = (static_cast<uint32_t>(exponent + 14) << 10) + units;
-  return static_cast<uint16_t>(std::min(bits, 0x7fffu) | (std::signbit(x) ? 0x8000u : 0u));
+  uint64_t bits;
+  std::memcpy(&bits, &size, sizeof(bits));
+  const auto half = size < 0x1p-14 ? static_cast<uint64_t>(size * 0x1p24 + 0.5)  // subnormal
+                                   : ((bits + (uint64_t{1} << 41)) >> 42) - (uint64_t{1023 - 15} << 10);
+  return static_cast<uint16_t>(std::min<uint64_t>(half, 0x7fff) | (std::signbit(x) ? 0x8000u : 0u));
 }
 
 void winograd_weights(const float taps[3], uint16_t factors[4]) {

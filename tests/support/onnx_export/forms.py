@@ -252,6 +252,21 @@ def reshape(e: Exporter, n: Node, x: str) -> str:
     return e.emit("Reshape", x, e.ints(*n.types[0].shape), allowzero=1)
 
 
+def interleave(e: Exporter, n: Node, x: str) -> str:
+    (count, height, width, channels), (r, s), groups = shape_of(n), n.attrs["block"], n.attrs["groups"]
+    parts = e.ints(count, height, width, groups, r, s, channels // (groups * r * s))
+    pixels = e.emit("Transpose", e.emit("Reshape", x, parts, allowzero=1), perm=[0, 1, 4, 2, 5, 3, 6])
+    whole = e.emit("Reshape", pixels, e.ints(count, height * r, width * s, channels // (r * s)), allowzero=1)
+    begin = n.attrs["begin"]
+    end = [b + extent for b, extent in zip(begin, n.attrs["shape"], strict=True)]
+    return e.emit("Slice", whole, e.ints(*begin), e.ints(*end), e.ints(1, 2))
+
+
+def running_sum(e: Exporter, n: Node, x: str) -> str:
+    rows = e.emit("ReduceSum", cast(e, n, x), e.ints(2))
+    return e.emit("CumSum", rows, e.const(1, np.int64))
+
+
 def with_axes(op_type: str) -> Form:
     def form(e: Exporter, n: Node, x: str) -> str:
         return e.emit(op_type, x, e.ints(*n.attrs["axes"])) if n.attrs["axes"] else x
@@ -460,6 +475,8 @@ FORMS: dict[str, Form] = {
     "tile": with_ints("Tile", "reps"),
     "reverse": reverse,
     "depth_to_space": blocks("DepthToSpace", "block_size"),
+    "interleave": interleave,
+    "running_sum": running_sum,
     "pixel_shuffle": blocks("DepthToSpace", "upscale_factor", mode="CRD"),
     "space_to_depth": blocks("SpaceToDepth", "block_size"),
     "resize_nearest_neighbor": resize_nearest,

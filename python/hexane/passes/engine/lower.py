@@ -350,6 +350,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "floor_div": _floor_div,
     "less_equal": _or_equal("less"),
     "greater_equal": _or_equal("greater"),
+    "logical_and": lambda b, node, x, y: b.layer("select", x, y, b.const(np.array(False))),
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),
     "reduce_sum": _reduction("sum"),

@@ -1,5 +1,7 @@
 """Brings quantised tensors to where they are computed with: past the ops that only move elements."""
 
+from collections.abc import Mapping
+
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
@@ -25,20 +27,28 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.inputs[1].type.rank or not _rises(node.inputs[0]):  # type: ignore[union-attr]
             return None
-        return (raised(node, inputs, node.inputs[0], inputs[0], _MAX_CHAIN),)
-
-    def raised(node: Node, inputs: tuple[Value | None, ...], old: Value | None, new: Value | None, left: int) -> Value:
-        """The quantised form of a value; `old` is what it was in the graph whose readers are counted."""
-        assert old is not None
-        assert new is not None
-        if left == 0 or counts[old] != 1 or not _rises(old) or (_picks(old) and grid(inputs[1], inputs[2]) is None):
-            return apply(OPS["quantize"], [new, *inputs[1:]], node.attrs, node.sources)[0]
-        operands = list(new.node.inputs)
-        for i in _moved(old.node):
-            operands[i] = raised(node, inputs, old.node.inputs[i], operands[i], left - 1)
-        return apply(OPS[old.node.op], operands, new.node.attrs, new.node.sources)[0]
+        return (_raised(node, inputs, node.inputs[0], inputs[0], counts, _MAX_CHAIN),)
 
     return graph.rewrite(change, ("quantize",))
+
+
+def _raised(
+    node: Node,
+    inputs: tuple[Value | None, ...],
+    old: Value | None,
+    new: Value | None,
+    counts: Mapping[Value, int],
+    left: int,
+) -> Value:
+    """The quantised form of a value; `old` is what it was in the graph whose readers are counted."""
+    assert old is not None
+    assert new is not None
+    if left == 0 or counts[old] != 1 or not _rises(old) or (_picks(old) and grid(inputs[1], inputs[2]) is None):
+        return apply(OPS["quantize"], [new, *inputs[1:]], node.attrs, node.sources)[0]
+    operands = list(new.node.inputs)
+    for i in _moved(old.node):
+        operands[i] = _raised(node, inputs, old.node.inputs[i], operands[i], counts, left - 1)
+    return apply(OPS[old.node.op], operands, new.node.attrs, new.node.sources)[0]
 
 
 def _moved(node: Node) -> list[int]:
