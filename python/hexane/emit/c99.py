@@ -172,6 +172,7 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
 
     Raises Error for a plan that is damaged or needs what the runtime has not got.
     """
+    _core.Program(data, 1)  # follows the rows of loops through rings, which the runtime's own loader does not
     plan = PlanView(prepared(data))
     kernels, activations = plan.used()
     files = {
