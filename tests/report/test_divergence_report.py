@@ -47,6 +47,20 @@ def test_winograd_is_one_more_rounding() -> None:
     assert last(hx.conv(x, np.ones((4, 4, 1, 1), np.float32))).verdict == "none"
 
 
+def bytes_product(zero: int = 0, scale: object = np.float32(0.02)) -> hx.Tensor:
+    x = hx.dequantize(hx.input("q", X, "int8"), scale, np.int8(zero) if zero else None, axis=1)
+    weight = hx.dequantize(np.ones((4, 4, 3, 3), np.int8), np.full(4, 0.01, np.float32), axis=0)
+    return hx.conv(x, weight, pad=1)
+
+
+def test_products_of_bytes_are_sums_of_integers_on_m6() -> None:
+    found = last(bytes_product(), "M5", "M6")
+    assert (found.verdict, found.field, found.values) == ("round1", "gates.double_int8", (False, True))
+    assert last(bytes_product(), "M1", "M4").verdict == "none"
+    assert last(bytes_product(zero=3), "M5", "M6").verdict == "none"
+    assert last(bytes_product(scale=np.full(4, 0.02, np.float32)), "M5", "M6").verdict == "none"
+
+
 def test_a_reduction_that_is_squared_counts_where_chips_differ_in_it() -> None:
     h13 = load_chip("h13")
     other = replace(h13, gates=replace(h13.gates, square_after_reduction=True))

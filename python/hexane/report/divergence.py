@@ -10,7 +10,7 @@ from typing import Any
 
 from hexane.bounds import Bound, analyse
 from hexane.graph import Graph, Node
-from hexane.match import has_winograd_s_shape
+from hexane.match import has_winograd_s_shape, made_by
 from hexane.ops import LEAVES, OPS
 from hexane.printer import html_table
 from hexane.report.preflight import Model, as_graph, model_name
@@ -140,8 +140,9 @@ def predict_fp16_divergence(
     """Which ops of a network may give other numbers on one chip than on the other, and which may overflow. Nothing is run or compiled.
 
     Verdicts, strongest first: saturation: a slice makes numbers above a limit infinite on one of them, which the bounds below may rule out.
-    round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a 3x3 convolution). ulp1: one of
-    them adds a reduction in another order. none: no known fact of the two chips differs.
+    round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a 3x3 convolution; scaled weights where the
+    other adds products of bytes as integers). ulp1: one of them adds a reduction in another order. none: no known fact of the two
+    chips differs.
 
     Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very input; or samples, with
     one axis more in front. Inputs without one may be any finite fp16. They are never too small: an op that "cannot" overflow does not,
@@ -170,6 +171,12 @@ def _judge(number: int, node: Node, a: Chip, b: Chip, bound: Bound | None) -> Ju
         field, why = (
             "hazards.width_slice_limit",
             "a slice that begins inside its last axis makes numbers above the limit infinite",
+        )
+    elif _multiplies_bytes(node) and a.gates.double_int8 != b.gates.double_int8:
+        verdict, field, why = (
+            "round1",
+            "gates.double_int8",
+            "one adds these products of bytes as integers, the other rounds the scaled weights",
         )
     elif has_winograd_s_shape(node) and a.gates.winograd != b.gates.winograd:
         verdict, field, why = (
@@ -212,6 +219,28 @@ def _extent(node: Node) -> int | None:
         return None
     axes = node.attrs.get("axes", (node.attrs["axis"],) if node.op in ("softmax", "log_softmax") else None)
     return None if axes is None else prod(value.shape[a] for a in axes)
+
+
+def _multiplies_bytes(node: Node) -> bool:
+    """Whether both operands are int8 without a zero point, the one with one scale, the other constant."""
+    if node.op not in ("conv", "linear", "matmul"):
+        return False
+    makers = []
+    for value in node.inputs[:2]:
+        while value is not None and value.node.op in ("reshape", "transpose"):
+            value = value.node.inputs[0]
+        makers.append(made_by(value, "dequantize"))
+    x, weight = makers
+    if x is None or weight is None:
+        return False
+    for maker in (x, weight):
+        q, scale, zero = maker.inputs
+        if q is None or scale is None or q.dtype.name != "int8" or scale.node.data is None:
+            return False
+        if zero is not None and (zero.node.data is None or zero.node.data.any()):
+            return False
+    (q, scale, _), (w, _, _) = x.inputs, weight.inputs
+    return scale is not None and scale.type.size == 1 and w is not None and w.node.data is not None
 
 
 def _squares_a_reduction(node: Node) -> bool:
