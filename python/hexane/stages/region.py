@@ -7,7 +7,7 @@ All run in one loop, each some rows ahead of its readers, and what lies between 
 for all of them. Steps whose images are larger run more often: their loop is inside that of the others. Each row is computed once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
@@ -17,26 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexane.program import Loop, Program
-from hexane.stages.rows import AXIS, StepRows
+from hexane.stages.nest import Nest, Order
+from hexane.stages.overlay import Overlay, Overlays
+from hexane.stages.rows import AXIS, StepRows, lies_in_rows
 from hexane.stages.tensors import Tensors
 
 MOST_RUNS = 1 << 20  # of steps, that a plan may have
 MOST_RATE = 1 << 10
-MOST_LEVELS = 8  # of loops in each other
-
-
-class Overlay(NamedTuple):
-    """A tensor that is written `shift` bytes behind the start of another, over rows that nobody reads any more. Both by their places
-    among all; the shift may be negative."""
-
-    under: int
-    over: int
-    shift: int
-
-    def bytes(self, tensors: Tensors) -> int:
-        """From the first byte of either to the last."""
-        under, over = tensors.all[self.under].bytes, tensors.all[self.over].bytes
-        return max(under, self.shift + over) - min(0, self.shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ class _Flow(NamedTuple):
 
     links: list[_Link]
     rings: set[int]
-    order: "_Order"
+    order: Order
 
 
 class Regions:
@@ -90,8 +77,7 @@ class Regions:
         self._reads: dict[int, list[_Read]] = {}
         self._flows: dict[tuple[int, int], _Flow | None] = {}
         self._paces: dict[tuple[int, int, tuple[object, ...], int], _Pace] = {}
-        self._rows: dict[int, bool] = {}  # whether tensors lie in whole rows
-        self._ends = [(tensor.first, tensor.last) for tensor in tensors.all]
+        self._overlays = Overlays(tensors, self.steps)
 
     def can_run(self, step: int) -> bool:
         """Whether the step may be part of a region."""
@@ -104,7 +90,7 @@ class Regions:
         flow = self._flows[first, end]
         if flow is None:
             return None
-        nest = _Nest(flow.order, rows)
+        nest = Nest(flow.order, rows)
         ahead, paces = self._ahead(first, end, flow.links, nest)
         rings = self._rings(first, flow, nest, ahead, paces)
         extents = [self.steps[i].extent for i in range(first, end)]
@@ -123,90 +109,9 @@ class Regions:
         first, end = region.first, region.end
         flow = self._flows[first, end]
         assert flow is not None
-        under = self._last_read(first, end)
-        over = self._first_written(first, end)
-        if not under or not over:
-            return None
-        nest = _Nest(flow.order, rows)
+        nest = Nest(flow.order, rows)
         ahead, _ = self._ahead(first, end, flow.links, nest)
-        deaths = {tensor: self._deaths(tensor, first, nest, ahead) for tensor in under}
-        births = {tensor: self._births(tensor, first, nest, ahead) for tensor in over}
-        best, saved = None, 0
-        for a in under:
-            for b in over:
-                if {step for step, _ in self.tensors.all[a].readers} & {
-                    step for step, _ in self.tensors.all[b].writers
-                }:
-                    continue
-                found = Overlay(a, b, self._shift(a, deaths[a], b, births[b], alignment))
-                saving = self.tensors.all[a].bytes + self.tensors.all[b].bytes - found.bytes(self.tensors)
-                if saving > saved:
-                    best, saved = found, saving
-        return best
-
-    def _last_read(self, first: int, end: int) -> list[int]:
-        """The tensors that lie in whole rows, were written before, and are read in the region and never after."""
-        read = {t for step in range(first, end) for t in self.tensors.inputs[step] if t is not None}
-        return [
-            t for t in sorted(read) if self._in_rows(t) and self._ends[t][1] < end and self._written_before(t, first)
-        ]
-
-    def _written_before(self, tensor: int, first: int) -> bool:
-        """By one step, as its readers see it."""
-        contents = self.tensors.all[tensor]
-        same = len({(view.offset, view.type, view.strides) for view in contents.views}) == 1
-        return same and len(contents.writers) == 1 and contents.writers[0][0] < first <= contents.readers[0][0]
-
-    def _first_written(self, first: int, end: int) -> list[int]:
-        """The tensors that lie in whole rows, are written in the region, and read behind it as well."""
-        written = {t for step in range(first, end) for t in self.tensors.outputs[step]}
-        return [
-            t
-            for t in sorted(written)
-            if self._in_rows(t)
-            and all(first <= step < end for step, _ in self.tensors.all[t].writers)
-            and self._ends[t][1] >= end
-        ]
-
-    def _in_rows(self, tensor: int) -> bool:
-        if tensor not in self._rows:
-            contents = self.tensors.all[tensor]
-            view = contents.views[0]
-            self._rows[tensor] = (
-                contents.in_arena
-                and not contents.version
-                and self._lies_in_rows(tensor)
-                and view.type.shape[AXIS] * view.strides[AXIS] == contents.bytes
-            )
-        return self._rows[tensor]
-
-    def _deaths(self, tensor: int, first: int, nest: "_Nest", ahead: Sequence[int]) -> NDArray[np.int64]:
-        """For each row when it, and those before it, are read for the last time; -1: never."""
-        dead = np.full(self.tensors.all[tensor].views[0].type.shape[AXIS], -1, np.int64)
-        for reader, operand in self.tensors.all[tensor].readers:
-            rows, needed_from, behind = self.steps[reader].needed(operand)
-            times = nest.times(reader - first, rows, ahead[reader - first])
-            for i in range(int((behind - needed_from).max(initial=0))):
-                there = needed_from + i < behind
-                np.maximum.at(dead, needed_from[there] + i, times[there])
-        found: NDArray[np.int64] = np.maximum.accumulate(dead)
-        return found
-
-    def _births(self, tensor: int, first: int, nest: "_Nest", ahead: Sequence[int]) -> NDArray[np.int64]:
-        """For each row when it is first written."""
-        rows = np.arange(self.tensors.all[tensor].views[0].type.shape[AXIS])
-        times = [nest.times(i - first, rows, ahead[i - first]) for i, _ in self.tensors.all[tensor].writers]
-        found: NDArray[np.int64] = np.min(times, axis=0)
-        return found
-
-    def _shift(
-        self, under: int, deaths: NDArray[np.int64], over: int, births: NDArray[np.int64], alignment: int
-    ) -> int:
-        """The most bytes, at most 0, by which the one may begin behind the other."""
-        pitch, own = (self.tensors.all[t].views[0].strides[AXIS] for t in (under, over))
-        dead = np.searchsorted(deaths, births)  # rows of the one that nobody reads when a row of the other is written
-        room = (pitch * dead - own * (np.arange(len(births)) + 1))[dead < len(deaths)]
-        return min(0, int(room.min(initial=0)) // alignment * alignment)
+        return self._overlays.best(first, end, nest, ahead, alignment)
 
     def _flow(self, first: int, end: int) -> "_Flow | None":
         links = self._links(first, end)
@@ -216,7 +121,7 @@ class Regions:
         if max(rates) > MOST_RATE:
             return None
         rings = {tensor for tensor in {link.tensor for link in links} if self._is_ring(tensor, first, end)}
-        return _Flow(links, rings, _Order(rates))
+        return _Flow(links, rings, Order(rates))
 
     def _links(self, first: int, end: int) -> list[_Link] | None:
         links = []
@@ -236,19 +141,12 @@ class Regions:
             self._reads[reader] = [
                 _Read(
                     [_Link(writer, reader, operand, tensor) for writer, _ in self.tensors.all[tensor].writers],
-                    self._lies_in_rows(tensor) and not self.steps[reader].is_packed(operand),
+                    lies_in_rows(self.tensors.all[tensor]) and not self.steps[reader].is_packed(operand),
                 )
                 for operand, tensor in enumerate(self.tensors.inputs[reader])
                 if tensor is not None
             ]
         return self._reads[reader]
-
-    def _lies_in_rows(self, tensor: int) -> bool:
-        """Whether all that write and read a tensor see the same rows, one behind the other."""
-        views = self.tensors.all[tensor].views
-        if any(view.type.rank <= AXIS or view.type.shape[0] != 1 for view in views):
-            return False
-        return len({(view.type.shape[AXIS], view.strides[AXIS]) for view in views}) == 1
 
     def _is_ring(self, tensor: int, first: int, end: int) -> bool:
         contents = self.tensors.all[tensor]
@@ -283,7 +181,7 @@ class Regions:
         return [rate // gcd(*rates) for rate in rates]
 
     def _ahead(
-        self, first: int, end: int, links: Sequence[_Link], nest: "_Nest"
+        self, first: int, end: int, links: Sequence[_Link], nest: Nest
     ) -> tuple[list[int], dict[_Link, "_Pace"]]:
         """The rows that each step has computed after its run 0: as few as its readers allow. And the pace of each link."""
         paces: dict[_Link, _Pace] = {}
@@ -307,7 +205,7 @@ class Regions:
         return ahead, paces
 
     def _rings(
-        self, first: int, flow: _Flow, nest: "_Nest", ahead: Sequence[int], paces: Mapping[_Link, "_Pace"]
+        self, first: int, flow: _Flow, nest: Nest, ahead: Sequence[int], paces: Mapping[_Link, "_Pace"]
     ) -> dict[int, int]:
         kept: dict[int, int] = {}
         for link in flow.links:
@@ -323,7 +221,7 @@ class Regions:
         self,
         first: int,
         flow: _Flow,
-        nest: "_Nest",
+        nest: Nest,
         ahead: Sequence[int],
         paces: Mapping[_Link, "_Pace"],
         rings: Mapping[int, int],
@@ -359,7 +257,7 @@ class _Pace:
         rows: NDArray[np.int64],
         needed_from: NDArray[np.int64],
         behind: NDArray[np.int64],
-        nest: "_Nest",
+        nest: Nest,
         writer: int,
         reader: int,
         ahead: int,
@@ -388,128 +286,3 @@ class _Pace:
             before = ahead + self._chunk * (self._runs // (reads // often) * (writes // often) - 1)
             self._within[key] = bool((self._needed_from >= np.minimum(before, extent)).all())
         return self._within[key]
-
-
-class _Order:
-    """The order in which steps run, by their rates: one with twice the rate of another runs twice as often. runs: of each in a trip of
-    the outermost loop; steps: in the order of such a trip."""
-
-    def __init__(self, rates: Sequence[int]) -> None:
-        levels = [1]  # runs in a trip of the outermost loop
-        for rate in sorted(set(rates)):
-            if rate > levels[-1] and rate % levels[-1] == 0 and len(levels) < MOST_LEVELS:
-                levels.append(rate)
-        self.rates = rates
-        self.runs = [max(level for level in levels if rate % level == 0) for rate in rates]
-        self.steps = list(self._walk(0, len(rates), 1))
-        places: list[list[int]] = [[] for _ in rates]
-        for place, step in enumerate(self.steps):
-            places[step].append(place)
-        self.places = [np.array(found, np.int64) for found in places]  # of the runs of each step
-        self._before: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._loops = list(self._nested(0, len(rates), 1))
-
-    def before(self, writer: int, reader: int) -> NDArray[np.int64]:
-        """For each run of the reader in a trip the writer's last one before it; -1: none."""
-        if (writer, reader) not in self._before:
-            self._before[writer, reader] = np.searchsorted(self.places[writer], self.places[reader]) - 1
-        return self._before[writer, reader]
-
-    def around(self, low: int, high: int) -> tuple[int, int, int]:
-        """The steps from `low` to `high`, with all of the loops that have only some of these; and how often the smallest loop that has
-        all of them runs in a trip of the outermost."""
-        runs = 1
-        begin, last = low, high
-        for first, end, often in self._loops:  # outer ones first
-            if first <= low and high < end:
-                runs = often
-            elif first <= high and low < end:
-                begin, last = min(begin, first), max(last, end - 1)
-        return begin, last, runs
-
-    def _nested(self, begin: int, end: int, runs: int) -> Iterator[tuple[int, int, int]]:
-        for inner in self.inner(begin, end, runs):
-            yield inner
-            yield from self._nested(*inner)
-
-    def _walk(self, begin: int, end: int, runs: int) -> Iterator[int]:
-        """The steps in the order they run in a trip of a loop with so many runs."""
-        at = begin
-        for inner, inner_end, often in self.inner(begin, end, runs):
-            yield from range(at, inner)
-            for _ in range(often // runs):
-                yield from self._walk(inner, inner_end, often)
-            at = inner_end
-        yield from range(at, end)
-
-    def inner(self, begin: int, end: int, runs: int) -> Iterator[tuple[int, int, int]]:
-        """The longest ranges of steps that run more often than so, and how often they do so together."""
-        at = begin
-        while at < end:
-            if self.runs[at] == runs:
-                at += 1
-                continue
-            last = at
-            while last < end and self.runs[last] > runs:
-                last += 1
-            yield at, last, min(self.runs[at:last])
-            at = last
-
-
-class _Nest:
-    """Loops in each other. rows: that the slowest step computes in a trip.
-
-    Runs of a step are counted from 0, the first of trip 0 of the outermost loop, and end a chunk of rows further each; below 0 and beyond
-    the last row nothing is computed.
-    """
-
-    def __init__(self, order: _Order, rows: int) -> None:
-        self._order, self._runs = order, order.runs
-        self._rows = [rate * rows for rate in order.rates]  # in a trip
-        self.chunks = [n // runs for n, runs in zip(self._rows, self._runs, strict=True)]
-
-    def moves(self, step: int) -> int:
-        """Rows of a step in a trip."""
-        return self._rows[step]
-
-    def trip(self, step: int, run: int) -> int:
-        return run // self._runs[step]
-
-    def run_of_row(self, step: int, row: int, ahead: int) -> int:
-        return (row - ahead) // self.chunks[step] + 1
-
-    def often(self, step: int) -> int:
-        """Runs of a step in a trip."""
-        return self._runs[step]
-
-    def pace(self, writer: int, reader: int) -> tuple[object, ...]:
-        """Equal for steps that run alike."""
-        before = self._order.before(writer, reader)
-        return self.chunks[writer], self.chunks[reader], self._runs[writer], self._runs[reader], before.tobytes()
-
-    def runs_of_rows(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
-        """The runs in which a step, so far ahead, computes these rows."""
-        found: NDArray[np.int64] = (rows - ahead) // self.chunks[step] + 1
-        return found
-
-    def runs_before(self, writer: int, reader: int, runs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each of these runs of the reader the writer's last one before it."""
-        if self._runs[reader] == 1:
-            return runs * self._runs[writer] + int(self._order.before(writer, reader)[0])
-        trip, within = np.divmod(runs, self._runs[reader])
-        return trip * self._runs[writer] + self._order.before(writer, reader)[within]
-
-    def times(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
-        """When a step computes these rows: the number of its run among those of all steps."""
-        trip, within = np.divmod(self.runs_of_rows(step, rows, ahead), self._runs[step])
-        return trip * len(self._order.steps) + self._order.places[step][within]
-
-    def loops(self, first: int, trips: int) -> Iterator[Loop]:
-        """first: the step that is number 0 here."""
-        yield Loop(first, trips, tuple(self._rows))
-        yield from self._inner_loops(first, 0, len(self._runs), 1)
-
-    def _inner_loops(self, first: int, begin: int, end: int, runs: int) -> Iterator[Loop]:
-        for inner, inner_end, often in self._order.inner(begin, end, runs):
-            yield Loop(first + inner, often // runs, tuple(n // often for n in self._rows[inner:inner_end]))
-            yield from self._inner_loops(first, inner, inner_end, often)

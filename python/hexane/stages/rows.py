@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hexane import _core
 from hexane.attrs import Strings, pack
 from hexane.program import Step, View
+from hexane.stages.tensors import Contents
 from hexane.targets import Target
 
 AXIS = 1  # of rows
@@ -113,6 +114,14 @@ class StepRows:
             "strings": strings.tobytes(),
             "numerics": pack(block, step.numerics.parameters, Strings()) if block else b"",
         }
+
+
+def lies_in_rows(tensor: Contents) -> bool:
+    """Whether all that write and read a tensor see the same rows, one behind the other."""
+    views = tensor.views
+    if any(view.type.rank <= AXIS or view.type.shape[0] != 1 for view in views):
+        return False
+    return len({(view.type.shape[AXIS], view.strides[AXIS]) for view in views}) == 1
 
 
 def _described(view: View | None) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:

@@ -16,8 +16,9 @@ from hexane.program import Buffer, Program, View
 from hexane.stages.allocate import allocate, live_bytes, rounded_up
 from hexane.stages.by_rows import by_rows
 from hexane.stages.hold import Body, hold
+from hexane.stages.overlay import Overlay
 from hexane.stages.place import place
-from hexane.stages.region import Overlay, Region, Regions
+from hexane.stages.region import Region, Regions
 from hexane.stages.rows import AXIS
 from hexane.stages.tensors import Tensors, find_tensors
 
