@@ -37,9 +37,14 @@ static void put_u64(uint8_t* at, uint64_t value) {
   hx_put_u32(at + 4, (uint32_t)(value >> 32));
 }
 
+/* A number in the row of a section in the plan's table: where it begins, or its size. */
+static uint32_t of_section(const uint8_t* plan, int section, size_t field) {
+  return (uint32_t)hx_u64(plan + sizeof(PlanHeader) + (size_t)section * sizeof(PlanSection) + field);
+}
+
 /* Where the weights begin, in front of which all is structure, and where their bytes end. */
 static uint32_t structure_bytes(const uint8_t* plan) {
-  return (uint32_t)hx_u64(plan + sizeof(PlanHeader) + HX_WEIGHTS * sizeof(PlanSection) + offsetof(PlanSection, offset));
+  return of_section(plan, HX_WEIGHTS, offsetof(PlanSection, offset));
 }
 
 static const uint64_t kExtremes[] = {
@@ -47,18 +52,21 @@ static const uint64_t kExtremes[] = {
     16,          63,          64,         65,         1023,       1024,       65535,      65536, 0x7fffffff,
     0x80000000u, 0xffffffffu, 1ull << 32, 1ull << 40, 1ull << 62, ~0ull >> 1, 1ull << 63, ~0ull, ~1ull};
 
-static void damage(uint8_t* plan, uint32_t bytes, uint32_t structure) {
-  const uint8_t* section = plan + sizeof(PlanHeader) + HX_PACKED * sizeof(PlanSection);
-  const uint32_t packed = (uint32_t)hx_u64(section + offsetof(PlanSection, offset)),
-                 packed_bytes = (uint32_t)hx_u64(section + offsetof(PlanSection, bytes));
+static void damage(uint8_t* plan, uint32_t structure) {
+  const uint32_t packed = of_section(plan, HX_PACKED, offsetof(PlanSection, offset)),
+                 packed_bytes = of_section(plan, HX_PACKED, offsetof(PlanSection, bytes)),
+                 blocks = of_section(plan, HX_BLOCKS, offsetof(PlanSection, offset)),
+                 blocks_bytes = of_section(plan, HX_BLOCKS, offsetof(PlanSection, bytes));
   uint32_t times = 1 + random_below(3);
-  (void)bytes;
+  /* Of large plans they are a small part, which would seldom be hit. */
+  const int in_blocks = blocks_bytes > 8 && random_below(4) == 0;
   if (packed_bytes && random_below(4) == 0) { /* lengths and distances of LZ4 */
     plan[packed + random_below(packed_bytes)] = (uint8_t)(random_below(2) ? 255 : random_below(256));
     --times;
   }
   while (times--) {
-    const uint32_t at = sizeof(PlanHeader) + random_below(structure - (uint32_t)sizeof(PlanHeader) - 8);
+    const uint32_t at = in_blocks ? blocks + random_below(blocks_bytes - 8)
+                                  : sizeof(PlanHeader) + random_below(structure - (uint32_t)sizeof(PlanHeader) - 8);
     const uint32_t word = at & ~3u, from = random_below(structure - 8) & ~3u;
     const uint64_t old = hx_u64(plan + word);
     switch (random_below(7)) {
@@ -147,7 +155,7 @@ static void fuzz(const char* path, const uint8_t* original, uint32_t bytes, int 
     uint32_t size = bytes;
     uint8_t* plan = copy_of(original, bytes);
     int result;
-    damage(plan, bytes, structure_bytes(original));
+    damage(plan, structure_bytes(original));
     if (random_below(20) == 0) { /* cut off, in a block of its own size */
       uint8_t* all = plan;
       size = random_below(bytes + 1);

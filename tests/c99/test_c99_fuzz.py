@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.runtime.c99 import build
 from networks import small_networks
 from plans import PlanBuilder, packed_plan
-from small_devices import SMALL_DEVICE_NETWORKS
+from small_devices import SMALL_DEVICE_NETWORKS, pruned
 
 SANITIZERS = ("-O1", "-g", "-fno-lto", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BITS = {"64": (), "32": ("-m32", "-msse2", "-mfpmath=sse")}
@@ -43,9 +43,22 @@ def plans(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.hxp"))
 
 
+def packed_plans(folder: Path) -> list[Path]:
+    """Networks whose weights are packed with LZ4, one in whole tensors, two partly streamed."""
+    for name, sram in (("keyword_spotting", "4K"), ("residual", "8K"), ("mobile", "8K")):
+        memory = hx.Memory(sram=sram, compress="lz4")
+        net = hx.compile(pruned(SMALL_DEVICE_NETWORKS[name]()), target="host", threads=1, memory=memory)
+        assert isinstance(net, hx.Model)
+        assert net.program is not None
+        assert net.program.blocks
+        net.save(folder / f"{name}.hxp")
+    return sorted(folder.glob("*.hxp"))
+
+
 @pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("made", [plans, packed_plans])
 @pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_damaged_plans_do_no_harm(tmp_path, bits, count):
+def test_damaged_plans_do_no_harm(tmp_path, bits, made, count):
     main = tmp_path / "fuzz.c"
     source = (Path(__file__).parent / "fuzz.c").read_text().replace("../src/", f"{tmp_path}/runtime/src/")
     main.write_text(source)
@@ -57,7 +70,7 @@ def test_damaged_plans_do_no_harm(tmp_path, bits, count):
         ):
             raise
         pytest.skip("this machine does not build for 32 bits: gcc-multilib is missing")
-    found = plans(tmp_path)
+    found = made(tmp_path)
     kept = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=8"}  # an address space of 32 bits is soon full
     ran = subprocess.run([program, str(count), "1", *found], capture_output=True, text=True, env=kept)
     print(ran.stdout, file=sys.stderr)

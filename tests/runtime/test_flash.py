@@ -8,9 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 import hexane as hx
 from hexane.emit.c99 import generate
@@ -20,22 +18,7 @@ from hexane.runtime.flash import flash_of
 from hexane.targets.microcontrollers import code_bytes, cores
 from onnx_models import model, node, rand
 from qdq import quantized_model
-from small_devices import SMALL_DEVICE_NETWORKS
-
-KEPT = 0.15  # of the weights of a network that has been pruned
-
-
-def pruned(data: bytes) -> bytes:
-    """The network with most of its int8 weights 0, as training for small devices leaves them."""
-    net = onnx.load_from_string(data)
-    rng = np.random.default_rng(3)
-    for tensor in net.graph.initializer:
-        values = numpy_helper.to_array(tensor)
-        if values.dtype == np.int8 and values.ndim > 1:
-            kept = np.where(rng.random(values.shape) < KEPT, values, 0).astype(np.int8)
-            tensor.CopyFrom(numpy_helper.from_array(kept, tensor.name))
-    found: bytes = net.SerializeToString()
-    return found
+from small_devices import SMALL_DEVICE_NETWORKS, pruned
 
 
 @cache
