@@ -9,23 +9,25 @@ static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 #define PRIME4 0x85EBCA77C2B2AE63u
 #define PRIME5 0x27D4EB2F165667C5u
 
-static uint64_t xxh_round(uint64_t lane, uint64_t word) { return rotate(lane + word * PRIME2, 31) * PRIME1; }
+/* Functions of their own: where registers have 32 bits, products of 64 take many instructions. */
+static HX_NOINLINE uint64_t xxh_round(uint64_t lane, uint64_t word) {
+  return rotate(lane + word * PRIME2, 31) * PRIME1;
+}
+
+static HX_NOINLINE uint64_t xxh_merge(uint64_t hash, uint64_t lane) {
+  return (hash ^ xxh_round(0, lane)) * PRIME1 + PRIME4;
+}
 
 /* XXH64 with seed 0. */
 uint64_t hx_checksum(const uint8_t* p, size_t bytes) {
+  uint64_t lanes[4] = {PRIME1 + PRIME2, PRIME2, 0, 0 - PRIME1}, hash = PRIME5;
   const size_t total = bytes;
-  uint64_t hash = PRIME5;
-  if (bytes >= 32) {
-    uint64_t lanes[4];
-    int i;
-    lanes[0] = PRIME1 + PRIME2;
-    lanes[1] = PRIME2;
-    lanes[2] = 0;
-    lanes[3] = 0 - PRIME1;
-    for (; bytes >= 32; bytes -= 32, p += 32)
-      for (i = 0; i < 4; ++i) lanes[i] = xxh_round(lanes[i], hx_u64(p + 8 * i));
+  int i;
+  for (; bytes >= 32; bytes -= 32)
+    for (i = 0; i < 4; ++i, p += 8) lanes[i] = xxh_round(lanes[i], hx_u64(p));
+  if (total >= 32) {
     hash = rotate(lanes[0], 1) + rotate(lanes[1], 7) + rotate(lanes[2], 12) + rotate(lanes[3], 18);
-    for (i = 0; i < 4; ++i) hash = (hash ^ xxh_round(0, lanes[i])) * PRIME1 + PRIME4;
+    for (i = 0; i < 4; ++i) hash = xxh_merge(hash, lanes[i]);
   }
   hash += total;
   for (; bytes >= 8; bytes -= 8, p += 8) hash = rotate(hash ^ xxh_round(0, hx_u64(p)), 27) * PRIME1 + PRIME4;

@@ -405,7 +405,8 @@ RAM_BEGIN ?= 0x20000000
 STACK_BYTES ?= 0x1800
 # Without vectors on the M55: GCC 12 writes a conditional instruction for them that its own assembler refuses.
 cortex-m55_EXTENSIONS := +nomve
-FLAGS += -ffreestanding -mthumb -mcpu=$(TARGET)$($(TARGET)_EXTENSIONS) -mfloat-abi=hard
+# builtin: copies of a few bytes, of which there are many, are no calls.
+FLAGS += -ffreestanding -fbuiltin -mthumb -mcpu=$(TARGET)$($(TARGET)_EXTENSIONS) -mfloat-abi=hard
 cortex-m4_FLAGS := -mfpu=fpv4-sp-d16
 cortex-m7_FLAGS := -mfpu=fpv5-d16
 cortex-m55_FLAGS := -mfpu=auto
