@@ -158,18 +158,18 @@ def instructions(folder: Path, core: str, model: Path) -> tuple[str, int, int]:
     return kind, (before - after) * NS_OF_TICK, sum(multiply_adds(step.node) for step in net.program.steps)
 
 
-# The emulator's time goes on by 1 ns with each instruction; the core's timer counts it down at 25 MHz, in 24 bits.
+# The emulator's time goes on by 1 ns with each instruction; a timer of the board counts it down at 25 MHz, in 32 bits.
 ELAPSED = """
 static void print_elapsed(void) {
-  volatile unsigned* const timer = (volatile unsigned*)0xe000e010;
-  unsigned value = timer[2];
+  volatile unsigned* const timer = (volatile unsigned*)0x40000000;
+  unsigned value;
   char text[16];
   int at = 15;
   if (!timer[0]) {
-    timer[1] = value = 0xffffff;
-    timer[2] = 0;
-    timer[0] = 5;
+    timer[2] = timer[1] = 0xffffffff;
+    timer[0] = 1;
   }
+  value = timer[1];
   text[at] = 0;
   do text[--at] = (char)('0' + value % 10); while (value /= 10);
   port_print("elapsed ");

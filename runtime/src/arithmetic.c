@@ -9,17 +9,17 @@ float hx_fma_soft(float a, float b, float c) {
   uint64_t bits;
   double odd;
   if (!(error < 0 || error > 0)) return (float)sum;
-  memcpy(&bits, &sum, 8);
+  HX_COPY(&bits, &sum, 8);
   if (bits & 1) return (float)sum;
   if (sum - sum != 0) return (float)sum;
   bits += (error > 0) == (sum > 0) ? 1 : (uint64_t)-1;
-  memcpy(&odd, &bits, 8);
+  HX_COPY(&odd, &bits, 8);
   return (float)odd;
 }
 
 static float from_bits(uint32_t bits) {
   float value;
-  memcpy(&value, &bits, 4);
+  HX_COPY(&value, &bits, 4);
   return value;
 }
 
@@ -114,7 +114,7 @@ static number number_of_float(uint32_t bits) {
 #if HX_HAS_DOUBLES
 void hx_divide(float a, uint64_t step, float* high, float* rest) {
   double exact, by;
-  memcpy(&by, &step, 8);
+  HX_COPY(&by, &step, 8);
   exact = (double)a / by;
   *rest = 0;
   *high = exact > FLT_MAX ? FLT_MAX : exact < -FLT_MAX ? -FLT_MAX : exact == exact ? (float)exact : 0;
@@ -166,7 +166,7 @@ float hx_sqrt(float x) { return __builtin_sqrtf(x); }
 static float power_of_two(int32_t k) {
   const uint32_t bits = (uint32_t)(k + 127) << 23;
   float value;
-  memcpy(&value, &bits, 4);
+  HX_COPY(&value, &bits, 4);
   return value;
 }
 
@@ -213,12 +213,12 @@ float hx_log(float x) {
     return x == 0 ? -1 / zero : zero / zero;
   }
   if (x > FLT_MAX) return x;
-  memcpy(&bits, &scaled, 4);
+  HX_COPY(&bits, &scaled, 4);
   bits -= 0x3f3504f3u;
   e = (float)(hx_signed(bits) >= 0 ? hx_signed(bits) / (1 << 23) : -((((1 << 23) - 1) - hx_signed(bits)) / (1 << 23))) -
       (subnormal ? 25.0f : 0.0f);
   mantissa = (bits & 0x7fffffu) + 0x3f3504f3u;
-  memcpy(&m, &mantissa, 4);
+  HX_COPY(&m, &mantissa, 4);
   f = m - 1;
   p = kPolynomial[0];
   for (i = 1; i < 9; ++i) p = hx_fma(p, f, kPolynomial[i]);

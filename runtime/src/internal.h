@@ -64,10 +64,17 @@ typedef enum hx_dtype {
 #define HX_LITTLE_ENDIAN 0
 #endif
 
+/* Copies a word. With -ffreestanding memcpy() is a call to a function that the compiler knows nothing of. */
+#if defined(__GNUC__)
+#define HX_COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#else
+#define HX_COPY(to, from, bytes) memcpy(to, from, bytes)
+#endif
+
 static inline uint32_t hx_u32(const void* at) {
 #if HX_LITTLE_ENDIAN
   uint32_t value;
-  memcpy(&value, at, 4);
+  HX_COPY(&value, at, 4);
   return value;
 #else
   const uint8_t* p = (const uint8_t*)at;
@@ -77,7 +84,7 @@ static inline uint32_t hx_u32(const void* at) {
 
 static inline void hx_put_u32(void* at, uint32_t value) {
 #if HX_LITTLE_ENDIAN
-  memcpy(at, &value, 4);
+  HX_COPY(at, &value, 4);
 #else
   uint8_t* p = (uint8_t*)at;
   int i;
@@ -92,33 +99,33 @@ static inline uint64_t hx_u64(const void* at) {
 /* Two's complement, whatever the compiler makes of a conversion. */
 static inline int32_t hx_signed(uint32_t bits) {
   int32_t value;
-  memcpy(&value, &bits, 4);
+  HX_COPY(&value, &bits, 4);
   return value;
 }
 
 static inline int64_t hx_i64(const void* at) {
   const uint64_t bits = hx_u64(at);
   int64_t value;
-  memcpy(&value, &bits, 8);
+  HX_COPY(&value, &bits, 8);
   return value;
 }
 
 static inline float hx_f32(const void* at) {
   const uint32_t bits = hx_u32(at);
   float value;
-  memcpy(&value, &bits, 4);
+  HX_COPY(&value, &bits, 4);
   return value;
 }
 
 static inline void hx_put_f32(void* at, float value) {
   uint32_t bits;
-  memcpy(&bits, &value, 4);
+  HX_COPY(&bits, &value, 4);
   hx_put_u32(at, bits);
 }
 
 static inline uint32_t hx_u32_of(float value) {
   uint32_t bits;
-  memcpy(&bits, &value, 4);
+  HX_COPY(&bits, &value, 4);
   return bits;
 }
 

@@ -11,18 +11,18 @@
 
 static float absolute(float x) {
   uint32_t bits;
-  memcpy(&bits, &x, 4);
+  HX_COPY(&bits, &x, 4);
   bits &= 0x7fffffffu;
-  memcpy(&x, &bits, 4);
+  HX_COPY(&x, &bits, 4);
   return x;
 }
 
 static float copy_sign(float x, float sign) {
   uint32_t a, b;
-  memcpy(&a, &x, 4);
-  memcpy(&b, &sign, 4);
+  HX_COPY(&a, &x, 4);
+  HX_COPY(&b, &sign, 4);
   a = (a & 0x7fffffffu) | (b & 0x80000000u);
-  memcpy(&x, &a, 4);
+  HX_COPY(&x, &a, 4);
   return x;
 }
 
