@@ -7,7 +7,8 @@ namespace {
 
 class Unroller {
  public:
-  Unroller(const Plan& plan, size_t first) : plan_(plan), first_(first) {}
+  // Of the steps [first, end).
+  Unroller(const Plan& plan, size_t first, size_t end) : plan_(plan), first_(first), end_(end) {}
 
   // The steps [begin, end), where `loop` is the first loop at or after `begin`; gives the first one behind them.
   size_t walk(size_t begin, size_t end, size_t loop) {
@@ -32,7 +33,7 @@ class Unroller {
   }
 
   std::vector<Run> take() {
-    std::vector<bool> seen(shift_.size());
+    std::vector<bool> seen(end_ - first_);
     for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
       run->last = !seen[run->step - first_];
       seen[run->step - first_] = true;
@@ -61,7 +62,7 @@ class Unroller {
   }
 
   const Plan& plan_;
-  const size_t first_;
+  const size_t first_, end_;
   int depth_ = 0;
   std::vector<int64_t> shift_;  // how far each step's range has moved
   std::vector<Run> runs_;
@@ -80,7 +81,7 @@ void check_step(const Plan& plan, const std::string& where, const PlanStep& step
 std::vector<Run> unroll(const Plan& plan, size_t first, size_t end) {
   const auto loop = std::find_if(plan.loops.begin(), plan.loops.end(),
                                  [&](const PlanLoop& loop) { return loop.first_step >= first; });
-  Unroller unroller(plan, first);
+  Unroller unroller(plan, first, end);
   unroller.walk(first, end, static_cast<size_t>(loop - plan.loops.begin()));
   return unroller.take();
 }
