@@ -1,5 +1,5 @@
 """The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread; then beside
-stages that spill: an estimate, and TiGrIS where its command is given, at its best budget and at each."""
+stages that spill: ours, and TiGrIS where its command is given, at its best budget and at each."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from options import parser_of
 import hexane as hx
 from hexane.program import Program
 from hexane.stages.pools import into_pools, slow_bytes
-from hexane.stages.spill import Stages
+from hexane.stages.spill import Spilled, Spills
 
 
 class Planned(NamedTuple):
@@ -86,23 +86,21 @@ def measure(file: Path, runs: int) -> None:
 def beside_stages(files: list[Path], tigris: Path | None) -> None:
     print(
         "\nbytes of fast and slow memory together at the best of the budgets 16K..1M, with inputs and outputs (of one byte an element in"
-        "\n*_int8); stages: an estimate; held: the arena with inputs and outputs in it, and the arena alone\n"
+        '\n*_int8); stages: of strategy="stages"; held: the arena with inputs and outputs in it, and the arena alone\n'
     )
     print("| network | TiGrIS | at | stages | at | held | arena alone |")
     print("|---|---|---|---|---|---|---|")
     budgets = []
     for file in files:
         item = 1 if file.stem.endswith("_int8") else 4
-        whole = program_of(file, 0)
-        stages = Stages(whole)
-        ports = sum(p.view.type.bytes - p.view.type.size * item for p in (*whole.inputs, *whole.outputs))
-        found = [(plan.total - ports, plan.budget) for budget in BUDGETS if (plan := stages.at(budget)).needs is None]
+        stages = in_stages(file)
+        found = [(plan.total, budget) for budget, plan in stages.items()]
         plans = {} if tigris is None else {b: p for b in BUDGETS if (p := tigris_plan(tigris, file, b))}
         theirs = [(plan.total, budget) for budget, plan in plans.items()]
         columns = [text for best in (theirs, found) for text in (at_best(best) if best else ("-", "-"))]
         own = [program_of(file, 1, hold).extents["arena"].bytes for hold in (True, False)]
         print(f"| {file.stem} | {' | '.join(columns)} | {own[0]:,} | {own[1]:,} |", flush=True)
-        budgets.append(at_budgets(file, plans, item))
+        budgets.append(at_budgets(file, plans, stages, item))
     if tigris is not None:
         print(
             "\nour bytes over TiGrIS' at the budgets for which it has a plan: memory, and what is moved from and to slow memory\n"
@@ -119,12 +117,20 @@ def program_of(file: Path, rows: int, hold_ports: bool = False) -> Program:
     return net.program
 
 
-def at_budgets(file: Path, plans: dict[int, Planned], item: int) -> str:
+def in_stages(file: Path) -> dict[int, Planned]:
+    """By budget, inputs and outputs held."""
+    spills = Spills(program_of(file, 0), "", holds_ports=True)
+    made = {budget: spills.at(budget) for budget in BUDGETS}
+    return {b: Planned(one.fast + one.slow, sum(one.moved)) for b, one in made.items() if isinstance(one, Spilled)}
+
+
+def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
     """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least."""
     ways = [(program_of(file, rows, hold), hold) for rows in (0, 1, 2, 4) for hold in (True, False) if rows or hold]
     memory, moved, more = [], [], []
     for budget, plan in plans.items():
         found = [placed(program, hold, budget, item) for program, hold in ways]
+        found += [stages[budget]] if budget in stages else []
         best = min(found, key=lambda one: (one.total > plan.total, one.moved, one.total))
         memory.append(best.total / plan.total)
         if plan.moved is not None:

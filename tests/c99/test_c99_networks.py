@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane import _core
 from hexane.emit.c99 import PlanView, generate, prepared
+from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
+from hexane.stages.spill import Spilled, Spills, TooLarge
 from networks import small_networks
 from plans import PlanBuilder
 from small_devices import SMALL_DEVICE_NETWORKS
@@ -43,6 +46,28 @@ def test_an_int8_network_has_the_hosts_bits(c99, tmp_path, name, rows, numerics)
     net, plan = plan_of(SMALL_DEVICE_NETWORKS[name](), tmp_path, rows, numerics)
     feeds = feeds_of(net)
     assert C99Model(plan, c99)(feeds)["y"].tobytes() == net(feeds).tobytes()
+
+
+@pytest.mark.parametrize("holds_ports", [False, True])
+@pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
+def test_stages_have_the_hosts_bits(c99, name, holds_ports):
+    """Loops of copies from and to slow memory are verified and run as all others."""
+    whole = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1)
+    assert isinstance(whole, hx.Model)
+    assert whole.program is not None
+    spills = Spills(whole.program, "", holds_ports)
+    least = spills.at(0)
+    assert isinstance(least, TooLarge)
+    feeds = feeds_of(whole)
+    moved = []
+    for budget in (least.bytes, (least.bytes + whole.memory["arena"]) // 2):
+        found = spills.at(budget)
+        assert isinstance(found, Spilled)
+        moved.append(sum(found.moved))
+        model = C99Model(bytes(_core.plan_write(emit_plan(found.program))), c99)
+        model({port: -array for port, array in feeds.items()})
+        assert model(feeds)["y"].tobytes() == whole(feeds).tobytes()
+    assert moved[0] > 0
 
 
 @pytest.mark.parametrize("rows", [0, 1])

@@ -104,6 +104,24 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
 
 
+def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):
+    model, plan = tmp_path / "m.onnx", tmp_path / "m.hxp"
+    model.write_bytes(small_networks()["unet"].SerializeToString())
+    whole = json.loads(cli("compile", model, "-o", plan, "--sram", "64M", "--json").out)["memory"]
+    given = ("--sram", (whole["arena"] + whole["scratch"]) * 3 // 4, "--slow", "4M", "--strategy", "stages")
+    kept = json.loads(cli("compile", model, "-o", plan, *given, "--json").out)["memory"]
+    fits = json.loads(cli("fit", model, *given, "--json").out)
+    assert fits["fits"] is True
+    assert fits["staged"]["total"] == kept["arena"] + kept["arena.1"] + kept["scratch"]
+    assert (fits["staged"]["read"], fits["staged"]["written"]) == (kept["slow_read"], kept["slow_written"])
+    assert "slow_read" in cli("compile", model, "-o", plan, *given).out
+    refused = cli("compile", model, "-o", tmp_path / "none.hxp", "--sram", "1K", "--slow", "4M", "--strategy", "stages")
+    assert (refused.code, refused.err.endswith("; no plan written\n")) == (1, True)
+    assert cli("fit", model, "--sram", "1K", "--slow", "4M", "--strategy", "stages").code == 3
+    assert "need --sram as well" in cli("compile", model, "-o", plan, "--strategy", "stages").err
+    assert "greedy" in cli("compile", model, "-o", plan, "--sram", "1M", "--strategy", "greedy").err
+
+
 def test_fit_prints_and_draws_the_arena_over_time(cli, tmp_path):
     model = tmp_path / "m.onnx"
     model.write_bytes(small_networks()["mobile-17"].SerializeToString())

@@ -1,15 +1,14 @@
 """What is said of a model's memory: bounds that hold, causes, ways, and a timeline that is the program's."""
 
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.report.fit import Way
 from hexane.runtime.timeline import floor, timeline
 from hexane.stages.allocate import bytes_with_ports
-from hexane.stages.spill import Stages
 from networks import small_networks
 
 NAMES = ("mobile-17", "unet", "detector")
@@ -65,41 +64,37 @@ def test_causes_are_the_largest_at_the_peak(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_way_is_beaten_by_another(name: str):
     ways = fitted(name).ways
-    costs = [(way.total, way.read + way.written, way.runs, way.estimate) for way in ways]
+    costs = [(way.total, way.read + way.written, way.runs) for way in ways]
     for a in costs:
         assert not any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in costs)
-    assert min(way.total for way in ways if not way.estimate) <= fitted(name).streamed + fitted(name).scratch
+    assert min(way.total for way in ways) <= fitted(name).streamed + fitted(name).scratch
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_more_memory_means_fewer_stages_and_no_more_than_there_is(name: str):
-    program = whole(name).program
-    assert program is not None
-    stages = Stages(program)
-    found = [stages.at(1 << n) for n in range(10, 24)]
-    assert all(one.fast <= one.budget for one in found)
-    counts = [one.stages for one in found if one.needs is None]
-    assert counts
-    assert counts[-1] == 1
-    assert all(a >= b for a, b in pairwise(counts))
-    last = found[-1]
-    ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs))
-    assert (last.tiled, last.slow) == (0, ports)
-    assert all(a.needs is None or b.needs is not None or b.budget > a.budget for a, b in pairwise(found))
-
-
-def test_a_step_over_the_budget_is_tiled_by_the_rows_it_needs():
-    """A 3x3 window on 4 channels of 32 rows of 8 pixels: a tile of h rows needs h + 2 rows of the input."""
-    conv = hx.conv(hx.relu(hx.input("x", (1, 4, 32, 8))), np.ones((4, 4, 3, 3), np.float32), pad=1)
-    net = hx.compile(hx.graph({"y": hx.relu(conv) + 1.0}), target="host", threads=1)
+def test_stages_are_what_the_plan_made_for_so_much_memory_takes(name: str):
+    model = small_networks()[name].SerializeToString()
+    sram = 3 * (fitted(name).whole + fitted(name).scratch) // 4
+    memory = hx.Memory(sram, slow="64M", strategy="stages")
+    found, net = hx.fit(model, memory=memory).staged, hx.compile(model, threads=1, memory=memory)
+    assert isinstance(found, Way)
     assert isinstance(net, hx.Model)
     assert net.program is not None
-    row = 4 * 8 * 4
-    found = Stages(net.program).at(24 * row)
-    assert found.needs is None
-    assert found.tiled > 0
-    assert found.fast <= 24 * row
-    assert Stages(net.program).at(row).needs is not None
+    taken = net.memory
+    assert taken["arena"] + taken["scratch"] <= sram
+    assert found.total == taken["arena"] + taken["arena.1"] + taken["scratch"]
+    assert (found.slow, found.read, found.written) == (taken["arena.1"], taken["slow_read"], taken["slow_written"])
+
+
+def test_what_does_not_fit_in_stages_is_said():
+    model = small_networks()["unet"].SerializeToString()
+    none = hx.fit(model, memory=hx.Memory("1K", slow="4M", strategy="stages"))
+    assert none.fits is False
+    assert none.verdict.startswith(
+        "does not fit in stages: got 1024 bytes of sram and 4194304 slow, need in stages at least"
+    )
+    whole = hx.fit(model, memory=hx.Memory("64M", slow="4M", strategy="stages"))
+    assert whole.fits
+    assert "in whole tensors" in whole.verdict
 
 
 def test_several_memories_fit_where_no_piece_is_too_large():

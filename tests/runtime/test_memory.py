@@ -178,6 +178,70 @@ def test_a_run_reads_the_rows_of_its_window_again():
     assert moved == (3 * image - 2 * row, image)
 
 
+def in_stages(sram: int, slow: int | str = "1M", hold_ports: bool = False) -> hx.Model | None:
+    """None where that is refused."""
+    memory = hx.Memory(sram, slow=slow, strategy="stages")
+    try:
+        net = hx.compile(network(), target="host", threads=1, memory=memory, hold_ports=hold_ports)
+    except hx.Error as error:
+        if "[compile] memory: got" not in str(error):
+            raise
+        return None
+    assert isinstance(net, hx.Model)
+    return net
+
+
+@pytest.mark.parametrize("hold_ports", [False, True])
+def test_stages_move_no_more_in_more_memory(hold_ports: bool):
+    whole = compiled(None)
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
+    moved = []
+    for sram in np.linspace(0, needed(whole) + (1 << 17), 20).astype(int).tolist():
+        net = in_stages(sram, hold_ports=hold_ports)
+        if net is None:
+            assert not moved
+            continue
+        assert needed(net) <= sram
+        assert net.memory.get("arena.1", 0) <= 1 << 20
+        assert net(x).tobytes() == whole(x).tobytes()
+        moved.append(net.memory.get("slow_read", 0) + net.memory.get("slow_written", 0))
+    assert moved[0] > 0
+    assert moved[-1] == 0
+    assert moved == sorted(moved, reverse=True)
+
+
+def test_stages_that_do_not_fit_are_refused_with_the_layer_that_needs_most():
+    whole = compiled(None)
+    with pytest.raises(
+        hx.Error, match=r"got 1024 bytes of sram and 1048576 slow, need in stages at least .* of scratch"
+    ):
+        hx.compile(network(), target="host", threads=1, memory=hx.Memory(1024, slow="1M", strategy="stages"))
+    sram = needed(whole) * 3 // 4
+    net = in_stages(sram)
+    assert net is not None
+    slow = net.memory["arena.1"]
+    exact = in_stages(sram, slow)
+    assert exact is not None
+    assert exact.memory["arena.1"] <= slow
+    assert in_stages(sram, 64) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sram": "1K", "strategy": "greedy"}, r"strategy: got 'greedy', need 'stream' or 'stages'"),
+        (
+            {"sram": "1K+1K", "strategy": "stages"},
+            r"strategy: got 'stages' with sram '1K\+1K', need sram in one memory",
+        ),
+        ({"flash": "1M", "strategy": "stages"}, r"strategy: got 'stages' with sram None, need sram in one memory"),
+    ],
+)
+def test_a_strategy_that_is_none_is_refused(given: dict[str, str], said: str):
+    with pytest.raises(hx.Error, match=rf"\[memory\] {said}"):
+        hx.Memory(**given)
+
+
 @pytest.mark.parametrize("text", ["1K+", "+", "1K+x", "+".join(["1"] * 9)])
 def test_memories_that_are_none_are_refused(text: str):
     with pytest.raises(hx.Error, match=r"\[memory\] sram: got"):

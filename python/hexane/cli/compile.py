@@ -10,7 +10,7 @@ import typer
 import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
-from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, Target
+from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, Strategy, Target
 from hexane.cli.output import print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -46,6 +46,12 @@ def compile_model(
     slow: Annotated[
         str | None, typer.Option(metavar="BYTES", help="A slower memory, used only where --sram is not enough.")
     ] = None,
+    strategy: Annotated[
+        Strategy,
+        typer.Option(
+            help="Where whole tensors do not fit --sram: stream: parts go row by row, and --slow has what still does not fit; stages: as much as fits is computed at a time, and what passes on goes through --slow."
+        ),
+    ] = Strategy.STREAM,
     hold_ports: Annotated[
         bool, typer.Option("--hold-ports", help="Inputs and outputs lie in the arena too, and count there.")
     ] = False,
@@ -81,9 +87,11 @@ def compile_model(
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
     if slow is not None and sram is None:
         raise Error("[compile] --slow: got it alone, need --sram as well")
+    if strategy is Strategy.STAGES and sram is None:
+        raise Error("[compile] --strategy: got stages, need --sram as well")
     memory = None
     if sram is not None or flash is not None or compress is not None or xip:
-        memory = hexane.Memory(sram, slow or 0, flash or 0, compress.value if compress else "", xip)
+        memory = hexane.Memory(sram, slow or 0, flash or 0, compress.value if compress else "", xip, strategy.value)
     try:
         net = open_model(
             model,

@@ -9,7 +9,7 @@ import hexane
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, Dtype, InputShapes, Json
+from hexane.cli.options import Debug, Dtype, InputShapes, Json, Strategy
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.report.arena_chart import arena_chart
@@ -25,6 +25,9 @@ def fit(
         str | None, typer.Option(metavar="BYTES", help="What there is for arena and scratch, as in 128K.")
     ] = None,
     slow: Annotated[str | None, typer.Option(metavar="BYTES", help="A slower memory beside it.")] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="What is done where whole tensors do not fit: as in `compile`.")
+    ] = Strategy.STREAM,
     flash: Annotated[
         str | None, typer.Option(metavar="BYTES", help="What there is for the plan and its code, as in 1M.")
     ] = None,
@@ -53,7 +56,11 @@ def fit(
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if html is not None and html.exists() and html.samefile(model):
         raise Error(f"[fit] {html}: got the model itself as the page, need another file")
-    memory = None if sram is None and flash is None else hexane.Memory(sram, slow or 0, flash or 0)
+    if strategy is Strategy.STAGES and sram is None:
+        raise Error("[fit] --strategy: got stages, need --sram as well")
+    memory = None
+    if sram is not None or flash is not None:
+        memory = hexane.Memory(sram, slow or 0, flash or 0, strategy=strategy.value)
     with working(f"compiling {model.name}"):
         found = hexane.fit(
             model,

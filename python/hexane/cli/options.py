@@ -45,6 +45,13 @@ class Numerics(str, Enum):
     Q31 = "q31"
 
 
+class Strategy(str, Enum):
+    """--strategy: what is done where whole tensors do not fit."""
+
+    STREAM = "stream"
+    STAGES = "stages"
+
+
 def named_file(text: str) -> NamedFile:
     name, equals, path = text.partition("=")
     if not (name and equals and path):

@@ -44,11 +44,11 @@ function pareto() {
   const [left, right, top, bottom] = [70, 24, 24, 44];
   const x = scale(Math.max(...data.ways.map((way) => way.total), data.sram || 0) * 1.05, left, W - right);
   const y = scale(Math.max(...data.ways.map((way) => way.runs), 1) * 1.1, H - bottom, top);
-  const marks = data.ways.map((way) => draw("circle", { cx: x(way.total), cy: y(way.runs), r: 5, class: way.estimate ? "estimate" : "program" },
+  const marks = data.ways.map((way) => draw("circle", { cx: x(way.total), cy: y(way.runs), r: 5, class: way.slow ? "slow" : "program" },
     draw("title", null, wayText(way))));
-  const line = data.ways.filter((way) => !way.estimate).map((way) => `${x(way.total)},${y(way.runs)}`).join(" ");
+  const line = data.ways.filter((way) => !way.slow).map((way) => `${x(way.total)},${y(way.runs)}`).join(" ");
   const labels = spread(data.ways.map((way) => {
-    const text = way.estimate ? `${way.name}, ${size(way.read + way.written)} of traffic` : way.name;
+    const text = way.slow ? `${way.name}, ${size(way.read + way.written)} of traffic` : way.name;
     return { x: Math.min(x(way.total) + 8, W - right - 6.2 * text.length), y: y(way.runs) - 7, text };
   }));
   return draw("svg", { width: W, height: H, viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Ways of computing: memory and runs of kernels" },
@@ -58,11 +58,11 @@ function pareto() {
 }
 
 function ways() {
-  return table([["way"], ["total bytes", 1], ["slow memory", 1], ["read of it", 1], ["written to it", 1], ["runs of kernels", 1], [""]], data.ways.map((way) => make("tr", null,
-    make("td", null, way.name), ...[way.total, way.slow, way.read, way.written, way.runs].map((number) => make("td", { class: "number" }, exact(number))), make("td", { class: "soft" }, way.estimate ? "estimate" : ""))));
+  return table([["way"], ["total bytes", 1], ["slow memory", 1], ["read of it", 1], ["written to it", 1], ["runs of kernels", 1]], data.ways.map((way) => make("tr", null,
+    make("td", null, way.name), ...[way.total, way.slow, way.read, way.written, way.runs].map((number) => make("td", { class: "number" }, exact(number))))));
 }
 
-const wayText = (way) => `${way.name}: ${bytes(way.total)}, ${bytes(way.read + way.written)} of traffic, ${count(way.runs, "run")} of kernels${way.estimate ? ", an estimate" : ""}`;
+const wayText = (way) => `${way.name}: ${bytes(way.total)}, ${bytes(way.read + way.written)} of traffic, ${count(way.runs, "run")} of kernels`;
 
 /** Moves labels up until none is over another. */
 function spread(labels) {
@@ -170,7 +170,7 @@ document.body.append(make("main", null,
   make("p", { class: "kicker" }, "Hexane · memory"), make("h1", null, data.model),
   make("p", { class: `answer verdict-line ${state}` }, make("b", null, data.verdict)), figures(),
   ...section("Causes", "what takes the memory, and what would help", causes()),
-  ...section("Ways that nothing beats", "filled: a program; hollow: an estimate of stages that spill; nothing is computed twice in any", make("div", { class: "chart" }, pareto()), ways()),
+  ...section("Ways that nothing beats", "hollow: with slow memory; nothing is computed twice in any", make("div", { class: "chart" }, pareto()), ways()),
   ...section("The arena", "row by row: which tensor lies where, from which step to which", arena(), heldTable()),
   ...section("Latency", "estimates, no device was asked", latency()),
   ...section("Largest layers", "bytes of the arena read and written as whole tensors", layers()),

@@ -13,19 +13,22 @@ from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.report.work import multiply_adds
 from hexane.runtime.compile import compile
 from hexane.runtime.flash import Flash, flash_of
+from hexane.runtime.in_stages import in_stages
 from hexane.runtime.memory import ROWS, Memory, operand_bytes
 from hexane.runtime.model import Model
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
 from hexane.stages.allocate import bytes_with_ports, live_bytes
 from hexane.stages.input_rows import input_bytes
-from hexane.stages.pools import into_pools
-from hexane.stages.spill import Stages
+from hexane.stages.pools import into_pools, slow_bytes
+from hexane.stages.spill import Spilled, Spills
+from hexane.stages.stage import SLOW
 from hexane.stages.stream import Streams, arena_bytes, stream
+from hexane.stages.traffic import Traffic
 
 MOST_LAYERS = 5
 FLASH_HELP = "fewer channels or int8 would help, or compress='lz4' where weights repeat themselves"
 MOST_CAUSES = 5
-BUDGETS = tuple(1 << n for n in range(14, 27))  # of fast memory, at which the stages are tried
+BUDGETS = tuple(1 << n for n in range(14, 27))  # of fast memory, for which stages are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way of computing a model. total: bytes of arena, scratch and slow memory; read, written: bytes that a call moves from and
-    to slow memory; runs: of kernels in a call. Nothing is computed twice in any. estimate: no program was made for it."""
+    to slow memory; runs: of kernels in a call. Nothing is computed twice in any."""
 
     name: str
     total: int
@@ -71,7 +74,6 @@ class Way:
     read: int = 0
     written: int = 0
     runs: int = 0
-    estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Fit:
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
     memory, traffic and runs. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
-    scratch, None where nobody said."""
+    scratch, None where nobody said. staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
 
     sram: int | None
     whole: int
@@ -107,6 +109,7 @@ class Fit:
     flash: int | None = None
     stream_input: bool = False
     slow: int = 0
+    staged: Way | str | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -116,6 +119,8 @@ class Fit:
 
     @property
     def fits_sram(self) -> bool | None:
+        if self.staged is not None:
+            return isinstance(self.staged, Way)
         return None if self.sram is None else self.streamed + self.scratch <= self.sram + self.slow and self.divided
 
     @property
@@ -147,6 +152,10 @@ class Fit:
             return f"needs {streamed} bytes row by row, {whole} in whole tensors"
         if whole <= self.sram:
             return f"fits {self.sram} bytes in whole tensors, which need {whole}"
+        if isinstance(self.staged, Way):
+            return f"fits {self.sram} bytes with {self.slow} of slow memory, in stages: needs {_way_bytes(self.staged)}"
+        if self.staged is not None:
+            return f"does not fit in stages: {self.staged}"
         if self.sram < streamed <= self.sram + self.slow and self.divided:
             return f"fits {self.sram} bytes with {self.slow} of slow memory, row by row: needs {streamed}"
         if streamed <= self.sram + self.slow and not self.divided:
@@ -212,9 +221,16 @@ _MEANS = {
 
 
 def _way_text(way: Way) -> str:
-    if not way.estimate:
-        return f"{way.name}, {way.runs} runs"
-    return f"{way.name} (estimate): {way.slow} slow, reads {way.read}, writes {way.written}"
+    slow = f": {_slow_text(way)}" if way.slow else ""
+    return f"{way.name}, {way.runs} runs{slow}"
+
+
+def _way_bytes(way: Way) -> str:
+    return f"{way.total - way.slow} and {_slow_text(way)}"
+
+
+def _slow_text(way: Way) -> str:
+    return f"{way.slow} slow, reads {way.read} and writes {way.written} there"
 
 
 def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False, **options: Any) -> Fit:
@@ -247,7 +263,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         made.memory.get("weights", 0),
         _largest(program),
         _causes(best, held),
-        _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *_staged(program, scratch[1])]),
+        _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *_staged(program, order)]),
         held,
         len(best.steps),
         flash_of(best),
@@ -257,6 +273,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         flash=None if memory is None else memory.flash_bytes or None,
         stream_input=stream_input,
         slow=0 if memory is None else memory.slow_bytes,
+        staged=None if memory is None or memory.strategy != "stages" else _staged_at(made, memory, order),
     )  # fmt: skip
     if found.fits_flash is False and found.fits_sram is not False:
         found = replace(found, causes=_flash_causes(found))
@@ -327,22 +344,38 @@ def _runs(program: Program) -> int:
     return sum(times)
 
 
-def _staged(program: Program, scratch: int) -> Iterator[Way]:
-    """The strategy of stages; its slow memory has inputs and outputs, which the other ways leave to the caller."""
-    stages = Stages(program)
-    ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs))
-    for budget in BUDGETS:
-        found = stages.at(budget)
-        if found.needs is None:
-            yield Way(
-                f"stages in {size_text(budget)}", found.total + scratch - ports, found.slow - ports, found.read, found.written,
-                len(program.steps), estimate=True,
-            )  # fmt: skip
+def _staged(program: Program, order: str) -> Iterator[Way]:
+    """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
+    spills = Spills(program, order)
+    for budget in (n for n in BUDGETS if n < arena_bytes(program)):
+        found = spills.at(budget)
+        if isinstance(found, Spilled):
+            scratch = _core.Program(emit_plan(found.program), 1).scratch_bytes
+            total = found.fast + found.slow + scratch
+            yield Way(f"stages in {size_text(budget)}", total, found.slow, *found.moved, runs=_runs(found.program))
+
+
+def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
+    """The plan that `compile` makes with this memory, or why it makes none."""
+    program = made.program
+    assert program is not None
+    whole = _whole(made)
+    if whole.total <= memory.bytes:
+        return whole
+    try:
+        found, core = in_stages(
+            program, lambda one: _core.Program(emit_plan(one), 1), memory.bytes, memory.slow_bytes, order, False
+        )
+    except Error as error:
+        return str(error).removeprefix("[compile] memory: ")
+    slow = found.extents[SLOW].bytes if SLOW in found.extents else 0
+    moved = slow_bytes(found, 2) if slow else Traffic(0, 0)
+    return Way("stages", arena_bytes(found) + core.scratch_bytes, slow, *moved, runs=_runs(found))
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:
-    """Those that no other is as good as in all and better in one, smallest first. A program beats an estimate."""
-    costs = [(way.total, way.read + way.written, way.runs, way.estimate) for way in ways]
+    """Those that no other is as good as in all and better in one, smallest first."""
+    costs = [(way.total, way.read + way.written, way.runs) for way in ways]
     kept = [
         way
         for i, (way, cost) in enumerate(zip(ways, costs, strict=True))

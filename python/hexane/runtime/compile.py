@@ -25,7 +25,7 @@ from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.flash import in_flash
-from hexane.runtime.memory import Memory, fitted
+from hexane.runtime.memory import Memory, fitted, slow_traffic
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.stages.schedule_layers import SCHEDULES
@@ -89,7 +89,7 @@ def compile(
     smallest. The bits are the same. 0: none.
     memory=hx.Memory(sram="128K"), or "128K+64K" for two memories: the arena, and the scratch that kernels of this CPU use beside it, take no more than so much. Whole
     tensors where they fit, else parts of the program are computed row by row as by stream_rows, 8, 4, 2 or 1 rows at a time; Error
-    that names the layer which needs most where that does not fit either. Inputs, outputs and weights are not counted. With flash="1M" the
+    that names the layer which needs most where that does not fit either; or in stages, with strategy="stages" (docs/memory.md). Inputs, outputs and weights are not counted. With flash="1M" the
     plan and the code that runs it on a microcontroller take no more than that; compress="lz4" packs weights, xip=True only those that have to be.
     hold_ports: inputs and outputs lie in the arena too and are counted there, each as long as it is needed and as the network first or
     last computes with it (an int8 network's as bytes); the call's own arrays are only copied or cast from and to.
@@ -277,7 +277,9 @@ class _Options:
             program, core = in_flash((program, core), make, self.memory)
             if watch is not None and program.loops:
                 watch("program-streamed", program)
-        return Model(core, None if pool else program, why, "" if on_engine is None else on_engine.device.name)
+        name = "" if on_engine is None else on_engine.device.name
+        moved = None if self.memory is None else slow_traffic(program, self.memory)
+        return Model(core, None if pool else program, why, name, moved)
 
     def _make(self, program: Program, pool: _core.MemoryPool | None) -> _core.Program:
         return _core.Program(emit_plan(program), self.threads, pool)

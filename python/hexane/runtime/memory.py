@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
+from hexane.runtime.in_stages import in_stages
 from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools, slow_bytes
 from hexane.stages.stream import Streams, arena_bytes
+from hexane.stages.traffic import Traffic
 
 ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
 MOST_POOLS = 8
+STRATEGIES = ("stream", "stages")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -24,7 +27,9 @@ class Memory:
     "128K+64K", of which the first has the scratch; None for any number. slow: bytes of one that is used only where sram is not enough.
     flash: bytes of the plan and of the code that runs it on a microcontroller; 0 for any number. compress="lz4": weights that become
     smaller lie packed in the plan, and are unpacked into the arena before the steps that read them, as far as sram has room.
-    xip: all weights are read where they lie in the plan; with compress, all but those that must be packed to fit the flash. Raises
+    xip: all weights are read where they lie in the plan; with compress, all but those that must be packed to fit the flash.
+    strategy: what is done where whole tensors do not fit. "stream": parts of the program go row by row, and slow memory has what does not
+    fit then. "stages": what fits is computed at a time, and all that passes between such stages goes through slow memory. Raises
     Error for what is none.
     """
 
@@ -33,6 +38,7 @@ class Memory:
     flash: int | str = 0
     compress: str = ""
     xip: bool = False
+    strategy: str = "stream"
 
     def __post_init__(self) -> None:
         self.pools  # noqa: B018  raises Error
@@ -41,6 +47,10 @@ class Memory:
             raise Error("[memory] slow: got it alone, need sram as well")
         if self.compress not in ("", "lz4"):
             raise Error(f"[memory] compress: got {self.compress!r}, need 'lz4', or '' for none")
+        if self.strategy not in STRATEGIES:
+            raise Error(f"[memory] strategy: got {self.strategy!r}, need {' or '.join(map(repr, STRATEGIES))}")
+        if self.strategy == "stages" and len(self.pools) != 1:
+            raise Error(f"[memory] strategy: got 'stages' with sram {self.sram!r}, need sram in one memory")
 
     @property
     def bytes(self) -> int:
@@ -81,8 +91,8 @@ Made = tuple[Program, _core.Program]
 def fitted(
     made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str, holds_ports: bool = False
 ) -> Made:
-    """A program of whole tensors if it fits, else one that computes parts row by row, of those that fit the first in the order of
-    ROWS; with slow memory only where nothing fits without. order: by which `place` made it. holds_ports: it has inputs and outputs in
+    """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": it computes parts row by row, of
+    those that fit the first in the order of ROWS; with slow memory only where nothing fits without. order: by which `place` made it. holds_ports: it has inputs and outputs in
     the arena.
 
     Raises Error for one that does not fit in any way, with the layer that needs most.
@@ -92,6 +102,8 @@ def fitted(
     program, core = made
     if (found := _within(made, make, memory.pools)) is not None:
         return found
+    if memory.strategy == "stages":
+        return in_stages(program, make, memory.bytes, memory.slow_bytes, order, holds_ports)
     streams = Streams(program, order, holds_ports)
     budget = max(0, memory.bytes - core.scratch_bytes)
     smallest: Made | None = None
@@ -116,6 +128,12 @@ def fitted(
         if found is not None:
             return found
     raise Error(f"[compile] memory: {_shortage(best, memory)}")
+
+
+def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
+    """What a call of a program that `fitted` made moves from and to slow memory; None where it has none."""
+    pools = len(memory.pools)
+    return slow_bytes(program, pools + 1) if f"arena.{pools}" in program.extents and memory.slow_bytes else None
 
 
 def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:

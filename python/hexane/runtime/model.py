@@ -18,6 +18,7 @@ from hexane.graph import Array
 from hexane.program import Program
 from hexane.runtime.debug import Debug, debug
 from hexane.runtime.futures import Submits
+from hexane.stages.traffic import Traffic
 
 if TYPE_CHECKING:
     from hexane.runtime.open_model import OpenModel
@@ -51,11 +52,19 @@ class Model(Submits):
     Runs of one model happen one after the other, whichever threads call it; different models run side by side.
     """
 
-    def __init__(self, core: _core.Program, program: Program | None = None, why: str = "", engine: str = "") -> None:
-        """engine: the name of the device that runs its programs; why: a chip's program runs on none."""
+    def __init__(
+        self,
+        core: _core.Program,
+        program: Program | None = None,
+        why: str = "",
+        engine: str = "",
+        moved: Traffic | None = None,
+    ) -> None:
+        """engine: the name of the device that runs its programs; why: a chip's program runs on none. moved: by a call from and to slow
+        memory."""
         self._core = core
         self.program = program
-        self._why, self._engine = why, engine
+        self._why, self._engine, self._moved = why, engine, moved
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         ports = core.outputs
         counts = {p["length"] - 1 for p in ports}  # of outputs that are the lengths of others
@@ -116,8 +125,10 @@ class Model(Submits):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of every memory space by name, and of scratch."""
-        return {**self._core.memory, "scratch": self._core.scratch_bytes}
+        """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`: what a call reads from
+        there and writes to it (a loaded model does not know)."""
+        moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
+        return {**self._core.memory, "scratch": self._core.scratch_bytes, **moved}
 
     @property
     def surfaces(self) -> dict[str, _core.Surface]:

@@ -82,7 +82,7 @@ class _Streamable:
         choice, chosen = self._choice, None
         for most, overlays in _costs(choice, rows, budget):
             regions = choice.regions(rows, most, overlays)
-            found = _with_regions(choice.program, regions, choice.tensors)
+            found = with_regions(choice.program, regions, choice.tensors)
             if max(live_bytes(found), default=0) < arena_bytes(best):
                 found = allocate(found)
                 if arena_bytes(found) < arena_bytes(best):
@@ -96,7 +96,7 @@ class _Streamable:
         choice, most = self._choice, max(arena_bytes(program), budget)
         grown = [choice.with_more_rows(region, rows, most) for region in regions]
         if grown != regions:
-            found = _with_regions(choice.program, grown, choice.tensors)
+            found = with_regions(choice.program, grown, choice.tensors)
             if max(live_bytes(found), default=0) <= most and arena_bytes(found := allocate(found)) <= most:
                 return found
         return program
@@ -256,7 +256,7 @@ class _Choice:
         return begins
 
 
-def _with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
+def with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
     """The program with these regions. There, what is computed over an operand gets a buffer of its own."""
     steps, buffers = list(program.steps), list(program.buffers)
     rings = {tensor: rows for region in regions for tensor, rows in region.rings.items()}

@@ -1,0 +1,65 @@
+"""Compiles into a given amount of memory in stages, which pass their tensors through slow memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.program import Program
+from hexane.stages.allocate import allocate
+from hexane.stages.spill import Spilled, Spills, TooLarge
+from hexane.stages.stage import SLOW
+
+
+def in_stages(
+    program: Program, make: Callable[[Program], _core.Program], sram: int, slow: int, order: str, holds_ports: bool
+) -> tuple[Program, _core.Program]:
+    """The program of whole tensors, in stages: fast memory and scratch of kernels take at most `sram` bytes, slow memory `slow`. Of those
+    made for as much fast memory as there is and for less (so kernels need less scratch), the one that moves fewest bytes. What is tried
+    for one budget is tried for all above it.
+
+    Raises Error where there is none, with the layer that needs most.
+    """
+    spills = Spills(program, order, holds_ports)
+    least = spills.at(0)
+    if isinstance(least, Spilled):  # no step has a tensor in fast memory
+        return _limited(least.program, sram, slow), make(least.program)
+    found = [spills.at(room) for room in _rooms(least.bytes, sram)]
+    made = sorted(
+        (one for one in found if isinstance(one, Spilled)), key=lambda one: (sum(one.moved), one.fast, one.slow)
+    )
+    for one in made:
+        scratch = make(one.program).scratch_bytes
+        if one.fast + scratch <= sram and one.slow <= slow:
+            limited = _limited(one.program, sram - scratch, slow)
+            return limited, make(limited)
+    raise Error(f"[compile] memory: {_shortage(spills, least, make, sram, slow)}")
+
+
+def _rooms(least: int, most: int) -> Iterator[int]:
+    """Bytes for tensors: four numbers from each power of two to the next."""
+    if least <= most:
+        yield least
+    for power in range(most.bit_length()):
+        yield from (room for n in (4, 5, 6, 7) if least < (room := (n << power) // 4) <= most)
+
+
+def _limited(program: Program, fast: int, slow: int) -> Program:
+    """With the sizes of the memories in it."""
+    sizes = {program.target.space("arena").name: fast, SLOW: slow}
+    spaces = tuple(
+        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space
+        for space in program.target.spaces
+    )
+    return allocate(replace(program, target=replace(program.target, spaces=spaces)))
+
+
+def _shortage(spills: Spills, least: TooLarge, make: Callable[[Program], _core.Program], sram: int, slow: int) -> str:
+    found = spills.at(least.bytes)
+    assert isinstance(found, Spilled)
+    scratch = make(found.program).scratch_bytes
+    where = f"{least.step.node.where} ({least.step.kernel})"
+    return (
+        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + scratch}: {least.bytes} for the tensors of {where}, "
+        f"{scratch} of scratch; and then {found.slow} slow. More sram, smaller images, fewer channels there or a narrower dtype would help"
+    )
