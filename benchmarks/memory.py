@@ -16,6 +16,8 @@ import hexane as hx
 from hexane.program import Program
 from hexane.stages.pools import into_pools, slow_bytes
 from hexane.stages.spill import Spilled, Spills
+from hexane.stages.stream import Streams
+from hexane.stages.traffic import traffic
 
 
 class Planned(NamedTuple):
@@ -125,11 +127,18 @@ def in_stages(file: Path) -> dict[int, Planned]:
 
 
 def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
-    """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least."""
-    ways = [(program_of(file, rows, hold), hold) for rows in (0, 1, 2, 4) for hold in (True, False) if rows or hold]
+    """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least of those that take no more
+    memory than theirs."""
+    whole = program_of(file, 0)
+    ports = ports_bytes(whole, item)
+    ways = [(Streams(whole, "", hold), 0 if hold else ports) for hold in (True, False)]
+    least = [(streams.stream(rows), beside) for streams, beside in ways for rows in (1, 2, 4)]
     memory, moved, more = [], [], []
     for budget, plan in plans.items():
-        found = [placed(program, hold, budget, item) for program, hold in ways]
+        for_slow = [
+            (program, beside) for streams, beside in ways for program in streams.for_slow(budget, plan.total - beside)
+        ]
+        found = [placed(program, beside, budget, item) for program, beside in (*least, *for_slow)]
         found += [stages[budget]] if budget in stages else []
         best = min(found, key=lambda one: (one.total > plan.total, one.moved, one.total))
         memory.append(best.total / plan.total)
@@ -141,13 +150,22 @@ def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned]
     return f"| {file.stem} | {len(plans)} | {' | '.join(columns)} | {', '.join(more)} |"
 
 
-def placed(program: Program, holds_ports: bool, budget: int, item: int) -> Planned:
-    """In so much fast memory, and a slow one that has what is left; ports that are not held are there and are read or written once."""
-    ports = 0 if holds_ports else sum(p.view.type.size * item for p in (*program.inputs, *program.outputs))
+def ports_bytes(program: Program, item: int) -> int:
+    return sum(p.view.type.size * item for p in (*program.inputs, *program.outputs))
+
+
+def placed(program: Program, ports: int, budget: int, item: int) -> Planned:
+    """In so much fast memory, and a slow one that has what is left. ports: bytes of inputs and outputs, where these lie in the slow
+    memory too; else 0."""
     divided = into_pools(program, (budget, 1 << 40), slow=True)
     assert divided is not None
     total = sum(e.bytes for e in divided.extents.values() if e.space.kind == "arena")
-    return Planned(total + ports, sum(slow_bytes(divided, 2)) + ports)
+    moved = sum(slow_bytes(divided, 2))
+    if ports:
+        each = traffic(divided)
+        kinds = {p.view.buffer: p.view.type for p in (*program.inputs, *program.outputs)}
+        moved += sum(sum(each.get(i, ())) * kind.size * item // kind.bytes for i, kind in kinds.items())
+    return Planned(total + ports, moved)
 
 
 def at_best(found: list[tuple[int, int]]) -> tuple[str, str]:

@@ -14,7 +14,9 @@ class NullEngine:
     """Programs with the ports of real ones, which do nothing."""
 
     name = "null"
-    counters = {"compiled": 0, "compile_limit": 0, "loaded": 0, "load_limit": 0}
+
+    def __init__(self) -> None:
+        self.counters = {"compiled": 0, "compile_limit": 0, "loaded": 0, "load_limit": 0}
 
     def compile(self, mil: str, weights: dict[str, bytes], qos: int) -> _core.DeviceProgram:
         made = plan_engine().compile(mil, weights, qos)

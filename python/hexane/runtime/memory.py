@@ -107,9 +107,8 @@ def fitted(
     streams = Streams(program, order, holds_ports)
     budget = max(0, memory.bytes - core.scratch_bytes)
     smallest: Made | None = None
-    tried = [program]
     for rows in ROWS:
-        tried.append(streamed := streams.stream(rows, budget))
+        streamed = streams.stream(rows, budget)
         if arena_bytes(streamed) <= memory.bytes:
             found = _within((streamed, make(streamed)), make, memory.pools)
             if found is not None:
@@ -124,7 +123,8 @@ def fitted(
         return found
     best = min(made, smallest, key=_needed)
     if memory.slow_bytes:
-        found = _with_slow([*tried, smallest[0]], make, memory)
+        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
+        found = _with_slow(tried, make, memory)
         if found is not None:
             return found
     raise Error(f"[compile] memory: {_shortage(best, memory)}")

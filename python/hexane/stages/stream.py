@@ -20,11 +20,14 @@ from hexane.stages.overlay import Overlay
 from hexane.stages.place import place
 from hexane.stages.region import Region, Regions
 from hexane.stages.rows import AXIS
+from hexane.stages.slow import SlowChoice
 from hexane.stages.tensors import Tensors, find_tensors
 
 COST_STEP = 65 / 64
 COSTS_BELOW = 4
 MORE_ROWS = (8, 4, 2)
+FAST_STEP = 2**0.25  # sizes of fast memory for which there is a choice
+FAST_STEPS = 4  # tried below the largest that is there
 
 
 def stream(
@@ -51,6 +54,14 @@ class Streams:
         if arena_bytes(best) > budget and "concat" in self._program.graph.ops and self._order is not None:
             best = min(best, self._apart.streamed(rows, budget), key=arena_bytes)
         return best
+
+    def for_slow(self, fast: int, most: int) -> list[Program]:
+        """Programs that move few bytes from and to slow memory, for so much fast memory, which is not enough for all. most: bytes of
+        both. Those for each size are among those for the next larger one."""
+        found = self._whole.for_slow(fast, most)
+        if "concat" in self._program.graph.ops and self._order is not None:
+            found += self._apart.for_slow(fast, most)
+        return found
 
     @cached_property
     def _whole(self) -> "_Streamable":
@@ -90,6 +101,16 @@ class _Streamable:
             if arena_bytes(best) <= budget:
                 break
         return best if chosen is None else self._with_more_rows(best, chosen, rows, budget)
+
+    def for_slow(self, fast: int, most: int) -> list[Program]:
+        choice = self._choice
+        step = int(log(max(1, fast), FAST_STEP))
+        sizes = [int(FAST_STEP**i) for i in range(max(0, step - FAST_STEPS), step + 1)]
+        found = []
+        for size in sizes:
+            if (regions := choice.slow.regions(size, most)) not in found:
+                found.append(regions)
+        return [allocate(_with_regions(choice.program, regions, choice.tensors)) for regions in found]
 
     def _with_more_rows(self, program: Program, regions: list[Region], rows: int, budget: int) -> Program:
         """The program with more rows to a run, which is faster, in regions where these need no more than there is anyway."""
@@ -144,6 +165,11 @@ class _Choice:
         self._steps = self._costs_of_steps()
         self._floors = self._floors_of_regions()
         self._begins = self._first_begins()
+
+    @cached_property
+    def slow(self) -> SlowChoice:
+        """The choice where fast memory is not enough."""
+        return SlowChoice(self.program, self.tensors, self._regions.steps, self._begins, self._steps, self._solve)
 
     def regions(self, rows: int, most: float, overlays: bool) -> list[Region]:
         """Those of a choice that costs at most so much, with fewest steps in them. overlays: where it costs more without."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.program import Program, Step, View
+from hexane.program import Program, Step
 from hexane.stages.rows import AXIS, StepRows
 
 
@@ -34,13 +34,17 @@ def _reads(program: Program, step: Step, chunk: int) -> dict[int, int]:
     found: dict[int, int] = defaultdict(int)
     rows = StepRows(step, program.target)
     for operand, view in enumerate(step.inputs):
-        if view is None or program.buffers[view.buffer].kind == "weights":
-            continue
-        found[view.buffer] += _read(rows, operand, view, chunk) if step.cut and chunk else view.type.bytes
+        if view is not None and program.buffers[view.buffer].kind != "weights":
+            found[view.buffer] += bytes_read(rows, operand, chunk if step.cut else 0)
     return found
 
 
-def _read(rows: StepRows, operand: int, view: View, chunk: int) -> int:
+def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:
+    """Of an operand, by a step with so many rows to a run; 0 for all rows at once."""
+    view = rows.step.inputs[operand]
+    assert view is not None
+    if not chunk:
+        return view.type.bytes
     if view.type.rank <= AXIS or view.type.shape[AXIS] == 1 or rows.is_packed(operand):
         return view.type.bytes * -(-rows.extent // chunk)
     first, behind = rows.needs(operand)
