@@ -110,7 +110,7 @@ class _Streamable:
         for size in sizes:
             if (regions := choice.slow.regions(size, most)) not in found:
                 found.append(regions)
-        return [allocate(_with_regions(choice.program, regions, choice.tensors)) for regions in found]
+        return [allocate(with_regions(choice.program, regions, choice.tensors)) for regions in found]
 
     def _with_more_rows(self, program: Program, regions: list[Region], rows: int, budget: int) -> Program:
         """The program with more rows to a run, which is faster, in regions where these need no more than there is anyway."""
