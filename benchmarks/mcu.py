@@ -65,14 +65,14 @@ def print_code(folder: Path) -> None:
         return found
 
     def may(section: Section) -> bool:
-        return packed or section[0] not in ("blocks", "lz4")
+        return section[0] not in left_out
 
     kernels, activations = supported()
-    packed = False
+    left_out = {"blocks", "lz4", "streamed_ports"}
     base = kept([name for name in home if re.search(rf"\b{name}\(", (folder / "include/hexane.h").read_text())])
     of = {("kernels", name): kept([f"hx_kernel_{name}"]) - base for name in kernels}
     of |= {("activations", name): kept([f"hx_activation_{name}"]) - base for name in activations}
-    packed = True
+    left_out = {"streamed_ports"}
     of["codecs", "lz4"] = {s for s in sizes if s[0] == "blocks"} | kept(["hx_codec_lz4"]) - base
     parts: dict[tuple[tuple[str, str], ...], int] = {}
     for section, size in sizes.items():
@@ -81,6 +81,7 @@ def print_code(folder: Path) -> None:
     print("[code]\n# Bytes of text and constants, compiled for a Cortex-M4 at -Os without the texts of errors.")
     print("# What every app has, and beside that what the compiler adds: vectors, C library, main program.")
     print(f"base = {sum(sizes[section] for section in base)}\nstartup = {STARTUP}")
+    print(f"streamed_ports = {sum(size for section, size in sizes.items() if section[0] == 'streamed_ports')}")
     print("# Parts of the runtime, and which of them each kernel, activation and codec needs.")
     print(f"parts = {list(parts.values())}")
     title = ""

@@ -119,7 +119,7 @@ void register_plan(py::module_& m) {
   PYBIND11_NUMPY_DTYPE(PlanLoop, first_step, num_steps, trips, moves);
   PYBIND11_NUMPY_DTYPE(PlanBlock, offset, bytes, packed, packed_bytes, arena_offset, arena, codec, first_step,
                        num_steps);
-  PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, length, axis, reserved);
+  PYBIND11_NUMPY_DTYPE(PlanPort, name, emitted_name, tensor, length, axis, streamed);
   m.def("plan_dtypes", &plan_dtypes);
   m.def("plan_write", &plan_write, py::arg("sections"));
   m.def("plan_save", &plan_save, py::arg("path"), py::arg("sections"));

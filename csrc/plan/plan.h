@@ -146,8 +146,13 @@ typedef struct PlanPort {
   uint32_t tensor;       /* row of tensors; dtype, shape and strides are its */
   uint32_t length;       /* 0, or 1 + the row of outputs that holds how many indices of the axis are valid */
   uint32_t axis;         /* 0 where there is no length */
-  uint32_t reserved;     /* zero */
+  uint32_t streamed;     /* 1: comes or goes row by row, see below; else 0 */
 } PlanPort;
+
+/* Only one step touches a streamed port: a copy between all of it and an arena, where its rows (of axis 1, as that step
+ * has the axes) lie one behind the other, maybe in a ring. Its runs go through the rows in order, and through each
+ * once. So who has no memory for the port may have the rows brought to where they lie in the arena, or fetched from
+ * there, in place of the copy. */
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&

@@ -12,6 +12,7 @@
 #include "plan/lifetimes.h"
 #include "plan/loops.h"
 #include "plan/reader.h"
+#include "plan/streamed_ports.h"
 
 namespace hexane::plan {
 namespace {
@@ -182,7 +183,7 @@ std::vector<bool> check_ports(const Plan& plan) {
       const std::string_view name = plan.string(port.name);
       if (name.empty() || !names.insert(name).second)
         bad(section, i, "name: got '", name, "', need a name of its own among the ", section);
-      if (port.reserved) bad(section, i, name, ": reserved: got ", port.reserved, ", need 0");
+      if (port.streamed > 1) bad(section, i, name, ": streamed: got ", port.streamed, ", need 0 or 1");
       if (port.tensor >= plan.tensors.size())
         bad(section, i, name, ": tensor: got ", port.tensor, ", need less than ", plan.tensors.size());
       const PlanTensor& tensor = plan.tensors[port.tensor];
@@ -421,6 +422,7 @@ Plan read_sections(const Sections& sections) {
   const uint64_t most = most_elements(plan);
   for (size_t row = 0; row < plan.tensors.size(); ++row) check_tensor(plan, row, most);
   check_steps(plan, check_ports(plan));
+  check_streamed_ports(plan);
   return plan;
 }
 

@@ -58,6 +58,7 @@ from hexane.stages.place_layers import PlacedLayers, place_layers
 from hexane.stages.schedule_layers import schedule_layers
 from hexane.stages.segment import segment
 from hexane.stages.stream import stream
+from hexane.stages.stream_ports import stream_ports
 from hexane.targets import Chip, Target, load_target
 from hexane.verify import GraphLevel, level_of, verify
 
@@ -230,13 +231,16 @@ def compile_graph(
     watch: Watch | None = None,
     holds_ports: bool = False,
     numerics: str = "",
+    streams_input: bool = False,
+    streams_output: bool = False,
 ) -> Program:
     """Graph -> Program, ready to be emitted. stream_rows: rows that a run of a streamed step computes, 0 to stream none. holds_ports:
-    inputs and outputs lie in the arena. schedule: "optimal" for the order that keeps fewest bytes live. numerics: as `passes` has it."""
+    inputs and outputs lie in the arena. streams_input, streams_output: their rows come and go one by one. schedule: "optimal" for the order that keeps fewest bytes live. numerics: as `passes` has it."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
     program = place(lower(graph, target, dtype, skip, trim, watch, numerics), target, schedule)
+    program = stream_ports(program, streams_input, streams_output)
     if stream_rows:
         program = stream(program, stream_rows, order=schedule, holds_ports=holds_ports)
     else:

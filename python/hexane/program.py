@@ -129,6 +129,7 @@ class PortView:
     view: View
     length: str = ""  # of an output: the output that says how much of the axis is valid
     axis: int = 0
+    streamed: bool = False  # its rows come or go one after the other, through the arena
 
 
 @dataclass(frozen=True, slots=True)

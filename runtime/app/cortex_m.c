@@ -44,6 +44,19 @@ int port_open(void) {
 
 int port_read(void* to, size_t bytes) { return move(SYS_READ, in, (uintptr_t)to, bytes); }
 int port_write(const void* from, size_t bytes) { return move(SYS_WRITE, out, (uintptr_t)from, bytes); }
+
+#if !defined(PORT_INPUT_IS_ELSEWHERE)
+int port_input(unsigned input, long begin, long end, void* to, size_t bytes) {
+  (void)input, (void)begin, (void)end;
+  return port_read(to, bytes);
+}
+#endif
+
+int port_output(unsigned output, long begin, long end, const void* from, size_t bytes) {
+  (void)output, (void)begin, (void)end;
+  return port_write(from, bytes);
+}
+
 void port_print(const char* text) { call_host(SYS_WRITE0, text); }
 
 void port_exit(int status) {

@@ -4,11 +4,20 @@
 
 #include <stddef.h>
 
-/* Inputs come from one file, in order, one behind the other; outputs go to another in the same way. Each gives 0 if
- * not all bytes could be moved. */
+/* Inputs come from one file, in order, one behind the other; outputs go to another in the same way. Streamed ones come
+ * behind the others, and go before them, in the order in which a run moves their rows. Each gives 0 if not all bytes
+ * could be moved. */
 int port_open(void);
 int port_read(void* to, size_t bytes);
 int port_write(const void* from, size_t bytes);
+/* Where a streamed input comes from: puts its rows [begin, end) to `to`, `bytes` in all, one behind the other without
+ * gaps. A run asks for each row once, in order, when the network needs it, so this is the place to wait for a line of a
+ * camera or a frame of a microphone. Those here read input.bin; `make INPUT=FILE.c` takes the one of your driver. */
+int port_input(unsigned input, long begin, long end, void* to, size_t bytes);
+
+/* Takes rows [begin, end) of a streamed output in the same way; they are at `from` until this returns. */
+int port_output(unsigned output, long begin, long end, const void* from, size_t bytes);
+
 void port_print(const char* text);
 void port_exit(int status);
 

@@ -14,6 +14,12 @@ hx_status hx_shared_load(hx_net* net, const void* plan, size_t bytes, hx_memory*
   return hx_load(net, plan, bytes, kKernels, kActivations, kCodecs, memory, num_memory);
 }
 
+void hx_shared_hooks(hx_net* net, int (*input)(void*, uint32_t, int32_t, int32_t, void*),
+                     int (*output)(void*, uint32_t, int32_t, int32_t, const void*)) {
+  net->hooks.input = input;
+  net->hooks.output = output;
+}
+
 const char* hx_shared_error(const hx_net* net, int part) {
   return part == 0 ? net->error.where : part == 1 ? net->error.name : net->error.what;
 }

@@ -31,7 +31,7 @@ typedef struct hx_error {
 } hx_error;
 
 /* A memory for one row of the section "spaces". That of kind "weights" is left empty: weights are read in the plan.
- * Ports may be empty when a plan is loaded, and be given or changed between runs. */
+ * Ports may be empty when a plan is loaded, and be given or changed between runs; streamed ones stay empty. */
 typedef struct hx_memory {
   void* data;
   size_t bytes;
@@ -44,9 +44,12 @@ typedef struct hx_hooks {
   void (*trace)(void* context, uint32_t step, int axis, int32_t begin, int32_t end);
   /* After a run of a step: other work may be done here. Anything but 0 stops the plan with HX_STOPPED. */
   int (*yield)(void* context, uint32_t step);
-  /* Before a run that reads input `input`: rows [begin, end) of axis 1, as the step sees its axes, have to be in the
-   * input's memory; 0 to INT32_MAX for all of it. Anything but 0 stops the plan with HX_STOPPED. */
-  int (*input)(void* context, uint32_t input, int32_t begin, int32_t end);
+  /* For a streamed input, which has no memory of its own: writes its rows [begin, end) to `to`, one behind the other
+   * without gaps. A run of the plan asks for each row once, in order, when it is needed. What a row is, the header that
+   * `hexane codegen` writes says. Anything but 0 stops the plan with HX_STOPPED. */
+  int (*input)(void* context, uint32_t input, int32_t begin, int32_t end, void* to);
+  /* For a streamed output: its rows [begin, end) are at `from`, until this returns. Else as `input`. */
+  int (*output)(void* context, uint32_t output, int32_t begin, int32_t end, const void* from);
 } hx_hooks;
 
 typedef struct hx_kernel hx_kernel;
@@ -91,7 +94,7 @@ uint32_t hx_output_space(const hx_net* net, uint32_t output);
 const char* hx_input_name(const hx_net* net, uint32_t input);
 const char* hx_output_name(const hx_net* net, uint32_t output);
 
-/* Runs every step. HX_NO_MEMORY if a port has no memory. */
+/* Runs every step. HX_NO_MEMORY if a port has no memory, or a streamed one no hook. */
 hx_status hx_run(hx_net* net);
 
 /* States as they were when the plan was loaded. */

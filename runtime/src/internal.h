@@ -287,6 +287,34 @@ static inline hx_status hx_verify_blocks(hx_net* net) {
 }
 #endif
 
+/* Rows [begin, the result) of all operands that lie in rings without going round; those of input 0 the kernel finds
+ * itself if it has rows(). */
+int32_t hx_turn_end(const hx_call* call, hx_range range);
+
+/* A program whose plan has no streamed ports may leave out what they need. */
+#if !defined(HX_NO_STREAMED_PORTS)
+/* Port i of HX_INPUTS or HX_OUTPUTS. */
+int hx_is_streamed(const hx_net* net, int section, uint32_t i);
+/* Whether the step is the copy of a streamed port. */
+int hx_streams(const hx_call* call);
+/* In place of that copy: the hook brings or takes the rows. What it gives. */
+int hx_move_rows(const hx_call* call, int axis, hx_range range);
+hx_status hx_verify_streamed_ports(hx_net* net);
+#else
+#define hx_is_streamed(net, section, i) ((void)(net), (void)(section), (void)(i), 0)
+#define hx_streams(call) ((void)(call), 0)
+#define hx_move_rows(call, axis, range) ((void)(call), (void)(axis), (void)(range), 0)
+static inline hx_status hx_verify_streamed_ports(hx_net* net) {
+  int section;
+  uint32_t i;
+  for (section = HX_INPUTS; section <= HX_OUTPUTS; ++section)
+    for (i = 0; i < net->sections[section].rows; ++i)
+      if (hx_u32(net->sections[section].data + i * sizeof(PlanPort) + offsetof(PlanPort, streamed)))
+        return hx_fail(net, HX_UNSUPPORTED, "ports", i, "", "this build has no streamed ones");
+  return HX_OK;
+}
+#endif
+
 /* XXH64 with seed 0. */
 uint64_t hx_checksum(const uint8_t* p, size_t bytes);
 

@@ -79,7 +79,7 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
 
 /* Rows [begin, end) of all operands that lie in rings without going round; those of input 0 the kernel finds itself
  * if it has rows(). */
-static int32_t turn_end(const hx_call* call, hx_range range) {
+int32_t hx_turn_end(const hx_call* call, hx_range range) {
   uint32_t i;
   for (i = 0; i < call->num_inputs + call->num_outputs; ++i) {
     hx_view view;
@@ -98,30 +98,10 @@ static void run_step(const hx_call* call, int axis, hx_range range) {
   while (range.begin < range.end) {
     hx_range part;
     part.begin = range.begin;
-    part.end = turn_end(call, range);
+    part.end = hx_turn_end(call, range);
     call->kernel->run(call, 1, part);
     range.begin = part.end;
   }
-}
-
-static int bring_inputs(const hx_call* call, int axis, hx_range range) {
-  const hx_net* net = call->net;
-  uint32_t i, input;
-  for (i = 0; i < call->num_inputs; ++i) {
-    const uint32_t id = hx_u32(net->sections[HX_OPERANDS].data + 4 * (call->operands + i));
-    uint32_t space;
-    if (id == PLAN_ABSENT) continue;
-    space = hx_u32(net->sections[HX_TENSORS].data + id * sizeof(PlanTensorRow) + offsetof(PlanTensorRow, space));
-    for (input = 0; input < net->sections[HX_INPUTS].rows; ++input) {
-      hx_range rows;
-      if (hx_input_space(net, input) != space) continue;
-      rows.begin = 0;
-      rows.end = INT_MAX;
-      if (axis == 1) rows = hx_needed(call, i, axis, range);
-      if (net->hooks.input(net->hooks.context, input, rows.begin, rows.end)) return 1;
-    }
-  }
-  return 0;
 }
 
 static hx_status check_ports(hx_net* net) {
@@ -132,6 +112,13 @@ static hx_status check_ports(hx_net* net) {
       const uint32_t space = section == HX_INPUTS ? hx_input_space(net, i) : hx_output_space(net, i);
       const uint8_t* row = net->sections[HX_SPACES].data + space * sizeof(PlanSpace);
       const size_t bytes = (size_t)hx_u64(row + offsetof(PlanSpace, bytes));
+      if (hx_is_streamed(net, section, i)) {
+        if (section == HX_INPUTS ? !net->hooks.input : !net->hooks.output)
+          return hx_fail(net, HX_NO_MEMORY, hx_section_name((uint32_t)section), i,
+                         section == HX_INPUTS ? hx_input_name(net, i) : hx_output_name(net, i),
+                         "need a hook for its rows");
+        continue;
+      }
       if (bytes && (!net->memory[space].data || net->memory[space].bytes < bytes))
         return hx_fail(net, HX_NO_MEMORY, section == HX_INPUTS ? "inputs" : "outputs", i,
                        section == HX_INPUTS ? hx_input_name(net, i) : hx_output_name(net, i),
@@ -153,9 +140,12 @@ hx_status hx_run(hx_net* net) {
     status = hx_unpack_blocks(net, &next_block, step);
     if (status != HX_OK) return status;
     hx_step(net, step, &call);
-    if (net->hooks.input && bring_inputs(&call, axis, range)) return HX_STOPPED;
     if (net->hooks.trace) net->hooks.trace(net->hooks.context, step, axis, range.begin, range.end);
-    run_step(&call, axis, range);
+    if (hx_streams(&call)) {
+      if (hx_move_rows(&call, axis, range)) return HX_STOPPED;
+    } else {
+      run_step(&call, axis, range);
+    }
     if (net->hooks.yield && net->hooks.yield(net->hooks.context, step)) return HX_STOPPED;
   }
   return status;

@@ -209,8 +209,8 @@ static hx_status check_port(hx_net* net, int section, const char* where, uint32_
   if (!*name) return bad(net, where, i, "need a name");
   if (hx_u32(row + offsetof(PlanPort, length)))
     return hx_fail(net, HX_UNSUPPORTED, where, i, name, "a length that is known when it has been computed");
-  if (hx_u32(row + offsetof(PlanPort, axis)) || hx_u32(row + offsetof(PlanPort, reserved)))
-    return bad(net, where, i, "axis or reserved: need 0");
+  if (hx_u32(row + offsetof(PlanPort, axis)) || hx_u32(row + offsetof(PlanPort, streamed)) > 1)
+    return bad(net, where, i, "axis: need 0; streamed: need 0 or 1");
   hx_tensor(net, tensor, &view);
   tensor_row = row_at(net, HX_TENSORS, tensor, sizeof(PlanTensorRow));
   space = row_at(net, HX_SPACES, hx_u32(tensor_row + offsetof(PlanTensorRow, space)), sizeof(PlanSpace));

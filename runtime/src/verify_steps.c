@@ -456,6 +456,7 @@ hx_status hx_verify_steps(hx_net* net) {
   }
   for (i = 0; i < num && status == HX_OK; ++i) status = check_bytes(&s, i);
   if (status == HX_OK) status = check_runs(net);
+  if (status == HX_OK) status = hx_verify_streamed_ports(net);
   for (i = 0; i < net->sections[HX_OUTPUTS].rows && status == HX_OK; ++i)
     if (!is_written(&s, hx_u32(row_at(net, HX_OUTPUTS, i, sizeof(PlanPort)) + offsetof(PlanPort, tensor)), num))
       status = hx_fail(net, HX_BAD_PLAN, "outputs", i, hx_output_name(net, i), "no step writes all of it");

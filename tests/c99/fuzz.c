@@ -19,6 +19,7 @@ static const hx_activation* const kActivations[] = {HX_EACH_ACTIVATION(ACTIVATIO
 static const hx_codec* const kCodecs[] = {&hx_codec_lz4, 0};
 
 static uint64_t state;
+static const hx_net* fuzzed; /* what runs */
 
 static uint32_t random_below(uint32_t n) { /* xorshift64* */
   state ^= state >> 12;
@@ -94,6 +95,39 @@ static void damage(uint8_t* plan, uint32_t structure) {
   }
 }
 
+/* Touches all bytes of rows of a streamed port, as a device does. */
+static void touch(const hx_net* loaded, uint32_t space, int32_t begin, int32_t end, const void* rows) {
+  hx_net* net = (hx_net*)(uintptr_t)loaded;
+  uint32_t step;
+  for (step = 0; step < net->sections[HX_STEPS].rows; ++step) {
+    hx_call call;
+    hx_view view;
+    uint32_t i;
+    hx_step(net, step, &call);
+    if (!hx_streams(&call)) continue;
+    for (i = 0; i < 2; ++i) {
+      const uint32_t id = hx_u32(net->sections[HX_OPERANDS].data + 4 * (call.operands + i));
+      const uint8_t* row = net->sections[HX_TENSORS].data + id * sizeof(PlanTensorRow);
+      if (hx_u32(row + offsetof(PlanTensorRow, space)) != space) continue;
+      hx_operand(&call, 1 - i, &view);
+      if (view.rank > 1 && view.shape[0] == 1 && view.shape[1] > 0)
+        memset((void*)(uintptr_t)rows, 1, (size_t)(end - begin) * (size_t)(hx_size(&view) / view.shape[1] * view.item));
+      return;
+    }
+  }
+  abort();
+}
+
+static int bring(void* context, uint32_t input, int32_t begin, int32_t end, void* to) {
+  touch(fuzzed, hx_input_space(fuzzed, input), begin, end, to);
+  return ++*(int*)context > MOST_RUNS;
+}
+
+static int take(void* context, uint32_t output, int32_t begin, int32_t end, const void* from) {
+  touch(fuzzed, hx_output_space(fuzzed, output), begin, end, from);
+  return ++*(int*)context > MOST_RUNS;
+}
+
 /* 1: it loaded; 2: it ran as well. */
 static int try_plan(const uint8_t* plan, size_t bytes) {
   enum { MOST_SPACES = 64 };
@@ -129,6 +163,9 @@ static int try_plan(const uint8_t* plan, size_t bytes) {
       }
       net.hooks.context = &runs;
       net.hooks.yield = stop;
+      net.hooks.input = bring;
+      net.hooks.output = take;
+      fuzzed = &net;
       if (small && hx_run(&net) == HX_OK) result = 2;
     } else if (!net.error.where || !net.error.name || !net.error.what) {
       abort();

@@ -1,5 +1,6 @@
 """Whole networks in the C99 runtime beside the host: as they are, streamed, and as the app that codegen writes."""
 
+import ctypes
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,83 @@ def test_stages_have_the_hosts_bits(c99, name, holds_ports):
     assert moved[0] > 0
 
 
+@pytest.mark.parametrize("output", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
+def test_rows_that_hooks_bring_have_the_hosts_bits(c99, tmp_path, name, rows, output):
+    """C99Model stops the run where rows do not come in order, each once."""
+    ports = {"stream_input": True, "stream_output": output}
+    net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, stream_rows=rows, **ports)
+    net.save(tmp_path / "plan.hxp")
+    model, feeds = C99Model((tmp_path / "plan.hxp").read_bytes(), c99), feeds_of(net)
+    assert [port.rows is not None for port in (*model.inputs, *model.outputs)] == [True, output]
+    for sign in (1, -1):
+        signed = {port: sign * array for port, array in feeds.items()}
+        assert model(signed)["y"].tobytes() == net(signed).tobytes()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("name", ["detector", "mobile-13", "unet"])
+def test_rows_of_images_come_and_go_through_hooks(c99, tmp_path, name, rows):
+    net = hx.compile(
+        small_networks()[name], target="host", threads=1, stream_rows=rows, stream_input=True, stream_output=True
+    )
+    net.save(tmp_path / "plan.hxp")
+    feeds = feeds_of(net)
+    results = net(feeds)
+    need = results if isinstance(results, dict) else {net.outputs[0].name: results}
+    for port, got in C99Model((tmp_path / "plan.hxp").read_bytes(), c99)(feeds).items():
+        assert np.abs(got - need[port]).max() <= SUM * np.abs(need[port]).max()
+
+
+def streamed_copy(**changes: Any) -> bytes:
+    """x to y through the arena, x streamed."""
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", (1, 6, 4), streamed=1)
+    y = plan.port("outputs", "y", (1, 6, 4), streamed=1)
+    ring = plan.tensor(plan.space("arena", 256), (1, 6, 4), ring=2, strides=changes.get("strides"))
+    plan.step("copy", [x], [ring], changes.get("cut", (1, 0, 1)))
+    plan.step("copy", [ring], [y], (1, 0, 1))
+    plan.loop(0, 6, [1, 1])
+    return bytes(plan.tobytes())
+
+
+def test_a_streamed_port_needs_its_hook_and_a_copy_of_rows_in_order(c99):
+    model, x = C99Model(streamed_copy(), c99), np.arange(24, dtype=np.float32).reshape(1, 6, 4)
+    assert model({"x": x})["y"].tobytes() == x.tobytes()
+    c99.hx_shared_hooks(model._net, None, None)
+    assert c99.hx_run(model._net) == 3
+    assert c99.hx_shared_error(model._net, 2) == b"need a hook for its rows"
+    for data, what in (
+        (_patched(streamed_copy(), "steps", "begin", 0, -1), "need its rows in order, each once"),
+        (_patched(streamed_copy(), "inputs", "streamed", 0, 2), "streamed: need 0 or 1"),
+        (_patched(streamed_copy(), "moves", None, 0, 2), "need its rows in order, each once"),
+    ):
+        with pytest.raises(Error, match=what):
+            load_unverified(c99, data)
+
+
+def _patched(data: bytes, section: str, field: str | None, row: int, value: int) -> bytes:
+    """With one number changed; what writes plans does not look at them."""
+    sections = {
+        name: np.array(rows) if isinstance(rows, np.ndarray) else rows
+        for name, rows in _core.plan_read(np.frombuffer(data, np.uint8)).items()
+    }
+    (sections[section] if field is None else sections[section][field])[row] = value
+    return bytes(_core.plan_write(sections))
+
+
+def load_unverified(runtime: Any, data: bytes) -> None:
+    """In the C99 runtime alone: C99Model reads plans with the host's reader first."""
+    plan = np.frombuffer(data, np.uint8).copy()
+    net = ctypes.create_string_buffer(runtime.hx_shared_net_bytes())
+    held = np.zeros(1024 + 4096, np.uint8)
+    at = held.ctypes.data + -held.ctypes.data % 4096
+    memory = ((ctypes.c_void_p * 2) * 3)(*((at, 1024) for _ in range(3)))
+    if runtime.hx_shared_load(net, ctypes.c_void_p(plan.ctypes.data), ctypes.c_size_t(plan.size), memory, 3):
+        raise Error(runtime.hx_shared_error(net, 2).decode())
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 @pytest.mark.parametrize("name", ["detector", "mobile-13", "unet"])
 def test_a_float_network_is_near_the_host(c99, tmp_path, name, rows):
@@ -114,6 +192,31 @@ def test_the_app_that_codegen_writes_builds_and_has_the_hosts_bits(tmp_path):
     symbols = subprocess.run(["nm", tmp_path / "app" / "mobile"], capture_output=True, text=True).stdout
     assert "hx_kernel_quantized_conv" in symbols
     assert "hx_kernel_max_pool" not in symbols, "kernels that are not used are left out"
+
+
+def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    net = hx.compile(SMALL_DEVICE_NETWORKS["mobile"](), target="host", threads=1, stream_rows=1, stream_input=True)
+    net.save(tmp_path / "plan.hxp")
+    app = tmp_path / "app"
+    assert run_command("codegen", tmp_path / "plan.hxp", "-o", app, "--name", "mobile").returncode == 0
+    header = (app / "mobile.h").read_text()
+    assert "streamed in 32 rows of 384 bytes, in each its axes 3, 1, the last one innermost" in header
+    assert "#define MOBILE_INPUT_0_ROW_BYTES 384u" in header
+    assert f"#define MOBILE_PORT_BYTES {5 * 4}u" in header
+
+    def output(*options: str) -> bytes:
+        subprocess.run(["make", "-s", "-B", "-C", app, "CFLAGS=-O1", *options], check=True)
+        subprocess.run([app / "mobile"], cwd=app, check=True)
+        return (app / "output.bin").read_bytes()
+
+    x = feeds_of(net)["x"]
+    (app / "input.bin").write_bytes(x.transpose(0, 2, 3, 1).tobytes())  # row by row, channels innermost
+    assert output() == net(x).tobytes()
+    row, element = np.arange(32)[:, None], np.arange(32 * 3)
+    pattern = ((31 * row + 7 * element) % 256 / 128 - 1).astype(np.float32).reshape(1, 32, 32, 3)
+    assert output("INPUT=app/pattern.c") == net(pattern.transpose(0, 3, 1, 2)).tobytes()
 
 
 def test_run_says_that_the_bits_are_the_hosts(tmp_path):

@@ -34,9 +34,9 @@ def model_of(name: str, model_file) -> bytes:
     return quantized_model(source, {port.name: np.random.default_rng(1).standard_normal(shape).astype(np.float32)})
 
 
-def run_on_board(folder: Path, core: str, *options: str) -> dict[str, int]:
+def run_on_board(folder: Path, core: str, *options: str, ram: int = RAM) -> dict[str, int]:
     """Builds and runs the app in the folder; the sizes of its program in bytes."""
-    memory = (f"FLASH_BYTES={FLASH}", f"RAM_BYTES={RAM}")
+    memory = (f"FLASH_BYTES={FLASH}", f"RAM_BYTES={ram}")
     subprocess.run(["make", "-s", "-B", "-C", folder, f"TARGET={core}", *memory, *options], check=True)
     command = ["qemu-system-arm", "-M", BOARDS[core], "-nographic", "-kernel", "net.elf"]
     semihosting = ["-semihosting-config", "enable=on,target=native"]
@@ -79,3 +79,40 @@ def test_an_int8_network_on_a_microcontroller(name, numerics, core, tmp_path, mo
             print(f"; plan {len(plan):,}, code {code:,}", end="")
         if core == "cortex-m4":
             assert code <= flash_of(net.program).code, "what `fit` says is an upper estimate"
+
+
+STACK = 6 << 10
+STREAMED = {"ds_cnn": 12 << 10, "mobilenet_v1_025_96": 22 << 10}  # bytes of RAM, stack included
+
+
+@pytest.mark.parametrize("core", BOARDS)
+@pytest.mark.parametrize("name", STREAMED)
+def test_an_input_that_does_not_fit_the_ram_comes_row_by_row(name, core, tmp_path, model_file, capsys):
+    """With the input whole the app takes more RAM than there is here."""
+    whole = hx.compile(model_of(name, model_file), target="host", threads=1, stream_rows=1)
+    net = hx.compile(
+        model_of(name, model_file), target="host", threads=1, stream_rows=1, stream_input=True, stream_output=True
+    )
+    net.save(tmp_path / "net.hxp")
+    plan = (tmp_path / "net.hxp").read_bytes()
+    for place, text in generate(plan, "net", app=True).items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text)
+    port = net.inputs[0]
+    input_bytes = 4 * int(np.prod(port.shape))
+    assert whole.memory["arena"] + input_bytes + STACK > STREAMED[name]
+    x = np.random.default_rng(0).standard_normal(port.shape).astype(np.float32)
+    (tmp_path / "input.bin").write_bytes(x.transpose(0, 2, 3, 1).tobytes())
+    sizes = run_on_board(tmp_path, core, ram=STREAMED[name])
+    need = net(x)
+    assert need.tobytes() == whole(x).tobytes()
+    assert (tmp_path / "output.bin").read_bytes() == need.tobytes()
+    ram = sizes["data"] + sizes["bss"]
+    with capsys.disabled():
+        print(
+            f"\n{name} {core}, input and output streamed: RAM {ram:,} of {STREAMED[name]:,}, of it {STACK:,} of stack",
+            end="",
+        )
+        print(f" and {net.memory['arena']:,} of arena; the input alone has {input_bytes:,}", end="")
+    if core == "cortex-m4":
+        assert sizes["text"] - len(plan) <= flash_of(net.program).code

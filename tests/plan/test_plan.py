@@ -210,7 +210,7 @@ WRONG: list[tuple[str, Callable[[Sections], None], str]] = [
     ("port_space", same_space, "got the space of another port"),
     ("port_tensor", put("inputs", 0, "tensor", 3), "tensor: got 3, need less than 3"),
     ("port_in_arena", put("outputs", 0, "tensor", 1), "got a tensor in arena"),
-    ("port_reserved", put("outputs", 0, "reserved", 1), "reserved: got 1"),
+    ("port_streamed", put("outputs", 0, "streamed", 2), "streamed: got 2, need 0 or 1"),
     ("port_larger", put("spaces", 0, "bytes", 52), "need a dense tensor that fills its space"),
     ("output_not_written", no_steps, "no step writes all of it"),
 ]
@@ -222,7 +222,7 @@ def same_names(sections: Sections) -> None:
 
 LENGTHS = [
     ("names", same_names, "need a name of its own among the outputs"),
-    ("reserved", put("outputs", 0, "reserved", 1), "reserved: got 1"),
+    ("streamed", put("outputs", 0, "streamed", 1), "streamed: got an output with a length"),
     ("of_an_input", put("inputs", 0, "length", 2), "inputs have their shapes"),
     ("of_nothing", put("outputs", 0, "length", 3), "length: got 3, need at most 2"),
     ("of_itself", put("outputs", 0, "length", 1), "length: got the output 'y', need one int64 number"),

@@ -8,7 +8,6 @@ import pytest
 import hexane as hx
 from hexane.report.fit import Way
 from hexane.runtime.timeline import floor, timeline
-from hexane.stages.allocate import bytes_with_ports
 from networks import small_networks
 
 NAMES = ("mobile-17", "unet", "detector")
@@ -109,18 +108,6 @@ def test_several_memories_fit_where_no_piece_is_too_large():
     assert "in several memories" in tiny.verdict
 
 
-def test_ports_are_held_as_long_as_they_are_needed():
-    x = hx.input("x", (1, 4, 16, 16))
-    y = hx.max_pool(hx.relu(x), kernel_sizes=2, strides=2)
-    net = hx.compile(hx.graph({"y": hx.reshape(hx.exp(y), shape=(4, 64))}), target="host", threads=1)
-    assert isinstance(net, hx.Model)
-    assert net.program is not None
-    held = bytes_with_ports(net.program)
-    assert held >= net.memory["arena"]
-    assert held <= net.memory["arena"] + 4 * 256 * 4 + 256 * 4
-    assert bytes_with_ports(net.program, 1) <= held
-
-
 def test_floor_is_that_of_whole_tensors_where_nothing_goes_by_rows():
     x = hx.input("x", (6, 8))
     net = hx.compile(hx.graph({"y": hx.softmax(hx.relu(x) @ np.ones((8, 16), np.float32)) @ np.ones((16, 3), np.float32)}), target="host")  # fmt: skip
@@ -162,22 +149,24 @@ def test_slow_memory_counts_where_sram_is_not_enough():
     assert f"with {found.streamed} of slow memory" in with_slow.verdict
 
 
-def test_a_streamed_input_counts_the_rows_that_are_needed_at_once():
+def test_a_streamed_input_counts_what_its_plan_takes():
     """Two convolutions of 3 rows each, one of them two rows behind: the input's rows from the oldest that is still read."""
     x = hx.input("x", (1, 4, 32, 8))
     w = np.ones((4, 4, 3, 3), np.float32)
     graph = hx.graph({"y": hx.conv(hx.relu(hx.conv(x, w, pad=1)), w, pad=1) + 1.0})
-    whole, rows = hx.fit(graph), hx.fit(graph, stream_input=True)
+    apart, rows = hx.fit(graph), hx.fit(graph, stream_input=True)
+    net = hx.compile(graph, target="host", threads=1, stream_rows=1, stream_input=True)
     row = 4 * 8 * 4
-    assert whole.inputs == 32 * row
-    assert row <= rows.inputs <= 4 * row
-    assert rows.held <= whole.held  # the output lies over rows of the input that are done with
-    assert (rows.streamed, rows.whole) == (whole.streamed, whole.whole)
+    assert (apart.inputs, rows.inputs) == (32 * row, 0)
+    assert rows.streamed == net.memory["arena"]
+    assert apart.streamed <= rows.streamed <= apart.streamed + 4 * row
+    both = hx.fit(graph, stream_input=True, stream_output=True)
+    assert (both.inputs, both.outputs) == (0, 0)
 
 
-def test_an_input_that_a_step_reads_whole_is_counted_whole():
+def test_a_streamed_input_that_a_step_reads_whole_is_counted_whole():
     graph = hx.graph({"y": hx.input("x", (6, 8)) @ np.ones((8, 16), np.float32)})
-    assert hx.fit(graph, stream_input=True).inputs == 6 * 8 * 4
+    assert hx.fit(graph, stream_input=True).streamed == 6 * 8 * 4
 
 
 def test_latency_is_an_estimate_with_its_basis():

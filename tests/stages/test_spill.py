@@ -9,12 +9,12 @@ from test_stream import quantized_images, random_branches, random_chain, run, we
 import hexane as hx
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.input_rows import runs
 from hexane.stages.place import place
 from hexane.stages.spill import Spilled, Spills, TooLarge
 from hexane.stages.stage import SLOW
 from hexane.stages.tensors import find_tensors
 from hexane.targets import load_target
+from program_runs import runs
 
 HOST = load_target("host")
 

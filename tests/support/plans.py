@@ -81,12 +81,19 @@ class PlanBuilder:
         return rows.index(row) if row in rows else self._add("numerics", *row)
 
     def port(
-        self, side: str, name: str, shape: Sequence[int], dtype: str = "fp32", length: int = 0, axis: int = 0
+        self,
+        side: str,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "fp32",
+        length: int = 0,
+        axis: int = 0,
+        streamed: int = 0,
     ) -> int:
         """A port of `side` "inputs" or "outputs" with a space of its own; gives its tensor."""
         space = self.space("port", BITS[dtype] // 8 * int(np.prod(shape)), name)
         tensor = self.tensor(space, shape, dtype, name=name)
-        self._add(side, self.strings.add(name), self.strings.add(name), tensor, length, axis, 0)
+        self._add(side, self.strings.add(name), self.strings.add(name), tensor, length, axis, streamed)
         return tensor
 
     def loop(self, first: int, trips: int, moves: Sequence[int]) -> int:

@@ -55,6 +55,16 @@ def compile_model(
     hold_ports: Annotated[
         bool, typer.Option("--hold-ports", help="Inputs and outputs lie in the arena too, and count there.")
     ] = False,
+    stream_input: Annotated[
+        bool,
+        typer.Option(
+            "--stream-input",
+            help="Inputs come row by row, as from a camera: on a device only the rows that are needed at once are in memory, in the arena.",
+        ),
+    ] = False,
+    stream_output: Annotated[
+        bool, typer.Option("--stream-output", help="Outputs go row by row in the same way.")
+    ] = False,
     flash: Annotated[
         str | None,
         typer.Option(
@@ -104,6 +114,8 @@ def compile_model(
             numerics=numerics,
             memory=memory,
             hold_ports=hold_ports,
+            stream_input=stream_input,
+            stream_output=stream_output,
         )
     except Error as error:
         if memory is None:

@@ -33,7 +33,12 @@ def fit(
     ] = None,
     stream_input: Annotated[
         bool,
-        typer.Option("--stream-input", help="Inputs come row by row: count only the rows that are needed at once."),
+        typer.Option(
+            "--stream-input", help="Inputs come row by row: only the rows that are needed at once are in memory."
+        ),
+    ] = False,
+    stream_output: Annotated[
+        bool, typer.Option("--stream-output", help="Outputs go row by row in the same way.")
     ] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
@@ -66,6 +71,7 @@ def fit(
             model,
             memory=memory,
             stream_input=stream_input,
+            stream_output=stream_output,
             dtype=dtype.value if dtype else "",
             input_shapes=shapes_of(input_shape),
         )

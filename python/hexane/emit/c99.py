@@ -12,8 +12,11 @@ import numpy as np
 
 from hexane import _core
 from hexane.attrs import string_offsets
+from hexane.dtypes import dtype
 from hexane.emit.blocks import packed_weights, unpacked_weights
+from hexane.emit.plan import ABSENT
 from hexane.errors import Error
+from hexane.graph import Array
 
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
@@ -50,11 +53,41 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """How a streamed port goes by rows, as the runtime's hooks bring and take them: so many, of so many bytes each. shape, strides: of all of
+    them as a view into the port's array."""
+
+    count: int
+    bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def view(self, array: Array) -> Array:
+        """The port's array, without gaps, as its rows."""
+        return np.ndarray(self.shape, array.dtype, array, 0, self.strides)
+
+
+@dataclass(frozen=True, slots=True)
 class Port:
+    """rows: of a streamed one."""
+
     name: str
     space: int
     dtype: str
     shape: tuple[int, ...]
+    rows: Rows | None = None
+
+    @property
+    def text(self) -> str:
+        """For a comment in C: what it is, and what its rows are."""
+        text = f"{self.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {self.dtype}{list(self.shape)}"
+        if self.rows is None:
+            return text
+        item = dtype(self.dtype).bits // 8
+        axes = {(n, item * prod(self.shape[i + 1 :])): str(i) for i, n in enumerate(self.shape) if n > 1}
+        inner = [axes.get(one) for one in zip(self.rows.shape[2:], self.rows.strides[2:], strict=True) if one[0] > 1]
+        order = "" if None in inner else f", in each its axes {', '.join(map(str, inner))}, the last one innermost"
+        return f"{text}; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
 
 
 class PlanView:
@@ -81,7 +114,24 @@ class PlanView:
     def _port(self, row: Any) -> Port:
         tensor = self._sections["tensors"][row["tensor"]]
         shape = tuple(int(d) for d in tensor["shape"][: tensor["rank"]])
-        return Port(self.string(row["name"]), int(tensor["space"]), self.string(tensor["dtype"]), shape)
+        space = int(tensor["space"])
+        rows = self._rows(space, tensor) if row["streamed"] else None
+        return Port(self.string(row["name"]), space, self.string(tensor["dtype"]), shape, rows)
+
+    def _rows(self, space: int, whole: Any) -> Rows:
+        """As the one step that touches the port goes through them; of one that no step does, all of it is a row."""
+        tensors = self._sections["tensors"]
+        used = [tensors[i] for i in self._sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
+        tensor = used[0] if used else whole
+        shape, strides = (tuple(map(int, tensor[field][: tensor["rank"]])) for field in ("shape", "strides"))
+        count = shape[1] if len(shape) > 1 and shape[0] == 1 else 1
+        size = prod(shape) * dtype(self.string(tensor["dtype"])).bits // 8
+        return Rows(count, size // max(count, 1), shape, strides)
+
+    @property
+    def streams(self) -> bool:
+        """Whether it has streamed ports."""
+        return any(port.rows for port in (*self.inputs, *self.outputs))
 
     def used(self) -> tuple[list[str], list[str]]:
         """The kernels and activations that the steps need. Raises Error for those that the runtime has not got."""
@@ -238,7 +288,9 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
             if place.startswith("app/"):
                 files[place] = path.read_text()
         files["app/main.c"] = _main(plan, name)
-        files["Makefile"] = _makefile(name, bool(plan.codecs))
+        if any(port.rows for port in plan.inputs):
+            files["app/pattern.c"] = _pattern(plan, name)
+        files["Makefile"] = _makefile(name, bool(plan.codecs), plan.streams)
     return files
 
 
@@ -250,16 +302,17 @@ def _header(plan: PlanView, name: str) -> str:
     upper = name.upper()
     lines = [_note(name), f"#ifndef {upper}_H_", f"#define {upper}_H_", "", '#include "hexane.h"', ""]
     arena = sum(s.bytes for s in plan.spaces if s.kind not in ("weights", "port"))
-    ports = sum(s.bytes for s in plan.spaces if s.kind == "port")
+    ports = sum(plan.spaces[port.space].bytes for port in (*plan.inputs, *plan.outputs) if not port.rows)
     for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("ARENA", arena), ("PORT", ports)):
         lines.append(f"#define {upper}_{what}_BYTES {size}u")
     for side, these in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
         lines.append(f"#define {upper}_{side}S {len(these)}u")
         for i, port in enumerate(these):
-            lines.append(
-                f"/* {port.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {port.dtype}{list(port.shape)} */"
-            )
+            lines.append(f"/* {port.text} */")
             lines.append(f"#define {upper}_{side}_{i}_BYTES {plan.spaces[port.space].bytes}u")
+            if port.rows:
+                lines.append(f"#define {upper}_{side}_{i}_ROWS {port.rows.count}u")
+                lines.append(f"#define {upper}_{side}_{i}_ROW_BYTES {port.rows.bytes}u")
     lines += [
         "",
         f"extern const unsigned char {name}_plan[{upper}_PLAN_BYTES];",
@@ -268,7 +321,8 @@ def _header(plan: PlanView, name: str) -> str:
         "/* Verifies the plan and makes it ready. Where this is not HX_OK, the error is in the net. */",
         f"hx_status {name}_load(void);",
         "",
-        "/* The memory of a port. The next run reads inputs from there and writes outputs there, see hx_run(). */",
+        "/* The memory of a port. The next run reads inputs from there and writes outputs there, see hx_run()."
+        + ("\n" + _STREAMED.replace("NAME", name) if plan.streams else " */"),
         f"void* {name}_input(unsigned index);",
         f"void* {name}_output(unsigned index);",
         "",
@@ -288,8 +342,9 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
         "",
     ]
     rows = []
+    streamed = {port.space for port in (*plan.inputs, *plan.outputs) if port.rows}
     for i, space in enumerate(plan.spaces):
-        if space.kind == "weights" or space.bytes == 0:
+        if space.kind == "weights" or space.bytes == 0 or i in streamed:
             rows.append("    {0, 0},")
             continue
         lines.append(f"static unsigned char memory_{i}[{space.bytes}] ALIGNED({max(space.alignment, 8)});")
@@ -330,13 +385,15 @@ def _main(plan: PlanView, name: str) -> str:
     moves = {
         side: [
             f'  if (!port_{verb}({name}_{side}({i}), {upper}_{side.upper()}_{i}_BYTES)) return failed("{side}", "{what}");'
-            for i in range(len(these))
+            for i, port in enumerate(these)
+            if not port.rows
         ]
         for side, verb, what, these in (
             ("input", "read", "input.bin is too short", plan.inputs),
             ("output", "write", "output.bin cannot be written", plan.outputs),
         )
     }
+    hooks = [side for side, ports in (("input", plan.inputs), ("output", plan.outputs)) if any(p.rows for p in ports)]
     lines = [
         "/* Reads the inputs from input.bin, runs the network once and writes the outputs to output.bin. */",
         f'#include "../{name}.h"',
@@ -351,9 +408,11 @@ def _main(plan: PlanView, name: str) -> str:
         "  return 1;",
         "}",
         "",
+        *(line for side in hooks for line in _hook(plan.inputs if side == "input" else plan.outputs, side)),
         "int main(void) {",
         '  if (!port_open()) return failed("input.bin, output.bin", "cannot be opened");',
         f"  if ({name}_load() != HX_OK) return failed({name}_net.error.name, {name}_net.error.what);",
+        *(f"  {name}_net.hooks.{side} = {side}_rows;" for side in hooks),
         *moves["input"],
         f'  if (hx_run(&{name}_net) != HX_OK) return failed("run", {name}_net.error.what);',
         *moves["output"],
@@ -364,8 +423,75 @@ def _main(plan: PlanView, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _makefile(name: str, has_blocks: bool) -> str:
-    return _MAKEFILE.replace("NAME", name).replace("@BLOCKS@", "" if has_blocks else " -DHX_NO_BLOCKS")
+def _hook(ports: list[Port], side: str) -> list[str]:
+    """The hook of the runtime, which gives 0 if all is well, by the function of the port, which gives 0 if not."""
+    pointer = "void* rows" if side == "input" else "const void* rows"
+    sizes = ", ".join(str(port.rows.bytes if port.rows else 0) for port in ports)
+    return [
+        f"static int {side}_rows(void* context, uint32_t {side}, int32_t begin, int32_t end, {pointer}) {{",
+        f"  static const size_t kRowBytes[] = {{{sizes}}};",
+        "  (void)context;",
+        f"  return !port_{side}({side}, begin, end, rows, (size_t)(end - begin) * kRowBytes[{side}]);",
+        "}",
+        "",
+    ]
+
+
+def _pattern(plan: PlanView, name: str) -> str:
+    rows = [port.rows.bytes if port.rows else 0 for port in plan.inputs]
+    items = [dtype(port.dtype).bits // 8 if port.dtype in _PATTERNS else 1 for port in plan.inputs]
+    kinds = [_PATTERNS.get(port.dtype, 0) for port in plan.inputs]
+    text = _PATTERN_C
+    for mark, values in (("ROWS", rows), ("ITEMS", items), ("FLOATS", kinds)):
+        text = text.replace(f"@{mark}@", ", ".join(map(str, values)))
+    return text.replace("NAME", name)
+
+
+_PATTERNS = {"fp32": 1}
+
+_PATTERN_C = """\
+/* In place of a camera or microphone: a pattern. Element i of row r is n = (31 r + 7 i) % 256: n / 128 - 1 of a float,
+ * else each byte n. Your driver is a file with such a function: make INPUT=app/camera.c */
+#include <string.h>
+
+#include "port.h"
+
+int port_input(unsigned input, long begin, long end, void* to, size_t bytes) {
+  static const size_t row_bytes[] = {@ROWS@}, item_bytes[] = {@ITEMS@};
+  static const unsigned char is_float[] = {@FLOATS@};
+  const size_t items = row_bytes[input] / item_bytes[input];
+  unsigned char* at = to;
+  (void)bytes;
+  for (; begin < end; ++begin) {
+    size_t i;
+    for (i = 0; i < items; ++i, at += item_bytes[input]) {
+      const unsigned n = (31u * (unsigned)begin + 7u * (unsigned)i) % 256u;
+      const float x = (float)n / 128.0f - 1.0f;
+      if (is_float[input])
+        memcpy(at, &x, sizeof x);
+      else
+        *at = (unsigned char)n;
+    }
+  }
+  return 1;
+}
+"""
+
+_STREAMED = """\
+ * Streamed ports have none. Set their hooks behind NAME_load():
+ *
+ *   static int bring(void* context, uint32_t input, int32_t begin, int32_t end, void* to) {
+ *     ...                                wait for rows [begin, end) and write them to `to`, one behind the other
+ *     return 0;                          anything else stops the run
+ *   }
+ *   NAME_net.hooks.input = bring;        for outputs hooks.output, with rows to take in place of rows to bring
+ *
+ * A run asks for each row once, in order, when its steps need it. */"""
+
+
+def _makefile(name: str, has_blocks: bool, has_streams: bool) -> str:
+    without = ("" if has_blocks else " -DHX_NO_BLOCKS") + ("" if has_streams else " -DHX_NO_STREAMED_PORTS")
+    return _MAKEFILE.replace("NAME", name).replace("@WITHOUT@", without)
 
 
 # Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
@@ -374,13 +500,14 @@ _MAKEFILE = """\
 # make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
 # Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
 # The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 10 KiB of code: `hexane codegen` has done it.
+# INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
 TARGET ?= host
 VERIFY ?= 1
 MESSAGES ?= $(if $(filter host,$(TARGET)),1,0)
 SOURCES := NAME.c NAME_plan.c app/main.c $(wildcard src/*.c src/kernels/*.c)
 FLAGS := -std=c99 -pedantic -Wall -Wextra -Werror -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
-  -ffunction-sections -fdata-sections -Iinclude@BLOCKS@
+  -ffunction-sections -fdata-sections -Iinclude@WITHOUT@
 
 ifeq ($(VERIFY),0)
 FLAGS += -DHX_TRUSTED_PLAN
@@ -388,6 +515,11 @@ endif
 
 ifeq ($(MESSAGES),0)
 FLAGS += -DHX_SHORT_ERRORS
+endif
+
+ifneq ($(INPUT),)
+FLAGS += -DPORT_INPUT_IS_ELSEWHERE
+SOURCES += $(INPUT)
 endif
 
 ifeq ($(TARGET),host)

@@ -153,7 +153,7 @@ class _Writer:
             name, tensor = self.strings.add(port.name), self.tensor(port.view)
             length = place[port.length] if port.length else 0
             row = {"name": name, "emitted_name": name, "tensor": tensor, "length": length, "axis": port.axis}
-            rows.append({**row, "reserved": 0})
+            rows.append({**row, "streamed": int(port.streamed)})
         return rows
 
     def blocks(self) -> list[dict[str, Any]]:

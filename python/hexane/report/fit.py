@@ -17,8 +17,7 @@ from hexane.runtime.in_stages import in_stages
 from hexane.runtime.memory import ROWS, Memory, operand_bytes
 from hexane.runtime.model import Model
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
-from hexane.stages.allocate import bytes_with_ports, live_bytes
-from hexane.stages.input_rows import input_bytes
+from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools, slow_bytes
 from hexane.stages.spill import Spilled, Spills
 from hexane.stages.stage import SLOW
@@ -80,8 +79,8 @@ class Way:
 class Fit:
     """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time. bound: that are live at
     once in the streamed program, below which no placement gets; floor: below which no plan gets that computes each row once. scratch:
-    of kernels, beside the arena. inputs, outputs, weights: beside both. held: of the arena with hold_ports, streamed;
-    with stream_input only the rows of inputs that are needed at once count there and in inputs. flash: what there is for plan and code, None where
+    of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
+    are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
     memory, traffic and runs. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
@@ -235,11 +234,12 @@ def _slow_text(way: Way) -> str:
 
 def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False, **options: Any) -> Fit:
     """What a model takes on this CPU and one thread, and whether it fits; options: those of `compile`, beside threads and target.
-    stream_input: inputs come row by row, as from a camera, so that only the rows count which are needed at once.
+    stream_input: inputs come row by row, as from a camera, so that only the rows count which are needed at once: of the plan that
+    `compile` makes with it. So stream_output.
 
     Raises Error as `compile` does, and for a model of open shapes.
     """
-    made = compile(model, target="host", threads=1, **options)
+    made = compile(model, target="host", threads=1, stream_input=stream_input, **options)
     if not isinstance(made, Model) or made.program is None:
         raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
     program = made.program
@@ -248,7 +248,6 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
     streamed = {rows: streams.stream(rows) for rows in ROWS}
     scratch = {rows: _core.Program(emit_plan(one), 1).scratch_bytes for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
-    rows = input_bytes(best) if stream_input else {}
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
     found = Fit(
         None if memory is None or memory.sram is None else memory.bytes,
@@ -257,9 +256,9 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
         min(floor(program), arena_bytes(best)),
         scratch[1],
-        sum(rows.get(port.view.buffer, port.view.type.bytes) for port in program.inputs),
-        sum(port.view.type.bytes for port in program.outputs),
-        min(in_arena, bytes_with_ports(best, inputs=rows)) if stream_input else in_arena,
+        sum(port.view.type.bytes for port in program.inputs if not port.streamed),
+        sum(port.view.type.bytes for port in program.outputs if not port.streamed),
+        in_arena,
         made.memory.get("weights", 0),
         _largest(program),
         _causes(best, held),

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,11 @@ from hexane.graph import Array
 # One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
 FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")
 STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
+
+
+_ROWS = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p
+)
 
 
 class _Memory(ctypes.Structure):
@@ -69,7 +73,8 @@ class C99Model:
         view = PlanView(plan := prepared(plan))
         self.inputs, self.outputs = view.inputs, view.outputs
         self._plan = np.frombuffer(plan, np.uint8).copy()
-        self._held = [_aligned(space.bytes, space.alignment) for space in view.spaces]
+        streamed = {port.space for port in (*self.inputs, *self.outputs) if port.rows}
+        self._held = [_aligned(0 if i in streamed else s.bytes, s.alignment) for i, s in enumerate(view.spaces)]
         rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self._held]
         self._memory = (_Memory * max(len(rows), 1))(*rows)
         self._net = ctypes.create_string_buffer(self._runtime.hx_shared_net_bytes())
@@ -83,16 +88,53 @@ class C99Model:
             raise Error(f"[c99] {STATUSES[status]}: {where}[{row}]{name and f': {name}'}: {what}")
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        for port in self.inputs:
-            array = np.ascontiguousarray(feeds[port.name])
-            self._held[port.space][:] = array.reshape(-1).view(np.uint8)
+        arrays = [np.ascontiguousarray(feeds[port.name]) for port in self.inputs]
+        results = [np.zeros(port.shape, dtype(port.dtype).numpy) for port in self.outputs]
+        for port, array in zip(self.inputs, arrays, strict=True):
+            if port.rows is None:
+                self._held[port.space][:] = array.reshape(-1).view(np.uint8)
+        hooks = _Moves(self.inputs, arrays, True), _Moves(self.outputs, results, False)
+        calls = [_ROWS(hook) for hook in hooks]
+        self._runtime.hx_shared_hooks(self._net, *calls)
         if status := self._runtime.hx_run(self._net):
             raise Error(f"[c99] run: {STATUSES[status]}")
-        return {port.name: self._array(port) for port in self.outputs}
+        for hook in hooks:
+            hook.finish()
+        for port, result in zip(self.outputs, results, strict=True):
+            if port.rows is None:
+                result[...] = self._held[port.space].view(result.dtype).reshape(port.shape)
+        return {port.name: result for port, result in zip(self.outputs, results, strict=True)}
 
-    def _array(self, port: Port) -> Array:
-        result: Any = self._held[port.space].view(dtype(port.dtype).numpy).reshape(port.shape)
-        return np.array(result)
+
+class _Moves:
+    """A hook that moves rows of streamed ports from or to their arrays, and stops the run where they are not asked for in order."""
+
+    def __init__(self, ports: Sequence[Port], arrays: Sequence[Array], is_input: bool) -> None:
+        self._ports, self._is_input = ports, is_input
+        self._rows = [
+            None if port.rows is None else port.rows.view(array) for port, array in zip(ports, arrays, strict=True)
+        ]
+        self._done = [0] * len(ports)
+
+    def __call__(self, context: int | None, port: int, begin: int, end: int, at: int) -> int:
+        rows, how = self._rows[port], self._ports[port].rows
+        if rows is None or how is None or begin != self._done[port] or not begin < end <= how.count:
+            return 1
+        self._done[port] = end
+        part = rows[:, begin:end] if how.count > 1 else rows
+        there = (ctypes.c_uint8 * ((end - begin) * how.bytes)).from_address(at)
+        held: Array = np.ctypeslib.as_array(there).view(rows.dtype).reshape(part.shape)
+        if self._is_input:
+            held[...] = part
+        else:
+            part[...] = held
+        return 0
+
+    def finish(self) -> None:
+        """Raises Error for a port of which rows were left."""
+        for port, done in zip(self._ports, self._done, strict=True):
+            if port.rows is not None and done not in (0, port.rows.count):
+                raise Error(f"[c99] run: {port.name}: got {done} rows, need all {port.rows.count}")
 
 
 def _aligned(size: int, alignment: int) -> Array:

@@ -48,6 +48,8 @@ def compile(
     stream_rows: int = 0,
     memory: Memory | None = None,
     hold_ports: bool = False,
+    stream_input: bool = False,
+    stream_output: bool = False,
     schedule: str = "",
     fallback: str = "host",
     io: str = "",
@@ -93,6 +95,8 @@ def compile(
     plan and the code that runs it on a microcontroller take no more than that; compress="lz4" packs weights, xip=True only those that have to be.
     hold_ports: inputs and outputs lie in the arena too and are counted there, each as long as it is needed and as the network first or
     last computes with it (an int8 network's as bytes); the call's own arrays are only copied or cast from and to.
+    stream_input, stream_output: for a device without memory for all of an input or output. Its rows go through the arena, in order and each
+    once; computed by rows, few of them lie there. There the C99 runtime calls for them; here they are copied from and to the arrays.
     schedule="optimal" looks for the order of steps that keeps fewest bytes live at once, which takes at most some seconds longer;
     networks whose layers follow one another gain nothing, randomly wired ones a tenth or more of the arena. For a chip it orders the
     layers of its engine, for which "apple", the list scheduler of the engine's own compiler, is the usual order.
@@ -113,6 +117,8 @@ def compile(
         stream_rows,
         memory,
         hold_ports,
+        stream_input,
+        stream_output,
         schedule,
         fallback,
         io,
@@ -201,6 +207,8 @@ class _Options:
     stream_rows: int
     memory: Memory | None
     hold_ports: bool
+    stream_input: bool
+    stream_output: bool
     schedule: str
     fallback: str
     io: str
@@ -223,6 +231,9 @@ class _Options:
             )
         if self.hold_ports and isinstance(self.target, Chip):
             raise Error(f"[compile] hold_ports: got it for {self.target.name}, need the host")
+        for name in ("stream_input", "stream_output"):
+            if getattr(self, name) and isinstance(self.target, Chip):
+                raise Error(f"[compile] {name}: got it for {self.target.name}, need the host")
         known = ("", *SCHEDULES) if isinstance(self.target, Chip) else ("", "optimal")
         if self.schedule not in known:
             need = ", ".join(map(repr, known[1:]))
@@ -309,6 +320,8 @@ class _Options:
                 watch=watch,
                 holds_ports=self.hold_ports,
                 numerics=self.numerics,
+                streams_input=self.stream_input,
+                streams_output=self.stream_output,
             )
         return chip_program(
             model,

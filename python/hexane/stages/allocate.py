@@ -1,6 +1,5 @@
 """Solves the offset of every buffer within its space."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 
@@ -45,24 +44,6 @@ def live_bytes(program: Program) -> list[int]:
             change[first] += buffer.bytes
             change[last + 1] -= buffer.bytes
     return list(accumulate(change))[:-1]
-
-
-def bytes_with_ports(program: Program, item: int = 0, inputs: Mapping[int, int] | None = None) -> int:
-    """What one memory for the arenas, inputs and outputs takes: inputs live until they are read for the last time, outputs from
-    when they are first written. item: bytes of an element of a port, 0 for those of its dtype. inputs: bytes of some of the inputs, by
-    buffer, of which not all lies there."""
-    live, end = live_ranges(program), len(program.steps) - 1
-    ranges = [(*live[i], b.bytes) for i, b in enumerate(program.buffers) if b.kind == "arena" and i in live]
-    for ports, is_input in ((program.inputs, True), (program.outputs, False)):
-        for port in ports:
-            kind, (first, last) = port.view.type, live.get(port.view.buffer, (0, end))
-            size = (inputs or {}).get(port.view.buffer) if is_input else None
-            size = kind.size * item or kind.bytes if size is None else size
-            ranges.append((0 if is_input else first, last if is_input else end, size))
-    alignment = program.target.space("arena").alignment
-    lower, upper, sizes = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
-    sizes = -(-sizes // alignment) * alignment
-    return int(_core.alloc_solve(lower, upper + 1, sizes, alignment)[1])
 
 
 def live_ranges(program: Program) -> dict[int, tuple[int, int]]:

@@ -49,12 +49,21 @@ def _in_order_of_source(step: Step, program: Program) -> Step:
     """An image with channels last goes by rows."""
     if step.kernel != "copy" or step.inputs[0] is None or program.buffers[step.outputs[0].buffer].kind != "port":
         return step
-    source, target = step.inputs[0], step.outputs[0]
-    shape = source.type.shape
-    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -source.strides[axis]))
+    return in_order_of(step, step.inputs[0])
+
+
+def in_order_of(copy: Step, view: View) -> Step:
+    """The copy with its axes in the order in which one of its operands has them in memory, those of extent 1 behind the others, but
+    one before all."""
+    source, target = copy.inputs[0], copy.outputs[0]
+    assert source is not None
+    shape = view.type.shape
+    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] == 1, -view.strides[axis]))
+    if axes and shape[axes[-1]] == 1:
+        axes.insert(0, axes.pop())
 
     def ordered(view: View) -> View:
-        kind = replace(view.type, shape=tuple(shape[axis] for axis in axes))
+        kind = replace(view.type, shape=tuple(view.type.shape[axis] for axis in axes))
         return replace(view, type=kind, strides=tuple(view.strides[axis] for axis in axes))
 
-    return replace(step, inputs=(ordered(source),), outputs=(ordered(target),))
+    return replace(copy, inputs=(ordered(source),), outputs=(ordered(target),))

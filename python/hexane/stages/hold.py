@@ -72,9 +72,13 @@ def hold(program: Program) -> tuple[Program, Body]:
     """The program with its inputs and outputs in the arena."""
     work = _Steps(program, list(program.steps), list(program.buffers), [], [])
     for port in program.inputs:
+        if port.streamed:  # comes through the arena as it is
+            continue
         if (readers := work.users(port.view.buffer, False)) and program.buffers[port.view.buffer].kind == "port":
             _load(work, port.view, readers)
     for port in program.outputs:
+        if port.streamed:
+            continue
         if (writers := work.users(port.view.buffer, True)) and program.buffers[port.view.buffer].kind == "port":
             _store(work, port.view, writers)
     body = [step for step in work.steps if step is not None]

@@ -21,6 +21,7 @@ from hexane.stages.place import place
 from hexane.stages.region import Region, Regions
 from hexane.stages.rows import AXIS
 from hexane.stages.slow import SlowChoice
+from hexane.stages.stream_ports import stream_ports_as
 from hexane.stages.tensors import Tensors, find_tensors
 
 COST_STEP = 65 / 64
@@ -71,6 +72,7 @@ class Streams:
     def _apart(self) -> "_Streamable":
         """What concatenations join is computed elsewhere and copied."""
         program = place(self._program.graph, self._program.target, self._order or "", apart=True)
+        program = stream_ports_as(program, self._program)
         return _Streamable(program, self._holds_ports)
 
 

@@ -28,12 +28,13 @@ def cores() -> tuple[Core, ...]:
     )
 
 
-def code_bytes(kernels: Iterable[str], activations: Iterable[str], codecs: Iterable[str]) -> int:
-    """Of an app with these for a Cortex-M4 at -Os, verification included. An upper estimate: functions before they are linked, which
+def code_bytes(kernels: Iterable[str], activations: Iterable[str], codecs: Iterable[str], streams: bool = False) -> int:
+    """Of an app with these for a Cortex-M4 at -Os, verification included. streams: it has streamed ports. An upper estimate: functions before they are linked, which
     makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()
     for title, names in (("kernels", kernels), ("activations", activations), ("codecs", codecs)):
         for name in names:
             parts |= set(code[title][name])
-    return int(code["base"]) + int(code["startup"]) + sum(int(code["parts"][i]) for i in parts)
+    ports = int(code["streamed_ports"]) if streams else 0
+    return int(code["base"]) + int(code["startup"]) + ports + sum(int(code["parts"][i]) for i in parts)
