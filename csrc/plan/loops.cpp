@@ -113,7 +113,8 @@ void check_loops(const Plan& plan) {
     runs += loop.num_steps * open.back().runs;
     check_range(where, "moves", loop.moves, loop.num_steps, plan.moves.size());
     for (const int64_t move : plan.moves.subspan(loop.moves, loop.num_steps))
-      if (move < -kMostMove || move > kMostMove) fail(where, "moves: got ", move, ", need at most ", kMostMove);
+      if (move < -kMostMove / loop.trips || move > kMostMove / loop.trips)
+        fail(where, "moves: got ", move, ", need at most ", kMostMove, " in all trips");
     for (uint64_t step = loop.first_step; step < end; ++step)
       check_step(plan, "plan: steps[" + std::to_string(step) + "]", plan.steps[step]);
   }

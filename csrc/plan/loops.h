@@ -8,7 +8,8 @@
 namespace hexane::plan {
 
 inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // of steps in loops
-inline constexpr int64_t kMostMove = int64_t{1} << 32;
+// Of a range in a loop, and of what a loop moves it by in all its trips: a runtime counts rows in 32 bits.
+inline constexpr int64_t kMostMove = int64_t{1} << 27;
 inline constexpr size_t kMostDepth = 8;
 
 // One run of a step: the range of its cut axis, clipped to the output's extent and never empty; [0, 0) for a step that

@@ -2,6 +2,10 @@
  * host's kernels compute them (csrc/cpu/simd/math-inl.h), operation by operation. */
 #include "internal.h"
 
+#if defined(__OPTIMIZE_SIZE__)
+float hx_round(float x) { return hx_rounded(x); }
+#endif
+
 /* The product is exact in double. The sum is rounded to odd there, which a second rounding does not see. */
 float hx_fma_soft(float a, float b, float c) {
   const double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
@@ -68,7 +72,7 @@ static number rounded(uint64_t digits, int up, int exponent) {
 }
 
 /* Long division. */
-static number divided(number a, number by) {
+static HX_NOINLINE number divided(number a, number by) {
   uint64_t left = a.digits, quotient = 0;
   int exponent = a.exponent - by.exponent, i;
   if (left < by.digits) {
@@ -96,14 +100,14 @@ static number multiplied(number a, uint32_t by) {
   return rounded(high >> 11, (high >> 10 & 1) && ((high & 0x3ff) || rest || (high & 0x800)), exponent);
 }
 
-static float float_of(number n, uint32_t sign) {
+static HX_NOINLINE float float_of(number n, uint32_t sign) {
   if (n.exponent > 1023) n.exponent = 1023;
   if (n.exponent < -1000) n.exponent = -1000;
   return hx_to_float((uint64_t)sign << 32 | (uint64_t)(n.exponent + 1023) << 52 | (n.digits & (TOP_DIGIT - 1)));
 }
 
 /* A finite float that is not 0, without its sign. */
-static number number_of_float(uint32_t bits) {
+static HX_NOINLINE number number_of_float(uint32_t bits) {
   const int exponent = (int)(bits >> 23 & 0xff) - 127;
   const uint64_t digits = (uint64_t)(bits & 0x7fffffu) << 29;
   return exponent > -127 ? number_of(digits | TOP_DIGIT, exponent) : number_of(digits, -126);

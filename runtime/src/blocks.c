@@ -5,14 +5,10 @@
 
 #define MOST_WORK (1u << 24) /* looks at operands and blocks: well under a second */
 
-static const uint8_t* row_at(const hx_net* net, int section, uint32_t row, size_t bytes) {
-  return net->sections[section].data + row * bytes;
-}
-
-static const uint8_t* block_row(const hx_net* net, uint32_t i) { return row_at(net, HX_BLOCKS, i, sizeof(PlanBlock)); }
+static const uint8_t* block_row(const hx_net* net, uint32_t i) { return hx_row(net, HX_BLOCKS, i, sizeof(PlanBlock)); }
 
 /* A field whose upper half is 0: checked, or that of a trusted plan. */
-#define U32(row, field) hx_u32((row) + offsetof(PlanBlock, field))
+#define U32(row, field) HX_FIELD(row, PlanBlock, field)
 #define U64(row, field) hx_u64((row) + offsetof(PlanBlock, field))
 
 static const hx_codec* find_codec(const hx_net* net, const uint8_t* block) {
@@ -72,14 +68,13 @@ static hx_status check_fields(hx_net* net, uint32_t i) {
     return hx_fail(net, HX_UNSUPPORTED, "blocks", i, hx_string(net, U32(block, codec)),
                    "codec: this build has not got it");
   if (arena >= net->sections[HX_SPACES].rows) return bad(net, i, "arena: got none of the spaces");
-  space = row_at(net, HX_SPACES, arena, sizeof(PlanSpace));
-  if (!hx_same(hx_string(net, hx_u32(space + offsetof(PlanSpace, kind))), "arena"))
-    return bad(net, i, "arena: need a space of kind arena");
+  space = hx_space_row(net, arena);
+  if (hx_kind_of(net, arena) != HX_ARENA_SPACE) return bad(net, i, "arena: need a space of kind arena");
   all = hx_u64(space + offsetof(PlanSpace, bytes));
   if (bytes == 0 || bytes > all || arena_offset > all - bytes) return bad(net, i, "need bytes inside of the arena");
   if (packed > packed_all || packed_bytes > packed_all - packed) return bad(net, i, "packed: need it in its section");
   if (net->weights == PLAN_ABSENT) return bad(net, i, "need a space of kind weights");
-  space = row_at(net, HX_SPACES, net->weights, sizeof(PlanSpace));
+  space = hx_space_row(net, net->weights);
   all = hx_u64(space + offsetof(PlanSpace, bytes));
   if (bytes > all || offset > all - bytes || offset < net->sections[HX_WEIGHTS].bytes)
     return bad(net, i, "offset: need it in the space of the weights, behind those that are not packed");
@@ -87,9 +82,9 @@ static hx_status check_fields(hx_net* net, uint32_t i) {
     return bad(net, i, "steps: need some of the plan's");
   if (i && first < U32(block_row(net, i - 1), first_step)) return bad(net, i, "first_step: need them in order");
   for (row = 0; row < net->sections[HX_LOOPS].rows; ++row) {
-    const uint8_t* loop = row_at(net, HX_LOOPS, row, sizeof(PlanLoop));
-    const uint64_t begin = hx_u32(loop + offsetof(PlanLoop, first_step)),
-                   end = begin + hx_u32(loop + offsetof(PlanLoop, num_steps)), behind = (uint64_t)first + num;
+    const uint8_t* loop = hx_loop_row(net, row);
+    const uint64_t begin = HX_FIELD(loop, PlanLoop, first_step), end = begin + HX_FIELD(loop, PlanLoop, num_steps),
+                   behind = (uint64_t)first + num;
     if ((first > begin && first < end) || (behind > begin && behind < end))
       return bad(net, i, "steps: need no end inside of a loop");
   }
@@ -122,14 +117,13 @@ hx_status hx_verify_blocks(hx_net* net) {
 }
 
 hx_status hx_verify_operand(hx_net* net, uint32_t step, uint32_t id) {
-  const uint8_t* row = row_at(net, HX_TENSORS, id, sizeof(PlanTensorRow));
-  const uint32_t space = hx_u32(row + offsetof(PlanTensorRow, space)),
-                 offset = hx_u32(row + offsetof(PlanTensorRow, offset));
-  uint32_t i, bytes;
+  uint32_t i, bytes, space, offset;
   hx_view view;
   if (net->sections[HX_BLOCKS].rows == 0) return HX_OK;
   hx_tensor(net, id, &view);
-  bytes = (uint32_t)hx_extent(&view);
+  bytes = hx_extent(&view);
+  space = view.space;
+  offset = view.offset;
   if (space == net->weights) {
     if (offset + bytes <= net->sections[HX_WEIGHTS].bytes || hx_unpacked(net, step, offset, bytes)) return HX_OK;
     return hx_fail(net, HX_BAD_PLAN, "steps", step, "", "reads weights that are not in a block unpacked for it");

@@ -134,6 +134,9 @@ float hx_to_float(uint64_t bits);
 
 static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
 
+/* A number in a row of the plan: its field of 4 bytes, or the lower half of one of 8, whose upper half is known. */
+#define HX_FIELD(row, type, field) hx_u32((row) + offsetof(type, field))
+
 static inline int32_t hx_min(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 
@@ -148,6 +151,7 @@ typedef struct hx_view {
   int32_t rank;
   int32_t item; /* bytes of an element */
   hx_dtype dtype;
+  uint32_t space, offset;
 } hx_view;
 
 typedef struct hx_range {
@@ -211,8 +215,39 @@ struct hx_activation {
 
 /* ---- the plan ---- */
 
+/* What memories are for. */
+typedef enum hx_kind {
+  HX_WEIGHTS_SPACE,
+  HX_ARENA_SPACE,
+  HX_STATE_SPACE,
+  HX_PARAM_SPACE,
+  HX_PORT_SPACE,
+  HX_KINDS
+} hx_kind;
+
+static inline const uint8_t* hx_row(const hx_net* net, int section, uint32_t row, size_t bytes) {
+  return net->sections[section].data + row * bytes;
+}
+static inline const uint8_t* hx_step_row(const hx_net* net, uint32_t i) {
+  return hx_row(net, HX_STEPS, i, sizeof(PlanStep));
+}
+static inline const uint8_t* hx_loop_row(const hx_net* net, uint32_t i) {
+  return hx_row(net, HX_LOOPS, i, sizeof(PlanLoop));
+}
+static inline const uint8_t* hx_space_row(const hx_net* net, uint32_t i) {
+  return hx_row(net, HX_SPACES, i, sizeof(PlanSpace));
+}
+/* Row i of operands: a tensor, or PLAN_ABSENT. */
+static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_u32(hx_row(net, HX_OPERANDS, i, 4)); }
+
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
+/* Which of the names, each with a zero byte behind it and another behind all; how many there are if it is none. */
+int hx_index_of(const char* name, const char* names);
+hx_kind hx_kind_of(const hx_net* net, uint32_t space);
+/* Of a row of the section HX_INPUTS or HX_OUTPUTS. */
+uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
+const char* hx_port_name(const hx_net* net, int section, uint32_t i);
 /* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
 /* Whether an 8-bit dtype has the number. */
@@ -224,24 +259,28 @@ extern const char hx_bad_zero[];
 hx_status hx_check_bytes(const hx_call* call, uint32_t x_zero, uint32_t y_zero, uint32_t output_zero);
 
 /* hx_fail() for a step. */
-hx_status hx_refuse(const hx_call* call, const char* what);
+hx_status hx_bad_step(hx_net* net, uint32_t step, const char* what);
+static inline hx_status hx_refuse(const hx_call* call, const char* what) {
+  return hx_bad_step(call->net, call->step, what);
+}
 
 /* The record of a tensor in the section "dims": 8 bytes each of rank, extents, strides. */
 const uint8_t* hx_dims(const hx_net* net, uint32_t id);
 void hx_tensor(const hx_net* net, uint32_t id, hx_view* view);
 #if defined(HX_SHORT_ERRORS)
 #define hx_fail(net, status, where, row, name, what) (hx_fail)(net, status, where, row, name, ((void)(what), ""))
+#define hx_bad_step(net, step, what) (hx_bad_step)(net, step, ((void)(what), ""))
 #define hx_refuse(call, what) (hx_refuse)(call, ((void)(what), ""))
 #endif
 /* Operand i, the outputs behind the inputs; 0 for an optional one that is not there. */
 int hx_operand(const hx_call* call, uint32_t i, hx_view* view);
 /* An input; 0 for an optional one that is not there. */
-static inline int hx_input(const hx_call* call, uint32_t i, hx_view* view) {
-  return i < call->num_inputs && hx_operand(call, i, view);
-}
+int hx_input(const hx_call* call, uint32_t i, hx_view* view);
 static inline int hx_output(const hx_call* call, uint32_t i, hx_view* view) {
   return hx_operand(call, call->num_inputs + i, view);
 }
+/* All operands of a step with `inputs` inputs, the output behind them; 0 if it has more or fewer. */
+int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views);
 /* Bytes from the first to the last that it touches; 0 without elements. */
 uint32_t hx_extent(const hx_view* view);
 int32_t hx_size(const hx_view* view);
@@ -265,9 +304,9 @@ static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
 int hx_is_string(const hx_call* call, uint32_t i);
 
 /* Points the weights to the plan, and looks whether the other memories are there. */
-hx_status hx_place_memory(hx_net* net, uint32_t num_memory);
+hx_status hx_place_memory(hx_net* net);
 const char* hx_section_name(uint32_t section);
-hx_status hx_verify(hx_net* net, uint32_t num_memory);
+hx_status hx_verify(hx_net* net);
 
 /* A program whose plan has no packed weights may leave out what they need. */
 #if !defined(HX_NO_BLOCKS)
@@ -318,12 +357,13 @@ static inline hx_status hx_verify_streamed_ports(hx_net* net) {
 /* XXH64 with seed 0. */
 uint64_t hx_checksum(const uint8_t* p, size_t bytes);
 
+#define HX_MOST_DEPTH 8 /* of loops in loops */
+
 /* Visits the runs of all steps in order, loops unrolled. */
 typedef struct hx_runs {
   struct {
-    uint32_t row;
-    int64_t trip;
-  } open[8];
+    uint32_t row, trip;
+  } open[HX_MOST_DEPTH];
   uint32_t step, next_loop, depth;
 } hx_runs;
 
@@ -374,11 +414,16 @@ float hx_fma_soft(float a, float b, float c);
 #endif
 
 /* To the nearest whole number, halves to even. */
-static inline float hx_round(float x) {
+static inline float hx_rounded(float x) {
   const float magic = x < 0 ? -8388608.0f : 8388608.0f; /* 2^23 */
   if (!(x < 8388608.0f && x > -8388608.0f)) return x;
   return (x + magic) - magic;
 }
+#if defined(__OPTIMIZE_SIZE__)
+float hx_round(float x); /* once, not in every file */
+#else
+#define hx_round hx_rounded
+#endif
 
 static inline float hx_clamp(float x, float low, float high) {
   x = x < low ? low : x;
@@ -414,8 +459,14 @@ float hx_exp_slope(float r);            /* (e^r - 1) / r */
 
 /* ---- epilogues ---- */
 
+/* A program in whose plan epilogues only clamp, and quantised products give 8 bits, may leave the rest out: then a plan
+ * that has it is refused. */
+#if !defined(HX_ONLY_CLAMPS)
+#define HX_ONLY_CLAMPS 0
+#endif
+
 typedef struct hx_slot {
-  enum { HX_SLOT_ADD, HX_SLOT_RELU, HX_SLOT_CLAMP, HX_SLOT_FUNCTION } kind;
+  enum { HX_SLOT_ADD, HX_SLOT_CLAMP, HX_SLOT_FUNCTION } kind;
   float alpha, beta;
   uint32_t operand;
   float (*apply)(float x, float alpha, float beta);

@@ -63,7 +63,7 @@ const char* hx_section_name(uint32_t section) { return kSections[section].name; 
 static hx_status check_header(hx_net* net, const uint8_t* file, size_t bytes) {
   static const char kMagic[] = PLAN_MAGIC;
   const size_t start = offsetof(PlanHeader, checksum) + 8;
-  if (!file || bytes < sizeof(PlanHeader) || memcmp(file, kMagic, 8) != 0)
+  if (!file || bytes < sizeof(PlanHeader) || hx_u64(file) != hx_u64(kMagic))
     return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "need the first bytes of a plan");
   if (hx_u32(file + offsetof(PlanHeader, version)) != PLAN_VERSION)
     return hx_fail(net, HX_BAD_PLAN, "header", 0, "", "version: compile the model again");
@@ -107,24 +107,21 @@ static hx_status find_sections(hx_net* net, const uint8_t* file, size_t bytes) {
   return end == bytes ? HX_OK : hx_fail(net, HX_BAD_PLAN, "sections", 0, "", "bytes behind the last one");
 }
 
-hx_status hx_place_memory(hx_net* net, uint32_t num_memory) {
+hx_status hx_place_memory(hx_net* net) {
   uint32_t i;
   net->weights = PLAN_ABSENT;
-  if (net->sections[HX_SPACES].rows > num_memory)
-    return hx_fail(net, HX_NO_MEMORY, "spaces", num_memory, "", "need a memory for each");
   for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
-    const uint8_t* row = net->sections[HX_SPACES].data + i * sizeof(PlanSpace);
-    const char* kind = hx_string(net, hx_u32(row + offsetof(PlanSpace, kind)));
-    const size_t bytes = hx_u32(row + offsetof(PlanSpace, bytes)),
-                 alignment = hx_u32(row + offsetof(PlanSpace, alignment));
+    const uint8_t* row = hx_space_row(net, i);
+    const hx_kind kind = hx_kind_of(net, i);
+    const size_t bytes = HX_FIELD(row, PlanSpace, bytes), alignment = HX_FIELD(row, PlanSpace, alignment);
     hx_memory* memory = &net->memory[i];
-    if (hx_same(kind, "weights")) {
+    if (kind == HX_WEIGHTS_SPACE) {
       net->weights = i;
       memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* only read: no step may write weights */
       memory->bytes = net->sections[HX_WEIGHTS].bytes;
-    } else if (!hx_same(kind, "port") && bytes &&
+    } else if (kind != HX_PORT_SPACE && bytes &&
                (!memory->data || memory->bytes < bytes || ((uintptr_t)memory->data & (alignment - 1)))) {
-      return hx_fail(net, HX_NO_MEMORY, "spaces", i, hx_string(net, hx_u32(row + offsetof(PlanSpace, name))),
+      return hx_fail(net, HX_NO_MEMORY, "spaces", i, hx_string(net, HX_FIELD(row, PlanSpace, name)),
                      "need memory of its size and alignment");
     }
   }
@@ -144,10 +141,12 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
   net->codecs = codecs;
   status = check_header(net, file, bytes);
   if (status == HX_OK) status = find_sections(net, file, bytes);
+  if (status == HX_OK && net->sections[HX_SPACES].rows > num_memory)
+    status = hx_fail(net, HX_NO_MEMORY, "spaces", num_memory, "", "need a memory for each");
 #if defined(HX_TRUSTED_PLAN)
-  if (status == HX_OK) status = hx_place_memory(net, num_memory);
+  if (status == HX_OK) status = hx_place_memory(net);
 #else
-  if (status == HX_OK) status = hx_verify(net, num_memory);
+  if (status == HX_OK) status = hx_verify(net);
 #endif
   if (status == HX_OK) hx_reset_state(net);
   return status;

@@ -20,42 +20,47 @@ hx_status(hx_fail)(hx_net* net, hx_status status, const char* where, uint32_t ro
   return status;
 }
 
-hx_status(hx_refuse)(const hx_call* call, const char* what) {
-  return (hx_fail)(call->net, HX_BAD_PLAN, "steps", call->step, call->kernel->name, what);
+hx_status(hx_bad_step)(hx_net* net, uint32_t step, const char* what) {
+  return (hx_fail)(net, HX_BAD_PLAN, "steps", step, hx_string(net, HX_FIELD(hx_step_row(net, step), PlanStep, kernel)),
+                   what);
 }
 
-static const uint8_t* row_of(const hx_net* net, int section, uint32_t row, size_t bytes) {
-  return net->sections[section].data + row * bytes;
-}
-
-static hx_dtype dtype_of(const char* name) {
-  static const char* const kNames[] = {"bool",  "int8",   "uint8", "int16", "uint16", "fp16",
-                                       "int32", "uint32", "fp32",  "int64", "uint64", "fp64"};
+int hx_index_of(const char* name, const char* names) {
   int i;
-  for (i = 0; i < HX_DTYPES; ++i)
-    if (hx_same(name, kNames[i])) break;
-  return (hx_dtype)i;
+  for (i = 0; *names && !hx_same(name, names); ++i)
+    while (*names++) {
+    }
+  return i;
+}
+
+static const uint8_t* tensor_row(const hx_net* net, uint32_t id) {
+  return hx_row(net, HX_TENSORS, id, sizeof(PlanTensorRow));
 }
 
 const uint8_t* hx_dims(const hx_net* net, uint32_t id) {
-  const uint8_t* row = row_of(net, HX_TENSORS, id, sizeof(PlanTensorRow));
-  return net->sections[HX_DIMS].data + 8 * (size_t)hx_u32(row + offsetof(PlanTensorRow, dims));
+  return hx_row(net, HX_DIMS, HX_FIELD(tensor_row(net, id), PlanTensorRow, dims), 8);
+}
+
+hx_kind hx_kind_of(const hx_net* net, uint32_t space) {
+  static const char kKinds[] = "weights\0arena\0state\0param\0port\0";
+  return (hx_kind)hx_index_of(hx_string(net, HX_FIELD(hx_space_row(net, space), PlanSpace, kind)), kKinds);
 }
 
 void hx_tensor(const hx_net* net, uint32_t id, hx_view* view) {
+  static const char kDtypes[] = "bool\0int8\0uint8\0int16\0uint16\0fp16\0int32\0uint32\0fp32\0int64\0uint64\0fp64\0";
   static const uint8_t kItems[HX_DTYPES + 1] = {1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 0};
-  const uint8_t* row = row_of(net, HX_TENSORS, id, sizeof(PlanTensorRow));
-  const hx_memory* memory = &net->memory[hx_u32(row + offsetof(PlanTensorRow, space))];
-  const uint8_t* dims = hx_dims(net, id);
+  const uint8_t *row = tensor_row(net, id), *dims = hx_dims(net, id);
+  const hx_memory* memory;
   int axis;
-  view->dtype = dtype_of(hx_string(net, hx_u32(row + offsetof(PlanTensorRow, dtype))));
+  memset(view, 0, sizeof *view);
+  view->space = HX_FIELD(row, PlanTensorRow, space);
+  view->offset = HX_FIELD(row, PlanTensorRow, offset);
+  view->dtype = (hx_dtype)hx_index_of(hx_string(net, HX_FIELD(row, PlanTensorRow, dtype)), kDtypes);
   view->item = kItems[view->dtype];
   view->rank = hx_signed(hx_u32(dims));
-  view->ring = hx_signed(hx_u32(row + offsetof(PlanTensorRow, ring)));
-  view->data =
-      memory->data ? (uint8_t*)((uintptr_t)memory->data + (size_t)hx_u64(row + offsetof(PlanTensorRow, offset))) : 0;
-  memset(view->shape, 0, sizeof view->shape);
-  memset(view->strides, 0, sizeof view->strides);
+  view->ring = hx_signed(HX_FIELD(row, PlanTensorRow, ring));
+  memory = &net->memory[view->space];
+  if (memory->data) view->data = (uint8_t*)((uintptr_t)memory->data + view->offset);
   for (axis = 0; axis < view->rank; ++axis) {
     view->shape[axis] = hx_signed(hx_u32(dims + 8 * (1 + axis)));
     if (view->shape[axis] > 1) /* else it may be anything, and is stepped over once */
@@ -63,26 +68,32 @@ void hx_tensor(const hx_net* net, uint32_t id, hx_view* view) {
   }
 }
 
-#if !defined(HX_NO_BLOCKS)
-/* Where a tensor of packed weights is while the step runs. */
-static void find_unpacked(const hx_call* call, uint32_t id, hx_view* view) {
-  const uint8_t* row = row_of(call->net, HX_TENSORS, id, sizeof(PlanTensorRow));
-  const uint32_t offset = hx_u32(row + offsetof(PlanTensorRow, offset)), bytes = (uint32_t)hx_extent(view);
-  if (hx_u32(row + offsetof(PlanTensorRow, space)) == call->net->weights &&
-      offset + bytes > call->net->sections[HX_WEIGHTS].bytes)
-    view->data = hx_unpacked(call->net, call->step, offset, bytes);
-}
-#endif
-
 int hx_operand(const hx_call* call, uint32_t i, hx_view* view) {
+  const hx_net* net = call->net;
   uint32_t id;
   if (i >= call->num_inputs + call->num_outputs) return 0;
-  id = hx_u32(row_of(call->net, HX_OPERANDS, call->operands + i, 4));
+  id = hx_operand_id(net, call->operands + i);
   if (id == PLAN_ABSENT) return 0;
-  hx_tensor(call->net, id, view);
+  hx_tensor(net, id, view);
 #if !defined(HX_NO_BLOCKS)
-  if (call->net->sections[HX_BLOCKS].rows) find_unpacked(call, id, view);
+  if (net->sections[HX_BLOCKS].rows && view->space == net->weights) { /* where packed weights are meanwhile */
+    const uint32_t bytes = hx_extent(view);
+    if (view->offset + bytes > net->sections[HX_WEIGHTS].bytes)
+      view->data = hx_unpacked(net, call->step, view->offset, bytes);
+  }
 #endif
+  return 1;
+}
+
+int hx_input(const hx_call* call, uint32_t i, hx_view* view) {
+  return i < call->num_inputs && hx_operand(call, i, view);
+}
+
+int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views) {
+  uint32_t i;
+  if (call->num_inputs != inputs) return 0;
+  for (i = 0; i <= inputs; ++i)
+    if (!hx_operand(call, i, &views[i])) return 0;
   return 1;
 }
 
@@ -124,14 +135,14 @@ const hx_activation* hx_find_activation(const hx_net* net, const char* name) {
 }
 
 void hx_step(hx_net* net, uint32_t index, hx_call* call) {
-  const uint8_t* row = row_of(net, HX_STEPS, index, sizeof(PlanStep));
+  const uint8_t* row = hx_step_row(net, index);
   call->net = net;
   call->step = index;
-  call->operands = hx_u32(row + offsetof(PlanStep, operands));
-  call->num_inputs = hx_u32(row + offsetof(PlanStep, num_inputs));
-  call->num_outputs = hx_u32(row + offsetof(PlanStep, num_outputs));
-  call->attrs = net->sections[HX_ATTRS].data + (size_t)hx_u64(row + offsetof(PlanStep, attrs));
-  call->kernel = hx_find_kernel(net, hx_string(net, hx_u32(row + offsetof(PlanStep, kernel))), &call->activation);
+  call->operands = HX_FIELD(row, PlanStep, operands);
+  call->num_inputs = HX_FIELD(row, PlanStep, num_inputs);
+  call->num_outputs = HX_FIELD(row, PlanStep, num_outputs);
+  call->attrs = hx_row(net, HX_ATTRS, HX_FIELD(row, PlanStep, attrs), 1);
+  call->kernel = hx_find_kernel(net, hx_string(net, HX_FIELD(row, PlanStep, kernel)), &call->activation);
 }
 
 int32_t hx_attr_n(const hx_call* call, uint32_t i) {
@@ -143,36 +154,33 @@ int hx_is_string(const hx_call* call, uint32_t i) {
   return hx_u64(call->attrs + 8 * i) < call->net->sections[HX_STRINGS].bytes;
 }
 
-static const uint8_t* port(const hx_net* net, int section, uint32_t i) {
-  return row_of(net, section, i, sizeof(PlanPort));
+static const uint8_t* port_row(const hx_net* net, int section, uint32_t i) {
+  return hx_row(net, section, i, sizeof(PlanPort));
 }
 
-static uint32_t space_of(const hx_net* net, int section, uint32_t i) {
-  const uint32_t tensor = hx_u32(port(net, section, i) + offsetof(PlanPort, tensor));
-  return hx_u32(row_of(net, HX_TENSORS, tensor, sizeof(PlanTensorRow)) + offsetof(PlanTensorRow, space));
+uint32_t hx_port_space(const hx_net* net, int section, uint32_t i) {
+  return HX_FIELD(tensor_row(net, HX_FIELD(port_row(net, section, i), PlanPort, tensor)), PlanTensorRow, space);
 }
 
-uint32_t hx_input_space(const hx_net* net, uint32_t input) { return space_of(net, HX_INPUTS, input); }
-uint32_t hx_output_space(const hx_net* net, uint32_t output) { return space_of(net, HX_OUTPUTS, output); }
+const char* hx_port_name(const hx_net* net, int section, uint32_t i) {
+  return hx_string(net, HX_FIELD(port_row(net, section, i), PlanPort, name));
+}
 
-const char* hx_input_name(const hx_net* net, uint32_t input) {
-  return hx_string(net, hx_u32(port(net, HX_INPUTS, input)));
-}
-const char* hx_output_name(const hx_net* net, uint32_t output) {
-  return hx_string(net, hx_u32(port(net, HX_OUTPUTS, output)));
-}
+uint32_t hx_input_space(const hx_net* net, uint32_t input) { return hx_port_space(net, HX_INPUTS, input); }
+uint32_t hx_output_space(const hx_net* net, uint32_t output) { return hx_port_space(net, HX_OUTPUTS, output); }
+const char* hx_input_name(const hx_net* net, uint32_t input) { return hx_port_name(net, HX_INPUTS, input); }
+const char* hx_output_name(const hx_net* net, uint32_t output) { return hx_port_name(net, HX_OUTPUTS, output); }
 
 void hx_reset_state(hx_net* net) {
   const uint8_t* from = net->sections[HX_STATE].data;
   size_t left = net->sections[HX_STATE].bytes;
   uint32_t i;
   for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
-    const uint8_t* row = row_of(net, HX_SPACES, i, sizeof(PlanSpace));
-    const char* kind = hx_string(net, hx_u32(row + offsetof(PlanSpace, kind)));
-    const size_t bytes = (size_t)hx_u64(row + offsetof(PlanSpace, bytes)), mine = bytes < left ? bytes : left;
-    if (!hx_same(kind, "state") && !hx_same(kind, "param")) continue;
-    if (bytes) memset(net->memory[i].data, 0, bytes);
-    if (mine) memcpy(net->memory[i].data, from, mine);
+    const hx_kind kind = hx_kind_of(net, i);
+    const size_t bytes = HX_FIELD(hx_space_row(net, i), PlanSpace, bytes), mine = bytes < left ? bytes : left;
+    if (bytes == 0 || (kind != HX_STATE_SPACE && kind != HX_PARAM_SPACE)) continue;
+    memset(net->memory[i].data, 0, bytes);
+    memcpy(net->memory[i].data, from, mine);
     from += mine;
     left -= mine;
   }

@@ -1,68 +1,58 @@
 /* Runs a verified plan: its steps in order, loops unrolled as they go, rings made to look whole. */
 #include "internal.h"
 
-/* The field of 8 bytes of a row, as a signed number. */
-static int64_t loop_move(const hx_net* net, const uint8_t* loop, uint32_t step) {
-  const uint64_t moves = hx_u64(loop + offsetof(PlanLoop, moves));
-  const uint32_t first = hx_u32(loop + offsetof(PlanLoop, first_step));
-  return hx_i64(net->sections[HX_MOVES].data + 8 * (size_t)(moves + step - first));
-}
-
-static const uint8_t* loop_row(const hx_net* net, uint32_t row) {
-  return net->sections[HX_LOOPS].data + row * sizeof(PlanLoop);
-}
-
-static int32_t clip(int64_t value, int32_t extent) { return value < 0 ? 0 : value > extent ? extent : (int32_t)value; }
+static int32_t clip(int32_t value, int32_t extent) { return hx_min(hx_max(value, 0), extent); }
 
 /* Leaves the loops that end before the next step, or goes back to their beginning. */
 static void leave_loops(const hx_net* net, hx_runs* runs) {
-  while (runs->depth) {
+  for (; runs->depth; --runs->depth) {
     const uint32_t row = runs->open[runs->depth - 1].row;
-    const uint8_t* loop = loop_row(net, row);
-    const uint32_t first = hx_u32(loop + offsetof(PlanLoop, first_step));
-    if (runs->step < first + hx_u32(loop + offsetof(PlanLoop, num_steps))) return;
-    if (++runs->open[runs->depth - 1].trip < hx_i64(loop + offsetof(PlanLoop, trips))) {
+    const uint8_t* loop = hx_loop_row(net, row);
+    const uint32_t first = HX_FIELD(loop, PlanLoop, first_step);
+    if (runs->step < first + HX_FIELD(loop, PlanLoop, num_steps)) return;
+    if (++runs->open[runs->depth - 1].trip < HX_FIELD(loop, PlanLoop, trips)) {
       runs->step = first;
       runs->next_loop = row + 1;
       return;
     }
-    --runs->depth;
   }
 }
 
+/* How far the loops that are open have moved the range of a step: well inside of 32 bits, see verify_steps.c. */
+static int32_t moved(const hx_net* net, const hx_runs* runs, uint32_t step) {
+  uint32_t i, by = 0;
+  for (i = 0; i < runs->depth; ++i) {
+    const uint8_t* loop = hx_loop_row(net, runs->open[i].row);
+    const uint32_t row = HX_FIELD(loop, PlanLoop, moves) + step - HX_FIELD(loop, PlanLoop, first_step);
+    by += hx_u32(hx_row(net, HX_MOVES, row, 8)) * runs->open[i].trip;
+  }
+  return hx_signed(by);
+}
+
 int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range) {
-  for (;;) {
+  do {
     const uint8_t* row;
-    int64_t begin, end;
-    uint32_t i;
     leave_loops(net, runs);
     if (runs->step == net->sections[HX_STEPS].rows) return 0;
-    while (runs->next_loop < net->sections[HX_LOOPS].rows &&
-           hx_u32(loop_row(net, runs->next_loop) + offsetof(PlanLoop, first_step)) == runs->step) {
-      runs->open[runs->depth].row = runs->next_loop++;
+    for (; runs->next_loop < net->sections[HX_LOOPS].rows &&
+           HX_FIELD(hx_loop_row(net, runs->next_loop), PlanLoop, first_step) == runs->step;
+         ++runs->next_loop) {
+      runs->open[runs->depth].row = runs->next_loop;
       runs->open[runs->depth++].trip = 0;
     }
     *step = runs->step++;
-    row = net->sections[HX_STEPS].data + *step * sizeof(PlanStep);
-    *axis = hx_signed(hx_u32(row + offsetof(PlanStep, cut_axis)));
-    begin = hx_i64(row + offsetof(PlanStep, begin));
-    end = hx_i64(row + offsetof(PlanStep, end));
+    row = hx_step_row(net, *step);
+    *axis = hx_signed(HX_FIELD(row, PlanStep, cut_axis));
     range->begin = range->end = 0;
-    if (*axis < 0) return 1;
-    for (i = 0; i < runs->depth; ++i) {
-      const int64_t moved = loop_move(net, loop_row(net, runs->open[i].row), *step) * runs->open[i].trip;
-      begin += moved;
-      end += moved;
+    if (*axis >= 0) {
+      const uint32_t output = HX_FIELD(row, PlanStep, operands) + HX_FIELD(row, PlanStep, num_inputs);
+      const int32_t extent = hx_signed(hx_u32(hx_dims(net, hx_operand_id(net, output)) + 8 * (1 + *axis)));
+      const int32_t by = moved(net, runs, *step);
+      range->begin = clip(hx_signed(HX_FIELD(row, PlanStep, begin)) + by, extent);
+      range->end = clip(hx_signed(HX_FIELD(row, PlanStep, end)) + by, extent);
     }
-    {
-      const uint8_t* operands = net->sections[HX_OPERANDS].data;
-      const uint32_t first = hx_u32(row + offsetof(PlanStep, operands)) + hx_u32(row + offsetof(PlanStep, num_inputs));
-      const int32_t extent = hx_signed(hx_u32(hx_dims(net, hx_u32(operands + 4 * first)) + 8 * (1 + *axis)));
-      range->begin = clip(begin, extent);
-      range->end = clip(end, extent);
-    }
-    if (range->begin < range->end) return 1;
-  }
+  } while (*axis >= 0 && range->begin >= range->end);
+  return 1;
 }
 
 hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range) {
@@ -109,19 +99,16 @@ static hx_status check_ports(hx_net* net) {
   for (section = HX_INPUTS; section <= HX_OUTPUTS; ++section) {
     uint32_t i;
     for (i = 0; i < net->sections[section].rows; ++i) {
-      const uint32_t space = section == HX_INPUTS ? hx_input_space(net, i) : hx_output_space(net, i);
-      const uint8_t* row = net->sections[HX_SPACES].data + space * sizeof(PlanSpace);
-      const size_t bytes = (size_t)hx_u64(row + offsetof(PlanSpace, bytes));
+      const uint32_t space = hx_port_space(net, section, i);
+      const size_t bytes = HX_FIELD(hx_space_row(net, space), PlanSpace, bytes);
       if (hx_is_streamed(net, section, i)) {
         if (section == HX_INPUTS ? !net->hooks.input : !net->hooks.output)
-          return hx_fail(net, HX_NO_MEMORY, hx_section_name((uint32_t)section), i,
-                         section == HX_INPUTS ? hx_input_name(net, i) : hx_output_name(net, i),
+          return hx_fail(net, HX_NO_MEMORY, hx_section_name((uint32_t)section), i, hx_port_name(net, section, i),
                          "need a hook for its rows");
         continue;
       }
       if (bytes && (!net->memory[space].data || net->memory[space].bytes < bytes))
-        return hx_fail(net, HX_NO_MEMORY, section == HX_INPUTS ? "inputs" : "outputs", i,
-                       section == HX_INPUTS ? hx_input_name(net, i) : hx_output_name(net, i),
+        return hx_fail(net, HX_NO_MEMORY, hx_section_name((uint32_t)section), i, hx_port_name(net, section, i),
                        "need memory for all of it");
     }
   }

@@ -4,17 +4,13 @@
 
 hx_status hx_verify_steps(hx_net* net);
 
-static const uint8_t* row_at(const hx_net* net, int section, uint32_t row, size_t bytes) {
-  return net->sections[section].data + row * bytes;
-}
-
 static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* what) {
   return hx_fail(net, HX_BAD_PLAN, where, row, "", what);
 }
 
 /* What every row has to keep to, whatever the others say: fields of 4 bytes are rows of a section (strings: bytes of
- * it), those of 8 bytes whole numbers of less than 2^31. From then on only their lower half is read. */
-enum { NUMBER = HX_SECTIONS };
+ * it), those of 8 bytes numbers of 32 bits. From then on only their lower half is read. */
+enum { NUMBER = HX_SECTIONS /* not negative */, SIGNED };
 
 static const struct {
   uint8_t section, field, fields, holds;
@@ -32,34 +28,38 @@ static const struct {
     {HX_STEPS, offsetof(PlanStep, numerics), 1, HX_NUMERICS},
     {HX_STEPS, offsetof(PlanStep, device), 2, HX_STRINGS},
     {HX_STEPS, offsetof(PlanStep, attrs), 1, NUMBER},
+    {HX_STEPS, offsetof(PlanStep, cut_axis), 3, SIGNED},
     {HX_LOOPS, offsetof(PlanLoop, first_step), 1, HX_STEPS},
     {HX_LOOPS, offsetof(PlanLoop, trips), 2, NUMBER},
+    {HX_MOVES, 0, 1, SIGNED},
     {HX_INPUTS, offsetof(PlanPort, name), 2, HX_STRINGS},
     {HX_INPUTS, offsetof(PlanPort, tensor), 1, HX_TENSORS},
     {HX_OUTPUTS, offsetof(PlanPort, name), 2, HX_STRINGS},
     {HX_OUTPUTS, offsetof(PlanPort, tensor), 1, HX_TENSORS},
 };
 
+static int keeps_to(const hx_net* net, const uint8_t* field, uint32_t holds) {
+  const uint32_t low = hx_u32(field), sign = low >> 31;
+  if (holds < HX_SECTIONS) return low < net->sections[holds].rows;
+  return hx_u32(field + 4) == (uint32_t)0 - sign && !(holds == NUMBER && sign);
+}
+
 static hx_status check_rules(hx_net* net) {
   uint32_t rule, row, i;
   for (rule = 0; rule < sizeof kRules / sizeof kRules[0]; ++rule) {
-    const uint32_t section = kRules[rule].section, holds = kRules[rule].holds, rows = net->sections[section].rows,
-                   row_bytes = rows ? net->sections[section].bytes / rows : 0;
-    const uint32_t most = holds == NUMBER ? (uint32_t)INT_MAX + 1 : net->sections[holds].rows;
-    for (row = 0; row < rows; ++row)
-      for (i = 0; i < kRules[rule].fields; ++i) {
-        const uint8_t* field =
-            net->sections[section].data + row * row_bytes + kRules[rule].field + i * (holds == NUMBER ? 8 : 4);
-        if (hx_u32(field) >= most || (holds == NUMBER && hx_u32(field + 4)))
-          return bad(net, hx_section_name(section), row,
-                     holds == NUMBER ? "got a number that is negative or 2^31 or more"
-                                     : "got a row that its section has not got");
-      }
+    const hx_section* section = &net->sections[kRules[rule].section];
+    const uint32_t holds = kRules[rule].holds;
+    for (row = 0; row < section->rows; ++row) {
+      const uint8_t* field = section->data + row * (section->bytes / section->rows) + kRules[rule].field;
+      for (i = 0; i < kRules[rule].fields; ++i, field += holds < HX_SECTIONS ? 4 : 8)
+        if (!keeps_to(net, field, holds))
+          return bad(net, hx_section_name(kRules[rule].section), row,
+                     holds < HX_SECTIONS ? "got a row that its section has not got"
+                                         : "got a number that is too large or too small");
+    }
   }
   return HX_OK;
 }
-
-static const char* string_of(const hx_net* net, const uint8_t* field) { return hx_string(net, hx_u32(field)); }
 
 static hx_status check_strings(hx_net* net) {
   static const uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -71,99 +71,75 @@ static hx_status check_strings(hx_net* net) {
     const uint32_t lead = text[i];
     const uint32_t length = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
     uint32_t code = length < 2 ? lead : lead & (0x7fu >> length), k;
-    if (length == 0 || length > bytes - i) return bad(net, "strings", i, "need UTF-8");
-    for (k = 1; k < length; ++k) {
-      if (text[i + k] >> 6 != 2) return bad(net, "strings", i, "need UTF-8");
+    int valid = length != 0 && length <= bytes - i;
+    for (k = 1; valid && k < length; ++k) {
+      valid = text[i + k] >> 6 == 2;
       code = code << 6 | (text[i + k] & 0x3f);
     }
-    if (code < kSmallest[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+    if (!valid || code < kSmallest[length] || code > 0x10ffff || code >> 11 == 0xd800 >> 11)
       return bad(net, "strings", i, "need UTF-8");
     i += length;
   }
   return HX_OK;
 }
 
-static hx_status check_space(hx_net* net, uint32_t i, uint64_t* weights, uint64_t* state, int* any_weights) {
-  const uint8_t* row = row_at(net, HX_SPACES, i, sizeof(PlanSpace));
-  const uint32_t bytes = hx_u32(row + offsetof(PlanSpace, bytes)), limit = hx_u32(row + offsetof(PlanSpace, limit)),
-                 alignment = hx_u32(row + offsetof(PlanSpace, alignment));
-  const char *kind, *name;
+static uint32_t sum_up_to(uint32_t most, uint32_t a, uint32_t b) { return a + b < most ? a + b : most; }
+
+/* Bytes of memories: those of states, those of all. */
+typedef struct totals {
+  uint32_t state, all;
+} totals;
+
+static hx_status check_space(hx_net* net, uint32_t i, totals* total) {
+  const uint8_t* row = hx_space_row(net, i);
+  const uint32_t bytes = HX_FIELD(row, PlanSpace, bytes), limit = HX_FIELD(row, PlanSpace, limit),
+                 alignment = HX_FIELD(row, PlanSpace, alignment);
+  const hx_kind kind = hx_kind_of(net, i);
+  const char* name = hx_string(net, HX_FIELD(row, PlanSpace, name));
   uint32_t other;
-  int is_weights, is_port;
-  kind = string_of(net, row + offsetof(PlanSpace, kind));
-  name = string_of(net, row + offsetof(PlanSpace, name));
-  is_weights = hx_same(kind, "weights");
-  is_port = hx_same(kind, "port");
-  if (!is_weights && !is_port && !hx_same(kind, "arena") && !hx_same(kind, "state") && !hx_same(kind, "param"))
-    return hx_fail(net, HX_BAD_PLAN, "spaces", i, kind, "kind: need weights, arena, state, param or port");
+  if (kind == HX_KINDS)
+    return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "kind: need weights, arena, state, param or port");
   if (limit && bytes > limit) return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "more bytes than its limit");
   if (alignment == 0 || (alignment & (alignment - 1)) || alignment > PLAN_MOST_ALIGNMENT)
     return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "alignment: need a power of two up to 4096");
-  if (is_port) return HX_OK;
-  for (other = 0; other < i; ++other) {
-    const uint8_t* before = row_at(net, HX_SPACES, other, sizeof(PlanSpace));
-    if (!hx_same(string_of(net, before + offsetof(PlanSpace, kind)), "port") &&
-        hx_same(string_of(net, before + offsetof(PlanSpace, name)), name))
+  total->all = sum_up_to(INT_MAX, total->all, bytes);
+  if (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE) total->state = sum_up_to(INT_MAX, total->state, bytes);
+  for (other = 0; other < i && kind != HX_PORT_SPACE; ++other) {
+    const hx_kind before = hx_kind_of(net, other);
+    if (before != HX_PORT_SPACE && hx_same(hx_string(net, HX_FIELD(hx_space_row(net, other), PlanSpace, name)), name))
       return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "got a second memory of the name");
+    if (before == HX_WEIGHTS_SPACE && kind == before) return bad(net, "spaces", i, "kind: got a second 'weights'");
   }
-  if (is_weights) {
-    if (*any_weights) return bad(net, "spaces", i, "kind: got a second 'weights'");
-    *any_weights = 1;
-    *weights += bytes;
-  } else if (!hx_same(kind, "arena")) {
-    *state += bytes;
-  }
-  return HX_OK;
-}
-
-static hx_status check_spaces(hx_net* net, uint64_t* total) {
-  uint64_t weights = 0, state = 0;
-  int any_weights = 0;
-  uint32_t i;
-  *total = 0;
-  for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
-    const hx_status status = check_space(net, i, &weights, &state, &any_weights);
-    if (status != HX_OK) return status;
-    *total += hx_u32(row_at(net, HX_SPACES, i, sizeof(PlanSpace)) + offsetof(PlanSpace, bytes));
-  }
-  if (net->sections[HX_WEIGHTS].bytes != weights &&
-      (net->sections[HX_BLOCKS].rows == 0 || net->sections[HX_WEIGHTS].bytes > weights))
-    return bad(net, "weights", 0, "need the bytes of their space");
-  if (net->sections[HX_STATE].bytes > state) return bad(net, "state", 0, "need at most the bytes of its spaces");
   return HX_OK;
 }
 
 static hx_status check_numerics(hx_net* net) {
   uint32_t i;
   for (i = 0; i < net->sections[HX_NUMERICS].rows; ++i) {
-    const uint8_t* row = row_at(net, HX_NUMERICS, i, sizeof(PlanNumerics));
-    const char* family = string_of(net, row + offsetof(PlanNumerics, family));
+    const uint8_t* row = hx_row(net, HX_NUMERICS, i, sizeof(PlanNumerics));
+    const char* family = hx_string(net, HX_FIELD(row, PlanNumerics, family));
+    const uint32_t offset = HX_FIELD(row, PlanNumerics, offset);
     if (!hx_same(family, "ieee")) return hx_fail(net, HX_UNSUPPORTED, "numerics", i, family, "need the family ieee");
-    if (hx_u32(row + offsetof(PlanNumerics, bytes)) || hx_u32(row + offsetof(PlanNumerics, offset)) % 8 ||
-        hx_u32(row + offsetof(PlanNumerics, offset)) > net->sections[HX_ATTRS].bytes)
+    if (HX_FIELD(row, PlanNumerics, bytes) || offset % 8 || offset > net->sections[HX_ATTRS].bytes)
       return bad(net, "numerics", i, "need no parameters");
   }
   return HX_OK;
 }
 
 static hx_status check_tensor(hx_net* net, uint32_t i, uint32_t most) {
-  const uint8_t* row = row_at(net, HX_TENSORS, i, sizeof(PlanTensorRow));
-  const uint8_t* dims = hx_dims(net, i);
-  const uint32_t space = hx_u32(row + offsetof(PlanTensorRow, space)),
-                 ring = hx_u32(row + offsetof(PlanTensorRow, ring)),
-                 offset = hx_u32(row + offsetof(PlanTensorRow, offset)), rank = hx_u32(dims),
-                 words = net->sections[HX_DIMS].rows - hx_u32(row + offsetof(PlanTensorRow, dims));
+  const uint8_t *row = hx_row(net, HX_TENSORS, i, sizeof(PlanTensorRow)), *dims = hx_dims(net, i);
+  const uint32_t words = net->sections[HX_DIMS].rows - HX_FIELD(row, PlanTensorRow, dims), rank = hx_u32(dims);
   uint32_t elements = 1, last, item, space_bytes, extent, axis;
   hx_view view;
   if (rank > PLAN_MAX_RANK) return bad(net, "tensors", i, "rank: need at most 8");
   if (2 * rank > words - 1) return bad(net, "tensors", i, "dims: need them inside the section");
   hx_tensor(net, i, &view);
   if (view.dtype == HX_DTYPES)
-    return hx_fail(net, HX_UNSUPPORTED, "tensors", i, string_of(net, row + offsetof(PlanTensorRow, dtype)),
+    return hx_fail(net, HX_UNSUPPORTED, "tensors", i, hx_string(net, HX_FIELD(row, PlanTensorRow, dtype)),
                    "dtype: this runtime has not got it");
   last = item = (uint32_t)view.item;
   for (axis = 0; axis < rank; ++axis) {
-    const uint32_t extent_of = hx_u32(dims + 8 * (1 + axis)), stride = hx_u32(dims + 8 * (1 + rank + axis));
+    const uint32_t extent_of = (uint32_t)view.shape[axis], stride = hx_u32(dims + 8 * (1 + rank + axis));
     if (stride % item) return bad(net, "tensors", i, "strides: need whole elements");
     if (extent_of == 0) continue;
     if (extent_of > most / elements) return bad(net, "tensors", i, "shape: got too many elements");
@@ -172,12 +148,12 @@ static hx_status check_tensor(hx_net* net, uint32_t i, uint32_t most) {
       return bad(net, "tensors", i, "strides: got too many bytes");
     last += (extent_of - 1) * stride;
   }
-  if (ring && (rank < 2 || ring > (uint32_t)view.shape[1]))
+  if (view.ring && (rank < 2 || (uint32_t)view.ring > (uint32_t)view.shape[1]))
     return bad(net, "tensors", i, "ring: need at most the rows of axis 1");
-  if (offset % item) return bad(net, "tensors", i, "offset: need whole elements");
-  space_bytes = hx_u32(row_at(net, HX_SPACES, space, sizeof(PlanSpace)) + offsetof(PlanSpace, bytes));
+  if (view.offset % item) return bad(net, "tensors", i, "offset: need whole elements");
+  space_bytes = HX_FIELD(hx_space_row(net, view.space), PlanSpace, bytes);
   extent = hx_extent(&view);
-  if (offset > space_bytes || extent > space_bytes - offset)
+  if (view.offset > space_bytes || extent > space_bytes - view.offset)
     return bad(net, "tensors", i, "bytes: need them inside their space");
   return HX_OK;
 }
@@ -185,8 +161,7 @@ static hx_status check_tensor(hx_net* net, uint32_t i, uint32_t most) {
 static int is_dense(const hx_view* view) {
   int32_t stride = view->item;
   int axis;
-  for (axis = 0; axis < view->rank; ++axis)
-    if (view->shape[axis] == 0) return 1;
+  if (hx_size(view) == 0) return 1;
   for (axis = view->rank - 1; axis >= 0; --axis) {
     if (view->shape[axis] != 1 && view->strides[axis] != stride) return 0;
     stride *= view->shape[axis];
@@ -194,65 +169,66 @@ static int is_dense(const hx_view* view) {
   return 1;
 }
 
-static hx_status check_port(hx_net* net, int section, const char* where, uint32_t i) {
-  const uint8_t* row = row_at(net, section, i, sizeof(PlanPort));
-  const uint32_t tensor = hx_u32(row + offsetof(PlanPort, tensor));
-  const uint8_t *tensor_row, *space;
-  const char* name;
-  uint32_t other;
+static hx_status check_port(hx_net* net, int section, uint32_t i) {
+  const uint8_t* row = hx_row(net, section, i, sizeof(PlanPort));
+  const char *name = hx_port_name(net, section, i), *where = hx_section_name((uint32_t)section);
   int both;
   hx_view view;
-  name = string_of(net, row + offsetof(PlanPort, name));
-  for (other = 0; other < i; ++other)
-    if (hx_same(name, string_of(net, row_at(net, section, other, sizeof(PlanPort)))))
-      return hx_fail(net, HX_BAD_PLAN, where, i, name, "got the name of another port");
   if (!*name) return bad(net, where, i, "need a name");
-  if (hx_u32(row + offsetof(PlanPort, length)))
+  if (HX_FIELD(row, PlanPort, length))
     return hx_fail(net, HX_UNSUPPORTED, where, i, name, "a length that is known when it has been computed");
-  if (hx_u32(row + offsetof(PlanPort, axis)) || hx_u32(row + offsetof(PlanPort, streamed)) > 1)
+  if (HX_FIELD(row, PlanPort, axis) || HX_FIELD(row, PlanPort, streamed) > 1)
     return bad(net, where, i, "axis: need 0; streamed: need 0 or 1");
-  hx_tensor(net, tensor, &view);
-  tensor_row = row_at(net, HX_TENSORS, tensor, sizeof(PlanTensorRow));
-  space = row_at(net, HX_SPACES, hx_u32(tensor_row + offsetof(PlanTensorRow, space)), sizeof(PlanSpace));
-  if (!hx_same(string_of(net, space + offsetof(PlanSpace, kind)), "port"))
+  hx_tensor(net, HX_FIELD(row, PlanPort, tensor), &view);
+  if (hx_kind_of(net, view.space) != HX_PORT_SPACE)
     return hx_fail(net, HX_BAD_PLAN, where, i, name, "got a tensor in no port");
-  if (hx_u32(tensor_row + offsetof(PlanTensorRow, offset)) || view.ring || !is_dense(&view) ||
-      hx_extent(&view) != hx_u32(space + offsetof(PlanSpace, bytes)))
+  if (view.offset || view.ring || !is_dense(&view) ||
+      hx_extent(&view) != HX_FIELD(hx_space_row(net, view.space), PlanSpace, bytes))
     return hx_fail(net, HX_BAD_PLAN, where, i, name, "need a dense tensor that fills its space");
-  for (both = HX_INPUTS; both <= section; ++both)
-    for (other = 0; other < (both == section ? i : net->sections[both].rows); ++other)
-      if ((both == HX_INPUTS ? hx_input_space(net, other) : hx_output_space(net, other)) ==
-          hx_u32(tensor_row + offsetof(PlanTensorRow, space)))
+  for (both = HX_INPUTS; both <= section; ++both) {
+    const uint32_t end = both == section ? i : net->sections[both].rows;
+    uint32_t other;
+    for (other = 0; other < end; ++other) {
+      if (hx_port_space(net, both, other) == view.space)
         return hx_fail(net, HX_BAD_PLAN, where, i, name, "got the space of another port");
+      if (both == section && hx_same(name, hx_port_name(net, both, other)))
+        return hx_fail(net, HX_BAD_PLAN, where, i, name, "got the name of another port");
+    }
+  }
   return HX_OK;
 }
 
 static hx_status check_ports(hx_net* net) {
-  uint32_t i, ports = net->sections[HX_INPUTS].rows + net->sections[HX_OUTPUTS].rows, spaces = 0;
-  hx_status status = HX_OK;
-  for (i = 0; i < net->sections[HX_INPUTS].rows && status == HX_OK; ++i)
-    status = check_port(net, HX_INPUTS, "inputs", i);
-  for (i = 0; i < net->sections[HX_OUTPUTS].rows && status == HX_OK; ++i)
-    status = check_port(net, HX_OUTPUTS, "outputs", i);
-  for (i = 0; i < net->sections[HX_SPACES].rows; ++i)
-    spaces += (uint32_t)hx_same(
-        string_of(net, row_at(net, HX_SPACES, i, sizeof(PlanSpace)) + offsetof(PlanSpace, kind)), "port");
-  if (status == HX_OK && spaces != ports) return bad(net, "spaces", 0, "got a port space without a port");
-  return status;
+  uint32_t i, spaces = 0;
+  int section;
+  for (i = 0; i < net->sections[HX_SPACES].rows; ++i) spaces += hx_kind_of(net, i) == HX_PORT_SPACE;
+  for (section = HX_INPUTS; section <= HX_OUTPUTS; ++section) {
+    spaces -= net->sections[section].rows;
+    for (i = 0; i < net->sections[section].rows; ++i) {
+      const hx_status status = check_port(net, section, i);
+      if (status != HX_OK) return status;
+    }
+  }
+  return spaces ? bad(net, "spaces", 0, "got a port space without a port") : HX_OK;
 }
 
-hx_status hx_verify(hx_net* net, uint32_t num_memory) {
-  uint64_t total = 0, most;
-  uint32_t i;
+hx_status hx_verify(hx_net* net) {
+  totals total = {0, 0};
+  uint32_t i, most;
   hx_status status = check_strings(net);
   if (status == HX_OK) status = check_rules(net);
-  if (status == HX_OK) status = check_spaces(net, &total);
-  if (status == HX_OK) status = hx_place_memory(net, num_memory);
+  for (i = 0; i < net->sections[HX_SPACES].rows && status == HX_OK; ++i) status = check_space(net, i, &total);
+  if (status == HX_OK) status = hx_place_memory(net);
   if (status == HX_OK) status = check_numerics(net);
+  if (status != HX_OK) return status;
+  most = net->weights == PLAN_ABSENT ? 0 : HX_FIELD(hx_space_row(net, net->weights), PlanSpace, bytes);
+  if (net->sections[HX_WEIGHTS].bytes > most ||
+      (net->sections[HX_WEIGHTS].bytes < most && net->sections[HX_BLOCKS].rows == 0))
+    return bad(net, "weights", 0, "need the bytes of their space");
+  if (net->sections[HX_STATE].bytes > total.state) return bad(net, "state", 0, "need at most the bytes of its spaces");
   /* A broadcast view may be larger than memory, but not by so much that walking over it takes long. */
-  most = total > (1u << 23) ? 8 * total : 1u << 26;
-  if (most > INT_MAX) most = INT_MAX;
-  for (i = 0; i < net->sections[HX_TENSORS].rows && status == HX_OK; ++i) status = check_tensor(net, i, (uint32_t)most);
+  most = total.all <= 1u << 23 ? 1u << 26 : total.all < 1u << 28 ? 8 * total.all : INT_MAX;
+  for (i = 0; i < net->sections[HX_TENSORS].rows && status == HX_OK; ++i) status = check_tensor(net, i, most);
   if (status == HX_OK) status = check_ports(net);
   if (status == HX_OK) status = hx_verify_steps(net);
   return status;
