@@ -10,7 +10,7 @@ from hexane.attrs import Strings, pack
 from hexane.emit.blocks import CODEC, packed_weights
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.program import PortView, Program, View, dense_strides
+from hexane.program import PortView, Program, Step, View, dense_strides
 from hexane.targets import Numerics
 from hexane.targets.kernels import kernels
 
@@ -47,13 +47,12 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
     moves: list[int] = []
     for loop in program.loops:
         row = {"first_step": loop.first, "num_steps": len(loop.moves), "trips": loop.trips}
-        loops.append({**row, "moves": len(moves)})
-        moves += loop.moves
+        loops.append({**row, "moves": _place(moves, loop.moves)})
     inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
     writer.add_named()
     blocks = writer.blocks()
     for row, step in zip(steps, program.steps, strict=True):  # last, so that they are easily left out
-        row["source"] = writer.strings.add(step.node.where)
+        row["source"] = writer.strings.add(_source(step))
     return {
         "spaces": _rows("spaces", writer.spaces),
         "tensors": _rows("tensors", writer.tensors),
@@ -81,6 +80,7 @@ class _Writer:
         self.attr_rows: dict[bytes, int] = {}
         self.numerics_rows: dict[str, dict[str, Any]] = {}
         self.rows: dict[View, int] = {}
+        self.same_rows: dict[tuple[object, ...], int] = {}
         self.space_of: list[int] = []  # of each buffer
         rows = {}
         for name, extent in program.extents.items():
@@ -124,20 +124,23 @@ class _Writer:
             shape, rank = view.type.shape, view.type.rank
             strides = buffer.strides or dense_strides(view.type)
             whole = view.type == buffer.type and view.strides == strides  # the name is not that of windows into it
-            self.rows[view] = len(self.tensors)
-            self.tensors.append(
-                {
-                    "name": self.strings.add(buffer.name if whole else ""),
-                    "dtype": self.strings.add(view.type.dtype.name),
-                    "layout": 0,
-                    "space": self.space_of[view.buffer],
-                    "offset": self.program.offsets[view.buffer] + view.offset,
-                    "rank": rank,
-                    "ring": view.ring,
-                    "shape": (*shape, *[0] * (8 - rank)),
-                    "strides": (*view.strides, *[0] * (8 - rank)),
-                }
-            )
+            row = {
+                "name": self.strings.add(buffer.name if whole else ""),
+                "dtype": self.strings.add(view.type.dtype.name),
+                "layout": 0,
+                "space": self.space_of[view.buffer],
+                "offset": self.program.offsets[view.buffer] + view.offset,
+                "rank": rank,
+                "ring": view.ring,
+                "shape": (*shape, *[0] * (8 - rank)),
+                "strides": (*view.strides, *[0] * (8 - rank)),
+            }
+            # Buffers that follow one another in the same bytes share a row, unless these are those of a ring.
+            same = tuple(row.values())
+            if view.ring or same not in self.same_rows:
+                self.same_rows[same] = len(self.tensors)
+                self.tensors.append(row)
+            self.rows[view] = self.same_rows[same]
         return self.rows[view]
 
     def add_named(self) -> None:
@@ -186,6 +189,20 @@ class _Writer:
                 mine = np.ndarray(buffer.data.shape, buffer.data.dtype, data, begin, buffer.strides or None)
                 mine[...] = buffer.data
         return data
+
+
+def _source(step: Step) -> str:
+    """Where a step comes from, without the op if that is what its kernel is called."""
+    return step.node.source if step.node.op.rpartition(".")[2] == step.kernel else step.node.where
+
+
+def _place(moves: list[int], those: Sequence[int]) -> int:
+    """Where those stand in the list one behind the other, to whose end they go if they do not."""
+    for place in range(len(moves) - len(those) + 1):
+        if moves[place : place + len(those)] == list(those):
+            return place
+    moves += those
+    return len(moves) - len(those)
 
 
 def _rows(section: str, rows: Sequence[dict[str, Any]]) -> Array:
