@@ -5,6 +5,30 @@
 
 #include "port.h"
 
+/* Those of C libraries are some 500 bytes, for long copies. Here rows of an image are what is copied, or a few words.
+ * The cores take words at any address. */
+typedef struct word {
+  uint32_t bits;
+} __attribute__((packed, may_alias)) word;
+
+#define KEEP_LOOP __attribute__((used, optimize("no-tree-loop-distribute-patterns"))) /* else it would call itself */
+
+KEEP_LOOP void* memcpy(void* to, const void* from, size_t bytes) {
+  uint8_t* out = (uint8_t*)to;
+  const uint8_t* in = (const uint8_t*)from;
+  for (; bytes >= 4; bytes -= 4, out += 4, in += 4) *(word*)(void*)out = *(const word*)(const void*)in;
+  for (; bytes; --bytes) *out++ = *in++;
+  return to;
+}
+
+KEEP_LOOP void* memset(void* to, int value, size_t bytes) {
+  uint8_t* out = (uint8_t*)to;
+  const word filled = {(uint8_t)value * 0x01010101u};
+  for (; bytes >= 4; bytes -= 4, out += 4) *(word*)(void*)out = filled;
+  for (; bytes; --bytes) *out++ = (uint8_t)value;
+  return to;
+}
+
 extern uint32_t __stack_end[], __data_load[], __data_begin[], __data_end[], __bss_begin[], __bss_end[];
 int main(void);
 

@@ -158,6 +158,19 @@ class PlanView:
             )
         return sorted(used), sorted(functions)
 
+    def only_clamps(self) -> bool:
+        """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""
+        layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
+        for step in self._sections["steps"]:
+            name = self.string(step["kernel"])
+            if layouts[name].endswith("epilogue:E") and not self._slots(step) <= {"relu", "relu6", "clip"}:
+                return False
+            out = self._sections["operands"][step["operands"] + step["num_inputs"]]
+            dtype = self.string(self._sections["tensors"][out]["dtype"])
+            if name in ("quantized_conv", "quantized_matmul") and dtype not in ("int8", "uint8"):
+                return False
+        return True
+
     def _slots(self, step: Any) -> set[str]:
         """The functions in the epilogue, the last attribute: a count and four slots of four words."""
         end = int(step["attrs"]) + int(step["attrs_bytes"])
@@ -290,7 +303,7 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
         files["app/main.c"] = _main(plan, name)
         if any(port.rows for port in plan.inputs):
             files["app/pattern.c"] = _pattern(plan, name)
-        files["Makefile"] = _makefile(name, bool(plan.codecs), plan.streams)
+        files["Makefile"] = _makefile(name, plan)
     return files
 
 
@@ -489,9 +502,13 @@ _STREAMED = """\
  * A run asks for each row once, in order, when its steps need it. */"""
 
 
-def _makefile(name: str, has_blocks: bool, has_streams: bool) -> str:
-    without = ("" if has_blocks else " -DHX_NO_BLOCKS") + ("" if has_streams else " -DHX_NO_STREAMED_PORTS")
-    return _MAKEFILE.replace("NAME", name).replace("@WITHOUT@", without)
+def _makefile(name: str, plan: PlanView) -> str:
+    left_out = "" if plan.codecs else " -DHX_NO_BLOCKS"
+    if not plan.streams:
+        left_out += " -DHX_NO_STREAMED_PORTS"
+    if plan.only_clamps():
+        left_out += " -DHX_ONLY_CLAMPS=1"
+    return _MAKEFILE.replace("NAME", name).replace("@LEFT_OUT@", left_out)
 
 
 # Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
@@ -507,7 +524,7 @@ VERIFY ?= 1
 MESSAGES ?= $(if $(filter host,$(TARGET)),1,0)
 SOURCES := NAME.c NAME_plan.c app/main.c $(wildcard src/*.c src/kernels/*.c)
 FLAGS := -std=c99 -pedantic -Wall -Wextra -Werror -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
-  -ffunction-sections -fdata-sections -Iinclude@WITHOUT@
+  -ffunction-sections -fdata-sections -Iinclude@LEFT_OUT@
 
 ifeq ($(VERIFY),0)
 FLAGS += -DHX_TRUSTED_PLAN
@@ -529,7 +546,7 @@ OUTPUT := NAME
 LDFLAGS += -Wl,--gc-sections
 else
 CC := arm-none-eabi-gcc
-CFLAGS ?= -Os -flto
+CFLAGS ?= -Os -flto -fipa-pta
 SOURCES += app/cortex_m.c
 OUTPUT := NAME.elf
 FLASH_BEGIN ?= 0

@@ -37,8 +37,8 @@ hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns
   hx_status status = hx_check_epilogue(call, word + 2, 1);
   if (status == HX_OK) status = check_operands(call, columns, hx_attr_n(call, word + 1), &out);
   if (status != HX_OK) return status;
-  if (!is_byte(out.dtype) && out.dtype != HX_INT32 && out.dtype != HX_FP32)
-    return hx_refuse(call, "output: need int8, uint8, int32 or fp32");
+  if (!is_byte(out.dtype) && (HX_ONLY_CLAMPS || (out.dtype != HX_INT32 && out.dtype != HX_FP32)))
+    return hx_refuse(call, "output: need int8 or uint8, and where the build has them int32 or fp32");
   if (is_byte(out.dtype) && (!(scale > 0) || scale > FLT_MAX))
     return hx_refuse(call, "output_scale: need a positive number");
   if (out.dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
@@ -99,14 +99,11 @@ static void fold_clamps(hx_requant* r) {
   r->in_bounds = 1;
   for (i = 0; i < r->epilogue.count; ++i) {
     const hx_slot* slot = &r->epilogue.slots[i];
-    if (slot->kind != HX_SLOT_RELU && slot->kind != HX_SLOT_CLAMP) r->in_bounds = 0;
-    for (k = 0; k < 2; ++k) {
-      if (bounds[k] < slot->alpha) bounds[k] = slot->alpha;
-      if (slot->kind != HX_SLOT_RELU && bounds[k] > slot->beta) bounds[k] = slot->beta;
-    }
+    if (!HX_ONLY_CLAMPS && slot->kind != HX_SLOT_CLAMP) r->in_bounds = 0;
+    for (k = 0; k < 2; ++k) bounds[k] = hx_clamp(bounds[k], slot->alpha, slot->beta);
   }
   if (!r->in_bounds) return;
-  r->in_steps = is_byte(r->dtype);
+  r->in_steps = HX_ONLY_CLAMPS || is_byte(r->dtype);
   for (k = 0; k < 2; ++k) {
     if (r->in_steps) {
       hx_divide(bounds[k], r->output_scale, &steps, &rest);
@@ -184,7 +181,7 @@ static void store_real(const hx_quantized* q, const hx_columns* columns, const u
   const float zero = q->requant.zero, low = q->requant.low, high = q->requant.high;
   const int32_t num = columns->num;
   int32_t i;
-  if (!q->requant.in_steps) {
+  if (!HX_ONLY_CLAMPS && !q->requant.in_steps) {
     store_any(q, columns, sums, extra, to);
     return;
   }

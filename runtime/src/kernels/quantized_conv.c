@@ -19,7 +19,8 @@ static uint8_t* out_at(const hx_conv* c, const block* b, int32_t oy, int32_t ox)
 
 static void store(const block* b, const uint32_t* sums, int32_t oy, int32_t ox) {
   const uint8_t* extra[4] = {0, 0, 0, 0};
-  if (b->extras->any) hx_extras_at(&b->q->requant.epilogue, b->extras, b->n, oy, ox, b->columns.first, extra);
+  if (!HX_ONLY_CLAMPS && b->extras->any)
+    hx_extras_at(&b->q->requant.epilogue, b->extras, b->n, oy, ox, b->columns.first, extra);
   b->q->store(b->q, &b->columns, sums, extra, out_at(b->c, b, oy, ox));
 }
 
@@ -100,7 +101,7 @@ static HX_NOINLINE void run_conv(const hx_call* call, int axis, hx_range range, 
   int32_t o, oy, ox;
   int depthwise, packed;
   hx_read_conv(call, &c);
-  hx_read_extras(call, &q->requant.epilogue, &extras);
+  if (!HX_ONLY_CLAMPS) hx_read_extras(call, &q->requant.epilogue, &extras);
   images = hx_part(axis, range, 0, c.batch);
   rows = hx_part(axis, range, 1, c.h.out);
   channels = hx_part(axis, range, c.channel_axis, c.groups * c.group_out);

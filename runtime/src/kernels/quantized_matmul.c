@@ -21,7 +21,7 @@ static HX_NOINLINE void run_rows(const hx_matmul* m, const hx_rows* walk, const 
                     m->k_step_y, sums);
   }
   for (p = 0; p < rows; ++p) {
-    hx_matmul_extras(m, walk, &q->requant.epilogue, row + p, first, extra);
+    if (!HX_ONLY_CLAMPS) hx_matmul_extras(m, walk, &q->requant.epilogue, row + p, first, extra);
     q->store(q, columns, sums + p * HX_BLOCK, extra,
              walk->out + (size_t)(row + p) * (size_t)m->m_step_out + (size_t)first * (size_t)m->item_out);
   }
