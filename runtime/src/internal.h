@@ -192,6 +192,11 @@ struct hx_kernel {
   void (*run)(const hx_call*, int axis, hx_range range);
 };
 
+/* A program that sets neither trace nor yield may leave both out. */
+#if !defined(HX_HOOKS)
+#define HX_HOOKS 1
+#endif
+
 /* A program whose plan is part of it, and has been verified by what wrote it, may leave the verification out. */
 #if !defined(HX_TRUSTED_PLAN)
 #define HX_CHECK(check) check
@@ -250,6 +255,7 @@ uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
 const char* hx_port_name(const hx_net* net, int section, uint32_t i);
 /* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
+static inline int hx_is_byte(hx_dtype dtype) { return dtype == HX_INT8 || dtype == HX_UINT8; }
 /* Whether an 8-bit dtype has the number. */
 static inline int hx_holds(hx_dtype dtype, int32_t zero) {
   return dtype == HX_INT8 ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;

@@ -127,13 +127,13 @@ hx_status hx_run(hx_net* net) {
     status = hx_unpack_blocks(net, &next_block, step);
     if (status != HX_OK) return status;
     hx_step(net, step, &call);
-    if (net->hooks.trace) net->hooks.trace(net->hooks.context, step, axis, range.begin, range.end);
+    if (HX_HOOKS && net->hooks.trace) net->hooks.trace(net->hooks.context, step, axis, range.begin, range.end);
     if (hx_streams(&call)) {
       if (hx_move_rows(&call, axis, range)) return HX_STOPPED;
     } else {
       run_step(&call, axis, range);
     }
-    if (net->hooks.yield && net->hooks.yield(net->hooks.context, step)) return HX_STOPPED;
+    if (HX_HOOKS && net->hooks.yield && net->hooks.yield(net->hooks.context, step)) return HX_STOPPED;
   }
   return status;
 }

@@ -519,12 +519,18 @@ _MAKEFILE = """\
 # The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 10 KiB of code: `hexane codegen` has done it.
 # INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
+# HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
 TARGET ?= host
 VERIFY ?= 1
+HOOKS ?= 0
 MESSAGES ?= $(if $(filter host,$(TARGET)),1,0)
 SOURCES := NAME.c NAME_plan.c app/main.c $(wildcard src/*.c src/kernels/*.c)
 FLAGS := -std=c99 -pedantic -Wall -Wextra -Werror -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
   -ffunction-sections -fdata-sections -Iinclude@LEFT_OUT@
+
+ifeq ($(HOOKS),0)
+FLAGS += -DHX_HOOKS=0
+endif
 
 ifeq ($(VERIFY),0)
 FLAGS += -DHX_TRUSTED_PLAN

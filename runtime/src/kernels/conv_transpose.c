@@ -21,9 +21,8 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     const int64_t more = hx_attr_i(call, PADDING + 1 + (uint32_t)i);
     hx_axis a;
     int64_t full;
-    const hx_status status = hx_check_window(call, 0, i, &out, &x, w.shape[2 + i]);
+    const hx_status status = hx_check_window(call, 0, i, &out, &x, w.shape[2 + i], &a);
     if (status != HX_OK) return status;
-    hx_read_axis(call, 0, i, &out, &x, w.shape[2 + i], &a);
     if (more < 0 || more > (1 << 24)) return hx_refuse(call, "output_padding: need 0 or more");
     full = x.shape[1 + i] == 0
                ? 0

@@ -2,10 +2,9 @@
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check_copy(const hx_call* call) {
-  hx_view in, out;
-  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
-  hx_output(call, 0, &out);
-  if (!hx_same_shape(&in, &out) || in.item != out.item)
+  hx_view v[2];
+  if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
+  if (!hx_same_shape(&v[0], &v[1]) || v[0].item != v[1].item)
     return hx_refuse(call, "output: need the input's shape and size");
   return HX_OK;
 }
@@ -14,8 +13,7 @@ static void run_copy(const hx_call* call, int axis, hx_range range) {
   hx_view v[2];
   hx_walk walk;
   int32_t i;
-  hx_input(call, 0, &v[0]);
-  hx_output(call, 0, &v[1]);
+  hx_operands(call, 1, v);
   if (!hx_walk_begin(&walk, v, 2, axis, range)) return;
   do {
     const uint8_t* from = walk.at[0];
@@ -29,14 +27,12 @@ static void run_copy(const hx_call* call, int axis, hx_range range) {
 }
 
 HX_CHECK_FUNCTION hx_status check_lookup(const hx_call* call) {
-  hx_view in, table, out;
-  if (call->num_inputs != 2 || !hx_input(call, 0, &in) || !hx_input(call, 1, &table))
-    return hx_refuse(call, "need an input and a table");
-  hx_output(call, 0, &out);
-  if (in.item != 1 || (out.dtype != HX_INT8 && out.dtype != HX_UINT8) || table.dtype != out.dtype)
+  hx_view v[3];
+  if (!hx_operands(call, 2, v)) return hx_refuse(call, "need an input and a table");
+  if (v[0].item != 1 || !hx_is_byte(v[2].dtype) || v[1].dtype != v[2].dtype)
     return hx_refuse(call, "dtypes: need bytes, and a table of the output's dtype");
-  if (!hx_broadcasts(&in, &out)) return hx_refuse(call, "shapes do not broadcast");
-  if (table.rank != 1 || table.shape[0] != 256 || table.strides[0] != 1)
+  if (!hx_broadcasts(&v[0], &v[2])) return hx_refuse(call, "shapes do not broadcast");
+  if (v[1].rank != 1 || v[1].shape[0] != 256 || v[1].strides[0] != 1)
     return hx_refuse(call, "table: need 256 bytes without gaps");
   return HX_OK;
 }

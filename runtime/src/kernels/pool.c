@@ -30,9 +30,8 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call, int kind) {
     hx_status status;
     int64_t room;
     if (kernel < 1 || kernel > INT_MAX) return hx_refuse(call, "kernel_sizes: need 1 or more");
-    status = hx_check_window(call, WINDOW, i, &x, &out, (int32_t)kernel);
+    status = hx_check_window(call, WINDOW, i, &x, &out, (int32_t)kernel, &a);
     if (status != HX_OK) return status;
-    hx_read_axis(call, WINDOW, i, &x, &out, (int32_t)kernel, &a);
     room = (int64_t)a.in + a.before + a.after - (int64_t)(a.kernel - 1) * a.dilation - 1;
     if (a.in < 1 || a.out < (room < 0 ? 0 : room / a.stride + 1) ||
         a.out > (room < 0 ? 0 : (room + (hx_attr_i(call, CEIL) ? a.stride - 1 : 0)) / a.stride + 1))

@@ -78,9 +78,7 @@ static inline void run_two(const hx_call* call, int axis, hx_range range, int ad
   int x_signed, y_signed;
   hx_view v[3];
   hx_walk walk;
-  hx_input(call, 0, &v[0]);
-  hx_input(call, 1, &v[1]);
-  hx_output(call, 0, &v[2]);
+  hx_operands(call, 2, v);
   x_signed = v[0].dtype == HX_INT8;
   y_signed = v[1].dtype == HX_INT8;
   hx_read_clamp(call, clamp_word, v[2].dtype, &zero, &low, &high);

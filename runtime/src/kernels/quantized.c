@@ -6,8 +6,6 @@
 
 enum { SCALE = 2, BIAS = 3, X_ZERO = 4, Y_ZERO = 5, SHIFT = 6 };
 
-static int is_byte(hx_dtype dtype) { return dtype == HX_INT8 || dtype == HX_UINT8; }
-
 static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return dtype == HX_INT8 ? hx_i8(at) : *at; }
 
 /* ---- operands ---- */
@@ -22,10 +20,10 @@ HX_CHECK_FUNCTION int fits(const hx_call* call, uint32_t i, hx_dtype dtype, int 
 
 HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, int32_t columns, int32_t zero, hx_view* out) {
   hx_view x, y;
-  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &y) || !is_byte(x.dtype) || !is_byte(y.dtype))
+  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &y) || !hx_is_byte(x.dtype) || !hx_is_byte(y.dtype))
     return hx_refuse(call, "x and y: need int8 or uint8");
   hx_output(call, 0, out);
-  if (is_byte(out->dtype) && !hx_holds(out->dtype, zero)) return hx_refuse(call, hx_bad_zero);
+  if (hx_is_byte(out->dtype) && !hx_holds(out->dtype, zero)) return hx_refuse(call, hx_bad_zero);
   if (!fits(call, X_ZERO, x.dtype, 1, -1) || !fits(call, Y_ZERO, y.dtype, 1, columns))
     return hx_refuse(call, "zero points: need those of x and y, one or one for each channel of y");
   return HX_OK;
@@ -37,9 +35,9 @@ hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns
   hx_status status = hx_check_epilogue(call, word + 2, 1);
   if (status == HX_OK) status = check_operands(call, columns, hx_attr_n(call, word + 1), &out);
   if (status != HX_OK) return status;
-  if (!is_byte(out.dtype) && (HX_ONLY_CLAMPS || (out.dtype != HX_INT32 && out.dtype != HX_FP32)))
+  if (!hx_is_byte(out.dtype) && (HX_ONLY_CLAMPS || (out.dtype != HX_INT32 && out.dtype != HX_FP32)))
     return hx_refuse(call, "output: need int8 or uint8, and where the build has them int32 or fp32");
-  if (is_byte(out.dtype) && (!(scale > 0) || scale > FLT_MAX))
+  if (hx_is_byte(out.dtype) && (!(scale > 0) || scale > FLT_MAX))
     return hx_refuse(call, "output_scale: need a positive number");
   if (out.dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
   if (hx_input(call, SCALE, &view) != (out.dtype != HX_INT32) || !fits(call, SCALE, HX_FP32, 1, columns))
@@ -53,7 +51,7 @@ hx_status hx_check_q31(const hx_call* call, uint32_t word, int32_t columns) {
   hx_view out, view;
   const hx_status status = check_operands(call, columns, hx_attr_n(call, word), &out);
   if (status != HX_OK) return status;
-  if (!is_byte(out.dtype) || !hx_input(call, SCALE, &view) || !fits(call, SCALE, HX_INT32, 1, columns) ||
+  if (!hx_is_byte(out.dtype) || !hx_input(call, SCALE, &view) || !fits(call, SCALE, HX_INT32, 1, columns) ||
       !fits(call, SHIFT, HX_INT8, 1, columns) || !fits(call, BIAS, HX_INT32, 0, columns))
     return hx_refuse(call, "need an 8-bit output, an int32 multiplier and bias, and an int8 shift");
   return hx_check_clamp(call, word);
@@ -103,7 +101,7 @@ static void fold_clamps(hx_requant* r) {
     for (k = 0; k < 2; ++k) bounds[k] = hx_clamp(bounds[k], slot->alpha, slot->beta);
   }
   if (!r->in_bounds) return;
-  r->in_steps = HX_ONLY_CLAMPS || is_byte(r->dtype);
+  r->in_steps = HX_ONLY_CLAMPS || hx_is_byte(r->dtype);
   for (k = 0; k < 2; ++k) {
     if (r->in_steps) {
       hx_divide(bounds[k], r->output_scale, &steps, &rest);
@@ -205,7 +203,7 @@ void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
   r->low = -HX_INFINITY;
   r->high = HX_INFINITY;
   hx_read_epilogue(call, word + 2, &r->epilogue);
-  if (is_byte(r->dtype)) {
+  if (hx_is_byte(r->dtype)) {
     r->low = r->dtype == HX_INT8 ? -128.0f : 0.0f;
     r->high = r->low + 255;
     r->inverse_scale = 1.0f / hx_attr_f(call, word);

@@ -8,11 +8,9 @@ const char hx_bad_zero[] = "zero points: need what the dtypes can hold";
 hx_status hx_check_bytes(const hx_call* call, uint32_t x_zero, uint32_t y_zero, uint32_t output_zero) {
   hx_view v[3];
   int i;
-  if (call->num_inputs != 2 || !hx_input(call, 0, &v[0]) || !hx_input(call, 1, &v[1]))
-    return hx_refuse(call, "need two inputs");
-  hx_output(call, 0, &v[2]);
+  if (!hx_operands(call, 2, v)) return hx_refuse(call, "need two inputs");
   for (i = 0; i < 3; ++i)
-    if (v[i].dtype != HX_INT8 && v[i].dtype != HX_UINT8) return hx_refuse(call, "need int8 or uint8");
+    if (!hx_is_byte(v[i].dtype)) return hx_refuse(call, "need int8 or uint8");
   if (!hx_broadcasts(&v[0], &v[2]) || !hx_broadcasts(&v[1], &v[2])) return hx_refuse(call, "shapes do not broadcast");
   if (!hx_holds(v[0].dtype, hx_attr_n(call, x_zero)) || !hx_holds(v[1].dtype, hx_attr_n(call, y_zero)) ||
       !hx_holds(v[2].dtype, hx_attr_n(call, output_zero)))
@@ -42,9 +40,7 @@ static void run(const hx_call* call, int axis, hx_range range) {
   float low;
   int x_signed, y_signed;
   int32_t i;
-  hx_input(call, 0, &v[0]);
-  hx_input(call, 1, &v[1]);
-  hx_output(call, 0, &v[2]);
+  hx_operands(call, 2, v);
   hx_read_epilogue(call, EPILOGUE, &epilogue);
   x_signed = v[0].dtype == HX_INT8;
   y_signed = v[1].dtype == HX_INT8;

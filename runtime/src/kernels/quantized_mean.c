@@ -7,8 +7,6 @@ enum { COUNT = HX_REDUCE_WORDS, X_SCALE, X_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, WORD
 
 #define MOST_TERMS 8421504 /* whose sum fits in int32 */
 
-static int is_byte(const hx_view* view) { return view->dtype == HX_INT8 || view->dtype == HX_UINT8; }
-
 static int is_scale(float number) { return number > 0 && number <= FLT_MAX; }
 
 static int32_t element(const hx_view* view, const uint8_t* at) {
@@ -22,14 +20,15 @@ hx_status hx_check_byte_mean(const hx_call* call, uint32_t count_word, uint32_t 
   if (status != HX_OK) return status;
   hx_input(call, 0, &in);
   hx_output(call, 0, &out);
-  if ((!is_byte(&in) && in.dtype != HX_INT32) || !is_byte(&out))
+  if ((!hx_is_byte(in.dtype) && in.dtype != HX_INT32) || !hx_is_byte(out.dtype))
     return hx_refuse(call, "dtypes: need bytes or int32 sums, and bytes");
-  if (count < 1 || count > MOST_TERMS || (is_byte(&in) && hx_size(&out) && count != hx_size(&in) / hx_size(&out)))
+  if (count < 1 || count > MOST_TERMS ||
+      (hx_is_byte(in.dtype) && hx_size(&out) && count != hx_size(&in) / hx_size(&out)))
     return hx_refuse(call, "count: need the elements of each result");
   /* Of int32 sums nobody says what they are of: either. */
-  if (!hx_holds(out.dtype, hx_attr_n(call, output_zero)) || !hx_holds(is_byte(&in) ? in.dtype
-                                                                      : zero < 0   ? HX_INT8
-                                                                                   : HX_UINT8,
+  if (!hx_holds(out.dtype, hx_attr_n(call, output_zero)) || !hx_holds(hx_is_byte(in.dtype) ? in.dtype
+                                                                      : zero < 0           ? HX_INT8
+                                                                                           : HX_UINT8,
                                                                       zero))
     return hx_refuse(call, hx_bad_zero);
   return HX_OK;
@@ -86,14 +85,16 @@ static void run_mean(const hx_call* call, int axis, hx_range range) {
 }
 
 HX_CHECK_FUNCTION hx_status check_sum(const hx_call* call) {
-  hx_view in, out;
-  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
-  hx_output(call, 0, &out);
-  if (!is_byte(&in) || out.dtype != HX_INT32) return hx_refuse(call, "dtypes: need bytes and int32");
-  if (in.rank != 4 || out.rank != 4 || in.shape[0] != 1 || out.shape[0] != 1 || in.shape[1] != out.shape[1] ||
-      out.shape[2] != 1 || in.shape[3] != out.shape[3])
-    return hx_refuse(call, "shapes: need (1, H, W, C) and (1, H, 1, C)");
-  if (in.shape[1] && in.shape[2] > MOST_TERMS / in.shape[1]) return hx_refuse(call, "input: got too many pixels");
+  hx_view v[2];
+  const hx_view *in = &v[0], *out = &v[1];
+  int axis;
+  if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
+  if (!hx_is_byte(in->dtype) || out->dtype != HX_INT32) return hx_refuse(call, "dtypes: need bytes and int32");
+  if (in->rank != 4 || out->rank != 4 || in->shape[0] != 1) return hx_refuse(call, "shapes: need rank 4 and batch 1");
+  for (axis = 0; axis < 4; ++axis)
+    if (out->shape[axis] != (axis == 2 ? 1 : in->shape[axis]))
+      return hx_refuse(call, "shapes: need (1, H, W, C) and (1, H, 1, C)");
+  if (in->shape[1] && in->shape[2] > MOST_TERMS / in->shape[1]) return hx_refuse(call, "input: got too many pixels");
   return HX_OK;
 }
 

@@ -19,26 +19,27 @@ static uint32_t reduced_axes(const hx_call* call, int rank) {
 }
 
 hx_status hx_check_reduce(const hx_call* call) {
-  hx_view in, out;
-  int32_t count, i;
+  hx_view v[2];
+  const hx_view *in = &v[0], *out = &v[1];
+  const int32_t count = hx_attr_n(call, AXES);
+  int32_t i;
   uint32_t reduced;
   int axis, rank = 0;
-  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
-  hx_output(call, 0, &out);
-  count = hx_attr_n(call, AXES);
+  if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
   if (count < 0 || count > 8) return hx_refuse(call, "axes: need up to 8");
-  for (i = 0; i < count; ++i)
-    if (hx_attr_n(call, AXES + 1 + (uint32_t)i) < -in.rank || hx_attr_n(call, AXES + 1 + (uint32_t)i) >= in.rank)
-      return hx_refuse(call, "axes: need those of the input");
-  reduced = reduced_axes(call, in.rank);
-  for (axis = 0; axis < in.rank; ++axis) {
+  for (i = 0; i < count; ++i) {
+    axis = hx_attr_n(call, AXES + 1 + (uint32_t)i);
+    if (axis < -in->rank || axis >= in->rank) return hx_refuse(call, "axes: need those of the input");
+  }
+  reduced = reduced_axes(call, in->rank);
+  for (axis = 0; axis < in->rank; ++axis) {
     const int is_reduced = (int)(reduced >> axis & 1);
     if (!hx_attr_i(call, KEEP) && is_reduced) continue;
-    if (rank == out.rank || out.shape[rank] != (is_reduced ? 1 : in.shape[axis]))
+    if (rank == out->rank || out->shape[rank] != (is_reduced ? 1 : in->shape[axis]))
       return hx_refuse(call, "output: got another shape");
     ++rank;
   }
-  return rank == out.rank ? HX_OK : hx_refuse(call, "output: got another rank");
+  return rank == out->rank ? HX_OK : hx_refuse(call, "output: got another rank");
 }
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call) {

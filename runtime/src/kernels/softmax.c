@@ -2,13 +2,12 @@
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
-  hx_view in, out;
-  const int64_t axis = hx_attr_i(call, 0);
-  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
-  hx_output(call, 0, &out);
-  if (in.dtype != HX_FP32 || out.dtype != HX_FP32 || !hx_same_shape(&in, &out))
+  hx_view v[2];
+  const int32_t axis = hx_attr_n(call, 0);
+  if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
+  if (v[0].dtype != HX_FP32 || v[1].dtype != HX_FP32 || !hx_same_shape(&v[0], &v[1]))
     return hx_refuse(call, "need fp32 of one shape");
-  return axis < -in.rank || axis >= in.rank ? hx_refuse(call, "axis: need one of the input's") : HX_OK;
+  return axis < -v[0].rank || axis >= v[0].rank ? hx_refuse(call, "axis: need one of the input's") : HX_OK;
 }
 
 static void line(const uint8_t* x, int32_t x_step, uint8_t* y, int32_t y_step, int32_t n) {
@@ -37,9 +36,8 @@ static void run(const hx_call* call, int axis, hx_range range) {
   hx_walk walk;
   int along, n, x_step, y_step;
   int32_t i;
-  hx_input(call, 0, &v[0]);
-  hx_output(call, 0, &v[1]);
-  along = (int)(hx_attr_i(call, 0) < 0 ? hx_attr_i(call, 0) + v[0].rank : hx_attr_i(call, 0));
+  hx_operands(call, 1, v);
+  along = hx_attr_n(call, 0) < 0 ? hx_attr_n(call, 0) + v[0].rank : hx_attr_n(call, 0);
   n = v[0].shape[along];
   x_step = v[0].strides[along];
   y_step = v[1].strides[along];

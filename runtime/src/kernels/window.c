@@ -6,24 +6,6 @@ static int32_t list(const hx_call* call, uint32_t word, int index) {
   return hx_attr_n(call, word + 1 + (uint32_t)index);
 }
 
-static int in_window(int32_t value, int32_t least) { return value >= least && value <= MOST_WINDOW; }
-
-hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
-                          int32_t kernel) {
-  const int spatial = x->rank - 2;
-  const uint32_t dilations = word + HX_LIST_WORDS, pads = dilations + HX_LIST_WORDS;
-  const int32_t stride = list(call, word, i), dilation = list(call, dilations, i), before = list(call, pads, 2 * i),
-                after = list(call, pads, 2 * i + 1);
-  if (hx_attr_n(call, word) != spatial || hx_attr_n(call, dilations) != spatial || hx_attr_n(call, pads) != 2 * spatial)
-    return hx_refuse(call, "strides, dilations or pads: need one for each spatial axis");
-  if (!in_window(stride, 1) || !in_window(dilation, 1) || !in_window(before, 0) || !in_window(after, 0) ||
-      !in_window(kernel, 1) || kernel - 1 > (INT_MAX / 2 - 1) / dilation || x->shape[1 + i] >= INT_MAX / 4)
-    return hx_refuse(call, "strides, dilations, pads or kernel: got one that is too large or too small");
-  if (out->shape[1 + i] && out->shape[1 + i] - 1 > (INT_MAX / 2 - 1) / stride)
-    return hx_refuse(call, "output: got more than 2^30 positions");
-  return HX_OK;
-}
-
 void hx_read_axis(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out, int32_t kernel,
                   hx_axis* axis) {
   axis->in = x->shape[1 + i];
@@ -35,6 +17,23 @@ void hx_read_axis(const hx_call* call, uint32_t word, int i, const hx_view* x, c
   axis->after = list(call, word + 2 * HX_LIST_WORDS, 2 * i + 1);
   axis->in_step = x->strides[1 + i];
   axis->out_step = out->strides[1 + i];
+}
+
+static int in_window(int32_t value, int32_t least) { return value >= least && value <= MOST_WINDOW; }
+
+hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
+                          int32_t kernel, hx_axis* a) {
+  const int32_t spatial = x->rank - 2;
+  if (hx_attr_n(call, word) != spatial || hx_attr_n(call, word + HX_LIST_WORDS) != spatial ||
+      hx_attr_n(call, word + 2 * HX_LIST_WORDS) != 2 * spatial)
+    return hx_refuse(call, "strides, dilations or pads: need one for each spatial axis");
+  hx_read_axis(call, word, i, x, out, kernel, a);
+  if (!in_window(a->stride, 1) || !in_window(a->dilation, 1) || !in_window(a->before, 0) || !in_window(a->after, 0) ||
+      !in_window(kernel, 1) || kernel - 1 > (INT_MAX / 2 - 1) / a->dilation || a->in >= INT_MAX / 4)
+    return hx_refuse(call, "strides, dilations, pads or kernel: got one that is too large or too small");
+  if (a->out && a->out - 1 > (INT_MAX / 2 - 1) / a->stride)
+    return hx_refuse(call, "output: got more than 2^30 positions");
+  return HX_OK;
 }
 
 /* How many taps of a window that begins at `start` lie before `end`. */
@@ -80,9 +79,8 @@ hx_status hx_check_conv(const hx_call* call) {
   for (i = 0; i < x.rank - 2; ++i) {
     hx_axis a;
     int32_t room;
-    const hx_status status = hx_check_window(call, 0, i, &x, &out, w.shape[2 + i]);
+    const hx_status status = hx_check_window(call, 0, i, &x, &out, w.shape[2 + i], &a);
     if (status != HX_OK) return status;
-    hx_read_axis(call, 0, i, &x, &out, w.shape[2 + i], &a);
     room = a.in + a.before + a.after - ((a.kernel - 1) * a.dilation + 1);
     if (a.out != (room < 0 ? 0 : room / a.stride + 1)) return hx_refuse(call, "output: got another spatial extent");
   }

@@ -10,9 +10,9 @@ typedef struct hx_axis {
   int32_t in_step, out_step; /* bytes */
 } hx_axis;
 
-/* Attributes from `word` on: strides, dilations, pads, each a list. */
+/* Attributes from `word` on: strides, dilations, pads, each a list. The first reads them as well. */
 hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
-                          int32_t kernel);
+                          int32_t kernel, hx_axis* axis);
 void hx_read_axis(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out, int32_t kernel,
                   hx_axis* axis);
 
