@@ -89,7 +89,8 @@ def add(x: int, y: int, grids: Sequence[tuple[float, int]], low: int, high: int)
 
 def mul(x: int, y: int, grids: Sequence[tuple[float, int]], low: int, high: int) -> int:
     (x_scale, x_zero), (y_scale, y_zero), (scale, zero) = grids
-    return clamped(rescaled((x - x_zero) * (y - y_zero), *multiplier_of(x_scale * y_scale / scale)), zero, low, high)
+    real = np.float32(x_scale) * np.float32(y_scale) / np.float32(scale)  # the one scale that TFLite computes in floats
+    return clamped(rescaled((x - x_zero) * (y - y_zero), *multiplier_of(float(real))), zero, low, high)
 
 
 def mean(values: Sequence[int], grids: Sequence[tuple[float, int]], low: int, high: int) -> int:
