@@ -88,10 +88,11 @@ def measure(file: Path, runs: int) -> None:
 def beside_stages(files: list[Path], tigris: Path | None) -> None:
     print(
         "\nbytes of fast and slow memory together at the best of the budgets 16K..1M, with inputs and outputs (of one byte an element in"
-        '\n*_int8); stages: of strategy="stages"; held: the arena with inputs and outputs in it, and the arena alone\n'
+        '\n*_int8); stages: of strategy="stages"; held: the arena with inputs and outputs in it;\n'
+        "streamed: with their rows in it, as they come and go; and the arena alone\n"
     )
-    print("| network | TiGrIS | at | stages | at | held | arena alone |")
-    print("|---|---|---|---|---|---|---|")
+    print("| network | TiGrIS | at | stages | at | held | streamed | arena alone |")
+    print("|---|---|---|---|---|---|---|---|")
     budgets = []
     for file in files:
         item = 1 if file.stem.endswith("_int8") else 4
@@ -100,8 +101,9 @@ def beside_stages(files: list[Path], tigris: Path | None) -> None:
         plans = {} if tigris is None else {b: p for b in BUDGETS if (p := tigris_plan(tigris, file, b))}
         theirs = [(plan.total, budget) for budget, plan in plans.items()]
         columns = [text for best in (theirs, found) for text in (at_best(best) if best else ("-", "-"))]
-        own = [program_of(file, 1, hold).extents["arena"].bytes for hold in (True, False)]
-        print(f"| {file.stem} | {' | '.join(columns)} | {own[0]:,} | {own[1]:,} |", flush=True)
+        ways: list[dict[str, bool]] = [{"hold_ports": True}, {"stream_input": True, "stream_output": True}, {}]
+        own = [f"{program_of(file, 1, **how).extents['arena'].bytes:,}" for how in ways]
+        print(f"| {file.stem} | {' | '.join(columns)} | {' | '.join(own)} |", flush=True)
         budgets.append(at_budgets(file, plans, stages, item))
     if tigris is not None:
         print(
@@ -112,8 +114,9 @@ def beside_stages(files: list[Path], tigris: Path | None) -> None:
         print("\n".join(budgets))
 
 
-def program_of(file: Path, rows: int, hold_ports: bool = False) -> Program:
-    net = hx.compile(file, target="host", threads=1, stream_rows=rows, hold_ports=hold_ports)
+def program_of(file: Path, rows: int, **ports: bool) -> Program:
+    """ports: options of `compile`, where inputs and outputs lie."""
+    net = hx.compile(file, target="host", threads=1, stream_rows=rows, **ports)
     assert isinstance(net, hx.Model)
     assert net.program is not None
     return net.program

@@ -50,7 +50,7 @@ def codegen(
     view = PlanView(data)
     kernels, activations = view.used()
     arena = sum(space.bytes for space in view.spaces if space.kind not in ("weights", "port"))
-    ports = sum(space.bytes for space in view.spaces if space.kind == "port")
+    ports = view.port_bytes
     if json:
         sizes = {"plan_bytes": len(data), "weight_bytes": view.weight_bytes, "arena_bytes": arena, "port_bytes": ports}
         print_json({"folder": str(output), "name": symbol, **sizes, "kernels": kernels, "activations": activations})

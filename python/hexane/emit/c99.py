@@ -129,6 +129,11 @@ class PlanView:
         return Rows(count, size // max(count, 1), shape, strides)
 
     @property
+    def port_bytes(self) -> int:
+        """What inputs and outputs take that are not streamed."""
+        return sum(self.spaces[port.space].bytes for port in (*self.inputs, *self.outputs) if not port.rows)
+
+    @property
     def streams(self) -> bool:
         """Whether it has streamed ports."""
         return any(port.rows for port in (*self.inputs, *self.outputs))
@@ -315,7 +320,7 @@ def _header(plan: PlanView, name: str) -> str:
     upper = name.upper()
     lines = [_note(name), f"#ifndef {upper}_H_", f"#define {upper}_H_", "", '#include "hexane.h"', ""]
     arena = sum(s.bytes for s in plan.spaces if s.kind not in ("weights", "port"))
-    ports = sum(plan.spaces[port.space].bytes for port in (*plan.inputs, *plan.outputs) if not port.rows)
+    ports = plan.port_bytes
     for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("ARENA", arena), ("PORT", ports)):
         lines.append(f"#define {upper}_{what}_BYTES {size}u")
     for side, these in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
