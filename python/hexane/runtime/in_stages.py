@@ -25,9 +25,8 @@ def in_stages(
     if isinstance(least, Spilled):  # no step has a tensor in fast memory
         return _limited(least.program, sram, slow), make(least.program)
     found = [spills.at(room) for room in _rooms(least.bytes, sram)]
-    made = sorted(
-        (one for one in found if isinstance(one, Spilled)), key=lambda one: (sum(one.moved), one.fast, one.slow)
-    )
+    made = [one for one in found if isinstance(one, Spilled)]
+    made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
     for one in made:
         scratch = make(one.program).scratch_bytes
         if one.fast + scratch <= sram and one.slow <= slow:
