@@ -67,6 +67,21 @@ typedef struct hx_section {
   uint32_t rows;
 } hx_section;
 
+/* Another way to compute steps than their kernel's own, as with the functions of CMSIS-NN. */
+typedef struct hx_body hx_body;
+
+/* A step that is computed by a body, which may write `bytes` bytes of scratch while the step runs: those from `offset`
+ * on in a memory of an arena, which may be larger than the plan asks. */
+typedef struct hx_body_step {
+  uint32_t step; /* its row in the plan, larger than that of the entry before */
+  const hx_body* body;
+  uint32_t space, offset, bytes;              /* offset: a multiple of HX_SCRATCH_ALIGNMENT */
+  const int32_t *multipliers, *shifts, *bias; /* for each channel of the output, where the body needs them; multipliers
+                                                 and bias: null where the plan has them so */
+} hx_body_step;
+
+#define HX_SCRATCH_ALIGNMENT 16u
+
 #define HX_SECTIONS 16
 
 /* A loaded plan. Read its fields; write only `hooks`, and the ports of `memory`. */
@@ -77,6 +92,8 @@ typedef struct hx_net {
   const hx_activation* const* activations;
   const hx_codec* const* codecs;
   uint32_t weights; /* their space, a row of `memory` */
+  const hx_body_step* body_steps;
+  uint32_t num_body_steps;
   hx_hooks hooks;
   hx_error error;
 } hx_net;
@@ -87,6 +104,13 @@ typedef struct hx_net {
 hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* const* kernels,
                   const hx_activation* const* activations, const hx_codec* const* codecs, hx_memory* memory,
                   uint32_t num_memory);
+
+/* Has the steps of these rows computed by their bodies, after hx_load(); the rows have to stay. Verifies that a body
+ * can compute its step, and that its scratch is enough, lies in an arena, and has no byte that the step itself reads or
+ * writes. That no later step reads what was there is for whoever placed it to see to, as `hexane codegen` does. A range
+ * of a step that a body cannot compute, for example across the end of a ring, its kernel computes, with the same bits.
+ */
+hx_status hx_set_bodies(hx_net* net, const hx_body_step* rows, uint32_t num);
 
 /* The space of an input or output, a row of `memory`. */
 uint32_t hx_input_space(const hx_net* net, uint32_t input);

@@ -197,6 +197,15 @@ struct hx_kernel {
 #define HX_HOOKS 1
 #endif
 
+struct hx_body {
+  const char* name;
+  const char* kernel; /* of the steps that it computes */
+  /* Everything that run() relies on; *bytes: the scratch that it needs for any range of rows. */
+  hx_status (*check)(const hx_call*, const hx_body_step*, uint32_t* bytes);
+  /* Computes a range as a kernel does; 0 where it cannot, and then the kernel computes all of the range. */
+  int (*run)(const hx_call*, const hx_body_step*, uint8_t* scratch, int axis, hx_range range);
+};
+
 /* A program whose plan is part of it, and has been verified by what wrote it, may leave the verification out. */
 #if !defined(HX_TRUSTED_PLAN)
 #define HX_CHECK(check) check
@@ -358,6 +367,14 @@ static inline hx_status hx_verify_streamed_ports(hx_net* net) {
         return hx_fail(net, HX_UNSUPPORTED, "ports", i, "", "this build has no streamed ones");
   return HX_OK;
 }
+#endif
+
+/* Computes a range by the body of the step; 0 where it has none, or one that cannot. Programs without bodies leave this
+ * out. */
+#if defined(HX_BODIES)
+int hx_run_body(const hx_call* call, int axis, hx_range range);
+#else
+#define hx_run_body(call, axis, range) 0
 #endif
 
 /* XXH64 with seed 0. */

@@ -80,16 +80,20 @@ int32_t hx_turn_end(const hx_call* call, hx_range range) {
   return range.end;
 }
 
+static void run_part(const hx_call* call, int axis, hx_range range) {
+  if (!hx_run_body(call, axis, range)) call->kernel->run(call, axis, range);
+}
+
 static void run_step(const hx_call* call, int axis, hx_range range) {
   if (axis != 1) {
-    call->kernel->run(call, axis, range);
+    run_part(call, axis, range);
     return;
   }
   while (range.begin < range.end) {
     hx_range part;
     part.begin = range.begin;
     part.end = hx_turn_end(call, range);
-    call->kernel->run(call, 1, part);
+    run_part(call, 1, part);
     range.begin = part.end;
   }
 }

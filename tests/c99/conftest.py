@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from c99_apps import archive
 from hexane.runtime.c99 import library
 
 COMPILER = os.environ.get("CC", "cc")
@@ -21,3 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def c99() -> ctypes.CDLL:
     """The C99 runtime, built once."""
     return library()
+
+
+@pytest.fixture(scope="session")
+def runtime_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime to link apps with, built once."""
+    if shutil.which("ar") is None:
+        pytest.skip("no ar")
+    return archive(tmp_path_factory.mktemp("runtime"))

@@ -95,24 +95,26 @@ class PlanView:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self._sections: Mapping[str, Any] = _core.plan_read(np.frombuffer(data, np.uint8))
-        self._strings = bytes(self._sections["strings"])
+        self.sections: Mapping[str, Any] = _core.plan_read(np.frombuffer(data, np.uint8))
+        self._strings = bytes(self.sections["strings"])
+        sizes = {name: bits // 8 for name, bits in _core.dtypes().items()}
+        self.item_bytes = {at: sizes[self.string(at)] for at in set(self.sections["tensors"]["dtype"].tolist())}
         self.spaces = [
             Space(self.string(row["name"]), self.string(row["kind"]), int(row["bytes"]), int(row["alignment"]))
-            for row in self._sections["spaces"]
+            for row in self.sections["spaces"]
         ]
         self.inputs, self.outputs = (
-            [self._port(row) for row in self._sections[side]] for side in ("inputs", "outputs")
+            [self._port(row) for row in self.sections[side]] for side in ("inputs", "outputs")
         )
-        self.packed_bytes = len(self._sections["packed"])
-        self.weight_bytes = len(self._sections["weights"]) + self.packed_bytes
-        self.codecs = sorted({self.string(row["codec"]) for row in self._sections["blocks"]})
+        self.packed_bytes = len(self.sections["packed"])
+        self.weight_bytes = len(self.sections["weights"]) + self.packed_bytes
+        self.codecs = sorted({self.string(row["codec"]) for row in self.sections["blocks"]})
 
     def string(self, offset: int) -> str:
         return _text(self._strings, offset)
 
     def _port(self, row: Any) -> Port:
-        tensor = self._sections["tensors"][row["tensor"]]
+        tensor = self.sections["tensors"][row["tensor"]]
         shape = tuple(int(d) for d in tensor["shape"][: tensor["rank"]])
         space = int(tensor["space"])
         rows = self._rows(space, tensor) if row["streamed"] else None
@@ -144,7 +146,7 @@ class PlanView:
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         used: set[str] = set()
         functions: set[str] = set()
-        for index, step in enumerate(self._sections["steps"]):
+        for index, step in enumerate(self.sections["steps"]):
             name = self.string(step["kernel"])
             if name in kernels:
                 used.add(name)
@@ -179,7 +181,7 @@ class PlanView:
     def _slots(self, step: Any) -> set[str]:
         """The functions in the epilogue, the last attribute: a count and four slots of four words."""
         end = int(step["attrs"]) + int(step["attrs_bytes"])
-        words = np.frombuffer(bytes(self._sections["attrs"])[end - 17 * 8 : end], np.int64)
+        words = np.frombuffer(bytes(self.sections["attrs"])[end - 17 * 8 : end], np.int64)
         return {self.string(int(words[1 + 4 * i])) for i in range(int(words[0]))}
 
 
