@@ -1,6 +1,7 @@
 """`hexane codegen`: a plan as C99 sources, for microcontrollers and other places without Python."""
 
 import os
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,8 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
-from hexane.emit.c99 import PlanView, c_name, generate
+from hexane.emit.c99 import PlanView, arena_bytes, c_name, generate, prepared
+from hexane.emit.cmsis_nn import Assignment, Body
 from hexane.errors import Error
 from hexane.importers.files import open_regular
 from hexane.printer import size_text
@@ -20,6 +22,11 @@ from hexane.printer import size_text
 class Format(str, Enum):
     APP = "app"
     CORE = "core"
+
+
+class Backend(str, Enum):
+    REFERENCE = "reference"
+    CMSIS_NN = "cmsis-nn"
 
 
 @command
@@ -33,6 +40,12 @@ def codegen(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What files and symbols begin with. [default: the plan's name]")
     ] = None,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="reference: the runtime's own kernels; cmsis-nn: CMSIS-NN for the steps of a plan in TFLite's arithmetic (compile --numerics q31) that it computes with the same bits, from where `make CMSIS_NN=FOLDER` says."
+        ),
+    ] = Backend.REFERENCE,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -45,20 +58,58 @@ def codegen(
         data = file.read()
     symbol = name or c_name(plan.stem)
     with working(f"writing {output}"):
-        files = generate(data, symbol, app=format is Format.APP)
+        files = generate(data, symbol, app=format is Format.APP, cmsis_nn=backend is Backend.CMSIS_NN)
         _write(output, files)
-    view = PlanView(data)
+    view = PlanView(prepared(data))
     kernels, activations = view.used()
-    arena = sum(space.bytes for space in view.spaces if space.kind not in ("weights", "port"))
+    bodies = view.bodies() if backend is Backend.CMSIS_NN else {}
+    arena = max(arena_bytes(view, found) for found in (*bodies.values(), None))
     ports = view.port_bytes
     if json:
         sizes = {"plan_bytes": len(data), "weight_bytes": view.weight_bytes, "arena_bytes": arena, "port_bytes": ports}
-        print_json({"folder": str(output), "name": symbol, **sizes, "kernels": kernels, "activations": activations})
+        steps = {"cmsis_nn": _rows(bodies["dsp"])} if bodies else {}
+        print_json(
+            {"folder": str(output), "name": symbol, **sizes, "kernels": kernels, "activations": activations, **steps}
+        )
         return
     print(
         f"{output}: {len(files)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)}); RAM: arena {size_text(arena)}, ports {size_text(ports)}"
     )
     print(f"kernels: {', '.join([*kernels, *activations])}")
+    if bodies:
+        _print_bodies(bodies["dsp"])
+
+
+def _rows(found: Assignment) -> list[dict[str, object]]:
+    """For each step: reason: why the runtime's own kernel computes it, null where CMSIS-NN does; partly: whether that kernel computes
+    the rows that go round in a ring; scratch: bytes."""
+    return [
+        {
+            "step": i,
+            "kernel": kernel,
+            "reason": None if isinstance(body, Body) else body,
+            "partly": i in found.partly,
+            "scratch": found.scratch[i].bytes if i in found.scratch else 0,
+        }
+        for i, kernel, body in found.steps
+    ]
+
+
+def _print_bodies(found: Assignment) -> None:
+    theirs = Counter(kernel for _, kernel, body in found.steps if isinstance(body, Body))
+    counts = ", ".join(f"{count} {kernel}" for kernel, count in theirs.items())
+    print(f"CMSIS-NN computes {theirs.total()} of {len(found.steps)} steps{counts and f': {counts}'}")
+    rest: dict[tuple[str, str], list[int]] = {}
+    for i, kernel, body in found.steps:
+        if isinstance(body, str):
+            rest.setdefault((f"not {kernel}", body), []).append(i)
+        elif i in found.partly:
+            reason = "rows that go round in a ring are left to the runtime's kernel, for there is no room to copy them"
+            rest.setdefault((f"only a part of {kernel}", reason), []).append(i)
+    for (what, reason), rows in rest.items():
+        print(f"  {what} ({'steps' if len(rows) > 1 else 'step'} {', '.join(map(str, rows))}): {reason}")
+    if not theirs:
+        print("  compile the model with --numerics q31, which is the arithmetic that CMSIS-NN has")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """A plan as C99 sources: the runtime, the plan's bytes, its memory and the kernels it uses, and an app around them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -14,7 +14,9 @@ from hexane import _core
 from hexane.attrs import string_offsets
 from hexane.dtypes import dtype
 from hexane.emit.blocks import packed_weights, unpacked_weights
+from hexane.emit.cmsis_nn import EXTENSIONS, Assignment, Body, assigned
 from hexane.emit.plan import ABSENT
+from hexane.emit.scratch import ALIGNMENT, Scratch
 from hexane.errors import Error
 from hexane.graph import Array
 
@@ -103,15 +105,23 @@ class PlanView:
             Space(self.string(row["name"]), self.string(row["kind"]), int(row["bytes"]), int(row["alignment"]))
             for row in self.sections["spaces"]
         ]
-        self.inputs, self.outputs = (
-            [self._port(row) for row in self.sections[side]] for side in ("inputs", "outputs")
-        )
+        self.inputs, self.outputs = ([self._port(row) for row in self.sections[side]] for side in ("inputs", "outputs"))
         self.packed_bytes = len(self.sections["packed"])
         self.weight_bytes = len(self.sections["weights"]) + self.packed_bytes
         self.codecs = sorted({self.string(row["codec"]) for row in self.sections["blocks"]})
 
     def string(self, offset: int) -> str:
         return _text(self._strings, offset)
+
+    def bodies(self) -> dict[str, Assignment]:
+        """For each of EXTENSIONS what CMSIS-NN computes, the same steps for all, and where these have their scratch."""
+        without: dict[int, str] = {}
+        while True:
+            found = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}
+            reasons = [{i: body for i, _, body in one.steps if isinstance(body, str)} for one in found.values()]
+            if all(those == reasons[0] for those in reasons):
+                return found
+            without = {i: reason for those in reasons for i, reason in those.items()}
 
     def _port(self, row: Any) -> Port:
         tensor = self.sections["tensors"][row["tensor"]]
@@ -122,8 +132,8 @@ class PlanView:
 
     def _rows(self, space: int, whole: Any) -> Rows:
         """As the one step that touches the port goes through them; of one that no step does, all of it is a row."""
-        tensors = self._sections["tensors"]
-        used = [tensors[i] for i in self._sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
+        tensors = self.sections["tensors"]
+        used = [tensors[i] for i in self.sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
         tensor = used[0] if used else whole
         shape, strides = (tuple(map(int, tensor[field][: tensor["rank"]])) for field in ("shape", "strides"))
         count = shape[1] if len(shape) > 1 and shape[0] == 1 else 1
@@ -289,8 +299,9 @@ def c_name(text: str) -> str:
     return name if re.match(r"[A-Za-z]", name) else f"net_{name}"
 
 
-def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
-    """The files by their place in the folder. `name` is a prefix of every symbol that is made.
+def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[str, str]:
+    """The files by their place in the folder. `name` is a prefix of every symbol that is made. cmsis_nn: steps that CMSIS-NN computes
+    with the same bits are left to it.
 
     Raises Error for a plan that is damaged or needs what the runtime has not got.
     """
@@ -298,10 +309,13 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
     plan = PlanView(prepared(data))
     kernels, activations = plan.used()
     files = {
-        place: path.read_text() for place, path in runtime_files().items() if not place.startswith(("host/", "app/"))
+        place: path.read_text()
+        for place, path in runtime_files().items()
+        if not place.startswith(("host/", "app/")) and (cmsis_nn or not place.startswith("cmsis_nn/"))
     }
-    files[f"{name}.h"] = _header(plan, name)
-    files[f"{name}.c"] = _source(plan, name, kernels, activations)
+    bodies = plan.bodies() if cmsis_nn else {}
+    files[f"{name}.h"] = _header(plan, name, bodies)
+    files[f"{name}.c"] = _source(plan, name, kernels, activations, bodies)
     files[f"{name}_plan.c"] = _bytes(plan, name)
     if app:
         for place, path in runtime_files().items():
@@ -310,21 +324,47 @@ def generate(data: bytes, name: str, app: bool) -> dict[str, str]:
         files["app/main.c"] = _main(plan, name)
         if any(port.rows for port in plan.inputs):
             files["app/pattern.c"] = _pattern(plan, name)
-        files["Makefile"] = _makefile(name, plan)
+        files["Makefile"] = _makefile(name, plan, cmsis_nn)
     return files
+
+
+Bodies = Mapping[str, Assignment]  # by extension; empty where no step has one
+
+
+def _by_extension(bodies: Bodies, lines: Callable[[Assignment], list[str]]) -> list[str]:
+    """Lines of C for the processor that it is compiled for."""
+    dsp, mve = (lines(bodies[extension]) for extension in ("dsp", "mve"))
+    if dsp == mve:
+        return dsp
+    return ["#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)", *mve, "#else", *dsp, "#endif"]
+
+
+def _memory_bytes(plan: PlanView, found: Assignment | None, space: int) -> int:
+    """What a space takes, with the scratch of steps."""
+    return plan.spaces[space].bytes if found is None else found.sizes.get(space, plan.spaces[space].bytes)
+
+
+def arena_bytes(plan: PlanView, found: Assignment | None) -> int:
+    """What all arenas and states take, with the scratch of steps."""
+    kinds = [space.kind for space in plan.spaces]
+    return sum(_memory_bytes(plan, found, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))
 
 
 def _note(name: str) -> str:
     return f"/* {name}: written by `hexane codegen`. */\n"
 
 
-def _header(plan: PlanView, name: str) -> str:
+def _header(plan: PlanView, name: str, bodies: Bodies) -> str:
     upper = name.upper()
     lines = [_note(name), f"#ifndef {upper}_H_", f"#define {upper}_H_", "", '#include "hexane.h"', ""]
-    arena = sum(s.bytes for s in plan.spaces if s.kind not in ("weights", "port"))
     ports = plan.port_bytes
-    for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("ARENA", arena), ("PORT", ports)):
+    for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("PORT", ports)):
         lines.append(f"#define {upper}_{what}_BYTES {size}u")
+
+    def arena(found: Assignment | None) -> list[str]:
+        return [f"#define {upper}_ARENA_BYTES {arena_bytes(plan, found)}u"]
+
+    lines += [*(("/* With the scratch of CMSIS-NN. */", *_by_extension(bodies, arena)) if bodies else arena(None))]
     for side, these in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
         lines.append(f"#define {upper}_{side}S {len(these)}u")
         for i, port in enumerate(these):
@@ -351,8 +391,10 @@ def _header(plan: PlanView, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str]) -> str:
+def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str], bodies: Bodies) -> str:
     lines = [_note(name), f'#include "{name}.h"', "", '#include "hexane_kernels.h"', ""]
+    if bodies:
+        lines.insert(-1, '#include "cmsis_nn/cmsis_nn.h"')
     lines += [
         "#if defined(__GNUC__)",
         "#define ALIGNED(bytes) __attribute__((aligned(bytes)))",
@@ -364,10 +406,17 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
     rows = []
     streamed = {port.space for port in (*plan.inputs, *plan.outputs) if port.rows}
     for i, space in enumerate(plan.spaces):
-        if space.kind == "weights" or space.bytes == 0 or i in streamed:
+        sizes = [_memory_bytes(plan, found, i) for found in bodies.values()] or [space.bytes]
+        if space.kind == "weights" or max(sizes) == 0 or i in streamed:
             rows.append("    {0, 0},")
             continue
-        lines.append(f"static unsigned char memory_{i}[{space.bytes}] ALIGNED({max(space.alignment, 8)});")
+        alignment = max(space.alignment, ALIGNMENT if bodies and space.kind == "arena" else 8)
+
+        def memory(found: Assignment | None, i: int = i, alignment: int = alignment) -> list[str]:
+            size = max(_memory_bytes(plan, found, i), 1)
+            return [f"static unsigned char memory_{i}[{size}] ALIGNED({alignment});"]
+
+        lines += _by_extension(bodies, memory) if bodies else memory(None)
         rows.append(f"    {{memory_{i}, sizeof memory_{i}}},")
     lines += ["", f"static hx_memory memory[{max(len(rows), 1)}] = {{", *(rows or ["    {0, 0},"]), "};", ""]
     lines.append(f"static const hx_kernel* const kernels[] = {{{''.join(f'&hx_kernel_{k}, ' for k in kernels)}0}};")
@@ -375,20 +424,49 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
         f"static const hx_activation* const activations[] = {{{''.join(f'&hx_activation_{a}, ' for a in activations)}0}};"
     )
     lines.append(f"static const hx_codec* const codecs[] = {{{''.join(f'&hx_codec_{c}, ' for c in plan.codecs)}0}};")
-    lines += [
-        "",
-        f"hx_net {name}_net;",
-        "",
-        f"hx_status {name}_load(void) {{",
-        f"  return hx_load(&{name}_net, {name}_plan, sizeof {name}_plan, kernels, activations, codecs, memory, {len(rows)});",
-        "}",
-        "",
-    ]
+    call = f"hx_load(&{name}_net, {name}_plan, sizeof {name}_plan, kernels, activations, codecs, memory, {len(rows)});"
+    body = [f"  return {call}"]
+    if bodies:
+        lines += ["", *_body_tables(bodies)]
+        load = f"hx_set_bodies(&{name}_net, body_steps, sizeof body_steps / sizeof *body_steps - 1)"
+        body = [f"  const hx_status status = {call}", f"  return status == HX_OK ? {load} : status;"]
+    lines += ["", f"hx_net {name}_net;", "", f"hx_status {name}_load(void) {{", *body, "}", ""]
     for side in ("input", "output"):
         lines.append(
             f"void* {name}_{side}(unsigned index) {{ return memory[hx_{side}_space(&{name}_net, index)].data; }}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _body_tables(bodies: Bodies) -> list[str]:
+    """The steps that have a body, with what it needs; the last row is no step."""
+    lines = []
+    for i, kernel, body in bodies["dsp"].steps:
+        if not isinstance(body, Body):
+            lines.append(f"/* Step {i}, {kernel}: {body}. */")
+            continue
+        for what in ("multipliers", "shifts", "biases"):
+            if values := getattr(body, what):
+                lines.append(f"static const int32_t {what}_{i}[] = {{{', '.join(map(str, values))}}};")
+
+    def table(found: Assignment) -> list[str]:
+        return ["static const hx_body_step body_steps[] = {", *_body_rows(found), "    {0, 0, 0, 0, 0, 0, 0, 0}};"]
+
+    return [*lines, *_by_extension(bodies, table)]
+
+
+def _body_rows(found: Assignment) -> list[str]:
+    rows = []
+    for i, _, body in found.steps:
+        if isinstance(body, Body):
+            place = found.scratch.get(i, Scratch(0, 0, 0))
+            arrays = ", ".join(
+                f"{what}_{i}" if getattr(body, what) else "0" for what in ("multipliers", "shifts", "biases")
+            )
+            rows.append(
+                f"    {{{i}, &hx_cmsis_nn_{body.name}, {place.space}, {place.offset}u, {place.bytes}u, {arrays}}},"
+            )
+    return rows
 
 
 def _bytes(plan: PlanView, name: str) -> str:
@@ -509,13 +587,16 @@ _STREAMED = """\
  * A run asks for each row once, in order, when its steps need it. */"""
 
 
-def _makefile(name: str, plan: PlanView) -> str:
+def _makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
     left_out = "" if plan.codecs else " -DHX_NO_BLOCKS"
     if not plan.streams:
         left_out += " -DHX_NO_STREAMED_PORTS"
     if plan.only_clamps():
         left_out += " -DHX_ONLY_CLAMPS=1"
-    return _MAKEFILE.replace("NAME", name).replace("@LEFT_OUT@", left_out)
+    text = _MAKEFILE.replace("@LEFT_OUT@", left_out)
+    for place in ("USAGE", "SETTINGS", "OBJECTS", "RULES"):
+        text = text.replace(f"@{place}@", _CMSIS_NN[place] if cmsis_nn else "")
+    return text.replace("NAME", name)
 
 
 # Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
@@ -527,7 +608,7 @@ _MAKEFILE = """\
 # INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
 # HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
-TARGET ?= host
+@USAGE@TARGET ?= host
 VERIFY ?= 1
 HOOKS ?= 0
 MESSAGES ?= $(if $(filter host,$(TARGET)),1,0)
@@ -581,11 +662,35 @@ LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \
   $(foreach size,FLASH_BEGIN FLASH_BYTES RAM_BEGIN RAM_BYTES STACK_BYTES,-Wl,--defsym=$(size)=$($(size)))
 endif
 
-$(OUTPUT): $(SOURCES) Makefile
-\t$(CC) $(FLAGS) $(CFLAGS) $(SOURCES) $(LDFLAGS) -o $@
-
+@SETTINGS@$(OUTPUT): $(SOURCES)@OBJECTS@ Makefile
+\t$(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $@
+@RULES@
 clean:
-\trm -f NAME NAME.elf
+\trm -rf NAME NAME.elf build
 
 .PHONY: clean
 """
+
+# Its sources are not ours to warn about; hosted, for then GCC has its own memcpy and memset for them.
+_CMSIS_NN = {
+    "USAGE": """\
+# CMSIS_NN=FOLDER             where CMSIS-NN 7.0.0 or another version with the same functions is, which computes some of the steps
+""",
+    "SETTINGS": """\
+ifneq ($(MAKECMDGOALS),clean)
+ifeq ($(wildcard $(CMSIS_NN)/Include/arm_nnfunctions.h),)
+$(error CMSIS_NN: got "$(CMSIS_NN)", need the folder of CMSIS-NN, with Include/arm_nnfunctions.h: make CMSIS_NN=FOLDER)
+endif
+endif
+SOURCES += cmsis_nn/cmsis_nn.c
+FLAGS += -DHX_BODIES -isystem $(CMSIS_NN)/Include
+CMSIS_NN_OBJECTS := $(patsubst $(CMSIS_NN)/Source/%.c,build/$(TARGET)/%.o,$(wildcard $(CMSIS_NN)/Source/*/*.c))
+
+""",
+    "OBJECTS": " $(CMSIS_NN_OBJECTS)",
+    "RULES": """
+build/$(TARGET)/%.o: $(CMSIS_NN)/Source/%.c Makefile
+\t@mkdir -p $(@D)
+\t$(CC) $(FLAGS) $(CFLAGS) -std=gnu11 -fhosted -w -c $< -o $@
+""",
+}

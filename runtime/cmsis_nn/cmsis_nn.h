@@ -1,0 +1,9 @@
+/* Bodies that compute steps in TFLite's arithmetic by CMSIS-NN, whose sources are not part of this. */
+#ifndef HEXANE_CMSIS_NN_H_
+#define HEXANE_CMSIS_NN_H_
+
+#include "../include/hexane.h"
+
+extern const hx_body hx_cmsis_nn_add, hx_cmsis_nn_avg_pool, hx_cmsis_nn_conv, hx_cmsis_nn_matmul, hx_cmsis_nn_max_pool;
+
+#endif
