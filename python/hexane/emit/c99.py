@@ -178,12 +178,12 @@ class PlanView:
     def only_clamps(self) -> bool:
         """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
-        for step in self._sections["steps"]:
+        for step in self.sections["steps"]:
             name = self.string(step["kernel"])
             if layouts[name].endswith("epilogue:E") and not self._slots(step) <= {"relu", "relu6", "clip"}:
                 return False
-            out = self._sections["operands"][step["operands"] + step["num_inputs"]]
-            dtype = self.string(self._sections["tensors"][out]["dtype"])
+            out = self.sections["operands"][step["operands"] + step["num_inputs"]]
+            dtype = self.string(self.sections["tensors"][out]["dtype"])
             if name in ("quantized_conv", "quantized_matmul") and dtype not in ("int8", "uint8"):
                 return False
         return True
