@@ -20,6 +20,8 @@ void hx_shared_hooks(hx_net* net, int (*input)(void*, uint32_t, int32_t, int32_t
   net->hooks.output = output;
 }
 
+void hx_shared_yield(hx_net* net, int (*yield)(void*, uint32_t)) { net->hooks.yield = yield; }
+
 const char* hx_shared_error(const hx_net* net, int part) {
   return part == 0 ? net->error.where : part == 1 ? net->error.name : net->error.what;
 }
