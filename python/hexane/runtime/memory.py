@@ -1,7 +1,7 @@
 """Compiles into a given amount of memory: in whole tensors if these fit, else row by row, else not at all."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hexane import _core
@@ -11,6 +11,7 @@ from hexane.runtime.in_stages import in_stages
 from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools, slow_bytes
 from hexane.stages.stream import Streams, arena_bytes
+from hexane.stages.stripe_choice import COST_STEP, StripeChoice
 from hexane.stages.traffic import Traffic
 
 ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
@@ -92,8 +93,8 @@ def fitted(
     made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str, holds_ports: bool = False
 ) -> Made:
     """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": it computes parts row by row, of
-    those that fit the first in the order of ROWS; with slow memory only where nothing fits without. order: by which `place` made it. holds_ports: it has inputs and outputs in
-    the arena.
+    those that fit the first in the order of ROWS, else in stripes of columns, of those that fit the one that repeats least; with slow
+    memory only where nothing fits without. order: by which `place` made it. holds_ports: it has inputs and outputs in the arena.
 
     Raises Error for one that does not fit in any way, with the layer that needs most.
     """
@@ -122,8 +123,14 @@ def fitted(
     if (found := _within(smallest, make, memory.pools)) is not None:
         return found
     best = min(made, smallest, key=_needed)
+    in_stripes = []
+    for striped in _striped(StripeChoice(program, order, holds_ports), make, memory):
+        if (found := _within(striped, make, memory.pools)) is not None:
+            return found
+        best = min(best, striped, key=_needed)
+        in_stripes.append(striped[0])
     if memory.slow_bytes:
-        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
+        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes), *in_stripes]
         found = _with_slow(tried, make, memory)
         if found is not None:
             return found
@@ -134,6 +141,17 @@ def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
     """What a call of a program that `fitted` made moves from and to slow memory; None where it has none."""
     pools = len(memory.pools)
     return slow_bytes(program, pools + 1) if f"arena.{pools}" in program.extents and memory.slow_bytes else None
+
+
+def _striped(choice: StripeChoice, make: Callable[[Program], _core.Program], memory: Memory) -> Iterator[Made]:
+    """Programs in stripes of columns: those that may fit, what repeats least first, and where none may, the one that needs least."""
+    chosen = None
+    for chosen in choice.ways():
+        if memory.slow_bytes or chosen.cost <= memory.bytes * COST_STEP:
+            yield (program := choice.streamed(chosen)), make(program)
+            chosen = None
+    if chosen is not None:
+        yield (program := choice.streamed(chosen)), make(program)
 
 
 def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:

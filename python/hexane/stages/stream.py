@@ -4,14 +4,15 @@ Which parts: those by which the program needs least arena, or no more than is as
 The bits are the same, and every row is computed once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
-from math import inf, log
+from itertools import accumulate, pairwise
+from math import ceil, inf, log
 
 import numpy as np
 
+from hexane.graph import Node
 from hexane.program import Buffer, Program, View
 from hexane.stages.allocate import allocate, live_bytes, rounded_up
 from hexane.stages.by_rows import by_rows
@@ -46,8 +47,16 @@ def stream(
 class Streams:
     """`stream` for several numbers of rows and budgets: what does not depend on them is found once."""
 
-    def __init__(self, program: Program, order: str | None = None, holds_ports: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        order: str | None = None,
+        holds_ports: bool = False,
+        stripe_of: Mapping[Node, int] | None = None,
+    ) -> None:
+        """stripe_of: the number of the stripe of columns that a node belongs to (stages/stripes.py)."""
         self._program, self._order, self._holds_ports = program, order, holds_ports
+        self._stripe_of = stripe_of or {}
 
     def stream(self, rows: int, budget: int = 0) -> Program:
         """The program with at least so many rows to a run, within so many bytes of arena if it can be."""
@@ -66,27 +75,28 @@ class Streams:
 
     @cached_property
     def _whole(self) -> "_Streamable":
-        return _Streamable(self._program, self._holds_ports)
+        return _Streamable(self._program, self._holds_ports, self._stripe_of)
 
     @cached_property
     def _apart(self) -> "_Streamable":
         """What concatenations join is computed elsewhere and copied."""
         program = place(self._program.graph, self._program.target, self._order or "", apart=True)
         program = stream_ports_as(program, self._program)
-        return _Streamable(program, self._holds_ports)
+        return _Streamable(program, self._holds_ports, self._stripe_of)
 
 
 class _Streamable:
     """A program of whole tensors, and what may stream in it."""
 
-    def __init__(self, program: Program, holds_ports: bool) -> None:
-        self._program, self._holds_ports = program, holds_ports
+    def __init__(self, program: Program, holds_ports: bool, stripe_of: Mapping[Node, int]) -> None:
+        self._program, self._holds_ports, self._stripe_of = program, holds_ports, stripe_of
         self._allocated = allocate(hold(program)[0] if holds_ports else program)
 
     @cached_property
-    def _choice(self) -> "_Choice":
+    def _choice(self) -> "Choice":
         program = by_rows(self._program)
-        return _Choice(*hold(program)) if self._holds_ports else _Choice(program)
+        program, body = hold(program) if self._holds_ports else (program, None)
+        return Choice(program, body, self._stripe_of)
 
     def streamed(self, rows: int, budget: int) -> Program:
         best = self._allocated
@@ -125,7 +135,7 @@ class _Streamable:
         return program
 
 
-def _costs(choice: "_Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
+def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
     """What a choice may cost, and whether tensors lie over others in it, dearest first, down to the least: what is packed may need
     more than is live. The steps between are the same for every budget, so that what is found for one is found for each larger one."""
     apart = choice.least(rows, False)
@@ -142,17 +152,22 @@ def arena_bytes(program: Program) -> int:
     return sum(extent.bytes for extent in program.extents.values() if extent.space.kind == "arena")
 
 
-class _Choice:
+class Choice:
     """The best disjoint regions, by dynamic programming over the steps at which one may begin and end.
 
     A region costs the bytes that are live in it: its rings, the whole tensors that it reads and writes, and those that only lie there.
     A choice costs what its dearest region or step does.
     """
 
-    def __init__(self, program: Program, body: Body | None = None) -> None:
-        """body: the steps of which no region has some and others as well."""
+    def __init__(
+        self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None
+    ) -> None:
+        """body: the steps of which no region has some and others as well. stripe_of: of nodes whose steps are in one region, or in none."""
         self.program = program
-        self._barriers = (0,) if body is None else (0, body.first, body.end)
+        stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
+        self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]  # with the next step
+        ends = [i for i, (a, b) in enumerate(pairwise(stripes), 1) if a != b]
+        self._barriers = (0, *ends) if body is None else (0, body.first, body.end, *ends)
         self.tensors = find_tensors(program)
         self._regions = Regions(program, self.tensors)
         self._count = len(program.steps)
@@ -164,9 +179,9 @@ class _Choice:
         self._of = {id(t): i for i, t in enumerate(in_arena)}
         self._solved: dict[tuple[int, int, int], tuple[float, Region | None]] = {}
         self._overlaid: dict[tuple[int, int, int], tuple[float, Region | None]] = {}
-        self._steps = self._costs_of_steps()
-        self._floors = self._floors_of_regions()
-        self._begins = self._first_begins()
+        self.steps = self._costs_of_steps()
+        self.floors = self._floors_of_regions()
+        self.begins = self._first_begins()
 
     @cached_property
     def slow(self) -> SlowChoice:
@@ -178,15 +193,15 @@ class _Choice:
         fewest = [0.0] + [inf] * self._count
         chosen: list[Region | None] = [None] * (self._count + 1)
         for end in range(1, self._count + 1):
-            if self._steps[end - 1] <= most:
+            if self.steps[end - 1] <= most:
                 fewest[end] = fewest[end - 1]
-            begins = range(self._begins[end - 1], end - 1)
+            begins = range(self.begins[end - 1], end - 1)
             for begin in sorted(begins, key=lambda begin: fewest[begin] - begin):
                 if fewest[begin] + end - begin >= fewest[end]:
                     break
-                if self._floors[begin, end] > most:
+                if self.floors[begin, end] > most:
                     continue
-                cost, region = self._solve(begin, end, rows, most if overlays else inf)
+                cost, region = self.solve(begin, end, rows, most if overlays else inf)
                 if cost <= most:
                     fewest[end], chosen[end] = fewest[begin] + end - begin, region
         found, end = [], self._count
@@ -201,7 +216,7 @@ class _Choice:
         """The region with as many rows to a run as cost no more than so much."""
         for times in MORE_ROWS:
             enough = most if region.overlay else inf
-            cost, found = self._solve(region.first, region.end, rows * times, enough)
+            cost, found = self.solve(region.first, region.end, rows * times, enough)
             if found is not None and cost <= most:
                 return found
         return region
@@ -210,22 +225,22 @@ class _Choice:
         """What the cheapest choice costs."""
         least = [0.0]
         for end in range(1, self._count + 1):
-            cost = max(least[end - 1], self._steps[end - 1])
-            begins = range(self._begins[end - 1], end - 1)
-            floors = {begin: max(least[begin], self._floors[begin, end]) for begin in begins}
+            cost = max(least[end - 1], self.steps[end - 1])
+            begins = range(self.begins[end - 1], end - 1)
+            floors = {begin: max(least[begin], self.floors[begin, end]) for begin in begins}
             for begin in sorted(begins, key=floors.__getitem__):
                 if floors[begin] >= cost:
                     break
-                cost = min(cost, max(least[begin], self._solve(begin, end, rows, least[begin] if overlays else inf)[0]))
+                cost = min(cost, max(least[begin], self.solve(begin, end, rows, least[begin] if overlays else inf)[0]))
             least.append(cost)
         return least[-1]
 
-    def _solve(self, begin: int, end: int, rows: int, enough: float = inf) -> tuple[float, Region | None]:
+    def solve(self, begin: int, end: int, rows: int, enough: float = inf) -> tuple[float, Region | None]:
         """A region and its cost. What it writes lies over what it has read only where it costs more than is enough without."""
         key = begin, end, rows
         if key not in self._solved:
             region = self._regions.solve(begin, end, rows)
-            self._solved[key] = (inf, None) if region is None else (self._cost(region), region)
+            self._solved[key] = (inf, None) if region is None else (self.cost(region), region)
         cost, region = self._solved[key]
         if cost <= enough or region is None:
             return cost, region
@@ -241,13 +256,23 @@ class _Choice:
         apart = sum(rounded_up(self.tensors.all[t].bytes, self._alignment) for t in (overlay.under, overlay.over))
         return apart - rounded_up(overlay.bytes(self.tensors), self._alignment)
 
-    def _cost(self, region: Region) -> float:
+    def crossing(self, begin: int, end: int) -> int:
+        """Bytes of the tensors that live beyond either end of these steps."""
+        return int(self._bytes[(self._first < end) & (self._last >= begin) & ((self._first < begin) | (self._last >= end))].sum())
+
+    def cost(self, region: Region, shares: Mapping[int, float] | None = None) -> float:
+        """Bytes that are live in a region. shares: what there is of tensors, by their places among all, where not all is."""
         live = (self._first < region.end) & (self._last >= region.first)
-        cost = int(self._bytes[live].sum())
+        cost: float = int(self._bytes[live].sum())
+        parts = shares or {}
+        for tensor, part in parts.items():
+            if tensor not in region.rings and (contents := self.tensors.all[tensor]).in_arena:
+                cost -= (1 - part) * contents.bytes
         change = [0] * (len(region.cuts) + 1)
         for tensor, rows in region.rings.items():
             contents = self.tensors.all[tensor]
-            ring = rounded_up(rows * contents.views[0].strides[AXIS], self._alignment)
+            row = ceil(contents.views[0].strides[AXIS] * parts.get(tensor, 1.0))
+            ring = rounded_up(rows * row, self._alignment)
             cost -= int(self._bytes[self._of[id(contents)]])
             first, last = region.spans.get(tensor, (region.first, region.end - 1))
             change[first - region.first] += ring
@@ -281,7 +306,7 @@ class _Choice:
         for step in range(self._count):
             before = max([begins[-1] if begins else 0, *(barrier for barrier in self._barriers if barrier <= step)])
             begins.append(before if self._regions.can_run(step) else step + 1)
-        return begins
+        return [step + 1 if self._in_stripe[step] else begin for step, begin in enumerate(begins)]
 
 
 def with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
