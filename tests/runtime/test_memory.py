@@ -107,7 +107,7 @@ def assert_monotonic(model: Any, budgets: int = 20) -> None:
         for name, array in want.outputs.items():
             assert got.outputs[name].tobytes() == array.tobytes()
     assert kept[-1]
-    assert sum(kept) >= budgets // 2 or needed(streamed) > 0.8 * needed(whole)
+    assert sum(kept) >= budgets // 3 or needed(streamed) > 0.8 * needed(whole)
 
 
 @pytest.mark.parametrize("name", ["mobile-17", "unet", "detector"])
@@ -141,28 +141,28 @@ def test_several_memories_hold_what_one_would():
     assert net(x).tobytes() == whole(x).tobytes()
     assert net.memory["arena"] + net.memory["scratch"] <= pools[0]
     assert 0 < net.memory["arena.1"] <= pools[1]
-    with pytest.raises(hx.Error, match=f"got {scratch + 65} bytes of sram in 2 memories, need"):
-        compiled(f"{scratch + 64}+1")
+    with pytest.raises(hx.Error, match="got 4097 bytes of sram in 2 memories, need"):
+        compiled("4096+1")
 
 
 def test_slow_memory_is_used_only_where_the_other_is_not_enough():
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
-    sram = least() - 2048
+    sram = least_in_stripes() - 1024
     net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow="1M"))
     assert isinstance(net, hx.Model)
     assert net.memory["arena"] + net.memory["scratch"] <= sram
     assert net.memory["arena.1"] > 0
     assert net(x).tobytes() == compiled(None)(x).tobytes()
-    enough = hx.compile(network(), target="host", threads=1, memory=hx.Memory(least(), slow="1M"))
+    enough = hx.compile(network(), target="host", threads=1, memory=hx.Memory(least_in_stripes(), slow="1M"))
     assert isinstance(enough, hx.Model)
     assert "arena.1" not in enough.memory
-    with pytest.raises(hx.Error, match="2048 slow, need"):
-        hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram - 8192, slow="2K"))
+    with pytest.raises(hx.Error, match="256 slow, need"):
+        hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow=256))
 
 
 def test_slow_memory_has_what_steps_read_and_write_least_often():
     """A window reads its rows three times, so an image that is only added may lie where that is slow."""
-    sram = least() - 2048
+    sram = least_in_stripes() - 1024
     net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow="1M"))
     program = net.program
     moved = traffic(program)
@@ -271,7 +271,9 @@ def test_what_does_not_fit_is_refused_with_the_layer_that_needs_most():
     need = least_in_stripes()
     assert need < least()
     assert needed(compiled(need)) == need
-    with pytest.raises(hx.Error, match=rf"memory: got {need - 1} bytes of sram, need {need}: .* at .*test_memory.py:\d+"):
+    with pytest.raises(
+        hx.Error, match=rf"memory: got {need - 1} bytes of sram, need {need}: .* at .*test_memory.py:\d+"
+    ):
         compiled(need - 1)
     with pytest.raises(hx.Error, match="got 1 bytes of sram"):
         compiled(1)

@@ -224,7 +224,7 @@ def random_images(seed: int) -> hx.Graph:
         window = {"strides": int(rng.integers(1, 4)), "dilations": int(rng.integers(1, 3))}
         if kind <= 1:
             size = (int(rng.integers(1, 4)), int(rng.integers(1, 5)))
-            pad = tuple(rng.integers(0, 3, 4).tolist())
+            pad = tuple(int(rng.integers(size[axis])) for axis in (0, 0, 1, 1))
             if all(n + a + b > 2 * k for n, a, b, k in zip(y.shape[2:], pad[::2], pad[1::2], size, strict=True)):
                 y = hx.conv(y, weights(rng, int(rng.integers(1, 9)), channels, *size), pad=pad, **window)
         elif kind == 2:

@@ -159,9 +159,7 @@ class Choice:
     A choice costs what its dearest region or step does.
     """
 
-    def __init__(
-        self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None
-    ) -> None:
+    def __init__(self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None) -> None:
         """body: the steps of which no region has some and others as well. stripe_of: of nodes whose steps are in one region, or in none."""
         self.program = program
         stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
@@ -258,7 +256,11 @@ class Choice:
 
     def crossing(self, begin: int, end: int) -> int:
         """Bytes of the tensors that live beyond either end of these steps."""
-        return int(self._bytes[(self._first < end) & (self._last >= begin) & ((self._first < begin) | (self._last >= end))].sum())
+        return int(
+            self._bytes[
+                (self._first < end) & (self._last >= begin) & ((self._first < begin) | (self._last >= end))
+            ].sum()
+        )
 
     def cost(self, region: Region, shares: Mapping[int, float] | None = None) -> float:
         """Bytes that are live in a region. shares: what there is of tensors, by their places among all, where not all is."""

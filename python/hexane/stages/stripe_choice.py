@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
-from hexane.graph import topological
+from hexane.graph import Node, topological
 from hexane.program import Program
 from hexane.stages.by_rows import by_rows
 from hexane.stages.hold import hold
@@ -48,7 +48,7 @@ class StripeChoice:
         """Choices in fewer and fewer bytes, those with fewest repeated products first."""
         tried, last = self._choice.least(1, True), None
         while (chosen := self._chosen(tried / COST_STEP)) is not None:
-            parts = [(part.results, part.stripes) for part in chosen.parts]
+            parts = [(tuple(part.results), part.stripes) for part in chosen.parts]
             if parts and parts != last:
                 yield chosen
             last = parts
@@ -76,9 +76,10 @@ class StripeChoice:
                     continue
                 if self._choice.solve(begin, end, 1, most)[0] <= most:
                     fewest[end], parts[end] = fewest[begin], (begin, None)
-                elif begin >= self._begins[end - 1] and (part := self._part(begin, end, most)) is not None:
-                    if fewest[begin] + part.recomputed < fewest[end]:
-                        fewest[end], parts[end] = fewest[begin] + part.recomputed, (begin, part)
+                    continue
+                part = self._part(begin, end, most) if begin >= self._begins[end - 1] else None
+                if part is not None and fewest[begin] + part.recomputed < fewest[end]:
+                    fewest[end], parts[end] = fewest[begin] + part.recomputed, (begin, part)
         if fewest[count] == inf:
             return None
         found, cost, end = [], 0.0, count
@@ -128,7 +129,7 @@ class StripeChoice:
                     found[tensor] = part.share(self._nodes[step].values[i])
         return found
 
-    def _first_begins(self, known: "set[object]") -> Sequence[int]:
+    def _first_begins(self, known: set[Node]) -> Sequence[int]:
         """For each step the first one from which on all can be in stripes with it; the step behind it where it cannot itself."""
         begins: list[int] = []
         for step, node in enumerate(self._nodes):

@@ -45,10 +45,11 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is computed in stripes. columns: of each value in it, in the order they are computed; results: those of its values that are read elsewhere."""
+    """What is computed in stripes. columns: of each value in it, in the order they are computed; results: those of its values that are
+    read elsewhere, and the columns that each stripe gives."""
 
     columns: Mapping[Value, Columns]
-    results: tuple[Value, ...]
+    results: Mapping[Value, Columns]
     stripes: int
 
     def share(self, value: Value) -> float:
@@ -104,11 +105,9 @@ class Parts:
                 heappush(queue, (-self._place[value.node], value))
             return True
 
-        for value in results:
-            axis = self._axis(value)
-            edges = np.arange(stripes + 1, dtype=np.int64) * value.shape[axis] // stripes
-            if not need(value, Columns(axis, edges[:-1], edges[1:])):
-                return None
+        given = {value: _divided(value, self._axis(value), stripes) for value in results}
+        if not all(need(value, edges) for value, edges in given.items()):
+            return None
         while queue:
             _, value = heappop(queue)
             needed = needs(value.node, columns[value])
@@ -123,7 +122,7 @@ class Parts:
                 elif self._hangs_on(operand.node, inside):
                     return None
         columns = {value: columns[value] for value in sorted(columns, key=lambda value: self._place[value.node])}
-        return Part(columns, tuple(results), stripes)
+        return Part(columns, given, stripes)
 
     def read_until(self, value: Value) -> float:
         """The place of the last node that reads it, through views and concatenations as well; infinite for a root."""
@@ -166,6 +165,11 @@ class Parts:
         return self._axes[value]
 
 
+def _divided(value: Value, axis: int, stripes: int) -> Columns:
+    edges = np.arange(stripes + 1, dtype=np.int64) * value.shape[axis] // stripes
+    return Columns(axis, edges[:-1], edges[1:])
+
+
 class Striped(NamedTuple):
     """A graph in stripes. order: its values as they are computed, one stripe after the other; stripe_of: the number of the stripe that
     a node belongs to."""
@@ -182,13 +186,14 @@ def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> St
         writer.write(node)
     found = tuple(
         Decision(
-            "stripes", part.results[-1].node.where, "tiled",
+            "stripes", tuple(part.results)[-1].node.where, "tiled",
             f"{part.stripes} stripes of columns, {part.recomputed} multiply-accumulates done more than once",
         )
         for part in parts
     )  # fmt: skip
     made = replace(graph.replace(writer.now), decisions=(*graph.decisions, *found))
-    return Striped(made, tuple(writer.order), writer.stripe_of)
+    alive = set(made.nodes)  # of views, some are only read within a stripe
+    return Striped(made, tuple(value for value in writer.order if value.node in alive), writer.stripe_of)
 
 
 class _Writer:
@@ -203,7 +208,7 @@ class _Writer:
 
     def write(self, node: Node) -> None:
         part = self._part.get(node)
-        if part is not None and part.results[0] not in self.now:
+        if part is not None and next(iter(part.results)) not in self.now:
             self._write_part(part)
         unknown = any(v is not None and v.node in self._part and v not in self.now for v in node.inputs)
         if part is None and not unknown:  # else nobody outside of the part reads it
@@ -214,12 +219,13 @@ class _Writer:
     def _write_part(self, part: Part) -> None:
         pieces = [self._write_stripe(part, i) for i in range(part.stripes)]
         for value in part.results:
-            sources = value.node.sources
-            joined = apply(OPS["concat"], [made[value] for made in pieces], {"axis": part.columns[value].axis}, sources)
-            self.now[value] = joined[0]
-            self.order += joined
+            joined = [made[value] for made in pieces]
+            (self.now[value],) = apply(OPS["concat"], joined, {"axis": part.columns[value].axis}, value.node.sources)
+            assert self.now[value].type == value.type
+            self.order.append(self.now[value])
 
     def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
+        """What stripe i gives of each result."""
         made: dict[Value, Value] = {}
         for value, columns in part.columns.items():
             node = value.node
@@ -236,8 +242,13 @@ class _Writer:
             (made[value],) = apply(OPS[node.op], operands, _attrs(node, columns, i), node.sources)
             self.stripe_of[made[value].node] = self._stripes
             self.order.append(made[value])
+        given = {}
+        for value, edges in part.results.items():
+            begin = int(part.columns[value].first[i])
+            first, behind = int(edges.first[i]), int(edges.behind[i])
+            given[value] = self._cut(made[value], edges.axis, first - begin, behind - begin, value.node)
         self._stripes += 1
-        return made
+        return given
 
     def _whole(self, value: Value | None) -> Value | None:
         return None if value is None else self.now.get(value, value)
