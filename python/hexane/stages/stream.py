@@ -184,7 +184,7 @@ class Choice:
     @cached_property
     def slow(self) -> SlowChoice:
         """The choice where fast memory is not enough."""
-        return SlowChoice(self.program, self.tensors, self._regions.steps, self._begins, self._steps, self._solve)
+        return SlowChoice(self.program, self.tensors, self._regions.steps, self.begins, self.steps, self.solve)
 
     def regions(self, rows: int, most: float, overlays: bool) -> list[Region]:
         """Those of a choice that costs at most so much, with fewest steps in them. overlays: where it costs more without."""
