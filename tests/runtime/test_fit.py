@@ -1,6 +1,6 @@
 """What is said of a model's memory: bounds that hold, causes, ways, and a timeline that is the program's."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_causes_are_the_largest_at_the_peak(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_way_is_beaten_by_another(name: str):
     ways = fitted(name).ways
-    costs = [(way.total, way.read + way.written, way.runs) for way in ways]
+    costs = [(way.total, way.read + way.written, way.repeated, way.runs) for way in ways]
     for a in costs:
         assert not any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in costs)
     assert min(way.total for way in ways) <= fitted(name).streamed + fitted(name).scratch
@@ -102,8 +102,9 @@ def test_several_memories_fit_where_no_piece_is_too_large():
     half = found.scratch + found.streamed // 2
     assert hx.fit(model, memory=hx.Memory(f"{half}+{found.streamed}")).fits
     in_bytes = hx.fit(model, memory=hx.Memory("+".join(["16K"] * 8)))
-    assert in_bytes.fits is (in_bytes.scratch + in_bytes.streamed <= 128 << 10 and in_bytes.divided)
-    tiny = hx.fit(model, memory=hx.Memory(f"{found.scratch}+{found.streamed - 1}+1"))
+    assert in_bytes.fits is (in_bytes.striped_fits or in_bytes.divided)
+    assert hx.compile(model, target="host", threads=1, memory=hx.Memory("+".join(["16K"] * 8))) or not in_bytes.fits
+    tiny = hx.fit(model, memory=hx.Memory("1K+56K"))
     assert tiny.fits is False
     assert "in several memories" in tiny.verdict
 
@@ -139,10 +140,22 @@ def test_a_kernel_without_code_does_not_fit_flash():
     assert hx.fit(hx.graph({"y": hx.sin(hx.input("x", (4,)))})).fits is None
 
 
+def test_stripes_fit_where_rows_do_not():
+    model = small_networks()["detector"].SerializeToString()
+    striped = fitted("detector").striped
+    assert striped is not None
+    assert striped.total < fitted("detector").streamed + fitted("detector").scratch
+    found, net = (make(model, memory=hx.Memory(striped.total)) for make in (hx.fit, partial(hx.compile, threads=1)))
+    assert found.fits
+    assert f"in {striped.name}, which need {striped.total} and do {striped.repeated} mul" in found.verdict
+    assert net.memory["arena"] + net.memory["scratch"] <= striped.total
+
+
 def test_slow_memory_counts_where_sram_is_not_enough():
     model = small_networks()["detector"].SerializeToString()
     found = fitted("detector")
-    sram = found.scratch + found.streamed // 2
+    assert found.striped is not None
+    sram = found.striped.total - 64
     assert hx.fit(model, memory=hx.Memory(sram)).fits is False
     with_slow = hx.fit(model, memory=hx.Memory(sram, slow=found.streamed))
     assert with_slow.fits

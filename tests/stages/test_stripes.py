@@ -168,10 +168,10 @@ def test_products_of_columns_that_two_stripes_need_are_counted():
     whole = compiled(mean_of(hx.conv(y, weights(rng, 8, 8, 3, 3), pad=1)))
     _, part = parts_of(whole, 0, len(whole.steps) - 1, 4)
     assert part is not None
-    assert part.recomputed == 6 * 12 * 8 * 4 * 9  # at 3 seams 2 columns, of 12 rows and 8 channels
+    assert part.repeated == 6 * 12 * 8 * 4 * 9  # at 3 seams 2 columns, of 12 rows and 8 channels
     decision = striped(whole, 0, len(whole.steps) - 1, 4).graph.decisions[-1]  # type: ignore[union-attr]
     assert (decision.stage, decision.verdict) == ("stripes", "tiled")
-    assert decision.reason == f"4 stripes of columns, {part.recomputed} multiply-accumulates done more than once"
+    assert decision.reason == f"4 stripes of columns, {part.repeated} multiply-accumulates done more than once"
 
 
 def wide(width: int = 160) -> hx.Graph:
@@ -196,7 +196,7 @@ def test_stripes_take_less_than_rows_and_each_choice_less_than_the_one_before():
     assert taken[0] < rows
     assert min(taken) < 0.5 * rows
     assert [way.cost for way in ways] == sorted((way.cost for way in ways), reverse=True)
-    assert ways[0].recomputed <= min(way.recomputed for way in ways)
+    assert ways[0].repeated <= min(way.repeated for way in ways)
 
 
 @pytest.mark.parametrize("holds", [False, True])

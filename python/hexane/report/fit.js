@@ -24,7 +24,7 @@ function figures() {
     figure(size(data.streamed + data.scratch), "row by row: arena and scratch"),
     figure(size(data.whole + data.scratch), "in whole tensors: arena and scratch"),
     figure(size(data.bound), "live at once: no placement takes less"),
-    figure(size(data.floor), "no plan takes less that computes each row once"),
+    figure(size(data.floor), "of one step: no plan takes less"),
     figure(size(data.scratch), "scratch of kernels in these: this CPU, one thread"),
     figure(size(data.held), `one memory for arena, ${data.stream_input ? "rows of inputs" : "inputs"} and outputs`),
     figure(size(flash.plan), `of plan in flash, ${size(flash.weights)} of it weights`),
@@ -58,11 +58,11 @@ function pareto() {
 }
 
 function ways() {
-  return table([["way"], ["total bytes", 1], ["slow memory", 1], ["read of it", 1], ["written to it", 1], ["runs of kernels", 1]], data.ways.map((way) => make("tr", null,
-    make("td", null, way.name), ...[way.total, way.slow, way.read, way.written, way.runs].map((number) => make("td", { class: "number" }, exact(number))))));
+  return table([["way"], ["total bytes", 1], ["slow memory", 1], ["read of it", 1], ["written to it", 1], ["products repeated", 1], ["runs of kernels", 1]], data.ways.map((way) => make("tr", null,
+    make("td", null, way.name), ...[way.total, way.slow, way.read, way.written, way.repeated, way.runs].map((number) => make("td", { class: "number" }, exact(number))))));
 }
 
-const wayText = (way) => `${way.name}: ${bytes(way.total)}, ${bytes(way.read + way.written)} of traffic, ${count(way.runs, "run")} of kernels`;
+const wayText = (way) => `${way.name}: ${bytes(way.total)}, ${bytes(way.read + way.written)} of traffic, ${count(way.runs, "run")} of kernels, ${exact(way.repeated)} multiply-accumulates done more than once`;
 
 /** Moves labels up until none is over another. */
 function spread(labels) {
@@ -170,7 +170,7 @@ document.body.append(make("main", null,
   make("p", { class: "kicker" }, "Hexane · memory"), make("h1", null, data.model),
   make("p", { class: `answer verdict-line ${state}` }, make("b", null, data.verdict)), figures(),
   ...section("Causes", "what takes the memory, and what would help", causes()),
-  ...section("Ways that nothing beats", "hollow: with slow memory; nothing is computed twice in any", make("div", { class: "chart" }, pareto()), ways()),
+  ...section("Ways that nothing beats", "hollow: with slow memory; stripes compute some columns more than once", make("div", { class: "chart" }, pareto()), ways()),
   ...section("The arena", "row by row: which tensor lies where, from which step to which", arena(), heldTable()),
   ...section("Latency", "estimates, no device was asked", latency()),
   ...section("Largest layers", "bytes of the arena read and written as whole tensors", layers()),

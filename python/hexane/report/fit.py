@@ -22,6 +22,7 @@ from hexane.stages.pools import into_pools, slow_bytes
 from hexane.stages.spill import Spilled, Spills
 from hexane.stages.stage import SLOW
 from hexane.stages.stream import Streams, arena_bytes, stream
+from hexane.stages.stripe_choice import StripeChoice
 from hexane.stages.traffic import Traffic
 
 MOST_LAYERS = 5
@@ -65,7 +66,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way of computing a model. total: bytes of arena, scratch and slow memory; read, written: bytes that a call moves from and
-    to slow memory; runs: of kernels in a call. Nothing is computed twice in any."""
+    to slow memory; runs: of kernels in a call; repeated: multiply-accumulates that are done more than once, in stripes of columns."""
 
     name: str
     total: int
@@ -73,17 +74,19 @@ class Way:
     read: int = 0
     written: int = 0
     runs: int = 0
+    repeated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time. bound: that are live at
-    once in the streamed program, below which no placement gets; floor: below which no plan gets that computes each row once. scratch:
+    once in the streamed program, below which no placement gets; floor: below which no plan gets. scratch:
     of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
     are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
-    memory, traffic and runs. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
+    memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest repeated products, or where
+    none does the one that needs least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
     scratch, None where nobody said. staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
 
     sram: int | None
@@ -109,6 +112,8 @@ class Fit:
     stream_input: bool = False
     slow: int = 0
     staged: Way | str | None = None
+    striped: Way | None = None
+    striped_fits: bool = False
 
     @property
     def fits(self) -> bool | None:
@@ -120,7 +125,9 @@ class Fit:
     def fits_sram(self) -> bool | None:
         if self.staged is not None:
             return isinstance(self.staged, Way)
-        return None if self.sram is None else self.streamed + self.scratch <= self.sram + self.slow and self.divided
+        if self.sram is None:
+            return None
+        return self.striped_fits or (self.streamed + self.scratch <= self.sram + self.slow and self.divided)
 
     @property
     def fits_flash(self) -> bool | None:
@@ -155,13 +162,18 @@ class Fit:
             return f"fits {self.sram} bytes with {self.slow} of slow memory, in stages: needs {_way_bytes(self.staged)}"
         if self.staged is not None:
             return f"does not fit in stages: {self.staged}"
+        stripes = self.striped
+        if stripes is not None and self.striped_fits and (streamed > self.sram or not self.divided):
+            slow = f" with {self.slow} of slow memory" if stripes.total > self.sram else ""
+            return f"fits {self.sram} bytes{slow} in {_stripes_text(stripes)}; row by row it needs {streamed}"
         if self.sram < streamed <= self.sram + self.slow and self.divided:
             return f"fits {self.sram} bytes with {self.slow} of slow memory, row by row: needs {streamed}"
         if streamed <= self.sram + self.slow and not self.divided:
             return f"does not fit {self.sram} bytes in several memories: needs {streamed} row by row, in pieces that are too large"
         if streamed <= self.sram:
             return f"fits {self.sram} bytes row by row; whole tensors need {whole}"
-        return f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in whole tensors"
+        least = f"; in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
+        return f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in whole tensors{least}"
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs."""
@@ -186,7 +198,7 @@ class Fit:
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
             lines += [f"    {size_text(one.bytes):>10}  {one.layer}: {one.why}", f"                {one.help}"]
-        lines += ["  ways that nothing beats in memory, traffic and runs of kernels:"]
+        lines += ["  ways that nothing beats in memory, traffic, repeated products and runs of kernels:"]
         lines += [f"    {size_text(one.total):>10}  {_way_text(one)}" for one in self.ways]
         lines += ["  layers that read and write most:"]
         lines += [f"    {size_text(one.bytes):>10}  {one.layer} ({one.kernel})" for one in self.layers]
@@ -210,7 +222,7 @@ _MEANS = {
     "whole": "arena, whole tensors",
     "streamed": "arena, one row at a time",
     "bound": "live at once there: no placement takes less",
-    "floor": "of one step's rows: no plan takes less that computes each row once",
+    "floor": "of one step's pixels or rows: no plan takes less",
     "scratch": "of kernels on this CPU, one thread",
     "inputs": "",
     "outputs": "",
@@ -219,9 +231,14 @@ _MEANS = {
 }
 
 
+def _stripes_text(way: Way) -> str:
+    return f"{way.name}, which need {way.total} and do {way.repeated} multiply-accumulates more than once"
+
+
 def _way_text(way: Way) -> str:
     slow = f": {_slow_text(way)}" if way.slow else ""
-    return f"{way.name}, {way.runs} runs{slow}"
+    repeated = f", {way.repeated} multiply-accumulates done more than once" if way.repeated else ""
+    return f"{way.name}, {way.runs} runs{repeated}{slow}"
 
 
 def _way_bytes(way: Way) -> str:
@@ -249,6 +266,8 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
     scratch = {rows: _core.Program(emit_plan(one), 1).scratch_bytes for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
+    striped = list(_striped(program, order))
+    in_stripes, striped_fits = _striped_at(striped, memory)
     found = Fit(
         None if memory is None or memory.sram is None else memory.bytes,
         made.memory["arena"],
@@ -262,7 +281,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         made.memory.get("weights", 0),
         _largest(program),
         _causes(best, held),
-        _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *_staged(program, order)]),
+        _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order)]),
         held,
         len(best.steps),
         flash_of(best),
@@ -273,6 +292,8 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         stream_input=stream_input,
         slow=0 if memory is None else memory.slow_bytes,
         staged=None if memory is None or memory.strategy != "stages" else _staged_at(made, memory, order),
+        striped=in_stripes,
+        striped_fits=striped_fits,
     )  # fmt: skip
     if found.fits_flash is False and found.fits_sram is not False:
         found = replace(found, causes=_flash_causes(found))
@@ -343,6 +364,26 @@ def _runs(program: Program) -> int:
     return sum(times)
 
 
+def _striped(program: Program, order: str) -> Iterator[tuple[Program, int, Way]]:
+    """In stripes of columns, in less and less memory: the program, its scratch, and what it takes."""
+    choice = StripeChoice(program, order)
+    for chosen in choice.ways():
+        found = choice.streamed(chosen)
+        scratch = _core.Program(emit_plan(found), 1).scratch_bytes
+        name = f"{max(part.stripes for part in chosen.parts)} stripes of columns"
+        yield found, scratch, Way(name, arena_bytes(found) + scratch, runs=_runs(found), repeated=chosen.repeated)
+
+
+def _striped_at(striped: list[tuple[Program, int, Way]], memory: Memory | None) -> tuple[Way | None, bool]:
+    """Of these the first that fits, else the one that needs least; and whether it fits."""
+    if memory is not None and memory.sram is not None and memory.strategy == "stream":
+        for slow in (0, memory.slow_bytes):
+            for program, scratch, way in striped:
+                if way.total <= memory.bytes + slow and _is_divided(program, replace(memory, slow=slow), scratch):
+                    return way, True
+    return min((way for _, _, way in striped), key=lambda way: way.total, default=None), False
+
+
 def _staged(program: Program, order: str) -> Iterator[Way]:
     """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
     spills = Spills(program, order)
@@ -374,7 +415,7 @@ def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:
     """Those that no other is as good as in all and better in one, smallest first."""
-    costs = [(way.total, way.read + way.written, way.runs) for way in ways]
+    costs = [(way.total, way.read + way.written, way.repeated, way.runs) for way in ways]
     kept = [
         way
         for i, (way, cost) in enumerate(zip(ways, costs, strict=True))

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from hexane.ops import OPS
-from hexane.program import Program, View
+from hexane.program import Program, Step, View
 from hexane.stages.allocate import live_bytes, live_ranges
 from hexane.stages.by_rows import by_rows
 from hexane.stages.rows import AXIS, StepRows
+from hexane.stages.stripes import COLUMNS, Columns, is_striped, needs
 
 WIDTH = 48  # characters of the time axis in text
 
@@ -84,8 +87,8 @@ def peak(program: Program) -> int:
 
 
 def floor(program: Program) -> int:
-    """Bytes that every plan of these steps needs, however they are cut and placed, in which a row is computed once: those of the one
-    step that needs most for a row of its result. What may be computed over an operand counts once."""
+    """Bytes that every plan of these steps needs, however they are cut and placed: those of the one step that needs most for a pixel
+    of its result where columns may be cut, else for a row. What may be computed over an operand counts once."""
     program = by_rows(program)
     return max((_least(StepRows(step, program.target), program) for step in program.steps), default=0)
 
@@ -102,10 +105,24 @@ def _least(rows: StepRows, program: Program) -> int:
         if rows.is_cut and view.type.rank > AXIS and view.type.shape[AXIS] > 1 and not rows.is_packed(i):
             first, behind = rows.needs(i)
             size = int((behind - first).max()) * (size // view.type.shape[AXIS])
+            size = int(size * _columns(step, i))
         read[view.buffer] = max(read.get(view.buffer, 0), size)
-    made = sum(v.type.bytes // (rows.extent if rows.is_cut else 1) for v in step.outputs if _in_arena(v, program))
+    pieces = rows.extent if rows.is_cut else 1
+    if rows.is_cut and is_striped(step.node):
+        pieces *= step.node.types[0].shape[COLUMNS]
+    made = sum(v.type.bytes // pieces for v in step.outputs if _in_arena(v, program))
     total = sum(read.values())
     return max(total, made) if OPS[step.node.op].elementwise else total + made
+
+
+def _columns(step: Step, i: int) -> float:
+    """What a column of the result needs of those of an operand, as a part of all."""
+    if not is_striped(step.node):
+        return 1.0
+    each = np.arange(step.node.types[0].shape[COLUMNS])
+    columns = (needs(step.node, Columns(COLUMNS, each, each + 1)) or {}).get(i)
+    operand = step.node.inputs[i]
+    return 1.0 if columns is None or operand is None else columns.widest / operand.shape[columns.axis]
 
 
 def _in_arena(view: View, program: Program) -> bool:

@@ -24,8 +24,8 @@ class Chosen(NamedTuple):
     cost: float
 
     @property
-    def recomputed(self) -> int:
-        return sum(part.recomputed for part in self.parts)
+    def repeated(self) -> int:
+        return sum(part.repeated for part in self.parts)
 
 
 class StripeChoice:
@@ -47,7 +47,7 @@ class StripeChoice:
     def ways(self) -> Iterator[Chosen]:
         """Choices in fewer and fewer bytes, those with fewest repeated products first."""
         tried, last = self._choice.least(1, True), None
-        while (chosen := self._chosen(tried / COST_STEP)) is not None:
+        while tried > 0 and (chosen := self._chosen(tried / COST_STEP)) is not None:
             parts = [(tuple(part.results), part.stripes) for part in chosen.parts]
             if parts and parts != last:
                 yield chosen
@@ -78,8 +78,8 @@ class StripeChoice:
                     fewest[end], parts[end] = fewest[begin], (begin, None)
                     continue
                 part = self._part(begin, end, most) if begin >= self._begins[end - 1] else None
-                if part is not None and fewest[begin] + part.recomputed < fewest[end]:
-                    fewest[end], parts[end] = fewest[begin] + part.recomputed, (begin, part)
+                if part is not None and fewest[begin] + part.repeated < fewest[end]:
+                    fewest[end], parts[end] = fewest[begin] + part.repeated, (begin, part)
         if fewest[count] == inf:
             return None
         found, cost, end = [], 0.0, count

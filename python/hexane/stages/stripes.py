@@ -58,7 +58,7 @@ class Part:
         return 1.0 if columns is None else columns.widest / max(1, value.shape[columns.axis])
 
     @property
-    def recomputed(self) -> int:
+    def repeated(self) -> int:
         """Multiply-accumulates that are done more than once."""
         return sum(
             _multiply_adds(value) // value.shape[columns.axis] * (columns.sum - value.shape[columns.axis])
@@ -187,7 +187,7 @@ def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> St
     found = tuple(
         Decision(
             "stripes", tuple(part.results)[-1].node.where, "tiled",
-            f"{part.stripes} stripes of columns, {part.recomputed} multiply-accumulates done more than once",
+            f"{part.stripes} stripes of columns, {part.repeated} multiply-accumulates done more than once",
         )
         for part in parts
     )  # fmt: skip
