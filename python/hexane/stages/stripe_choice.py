@@ -113,11 +113,19 @@ class StripeChoice:
         if key not in self._solved:
             region = self._choice.solve(begin, end, 1)[1]
             part = None if region is None else self._parts.find(self._nodes[begin:end], stripes)
-            if part is None or region is None:
+            shares = {} if part is None else self._shares(begin, end, part)
+            if part is None or region is None or not shares.keys().isdisjoint(self._made(begin, end, part)):
                 self._solved[key] = inf, None
             else:
-                self._solved[key] = self._choice.cost(region, self._shares(begin, end, part)), part
+                self._solved[key] = self._choice.cost(region, shares), part
         return self._solved[key]
+
+    def _made(self, begin: int, end: int, part: Part) -> Iterator[int]:
+        """The tensors of its results, which lie there as a whole. None of them is only read by these steps."""
+        for step in range(begin, end):
+            for value, tensor in zip(self._nodes[step].values, self._choice.tensors.outputs[step], strict=False):
+                if value in part.results:
+                    yield tensor
 
     def _shares(self, begin: int, end: int, part: Part) -> dict[int, float]:
         """Of tensors that only these steps touch, what there is of them in the widest stripe."""
