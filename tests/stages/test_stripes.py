@@ -213,6 +213,16 @@ def test_a_budget_below_what_rows_need_is_kept_in_stripes(holds: bool):
     assert net(x).tobytes() == rows(x).tobytes()
 
 
+@pytest.mark.parametrize("streamed", [("streams_input",), ("streams_output",), ("streams_input", "streams_output")])
+def test_rows_of_streamed_ports_go_by_once(streamed: tuple[str, ...]):
+    """No stripe reads again what no memory holds."""
+    choice = StripeChoice(compiled(wide(), **dict.fromkeys(streamed, True)))
+    for way in choice.ways():
+        program = choice.streamed(way)
+        assert [port.streamed for port in program.inputs] == ["streams_input" in streamed]
+        assert_same_bits(program, compiled(wide()))
+
+
 def random_images(seed: int) -> hx.Graph:
     """Windows of any stride, dilation and pad, pools, elementwise ops, joins and cuts of channels, on images of any width."""
     rng = np.random.default_rng(seed)

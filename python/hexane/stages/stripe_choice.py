@@ -11,6 +11,7 @@ from hexane.stages.by_rows import by_rows
 from hexane.stages.hold import hold
 from hexane.stages.place import place
 from hexane.stages.stream import Choice, Streams
+from hexane.stages.stream_ports import stream_ports_as
 from hexane.stages.stripes import Part, Parts, in_stripes, is_striped, passes_on
 
 STRIPES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -58,6 +59,7 @@ class StripeChoice:
         """The program in these stripes, streamed a row at a time."""
         found = in_stripes(self._program.graph, self._order, chosen.parts)
         program = place(found.graph, self._program.target, first=found.order)
+        program = stream_ports_as(program, self._program)
         return Streams(program, None, self._holds_ports, found.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:
@@ -138,9 +140,13 @@ class StripeChoice:
         return found
 
     def _first_begins(self, known: set[Node]) -> Sequence[int]:
-        """For each step the first one from which on all can be in stripes with it; the step behind it where it cannot itself."""
+        """For each step the first one from which on all can be in stripes with it; the step behind it where it cannot itself. The rows
+        of streamed inputs and outputs go by once."""
+        ports = {port.view.buffer for port in (*self._program.inputs, *self._program.outputs) if port.streamed}
         begins: list[int] = []
         for step, node in enumerate(self._nodes):
-            can = node in known and (is_striped(node) or passes_on(node))
+            operands = (*self._choice.program.steps[step].inputs, *self._choice.program.steps[step].outputs)
+            streamed = any(view is not None and view.buffer in ports for view in operands)
+            can = node in known and (is_striped(node) or passes_on(node)) and not streamed
             begins.append((begins[-1] if begins else 0) if can else step + 1)
         return begins
