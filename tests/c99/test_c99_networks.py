@@ -17,9 +17,10 @@ from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
 from hexane.stages.spill import Spilled, Spills, TooLarge
+from hexane.stages.stripe_choice import StripeChoice
 from networks import small_networks
 from plans import PlanBuilder
-from small_devices import SMALL_DEVICE_NETWORKS
+from small_devices import SMALL_DEVICE_NETWORKS, camera
 
 SUM = 1e-5  # of the largest number of an output, where sums of floats are added in another order
 
@@ -69,6 +70,21 @@ def test_stages_have_the_hosts_bits(c99, name, holds_ports):
         model({port: -array for port, array in feeds.items()})
         assert model(feeds)["y"].tobytes() == whole(feeds).tobytes()
     assert moved[0] > 0
+
+
+@pytest.mark.parametrize("numerics", ["", "q31"])
+def test_stripes_of_columns_have_the_hosts_bits(c99, numerics):
+    """Every way that there is: steps write some columns of a row, and read some of an input."""
+    whole = hx.compile(camera(), target="host", threads=1, numerics=numerics)
+    assert isinstance(whole, hx.Model)
+    assert whole.program is not None
+    choice, feeds = StripeChoice(whole.program), feeds_of(whole)
+    ways = list(choice.ways())
+    assert len(ways) > 2
+    for chosen in ways:
+        model = C99Model(bytes(_core.plan_write(emit_plan(choice.streamed(chosen)))), c99)
+        model({port: -array for port, array in feeds.items()})
+        assert model(feeds)["y"].tobytes() == whole(feeds).tobytes()
 
 
 @pytest.mark.parametrize("output", [False, True])

@@ -82,6 +82,16 @@ def mobile() -> bytes:
     return net.quantized(1, 3, 32, 32)
 
 
+def camera() -> bytes:
+    """As MobileNetV1, on images that are much wider than high."""
+    net = _Layers(3)
+    net.conv(8, 3, 2)
+    for out, stride in ((16, 1), (24, 2), (24, 1), (32, 2), (32, 1)):
+        net.separable(out, stride)
+    net.classify(5)
+    return net.quantized(1, 3, 24, 160)
+
+
 SMALL_DEVICE_NETWORKS = {"keyword_spotting": keyword_spotting, "residual": residual, "mobile": mobile}
 
 KEPT = 0.15  # of the weights of a network that has been pruned
