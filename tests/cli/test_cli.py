@@ -101,6 +101,7 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert refused.err.startswith("error: [compile] memory: got 1 bytes of sram, need ")
     assert refused.err.endswith("; no plan written\n")
     assert not plan.exists()
+    assert "of inputs and outputs" in cli("compile", model, "-o", plan, "--sram", "1", "--runtime", "c99").err
     assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
 
 

@@ -109,6 +109,20 @@ def test_several_memories_fit_where_no_piece_is_too_large():
     assert "in several memories" in tiny.verdict
 
 
+def test_a_small_device_has_inputs_beside_the_arena_unless_they_are_streamed():
+    model = small_networks()["detector"].SerializeToString()
+    device = hx.Memory("64M", runtime="c99")
+    found, streamed = (hx.fit(model, memory=device, stream_input=one, stream_output=one) for one in (False, True))
+    assert (found.scratch, found.beside) == (0, found.inputs + found.outputs)
+    assert (streamed.scratch, streamed.beside) == (0, 0)
+    assert found.verdict.endswith("(on the C99 runtime, inputs and outputs counted)")
+    assert "--stream-input would help" in str(found)
+    assert "--stream-input would help" not in str(streamed)
+    exact = hx.Memory(streamed.streamed, runtime="c99")
+    assert hx.fit(model, memory=exact, stream_input=True, stream_output=True).fits
+    assert not hx.fit(model, memory=exact).fits
+
+
 def test_floor_is_that_of_whole_tensors_where_nothing_goes_by_rows():
     x = hx.input("x", (6, 8))
     net = hx.compile(hx.graph({"y": hx.softmax(hx.relu(x) @ np.ones((8, 16), np.float32)) @ np.ones((16, 3), np.float32)}), target="host")  # fmt: skip

@@ -297,3 +297,34 @@ def test_rows_and_chips_are_not_chosen_twice():
         hx.compile(network(), target="host", stream_rows=1, memory=hx.Memory("1M"))
     with pytest.raises(hx.Error, match=r"\[compile\] memory: got it"):
         hx.compile(network(), target="h13", device="cpu", memory=hx.Memory("1M"))
+
+
+def for_device(sram: int, **options: bool) -> hx.Model:
+    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, runtime="c99"), **options)
+    assert isinstance(net, hx.Model)
+    return net
+
+
+@pytest.mark.parametrize("streams_ports", [False, True])
+def test_a_small_device_has_inputs_and_outputs_and_no_scratch(streams_ports: bool) -> None:
+    ports = {"stream_input": streams_ports, "stream_output": streams_ports}
+    net = hx.compile(network(), target="host", threads=1, stream_rows=1, **ports)
+    assert isinstance(net, hx.Model)
+    assert net.memory["scratch"] > 0
+    beside = 0 if streams_ports else 4 * (3 * 64 * 16 + 24)
+    sram = net.memory["arena"] + beside
+    made = for_device(sram, **ports)
+    assert made.memory["arena"] + beside <= sram
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
+    assert made(x).tobytes() == net(x).tobytes()
+    with pytest.raises(hx.Error, match=f"of arena, {beside} of inputs and outputs.*streamed inputs"):
+        for_device(beside + 64, **ports)
+
+
+def test_a_plan_for_a_small_device_has_kernels_that_its_runtime_has() -> None:
+    y = hx.cumsum(hx.input("x", (4, 4)), axis=0)
+    with pytest.raises(hx.Error, match=r"\[compile\] runtime: got 'c99': .* has not got"):
+        hx.compile(y, target="host", threads=1, memory=hx.Memory(runtime="c99"))
+    with pytest.raises(hx.Error, match="runtime: got 'arduino', need 'host' or 'c99'"):
+        hx.Memory("64K", runtime="arduino")
+    assert [hx.Memory("64K", flash=f).runs_on for f in (0, "1M")] == ["host", "c99"]

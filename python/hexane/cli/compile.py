@@ -10,7 +10,7 @@ import typer
 import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
-from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, Strategy, Target
+from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, RunsOn, Strategy, Target
 from hexane.cli.output import print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -40,7 +40,7 @@ def compile_model(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="The memory for arena and scratch on one thread, as in 128K: parts are computed row by row where whole tensors do not fit. 128K+64K: in two memories, scratch in the first.",
+            help="The memory for the arena, and for what counts beside it (--runtime), on one thread, as in 128K: parts are computed row by row where whole tensors do not fit. 128K+64K: in two memories, what counts beside the arena in the first.",
         ),
     ] = None,
     slow: Annotated[
@@ -65,6 +65,7 @@ def compile_model(
     stream_output: Annotated[
         bool, typer.Option("--stream-output", help="Outputs go row by row in the same way.")
     ] = False,
+    runtime: RunsOn = None,
     flash: Annotated[
         str | None,
         typer.Option(
@@ -100,8 +101,10 @@ def compile_model(
     if strategy is Strategy.STAGES and sram is None:
         raise Error("[compile] --strategy: got stages, need --sram as well")
     memory = None
-    if sram is not None or flash is not None or compress is not None or xip:
-        memory = hexane.Memory(sram, slow or 0, flash or 0, compress.value if compress else "", xip, strategy.value)
+    if sram is not None or flash is not None or compress is not None or xip or runtime is not None:
+        packed = compress.value if compress else ""
+        device = runtime.value if runtime else ""
+        memory = hexane.Memory(sram, slow or 0, flash or 0, packed, xip, strategy.value, device)
     try:
         net = open_model(
             model,

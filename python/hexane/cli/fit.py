@@ -9,7 +9,7 @@ import hexane
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, Dtype, InputShapes, Json, Strategy
+from hexane.cli.options import Debug, Dtype, InputShapes, Json, RunsOn, Strategy
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.report.arena_chart import arena_chart
@@ -22,12 +22,16 @@ PLOTS = (".png", ".svg", ".pdf")
 def fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
     sram: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="What there is for arena and scratch, as in 128K.")
+        str | None,
+        typer.Option(
+            metavar="BYTES", help="What there is for the arena and what counts beside it (--runtime), as in 128K."
+        ),
     ] = None,
     slow: Annotated[str | None, typer.Option(metavar="BYTES", help="A slower memory beside it.")] = None,
     strategy: Annotated[
         Strategy, typer.Option(help="What is done where whole tensors do not fit: as in `compile`.")
     ] = Strategy.STREAM,
+    runtime: RunsOn = None,
     flash: Annotated[
         str | None, typer.Option(metavar="BYTES", help="What there is for the plan and its code, as in 1M.")
     ] = None,
@@ -64,8 +68,9 @@ def fit(
     if strategy is Strategy.STAGES and sram is None:
         raise Error("[fit] --strategy: got stages, need --sram as well")
     memory = None
-    if sram is not None or flash is not None:
-        memory = hexane.Memory(sram, slow or 0, flash or 0, strategy=strategy.value)
+    if sram is not None or flash is not None or runtime is not None:
+        device = runtime.value if runtime else ""
+        memory = hexane.Memory(sram, slow or 0, flash or 0, strategy=strategy.value, runtime=device)
     with working(f"compiling {model.name}"):
         found = hexane.fit(
             model,

@@ -52,6 +52,13 @@ class Strategy(str, Enum):
     STAGES = "stages"
 
 
+class Runtime(str, Enum):
+    """--runtime: what runs a plan: this machine's kernels, or the C99 runtime for small devices."""
+
+    HOST = "host"
+    C99 = "c99"
+
+
 def named_file(text: str) -> NamedFile:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
@@ -102,6 +109,14 @@ Arithmetic = Annotated[
     typer.Option(
         help="Of a chip's program; engine: the chip's arithmetic, as far as it is known; ieee: fp32, rounded to fp16 behind each "
         "layer. [default: engine] Of the host's; q31: quantised ops as TFLite computes them. [default: as ONNX does]",
+        show_default=False,
+    ),
+]
+RunsOn = Annotated[
+    Runtime | None,
+    typer.Option(
+        help="What will run the plan. host: this machine, whose kernels' scratch counts against --sram; c99: a small device, whose "
+        "inputs and outputs count unless they are streamed. [default: host; with --flash, c99]",
         show_default=False,
     ),
 ]

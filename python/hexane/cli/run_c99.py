@@ -3,7 +3,6 @@
 import tempfile
 import time
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,11 +15,6 @@ from hexane.runtime.c99 import C99Model
 
 _RUNS = 10
 MOST = float(np.finfo(np.float64).max)  # how far NaN and infinities count as apart
-
-
-class Runtime(str, Enum):
-    HOST = "host"
-    C99 = "c99"
 
 
 def run_in_c99(

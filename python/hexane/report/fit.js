@@ -3,6 +3,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 const [W, H] = [1240, 380];
 const EACH = data.each.map(([layer, kernel, rows, live, weights, macs], step) => ({ step, layer, kernel, rows, live, weights, macs }));
+const onHost = data.runtime === "host";
+const beside = onHost ? "scratch" : "inputs and outputs";
 const HELD = data.timeline.map(([layer, kernel, type, rows, kept, bytes, offset, first, last, why]) => ({ layer, kernel, type, rows, kept, bytes, offset, first, last, why }));
 
 const draw = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
@@ -21,11 +23,11 @@ const figure = (value, words) => make("div", { class: "figure" }, make("b", null
 function figures() {
   const flash = data.in_flash;
   return make("div", { class: "figures" },
-    figure(size(data.streamed + data.scratch), "row by row: arena and scratch"),
-    figure(size(data.whole + data.scratch), "in whole tensors: arena and scratch"),
+    figure(size(data.streamed + data.beside), `row by row: arena and ${beside}`),
+    figure(size(data.whole + data.beside), `in whole tensors: arena and ${beside}`),
     figure(size(data.bound), "live at once: no placement takes less"),
     figure(size(data.floor), "of one step: no plan takes less"),
-    figure(size(data.scratch), "scratch of kernels in these: this CPU, one thread"),
+    figure(size(data.beside), onHost ? "scratch of kernels in these: this CPU, one thread" : "inputs and outputs in these: the C99 runtime uses no scratch"),
     figure(size(data.held), `one memory for arena, ${data.stream_input ? "rows of inputs" : "inputs"} and outputs`),
     figure(size(flash.plan), `of plan in flash, ${size(flash.weights)} of it weights`),
     figure(flash.missing ? "unknown" : size(flash.code), flash.missing || "of code, an upper estimate: Cortex-M4 at -Os"));
@@ -52,7 +54,7 @@ function pareto() {
     return { x: Math.min(x(way.total) + 8, W - right - 6.2 * text.length), y: y(way.runs) - 7, text };
   }));
   return draw("svg", { width: W, height: H, viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Ways of computing: memory and runs of kernels" },
-    ...axes(x, y, left, right, top, bottom, "bytes of arena, scratch and slow memory", "runs of kernels in a call", exact),
+    ...axes(x, y, left, right, top, bottom, `bytes of arena, ${beside} and slow memory`, "runs of kernels in a call", exact),
     ...limit(data.sram, x, top, H - bottom), draw("polyline", { points: line, class: "curve" }), ...marks,
     ...labels.map((label) => draw("text", { x: label.x, y: label.y }, label.text)));
 }
@@ -175,4 +177,4 @@ document.body.append(make("main", null,
   ...section("Latency", "estimates, no device was asked", latency()),
   ...section("Largest layers", "bytes of the arena read and written as whole tensors", layers()),
   ...section("Every step", "the streamed program; the fullest is marked", eachTable()),
-  make("footer", null, "One file, no network. Arena and scratch are counted exactly for one thread of this CPU; code and latency are estimates.")));
+  make("footer", null, `One file, no network. Arena and ${beside} are counted exactly${onHost ? " for one thread of this CPU" : ""}; code and latency are estimates.`)));

@@ -11,6 +11,7 @@ from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.report.work import multiply_adds
+from hexane.runtime.beside import beside
 from hexane.runtime.compile import compile
 from hexane.runtime.flash import Flash, flash_of
 from hexane.runtime.in_stages import in_stages
@@ -26,6 +27,10 @@ from hexane.stages.stripe_choice import StripeChoice
 from hexane.stages.traffic import Traffic
 
 MOST_LAYERS = 5
+PORT_HELP = {
+    "input": "--stream-input would help: then a hook brings its rows when they are needed",
+    "output": "--stream-output would help: then a hook takes its rows when they are computed",
+}
 FLASH_HELP = "fewer channels or int8 would help, or compress='lz4' where weights repeat themselves"
 MOST_CAUSES = 5
 BUDGETS = tuple(1 << n for n in range(14, 27))  # of fast memory, for which stages are made
@@ -65,7 +70,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way of computing a model. total: bytes of arena, scratch and slow memory; read, written: bytes that a call moves from and
+    """A way of computing a model. total: bytes of arena, what counts beside it, and slow memory; read, written: bytes that a call moves from and
     to slow memory; runs: of kernels in a call; repeated: multiply-accumulates that are done more than once, in stripes of columns."""
 
     name: str
@@ -81,13 +86,13 @@ class Way:
 class Fit:
     """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time. bound: that are live at
     once in the streamed program, below which no placement gets; floor: below which no plan gets. scratch:
-    of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
+    of kernels, beside the arena; 0 for runtime "c99", for which inputs and outputs count. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
     are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
     memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest repeated products, or where
     none does the one that needs least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
-    scratch, None where nobody said. staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
+    what counts beside it, None where nobody said. runtime: what runs the plan (hx.Memory). staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
 
     sram: int | None
     whole: int
@@ -114,6 +119,12 @@ class Fit:
     staged: Way | str | None = None
     striped: Way | None = None
     striped_fits: bool = False
+    runtime: str = "host"
+
+    @property
+    def beside(self) -> int:
+        """Bytes that count beside the arena."""
+        return self.scratch if self.runtime == "host" else self.inputs + self.outputs
 
     @property
     def fits(self) -> bool | None:
@@ -127,7 +138,7 @@ class Fit:
             return isinstance(self.staged, Way)
         if self.sram is None:
             return None
-        return self.striped_fits or (self.streamed + self.scratch <= self.sram + self.slow and self.divided)
+        return self.striped_fits or (self.streamed + self.beside <= self.sram + self.slow and self.divided)
 
     @property
     def fits_flash(self) -> bool | None:
@@ -140,10 +151,13 @@ class Fit:
     def verdict(self) -> str:
         """In a line."""
         return (
-            self._memory_verdict()
+            self._memory_verdict() + self._counted()
             if self.flash is None
-            else f"{self._memory_verdict()}; {self._flash_verdict(self.flash)}"
+            else f"{self._memory_verdict()}{self._counted()}; {self._flash_verdict(self.flash)}"
         )
+
+    def _counted(self) -> str:
+        return "" if self.runtime == "host" else " (on the C99 runtime, inputs and outputs counted)"
 
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
@@ -153,7 +167,7 @@ class Fit:
         return f"{'does not fit' if over else 'fits'} {limit} bytes of flash: plan and code need {total}{over}"
 
     def _memory_verdict(self) -> str:
-        whole, streamed = self.whole + self.scratch, self.streamed + self.scratch
+        whole, streamed = self.whole + self.beside, self.streamed + self.beside
         if self.sram is None:
             return f"needs {streamed} bytes row by row, {whole} in whole tensors"
         if whole <= self.sram:
@@ -178,7 +192,7 @@ class Fit:
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs."""
         flash = {**asdict(self.in_flash), "total": self.in_flash.total}
-        return {"verdict": self.verdict, "fits": self.fits, **asdict(self), "in_flash": flash}
+        return {"verdict": self.verdict, "fits": self.fits, **asdict(self), "beside": self.beside, "in_flash": flash}
 
     def timeline_text(self) -> str:
         """The streamed arena, a line for each tensor: bytes, offset, rows kept of all, steps."""
@@ -223,8 +237,8 @@ _MEANS = {
     "streamed": "arena, one row at a time",
     "bound": "live at once there: no placement takes less",
     "floor": "of one step's pixels or rows: no plan takes less",
-    "scratch": "of kernels on this CPU, one thread",
-    "inputs": "",
+    "scratch": "of kernels on this CPU, one thread; those of the C99 runtime use none",
+    "inputs": "beside the arena; streamed ones are in it",
     "outputs": "",
     "held": "streamed arena with inputs and outputs in it (--hold-ports)",
     "weights": "read only",
@@ -250,7 +264,7 @@ def _slow_text(way: Way) -> str:
 
 
 def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False, **options: Any) -> Fit:
-    """What a model takes on this CPU and one thread, and whether it fits; options: those of `compile`, beside threads and target.
+    """What a model takes on one thread of this CPU, or on a small device with memory=hx.Memory(runtime="c99"), and whether it fits; options: those of `compile`, beside threads and target.
     stream_input: inputs come row by row, as from a camera, so that only the rows count which are needed at once: of the plan that
     `compile` makes with it. So stream_output.
 
@@ -263,10 +277,11 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
     order = str(options.get("schedule", ""))
     streams = Streams(program, order)
     streamed = {rows: streams.stream(rows) for rows in ROWS}
-    scratch = {rows: _core.Program(emit_plan(one), 1).scratch_bytes for rows, one in streamed.items()}
+    runtime = "host" if memory is None else memory.runs_on
+    besides = {rows: _beside(one, runtime) for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
-    striped = list(_striped(program, order))
+    striped = list(_striped(program, order, runtime))
     in_stripes, striped_fits = _striped_at(striped, memory)
     found = Fit(
         None if memory is None or memory.sram is None else memory.bytes,
@@ -274,26 +289,27 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         arena_bytes(best),
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
         min(floor(program), arena_bytes(best)),
-        scratch[1],
+        besides[1] if runtime == "host" else 0,
         sum(port.view.type.bytes for port in program.inputs if not port.streamed),
         sum(port.view.type.bytes for port in program.outputs if not port.streamed),
         in_arena,
         made.memory.get("weights", 0),
         _largest(program),
-        _causes(best, held),
-        _undominated([_whole(made), *(_by_rows(streamed[n], scratch[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order)]),
+        _causes(best, held, runtime),
+        _undominated([_whole(made, runtime), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order, runtime)]),
         held,
         len(best.steps),
         flash_of(best),
         _each(best),
         latencies(best),
-        divided=memory is None or memory.sram is None or _is_divided(best, memory, scratch[1]),
+        divided=memory is None or memory.sram is None or _is_divided(best, memory, besides[1]),
         flash=None if memory is None else memory.flash_bytes or None,
         stream_input=stream_input,
         slow=0 if memory is None else memory.slow_bytes,
         staged=None if memory is None or memory.strategy != "stages" else _staged_at(made, memory, order),
         striped=in_stripes,
         striped_fits=striped_fits,
+        runtime=runtime,
     )  # fmt: skip
     if found.fits_flash is False and found.fits_sram is not False:
         found = replace(found, causes=_flash_causes(found))
@@ -323,9 +339,13 @@ def _flash_causes(found: Fit) -> tuple[Cause, ...]:
     )
 
 
-def _is_divided(program: Program, memory: Memory, scratch: int) -> bool:
+def _beside(program: Program, runtime: str) -> int:
+    return beside(program, _core.Program(emit_plan(program), 1), runtime)
+
+
+def _is_divided(program: Program, memory: Memory, count: int) -> bool:
     first, *rest = (*memory.pools, memory.slow_bytes) if memory.slow_bytes else memory.pools
-    return not rest or (scratch <= first and into_pools(program, (first - scratch, *rest)) is not None)
+    return not rest or (count <= first and into_pools(program, (first - count, *rest)) is not None)
 
 
 def _largest(program: Program) -> tuple[LayerBytes, ...]:
@@ -333,10 +353,19 @@ def _largest(program: Program) -> tuple[LayerBytes, ...]:
     return tuple(sorted(layers, key=lambda one: -one.bytes)[:MOST_LAYERS])
 
 
-def _causes(program: Program, held: tuple[Held, ...]) -> tuple[Cause, ...]:
+def _causes(program: Program, held: tuple[Held, ...], runtime: str) -> tuple[Cause, ...]:
     at = peak(program)
-    live = sorted((one for one in held if one.first <= at <= one.last), key=lambda one: -one.bytes)
-    return tuple(Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one)) for one in live[:MOST_CAUSES])
+    found = [
+        Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one)) for one in held if one.first <= at <= one.last
+    ]
+    if runtime == "c99":
+        for what, ports in (("input", program.inputs), ("output", program.outputs)):
+            found += [
+                Cause(f"{what} {port.name}", port.view.type.bytes, f"{port.view.type}, all of it", PORT_HELP[what])
+                for port in ports
+                if not port.streamed
+            ]
+    return tuple(sorted(found, key=lambda one: -one.bytes)[:MOST_CAUSES])
 
 
 def _help(one: Held) -> str:
@@ -347,12 +376,14 @@ def _help(one: Held) -> str:
     return "smaller images or fewer channels would help, or a reader that goes by rows"
 
 
-def _whole(made: Model) -> Way:
-    return Way("whole tensors", made.memory["arena"] + made.memory["scratch"], runs=len(made.steps))
+def _whole(made: Model, runtime: str) -> Way:
+    program = made.program
+    assert program is not None
+    return Way("whole tensors", arena_bytes(program) + _beside(program, runtime), runs=len(made.steps))
 
 
-def _by_rows(program: Program, scratch: int, rows: int) -> Way:
-    return Way(f"{rows} row{'s' * (rows > 1)} at a time", arena_bytes(program) + scratch, runs=_runs(program))
+def _by_rows(program: Program, count: int, rows: int) -> Way:
+    return Way(f"{rows} row{'s' * (rows > 1)} at a time", arena_bytes(program) + count, runs=_runs(program))
 
 
 def _runs(program: Program) -> int:
@@ -364,34 +395,33 @@ def _runs(program: Program) -> int:
     return sum(times)
 
 
-def _striped(program: Program, order: str) -> Iterator[tuple[Program, int, Way]]:
-    """In stripes of columns, in less and less memory: the program, its scratch, and what it takes."""
+def _striped(program: Program, order: str, runtime: str) -> Iterator[tuple[Program, int, Way]]:
+    """In stripes of columns, in less and less memory: the program, what counts beside its arena, and what it takes."""
     choice = StripeChoice(program, order)
     for chosen in choice.ways():
         found = choice.streamed(chosen)
-        scratch = _core.Program(emit_plan(found), 1).scratch_bytes
+        count = _beside(found, runtime)
         name = f"{max(part.stripes for part in chosen.parts)} stripes of columns"
-        yield found, scratch, Way(name, arena_bytes(found) + scratch, runs=_runs(found), repeated=chosen.repeated)
+        yield found, count, Way(name, arena_bytes(found) + count, runs=_runs(found), repeated=chosen.repeated)
 
 
 def _striped_at(striped: list[tuple[Program, int, Way]], memory: Memory | None) -> tuple[Way | None, bool]:
     """Of these the first that fits, else the one that needs least; and whether it fits."""
     if memory is not None and memory.sram is not None and memory.strategy == "stream":
         for slow in (0, memory.slow_bytes):
-            for program, scratch, way in striped:
-                if way.total <= memory.bytes + slow and _is_divided(program, replace(memory, slow=slow), scratch):
+            for program, count, way in striped:
+                if way.total <= memory.bytes + slow and _is_divided(program, replace(memory, slow=slow), count):
                     return way, True
     return min((way for _, _, way in striped), key=lambda way: way.total, default=None), False
 
 
-def _staged(program: Program, order: str) -> Iterator[Way]:
+def _staged(program: Program, order: str, runtime: str) -> Iterator[Way]:
     """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
     spills = Spills(program, order)
     for budget in (n for n in BUDGETS if n < arena_bytes(program)):
         found = spills.at(budget)
         if isinstance(found, Spilled):
-            scratch = _core.Program(emit_plan(found.program), 1).scratch_bytes
-            total = found.fast + found.slow + scratch
+            total = found.fast + found.slow + _beside(found.program, runtime)
             yield Way(f"stages in {size_text(budget)}", total, found.slow, *found.moved, runs=_runs(found.program))
 
 
@@ -399,18 +429,24 @@ def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
     """The plan that `compile` makes with this memory, or why it makes none."""
     program = made.program
     assert program is not None
-    whole = _whole(made)
+    whole = _whole(made, memory.runs_on)
     if whole.total <= memory.bytes:
         return whole
     try:
         found, core = in_stages(
-            program, lambda one: _core.Program(emit_plan(one), 1), memory.bytes, memory.slow_bytes, order, False
+            program,
+            lambda one: _core.Program(emit_plan(one), 1),
+            memory.bytes,
+            memory.slow_bytes,
+            order,
+            False,
+            memory.runs_on,
         )
     except Error as error:
         return str(error).removeprefix("[compile] memory: ")
     slow = found.extents[SLOW].bytes if SLOW in found.extents else 0
     moved = slow_bytes(found, 2) if slow else Traffic(0, 0)
-    return Way("stages", arena_bytes(found) + core.scratch_bytes, slow, *moved, runs=_runs(found))
+    return Way("stages", arena_bytes(found) + beside(found, core, memory.runs_on), slow, *moved, runs=_runs(found))
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:

@@ -89,9 +89,9 @@ def compile(
     stream_rows: parts of the program that work on one image (convolutions, pools, elementwise ops, concatenations) compute so many
     rows at a time, with a few rows between their steps instead of whole tensors. The parts are those by which the arena becomes
     smallest. The bits are the same. 0: none.
-    memory=hx.Memory(sram="128K"), or "128K+64K" for two memories: the arena, and the scratch that kernels of this CPU use beside it, take no more than so much. Whole
+    memory=hx.Memory(sram="128K"), or "128K+64K" for two memories: the arena, and the scratch that kernels of this CPU use beside it (with runtime="c99" the inputs and outputs of a small device), take no more than so much. Whole
     tensors where they fit, else parts of the program are computed row by row as by stream_rows, 8, 4, 2 or 1 rows at a time; Error
-    that names the layer which needs most where that does not fit either; or in stages, with strategy="stages" (docs/memory.md). Inputs, outputs and weights are not counted. With flash="1M" the
+    that names the layer which needs most where that does not fit either; or in stages, with strategy="stages" (docs/memory.md). Weights are not counted, and inputs and outputs only for runtime="c99". With flash="1M" the
     plan and the code that runs it on a microcontroller take no more than that; compress="lz4" packs weights, xip=True only those that have to be.
     hold_ports: inputs and outputs lie in the arena too and are counted there, each as long as it is needed and as the network first or
     last computes with it (an int8 network's as bytes); the call's own arrays are only copied or cast from and to.

@@ -9,6 +9,7 @@ from hexane.emit.c99 import PlanView, prepared
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.program import Program
+from hexane.runtime.beside import beside
 from hexane.runtime.memory import Made, Memory
 from hexane.stages.allocate import allocate
 from hexane.stages.stream import arena_bytes
@@ -51,25 +52,26 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
     only as many as its flash needs. Raises Error for a plan that is too large for the flash with its code."""
     limit = memory.flash_bytes
     if memory.compress:
-        found = _packed(made[0], made[1].scratch_bytes, memory)
+        found = _packed(made[0], beside(*made, memory.runs_on), memory)
         made = (found, make(found)) if found.blocks else made
-    if limit:
+    if limit or memory.runs_on == "c99":
         flash = flash_of(made[0])
         if flash.missing:
-            raise Error(f"[compile] flash: got no code to count: {flash.missing}")
-        if flash.total > limit:
+            why = "flash: got no code to count" if limit else "runtime: got 'c99'"
+            raise Error(f"[compile] {why}: {flash.missing}")
+        if 0 < limit < flash.total:
             raise Error(f"[compile] memory: {_shortage(flash, limit, memory)}")
     if memory.xip:
         _check_in_place(made[0])
     return made
 
 
-def _packed(program: Program, scratch: int, memory: Memory) -> Program:
+def _packed(program: Program, count: int, memory: Memory) -> Program:
     best, chosen = program, list[Candidate]()
     for one in candidates(program, pack):
         if memory.xip and (not memory.flash_bytes or flash_of(best).total <= memory.flash_bytes):
             break
-        found = _within(_with_blocks(program, [*chosen, one]), scratch, memory)
+        found = _within(_with_blocks(program, [*chosen, one]), count, memory)
         if found is not None:
             best = found
             chosen.append(one)
@@ -88,8 +90,9 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
     return None
 
 
-def _within(program: Program | None, scratch: int, memory: Memory) -> Program | None:
-    if program is None or memory.sram is None or arena_bytes(program) + scratch <= memory.bytes + memory.slow_bytes:
+def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
+    """Where arena and so many bytes beside it fit."""
+    if program is None or memory.sram is None or arena_bytes(program) + count <= memory.bytes + memory.slow_bytes:
         return program
     return None
 

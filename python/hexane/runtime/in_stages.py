@@ -6,16 +6,23 @@ from dataclasses import replace
 from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
+from hexane.runtime.beside import beside, beside_text
 from hexane.stages.allocate import allocate
 from hexane.stages.spill import Spilled, Spills, TooLarge
 from hexane.stages.stage import SLOW
 
 
 def in_stages(
-    program: Program, make: Callable[[Program], _core.Program], sram: int, slow: int, order: str, holds_ports: bool
+    program: Program,
+    make: Callable[[Program], _core.Program],
+    sram: int,
+    slow: int,
+    order: str,
+    holds_ports: bool,
+    runtime: str,
 ) -> tuple[Program, _core.Program]:
-    """The program of whole tensors, in stages: fast memory and scratch of kernels take at most `sram` bytes, slow memory `slow`. Of those
-    made for as much fast memory as there is and for less (so kernels need less scratch), the one that moves fewest bytes. What is tried
+    """The program of whole tensors, in stages: fast memory and what counts beside it (runtime/beside.py) take at most `sram` bytes, slow memory
+    `slow`. Of those made for as much fast memory as there is and for less (so kernels need less scratch), the one that moves fewest bytes. What is tried
     for one budget is tried for all above it.
 
     Raises Error where there is none, with the layer that needs most.
@@ -28,11 +35,11 @@ def in_stages(
     made = [one for one in found if isinstance(one, Spilled)]
     made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
     for one in made:
-        scratch = make(one.program).scratch_bytes
-        if one.fast + scratch <= sram and one.slow <= slow:
-            limited = _limited(one.program, sram - scratch, slow)
+        count = beside(one.program, make(one.program), runtime)
+        if one.fast + count <= sram and one.slow <= slow:
+            limited = _limited(one.program, sram - count, slow)
             return limited, make(limited)
-    raise Error(f"[compile] memory: {_shortage(spills, least, make, sram, slow)}")
+    raise Error(f"[compile] memory: {_shortage(spills, least, make, sram, slow, runtime)}")
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
@@ -53,12 +60,14 @@ def _limited(program: Program, fast: int, slow: int) -> Program:
     return allocate(replace(program, target=replace(program.target, spaces=spaces)))
 
 
-def _shortage(spills: Spills, least: TooLarge, make: Callable[[Program], _core.Program], sram: int, slow: int) -> str:
+def _shortage(
+    spills: Spills, least: TooLarge, make: Callable[[Program], _core.Program], sram: int, slow: int, runtime: str
+) -> str:
     found = spills.at(least.bytes)
     assert isinstance(found, Spilled)
-    scratch = make(found.program).scratch_bytes
+    count = beside(found.program, make(found.program), runtime)
     where = f"{least.step.node.where} ({least.step.kernel})"
     return (
-        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + scratch}: {least.bytes} for the tensors of {where}, "
-        f"{scratch} of scratch; and then {found.slow} slow. More sram, smaller images, fewer channels there or a narrower dtype would help"
+        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: {least.bytes} for the tensors of {where}, "
+        f"{beside_text(count, runtime)}; and then {found.slow} slow. More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

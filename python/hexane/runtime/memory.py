@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
+from hexane.runtime.beside import RUNTIMES, beside, beside_text, help_text
 from hexane.runtime.in_stages import in_stages
 from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools, slow_bytes
@@ -22,10 +23,13 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a model may take while it runs, beside its states, inputs and outputs.
+    """What a model may take while it runs, beside its states.
 
-    sram: bytes of the arena and of the scratch that kernels use beside it, as a number or as "128K", "1.5M"; of several memories as in
-    "128K+64K", of which the first has the scratch; None for any number. slow: bytes of one that is used only where sram is not enough.
+    sram: bytes of the arena and of what counts beside it, as a number or as "128K", "1.5M"; of several memories as in
+    "128K+64K", of which the first has what is beside; None for any number. slow: bytes of one that is used only where sram is not enough.
+    runtime: what runs the plan, and so what counts beside the arena. "host": the scratch of this CPU's kernels, but no inputs and
+    outputs, which the caller has. "c99": inputs and outputs, unless they are streamed; kernels of the C99 runtime use no scratch.
+    "": "c99" with flash, else "host".
     flash: bytes of the plan and of the code that runs it on a microcontroller; 0 for any number. compress="lz4": weights that become
     smaller lie packed in the plan, and are unpacked into the arena before the steps that read them, as far as sram has room.
     xip: all weights are read where they lie in the plan; with compress, all but those that must be packed to fit the flash.
@@ -40,6 +44,7 @@ class Memory:
     compress: str = ""
     xip: bool = False
     strategy: str = "stream"
+    runtime: str = ""
 
     def __post_init__(self) -> None:
         self.pools  # noqa: B018  raises Error
@@ -50,8 +55,15 @@ class Memory:
             raise Error(f"[memory] compress: got {self.compress!r}, need 'lz4', or '' for none")
         if self.strategy not in STRATEGIES:
             raise Error(f"[memory] strategy: got {self.strategy!r}, need {' or '.join(map(repr, STRATEGIES))}")
+        if self.runtime not in ("", *RUNTIMES):
+            raise Error(f"[memory] runtime: got {self.runtime!r}, need {' or '.join(map(repr, RUNTIMES))}")
         if self.strategy == "stages" and len(self.pools) != 1:
             raise Error(f"[memory] strategy: got 'stages' with sram {self.sram!r}, need sram in one memory")
+
+    @property
+    def runs_on(self) -> str:
+        """runtime, "host" or "c99"."""
+        return self.runtime or ("c99" if self.flash_bytes else "host")
 
     @property
     def bytes(self) -> int:
@@ -101,33 +113,33 @@ def fitted(
     if memory.sram is None:
         return made
     program, core = made
-    if (found := _within(made, make, memory.pools)) is not None:
+    if (found := _within(made, make, memory)) is not None:
         return found
     if memory.strategy == "stages":
-        return in_stages(program, make, memory.bytes, memory.slow_bytes, order, holds_ports)
+        return in_stages(program, make, memory.bytes, memory.slow_bytes, order, holds_ports, memory.runs_on)
     streams = Streams(program, order, holds_ports)
-    budget = max(0, memory.bytes - core.scratch_bytes)
+    budget = max(0, memory.bytes - beside(program, core, memory.runs_on))
     smallest: Made | None = None
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
         if arena_bytes(streamed) <= memory.bytes:
-            found = _within((streamed, make(streamed)), make, memory.pools)
+            found = _within((streamed, make(streamed)), make, memory)
             if found is not None:
                 return found
         if smallest is None:
             streamed = streams.stream(ROWS[-1])
             smallest = streamed, make(streamed)
-            if _needed(smallest) > memory.bytes:  # no other choice needs less
+            if _needed(smallest, memory) > memory.bytes:  # no other choice needs less
                 break
     assert smallest is not None
-    if (found := _within(smallest, make, memory.pools)) is not None:
+    if (found := _within(smallest, make, memory)) is not None:
         return found
-    best = min(made, smallest, key=_needed)
+    best = min(made, smallest, key=lambda one: _needed(one, memory))
     in_stripes = []
     for striped in _striped(StripeChoice(program, order, holds_ports), make, memory):
-        if (found := _within(striped, make, memory.pools)) is not None:
+        if (found := _within(striped, make, memory)) is not None:
             return found
-        best = min(best, striped, key=_needed)
+        best = min(best, striped, key=lambda one: _needed(one, memory))
         in_stripes.append(striped[0])
     if memory.slow_bytes:
         tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes), *in_stripes]
@@ -159,29 +171,31 @@ def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program]
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
     for program in programs:
-        scratch = make(program).scratch_bytes
-        sizes = (first - scratch, *rest, memory.slow_bytes)
-        if scratch <= first and (divided := into_pools(program, sizes, slow=True)) is not None:
+        count = beside(program, make(program), memory.runs_on)
+        sizes = (first - count, *rest, memory.slow_bytes)
+        if count <= first and (divided := into_pools(program, sizes, slow=True)) is not None:
             moved = sum(slow_bytes(divided, len(sizes)))
             if best is None or (moved, arena_bytes(divided)) < best[:2]:
                 best = moved, arena_bytes(divided), divided
     return None if best is None else (best[2], make(best[2]))
 
 
-def _within(made: Made, make: Callable[[Program], _core.Program], pools: tuple[int, ...]) -> Made | None:
-    """In memories of these sizes; None where it does not fit."""
+def _within(made: Made, make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:
+    """In the memories of sram; None where it does not fit."""
     program, core = made
-    if len(pools) == 1:
-        return made if _needed(made) <= pools[0] else None
-    if core.scratch_bytes > pools[0]:
+    first, *rest = memory.pools
+    if not rest:
+        return made if _needed(made, memory) <= first else None
+    count = beside(program, core, memory.runs_on)
+    if count > first:
         return None
-    divided = into_pools(program, (pools[0] - core.scratch_bytes, *pools[1:]))
+    divided = into_pools(program, (first - count, *rest))
     return None if divided is None else (divided, make(divided))
 
 
-def _needed(made: Made) -> int:
+def _needed(made: Made, memory: Memory) -> int:
     program, core = made
-    return arena_bytes(program) + core.scratch_bytes
+    return arena_bytes(program) + beside(program, core, memory.runs_on)
 
 
 def _text(memory: Memory) -> str:
@@ -195,10 +209,10 @@ def _shortage(made: Made, memory: Memory) -> str:
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
     return (
-        f"got {_text(memory)}, need {_needed(made)}: {arena_bytes(program)} of arena, "
-        f"{core.scratch_bytes} of scratch. Most is live at {step.node.where} ({step.kernel}), whose operands take "
+        f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena, "
+        f"{beside_text(beside(program, core, memory.runs_on), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}), whose operands take "
         f"{operand_bytes(program, peak)}. More sram, smaller images, fewer channels there or a narrower dtype would help, "
-        "and threads=1 where scratch is most of it"
+        f"and {help_text(memory.runs_on)}"
     )
 
 
