@@ -9,10 +9,12 @@ import onnx
 import pytest
 
 import hexane as hx
+from c99_apps import write_app
 from hexane.emit.c99 import generate
 from hexane.runtime.flash import flash_of
 from qdq import quantized_model
 from small_devices import SMALL_DEVICE_NETWORKS
+from symmetric import symmetric
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
 missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -116,3 +118,16 @@ def test_an_input_that_does_not_fit_the_ram_comes_row_by_row(name, core, tmp_pat
         print(f" and {net.memory['arena']:,} of arena; the input alone has {input_bytes:,}", end="")
     if core == "cortex-m4":
         assert sizes["text"] - len(plan) <= flash_of(net.program).code
+
+
+@pytest.mark.parametrize("core", BOARDS)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_app_with_a_double_of_cmsis_nn_on_a_microcontroller(tmp_path, rows, core):
+    """The double of tests/c99/cmsis_nn, for CMSIS-NN itself is not there: its sizes and times say nothing."""
+    source = symmetric(SMALL_DEVICE_NETWORKS["residual"]())
+    net = hx.compile(source, target="host", threads=1, stream_rows=rows, numerics="q31")
+    write_app(net, tmp_path, cmsis_nn=True)
+    x = np.random.default_rng(0).standard_normal(net.inputs[0].shape).astype(np.float32)
+    (tmp_path / "input.bin").write_bytes(x.tobytes())
+    run_on_board(tmp_path, core, f"CMSIS_NN={Path(__file__).parent / 'cmsis_nn'}")
+    assert (tmp_path / "output.bin").read_bytes() == net(x).tobytes()
