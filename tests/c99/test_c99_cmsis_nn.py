@@ -15,7 +15,7 @@ import pytest
 
 import hexane as hx
 from c99_apps import CC, build_app, run_app, write_app
-from hexane.emit.c99 import PlanView, prepared
+from hexane.emit.c99 import PlanView, arena_bytes, prepared
 from hexane.emit.cmsis_nn import Body
 from onnx_models import model, node, rand
 from qdq import quantized_model
@@ -222,3 +222,26 @@ def test_scratch_goes_to_a_memory_that_has_room(tmp_path):
     for found in view.bodies().values():
         for space, size in found.sizes.items():
             assert size <= {"arena": 4 << 10}.get(view.spaces[space].name, 64 << 10)
+
+
+PORTS = 4 * (3 * 16 * 16 + 10)  # bytes of input and output of "residual"
+
+
+@pytest.mark.parametrize("sram", [6000, 4096, 3200, 2900])
+def test_a_budget_holds_the_arena_with_the_scratch_of_cmsis_nn(tmp_path, sram):
+    memory = hx.Memory(sram=sram + PORTS, runtime="cmsis-nn")
+    net = compiled(symmetric(SMALL_DEVICE_NETWORKS["residual"]()), memory=memory)
+    net.save(tmp_path / "net.hxp")
+    view = PlanView(prepared((tmp_path / "net.hxp").read_bytes()))
+    assert max(arena_bytes(view, found) for found in view.bodies().values()) <= sram
+    assert view.port_bytes == PORTS
+
+
+def test_cmsis_nn_needs_memory_for_its_scratch():
+    source = symmetric(SMALL_DEVICE_NETWORKS["residual"]())
+    whole = compiled(source).memory["arena"] + PORTS
+    assert not compiled(source, memory=hx.Memory(sram=whole, runtime="c99")).program.loops
+    streamed = compiled(source, memory=hx.Memory(sram=whole, runtime="cmsis-nn"))
+    assert streamed.program.loops, "the buffers of CMSIS-NN need some bytes beside the tensors"
+    with pytest.raises(hx.Error, match=r"need .* of arena, .* of inputs, outputs and scratch"):
+        compiled(source, memory=hx.Memory(sram=2600 + PORTS, runtime="cmsis-nn"))

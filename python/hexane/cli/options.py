@@ -53,10 +53,11 @@ class Strategy(str, Enum):
 
 
 class Runtime(str, Enum):
-    """--runtime: what runs a plan: this machine's kernels, or the C99 runtime for small devices."""
+    """--runtime: what will run a plan: this machine's kernels, or the C99 runtime of small devices, with CMSIS-NN or without."""
 
     HOST = "host"
     C99 = "c99"
+    CMSIS_NN = "cmsis-nn"
 
 
 def named_file(text: str) -> NamedFile:
@@ -116,7 +117,7 @@ RunsOn = Annotated[
     Runtime | None,
     typer.Option(
         help="What will run the plan. host: this machine, whose kernels' scratch counts against --sram; c99: a small device, whose "
-        "inputs and outputs count unless they are streamed. [default: host; with --flash, c99]",
+        "inputs and outputs count unless they are streamed; cmsis-nn: there with the kernels of CMSIS-NN and their scratch. [default: host; with --flash, c99]",
         show_default=False,
     ),
 ]

@@ -16,7 +16,6 @@ from hexane.cli.options import (
     InputShapes,
     Json,
     NamedFile,
-    Runtime,
     Target,
     by_name,
     named_file,
@@ -24,7 +23,7 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import print_json, working
 from hexane.cli.results import print_outputs, summary, write_outputs
-from hexane.cli.run_c99 import run_in_c99
+from hexane.cli.run_c99 import Runtime, run_in_c99
 from hexane.cli.timing import latency, print_profile, profile
 from hexane.graph import Array
 from hexane.runtime import PortType

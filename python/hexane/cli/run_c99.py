@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,13 @@ from hexane.runtime.c99 import C99Model
 
 _RUNS = 10
 MOST = float(np.finfo(np.float64).max)  # how far NaN and infinities count as apart
+
+
+class Runtime(str, Enum):
+    """--runtime: what runs a plan here."""
+
+    HOST = "host"
+    C99 = "c99"
 
 
 def run_in_c99(

@@ -86,7 +86,7 @@ class Way:
 class Fit:
     """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time. bound: that are live at
     once in the streamed program, below which no placement gets; floor: below which no plan gets. scratch:
-    of kernels, beside the arena; 0 for runtime "c99", for which inputs and outputs count. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
+    of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
     are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
@@ -124,7 +124,7 @@ class Fit:
     @property
     def beside(self) -> int:
         """Bytes that count beside the arena."""
-        return self.scratch if self.runtime == "host" else self.inputs + self.outputs
+        return self.scratch + (0 if self.runtime == "host" else self.inputs + self.outputs)
 
     @property
     def fits(self) -> bool | None:
@@ -157,7 +157,8 @@ class Fit:
         )
 
     def _counted(self) -> str:
-        return "" if self.runtime == "host" else " (on the C99 runtime, inputs and outputs counted)"
+        kernels = " with CMSIS-NN" if self.runtime == "cmsis-nn" else ""
+        return "" if self.runtime == "host" else f" (on the C99 runtime{kernels}, inputs and outputs counted)"
 
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
@@ -237,7 +238,7 @@ _MEANS = {
     "streamed": "arena, one row at a time",
     "bound": "live at once there: no placement takes less",
     "floor": "of one step's pixels or rows: no plan takes less",
-    "scratch": "of kernels on this CPU, one thread; those of the C99 runtime use none",
+    "scratch": "of kernels, one thread of this CPU; the C99 runtime's use none",
     "inputs": "beside the arena; streamed ones are in it",
     "outputs": "",
     "held": "streamed arena with inputs and outputs in it (--hold-ports)",
@@ -282,6 +283,9 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
     striped = list(_striped(program, order, runtime))
+    inputs, outputs = (
+        sum(port.view.type.bytes for port in ports if not port.streamed) for ports in (program.inputs, program.outputs)
+    )
     in_stripes, striped_fits = _striped_at(striped, memory)
     found = Fit(
         None if memory is None or memory.sram is None else memory.bytes,
@@ -289,9 +293,9 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         arena_bytes(best),
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
         min(floor(program), arena_bytes(best)),
-        besides[1] if runtime == "host" else 0,
-        sum(port.view.type.bytes for port in program.inputs if not port.streamed),
-        sum(port.view.type.bytes for port in program.outputs if not port.streamed),
+        besides[1] - (0 if runtime == "host" else inputs + outputs),
+        inputs,
+        outputs,
         in_arena,
         made.memory.get("weights", 0),
         _largest(program),
@@ -358,7 +362,7 @@ def _causes(program: Program, held: tuple[Held, ...], runtime: str) -> tuple[Cau
     found = [
         Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one)) for one in held if one.first <= at <= one.last
     ]
-    if runtime == "c99":
+    if runtime != "host":
         for what, ports in (("input", program.inputs), ("output", program.outputs)):
             found += [
                 Cause(f"{what} {port.name}", port.view.type.bytes, f"{port.view.type}, all of it", PORT_HELP[what])

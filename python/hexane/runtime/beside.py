@@ -1,22 +1,34 @@
 """What counts against a memory beside the arena, by what runs the program there."""
 
 from hexane import _core
+from hexane.emit.c99 import PlanView, arena_bytes, prepared
+from hexane.emit.plan import emit_plan
 from hexane.program import Program
 
-RUNTIMES = ("host", "c99")
+RUNTIMES = ("host", "c99", "cmsis-nn")
 
 
-def beside(program: Program, core: _core.Program, runtime: str) -> int:
-    """Bytes: "host": of the scratch that this CPU's kernels use; "c99": of inputs and outputs that are not streamed, for kernels of the C99
-    runtime use no scratch, and a small device has no other memory for ports."""
+def beside(program: Program, core: _core.Program, runtime: str, pools: int = 1) -> int:
+    """Bytes. "host": of the scratch that this CPU's kernels use. "c99": of inputs and outputs that are not streamed, for kernels of the C99
+    runtime use no scratch, and a small device has no other memory for ports. "cmsis-nn": of these, and what the arena grows by for the
+    scratch of CMSIS-NN, with and without vectors, whichever is more; most of it lies in gaps of the arena.
+
+    pools: memories that the program's tensors are divided between. With several of them only steps for whose scratch there is room are
+    CMSIS-NN's, so that they do not grow.
+    """
     if runtime == "host":
         return core.scratch_bytes
-    return sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
+    ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
+    if runtime == "c99" or pools > 1:
+        return ports
+    view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
+    return ports + max(arena_bytes(view, found) for found in view.bodies().values()) - arena_bytes(view, None)
 
 
 def beside_text(count: int, runtime: str) -> str:
     """57344 of scratch, or 12 of inputs and outputs."""
-    return f"{count} of {'scratch' if runtime == 'host' else 'inputs and outputs'}"
+    what = {"host": "scratch", "c99": "inputs and outputs", "cmsis-nn": "inputs, outputs and scratch"}
+    return f"{count} of {what[runtime]}"
 
 
 def help_text(runtime: str) -> str:

@@ -52,12 +52,12 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
     only as many as its flash needs. Raises Error for a plan that is too large for the flash with its code."""
     limit = memory.flash_bytes
     if memory.compress:
-        found = _packed(made[0], beside(*made, memory.runs_on), memory)
+        found = _packed(made[0], beside(*made, memory.runs_on, len(memory.pools)), memory)
         made = (found, make(found)) if found.blocks else made
-    if limit or memory.runs_on == "c99":
+    if limit or memory.runs_on != "host":
         flash = flash_of(made[0])
         if flash.missing:
-            why = "flash: got no code to count" if limit else "runtime: got 'c99'"
+            why = "flash: got no code to count" if limit else f"runtime: got {memory.runs_on!r}"
             raise Error(f"[compile] {why}: {flash.missing}")
         if 0 < limit < flash.total:
             raise Error(f"[compile] memory: {_shortage(flash, limit, memory)}")

@@ -35,7 +35,7 @@ def in_stages(
     made = [one for one in found if isinstance(one, Spilled)]
     made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
     for one in made:
-        count = beside(one.program, make(one.program), runtime)
+        count = beside(one.program, make(one.program), runtime, 2)
         if one.fast + count <= sram and one.slow <= slow:
             limited = _limited(one.program, sram - count, slow)
             return limited, make(limited)
@@ -65,7 +65,7 @@ def _shortage(
 ) -> str:
     found = spills.at(least.bytes)
     assert isinstance(found, Spilled)
-    count = beside(found.program, make(found.program), runtime)
+    count = beside(found.program, make(found.program), runtime, 2)
     where = f"{least.step.node.where} ({least.step.kernel})"
     return (
         f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: {least.bytes} for the tensors of {where}, "

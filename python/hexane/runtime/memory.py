@@ -29,7 +29,8 @@ class Memory:
     "128K+64K", of which the first has what is beside; None for any number. slow: bytes of one that is used only where sram is not enough.
     runtime: what runs the plan, and so what counts beside the arena. "host": the scratch of this CPU's kernels, but no inputs and
     outputs, which the caller has. "c99": inputs and outputs, unless they are streamed; kernels of the C99 runtime use no scratch.
-    "": "c99" with flash, else "host".
+    "cmsis-nn": these, and what the arena grows by for the scratch of CMSIS-NN (`hexane codegen --backend cmsis-nn`), most of which lies in
+    gaps of the arena. "": "c99" with flash, else "host".
     flash: bytes of the plan and of the code that runs it on a microcontroller; 0 for any number. compress="lz4": weights that become
     smaller lie packed in the plan, and are unpacked into the arena before the steps that read them, as far as sram has room.
     xip: all weights are read where they lie in the plan; with compress, all but those that must be packed to fit the flash.
@@ -112,13 +113,13 @@ def fitted(
     """
     if memory.sram is None:
         return made
-    program, core = made
+    program, _ = made
     if (found := _within(made, make, memory)) is not None:
         return found
     if memory.strategy == "stages":
         return in_stages(program, make, memory.bytes, memory.slow_bytes, order, holds_ports, memory.runs_on)
     streams = Streams(program, order, holds_ports)
-    budget = max(0, memory.bytes - beside(program, core, memory.runs_on))
+    budget = max(0, memory.bytes - _beside(made, memory))
     smallest: Made | None = None
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
@@ -171,7 +172,7 @@ def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program]
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
     for program in programs:
-        count = beside(program, make(program), memory.runs_on)
+        count = beside(program, make(program), memory.runs_on, len(memory.pools) + 1)
         sizes = (first - count, *rest, memory.slow_bytes)
         if count <= first and (divided := into_pools(program, sizes, slow=True)) is not None:
             moved = sum(slow_bytes(divided, len(sizes)))
@@ -182,11 +183,11 @@ def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program]
 
 def _within(made: Made, make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:
     """In the memories of sram; None where it does not fit."""
-    program, core = made
+    program, _ = made
     first, *rest = memory.pools
     if not rest:
         return made if _needed(made, memory) <= first else None
-    count = beside(program, core, memory.runs_on)
+    count = _beside(made, memory)
     if count > first:
         return None
     divided = into_pools(program, (first - count, *rest))
@@ -194,8 +195,11 @@ def _within(made: Made, make: Callable[[Program], _core.Program], memory: Memory
 
 
 def _needed(made: Made, memory: Memory) -> int:
-    program, core = made
-    return arena_bytes(program) + beside(program, core, memory.runs_on)
+    return arena_bytes(made[0]) + _beside(made, memory)
+
+
+def _beside(made: Made, memory: Memory) -> int:
+    return beside(*made, memory.runs_on, len(memory.pools))
 
 
 def _text(memory: Memory) -> str:
@@ -204,13 +208,13 @@ def _text(memory: Memory) -> str:
 
 
 def _shortage(made: Made, memory: Memory) -> str:
-    program, core = made
+    program, _ = made
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
     return (
         f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena, "
-        f"{beside_text(beside(program, core, memory.runs_on), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}), whose operands take "
+        f"{beside_text(_beside(made, memory), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}), whose operands take "
         f"{operand_bytes(program, peak)}. More sram, smaller images, fewer channels there or a narrower dtype would help, "
         f"and {help_text(memory.runs_on)}"
     )
