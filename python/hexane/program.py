@@ -148,7 +148,7 @@ class Program:
     memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run; layers, tensors,
     partitions: what those of the engine consist of. swaps: the buffer of a state, and the one where a device has computed the state
     for the next call; the two change places after each. spans: of buffers in loops of which nothing is left from one trip to the
-    next, the steps from and to which they live in each. blocks: in the order of their first steps."""
+    next, the steps from and to which they live in each. blocks: in the order of their first steps. repeated: multiply-accumulates that are done more than once, in stripes of columns."""
 
     graph: Graph
     target: Target
@@ -167,6 +167,7 @@ class Program:
     partitions: tuple[Partition, ...] = ()
     swaps: tuple[tuple[int, int], ...] = ()
     blocks: tuple[Block, ...] = ()
+    repeated: int = 0
 
     def occupancy(self) -> list[Occupancy]:
         """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there is."""

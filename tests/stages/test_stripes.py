@@ -151,13 +151,17 @@ def test_quantised_networks_have_the_same_bits(name: str, numerics: str):
 
 
 def test_what_lies_along_the_columns_in_one_piece_is_not_cut():
-    """A sum over all columns, a join of columns, and a window of padding alone."""
+    """A sum over all columns, a join of columns, a window of padding alone, and scales of columns."""
     rng = np.random.default_rng(0)
     y = hx.conv(image(), weights(rng, 8, 4, 3, 3), pad=1)
     sums = hx.conv(y * hx.reduce_sum(y, axes=(2, 3), keep_dims=True), weights(rng, 8, 8, 1, 1))
     joined = hx.conv(hx.concat([y, y], axis=3), weights(rng, 8, 8, 1, 1))
     padded = hx.conv(y, weights(rng, 8, 8, 1, 1), pad=(0, 0, 50, 0))
-    for graph in (mean_of(sums), mean_of(joined), mean_of(padded)):
+    scales = np.linspace(0.5, 1.5, 40, dtype=np.float32)
+    each = hx.dequantize(
+        hx.quantize(y, scales, np.zeros(40, np.int8), axis=3, dtype="int8"), scales, np.zeros(40, np.int8), axis=3
+    )
+    for graph in (mean_of(sums), mean_of(joined), mean_of(padded), mean_of(hx.relu(each))):
         whole = compiled(graph)
         assert parts_of(whole, 0, len(whole.steps) - 1, 4)[1] is None
 
@@ -210,6 +214,8 @@ def test_a_budget_below_what_rows_need_is_kept_in_stripes(holds: bool):
     assert net.program is not None
     assert net.memory["arena"] + net.memory["scratch"] <= needed * 4 // 5
     assert any(decision.stage == "stripes" for decision in net.program.decisions)
+    assert net.memory["repeated"] == net.program.repeated > 0
+    assert "repeated" not in rows.memory
     assert net(x).tobytes() == rows(x).tobytes()
 
 

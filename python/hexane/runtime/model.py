@@ -126,9 +126,12 @@ class Model(Submits):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`: what a call reads from
-        there and writes to it (a loaded model does not know)."""
+        there and writes to it; in stripes of columns `repeated`: the multiply-accumulates that it does more than once (a loaded model knows
+        neither)."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
-        return {**self._core.memory, "scratch": self._core.scratch_bytes, **moved}
+        repeats = 0 if self.program is None else self.program.repeated
+        repeated = {"repeated": repeats} if repeats else {}
+        return {**self._core.memory, "scratch": self._core.scratch_bytes, **moved, **repeated}
 
     @property
     def surfaces(self) -> dict[str, _core.Surface]:

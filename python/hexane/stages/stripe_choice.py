@@ -2,6 +2,7 @@
 by which a program needs no more than so much."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class StripeChoice:
         """The program in these stripes, streamed a row at a time."""
         found = in_stripes(self._program.graph, self._order, chosen.parts)
         program = place(found.graph, self._program.target, first=found.order)
-        program = stream_ports_as(program, self._program)
+        program = replace(stream_ports_as(program, self._program), repeated=chosen.repeated)
         return Streams(program, None, self._holds_ports, found.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:

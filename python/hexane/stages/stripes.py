@@ -300,8 +300,8 @@ def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
     if node.op == "concat" and node.attrs["axis"] == axis:
         return None
     if node.op in OF_FIRST:
-        of_columns = any(v is not None and v.type.rank == 1 for v in node.inputs[1:]) and node.attrs.get("axis") == axis
-        return None if of_columns else {0: columns}
+        rank = max((v.type.rank for v in node.inputs[1:] if v is not None), default=0)
+        return None if rank > 1 or (rank == 1 and node.attrs.get("axis") == axis) else {0: columns}
     found = {}
     for i, operand in enumerate(node.inputs):
         if operand is None:
