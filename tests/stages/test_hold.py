@@ -107,8 +107,12 @@ def test_budgets_count_what_is_held(name: str):
     sram = least["arena"] + least["scratch"]
     net = hx.compile(model, target="host", threads=1, memory=hx.Memory(sram), hold_ports=True)
     assert net.memory["arena"] + net.memory["scratch"] <= sram
-    with pytest.raises(hx.Error, match=r"\[compile\] memory: got"):
-        hx.compile(model, target="host", threads=1, memory=hx.Memory(sram - 64), hold_ports=True)
+    with pytest.raises(hx.Error, match=r"\[compile\] memory: got") as refused:
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(64), hold_ports=True)
+    need = int(str(refused.value).split("need ")[1].split(":")[0])
+    assert need <= sram
+    with pytest.raises(hx.Error, match=f"got {need - 64} bytes of sram, need {need}"):
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(need - 64), hold_ports=True)
 
 
 def test_chips_hold_no_ports():
