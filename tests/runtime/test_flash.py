@@ -201,3 +201,52 @@ def test_the_code_of_every_kernel_is_known():
     assert code_bytes([], [], []) < code_bytes(["quantized_conv"], [], []) < code_bytes(kernels, activations, ["lz4"])
     assert {core.name for core in cores()} >= {"cortex-m4", "cortex-m7"}
     assert all(0 < least <= most for core in cores() for least, most in core.instructions.values())
+
+
+@cache
+def classifier() -> bytes:
+    """Small images, whose last weights are larger than all else that is in the arena."""
+    nodes = [
+        node("Conv", "x w b", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "ar"),
+        node("Conv", "ar v c", "m"),
+        node("Relu", "m", "mr"),
+        node("GlobalAveragePool", "mr", "p"),
+        node("Flatten", "p", "f"),
+        node("MatMul", "f fc", "y"),
+    ]
+    weights = {"w": rand(16, 3, 3, 3), "b": rand(16), "v": rand(200, 16, 3, 3), "c": rand(200), "fc": rand(200, 100)}
+    x = {"x": rand(1, 3, 6, 6)}
+    return pruned(quantized_model(model(nodes, x, ["y"], weights), x))
+
+
+@pytest.mark.parametrize("numerics", ["", "q31"])
+def test_weights_without_room_are_unpacked_in_slices_of_channels(runtime, tmp_path, numerics):
+    def made(**memory: object) -> hx.Model:
+        options = hx.Memory(**memory) if memory else None  # type: ignore[arg-type]
+        return hx.compile(classifier(), target="host", threads=1, numerics=numerics, memory=options)
+
+    plain, roomy = made(), made(compress="lz4")
+    least = plain.memory["arena"] + plain.memory["scratch"]
+    tight = made(sram=least + 3000, compress="lz4")
+    x = feeds(plain)
+    kernels = [[step["kernel"] for step in net.steps] for net in (plain, roomy, tight)]
+    assert kernels[0] == kernels[1]
+    for kernel in ("conv", "matmul"):
+        assert sum(name.endswith(kernel) for name in kernels[2]) > sum(name.endswith(kernel) for name in kernels[0])
+    assert (
+        tight.memory["arena"] + tight.memory["scratch"]
+        <= least + 3000
+        < roomy.memory["arena"] + roomy.memory["scratch"]
+    )
+    assert flash_of(tight.program).total < flash_of(plain.program).total
+    assert max(block_bytes(tight)) <= least + 3000
+    assert tight(x).tobytes() == plain(x).tobytes()
+    data = saved(tight, tmp_path)
+    assert hx.load(tmp_path / "plan.hxp", threads=1)(x).tobytes() == plain(x).tobytes()
+    assert C99Model(data, runtime)(x)["y"].tobytes() == plain(x).tobytes()
+
+
+def block_bytes(net: hx.Model) -> list[int]:
+    assert net.program is not None
+    return [net.program.buffers[block.home].bytes for block in net.program.blocks]

@@ -1,6 +1,8 @@
 """Packed weights of a plan: the section "packed" that its blocks unpack (csrc/plan/plan.h)."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,35 @@ from hexane.graph import Array
 CODEC = "lz4"
 
 
+_found: dict[bytes, bytes] | None = None
+
+
+@contextmanager
+def packing_once() -> Iterator[None]:
+    """While this lasts, what has been packed is found again: whoever tries which weights to pack packs the same ones many times."""
+    global _found
+    if _found is not None:
+        yield
+        return
+    _found = {}
+    try:
+        yield
+    finally:
+        _found = None
+
+
 def pack(data: Any) -> bytes:
     """A block of LZ4 without a frame. Raises Error where lz4 is not installed."""
+    found = _found
+    if found is None:
+        return _packed(data)
+    key = hashlib.blake2b(data, digest_size=32).digest()
+    if key not in found:
+        found[key] = _packed(data)
+    return found[key]
+
+
+def _packed(data: Any) -> bytes:
     try:
         import lz4.block
     except ImportError:

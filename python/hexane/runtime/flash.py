@@ -1,20 +1,23 @@
 """Fits a plan into flash: what it and its code take there, and which weights are packed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hexane import _core
-from hexane.emit.blocks import pack
+from hexane.emit.blocks import pack, packing_once
 from hexane.emit.c99 import PlanView, prepared
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.program import Program
 from hexane.runtime.beside import beside
 from hexane.runtime.memory import Made, Memory
-from hexane.stages.allocate import allocate
+from hexane.stages.allocate import allocate, live_bytes
 from hexane.stages.stream import arena_bytes
 from hexane.stages.weight_blocks import Candidate, candidates, with_blocks
+from hexane.stages.weight_slices import halvings, in_slices, reader_of
 from hexane.targets.microcontrollers import code_bytes
+
+STEP_BYTES = 320  # of a step in the plan, with its operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,9 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
     only as many as its flash needs. Raises Error for a plan that is too large for the flash with its code."""
     limit = memory.flash_bytes
     if memory.compress:
-        found = _packed(made[0], beside(*made, memory.runs_on, len(memory.pools)), memory)
-        made = (found, make(found)) if found.blocks else made
+        with packing_once():
+            found = _packed(made[0], beside(*made, memory.runs_on, len(memory.pools)), memory)
+            made = (found, make(found)) if found.blocks else made
     if limit or memory.runs_on != "host":
         flash = flash_of(made[0])
         if flash.missing:
@@ -67,17 +71,58 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
 
 
 def _packed(program: Program, count: int, memory: Memory) -> Program:
-    best, chosen = program, list[Candidate]()
+    best, chosen, left = program, list[Candidate](), list[Candidate]()
     for one in candidates(program, pack):
-        if memory.xip and (not memory.flash_bytes or flash_of(best).total <= memory.flash_bytes):
+        if _is_enough(best, memory):
             break
         found = _within(_with_blocks(program, [*chosen, one]), count, memory)
         if found is not None:
             best = found
             chosen.append(one)
+        else:
+            left.append(one)
+    plain = program
+    for one in left:
+        if _is_enough(best, memory):
+            break
+        for sliced, blocks in _slices(plain, one, chosen, _room(plain, count, memory)):
+            found = _within(_with_blocks(sliced, blocks), count, memory)
+            if found is not None:
+                best, plain, chosen = found, sliced, blocks
+                break
     if memory.flash_bytes and flash_of(best).total >= flash_of(program).total:
         return program  # the code that unpacks takes more than is saved
     return best
+
+
+def _is_enough(program: Program, memory: Memory) -> bool:
+    """Whether no more has to be packed."""
+    return memory.xip and (not memory.flash_bytes or flash_of(program).total <= memory.flash_bytes)
+
+
+def _room(program: Program, count: int, memory: Memory) -> list[int]:
+    """Bytes of arena that are free in each step before any weights are unpacked."""
+    free = memory.bytes + memory.slow_bytes - count
+    return [free - live for live in live_bytes(program)]
+
+
+def _slices(
+    program: Program, one: Candidate, chosen: list[Candidate], room: list[int]
+) -> Iterator[tuple[Program, list[Candidate]]]:
+    """The program with the step of a candidate in 2, 4 and more slices of channels for which there may be room, and what is packed of it
+    then, where that saves more than the rows of more steps take."""
+    at = next((step for buffer in one.buffers if (step := reader_of(program, buffer)) is not None), None)
+    if at is None:
+        return
+    kept = {candidate.buffers for candidate in chosen}
+    for count in halvings(program, at):
+        if one.bytes // count > room[at]:
+            continue
+        sliced, new = in_slices(program, at, count)
+        found = candidates(sliced, pack)
+        saved = sum(c.saved for c in found if new & set(c.buffers)) - STEP_BYTES * (count - 1)
+        if saved > 0:
+            yield sliced, [c for c in found if c.buffers in kept or new & set(c.buffers)]
 
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
