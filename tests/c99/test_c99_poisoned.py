@@ -20,6 +20,7 @@ from hexane.targets import load_target
 from poisoned import run_poisoned
 
 HOST = load_target("host")
+NOT_CUT = "reduce_sum"  # the C99 runtime computes sums of floats as a whole, and refuses plans that have them in loops
 
 
 def programs(whole: Program, holds_ports: bool, budgets: int) -> list[Program]:
@@ -44,6 +45,8 @@ def assert_same_bits(c99: ctypes.CDLL, graph: hx.Graph, holds_ports: bool, budge
     feeds: dict[str, Any] = {p.name: rng.standard_normal(p.view.type.shape).astype(np.float32) for p in whole.inputs}
     want = C99Model(bytes(_core.plan_write(emit_plan(whole))), c99)(feeds)
     for program in programs(whole, holds_ports, budgets):
+        if any(step.cut is not None and step.kernel == NOT_CUT for step in program.steps):
+            continue
         got = run_poisoned(program, c99, feeds)
         assert all(got[name].tobytes() == want[name].tobytes() for name in want)
 
