@@ -17,7 +17,7 @@ from hexane.emit.c99 import generate, runtime_files, supported
 from hexane.report.work import multiply_adds
 
 CORES = {"cortex-m4": ("mps2-an386", "fpv4-sp-d16"), "cortex-m7": ("mps2-an500", "fpv5-d16")}
-FLAGS = "-std=c99 -ffreestanding -mthumb -mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard -Os -fno-math-errno -ffp-contract=off -DHX_SHORT_ERRORS"
+FLAGS = "-std=c99 -ffreestanding -mthumb -mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard -Os -fno-math-errno -ffp-contract=off -fbuiltin -DHX_SHORT_ERRORS"
 SECTIONS = ("-ffunction-sections", "-fdata-sections")
 STARTUP = 1024  # bytes
 

@@ -10,7 +10,7 @@ import pytest
 
 import hexane as hx
 from c99_apps import write_app
-from hexane.emit.c99 import generate
+from hexane.emit.c99 import generate, prepared
 from hexane.runtime.flash import flash_of
 from qdq import quantized_model
 from small_devices import SMALL_DEVICE_NETWORKS
@@ -73,12 +73,12 @@ def test_an_int8_network_on_a_microcontroller(name, numerics, core, tmp_path, mo
         else:
             assert got.tobytes() == need.tobytes()
         with capsys.disabled():
-            code, kind = sizes["text"] - len(plan), "without verification" if options else "whole"
+            code, kind = sizes["text"] - len(prepared(plan)), "without verification" if options else "whole"
             print(
                 f"\n{name} {numerics} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss {sizes['bss']:,}",
                 end="",
             )
-            print(f"; plan {len(plan):,}, code {code:,}", end="")
+            print(f"; plan {len(prepared(plan)):,}, code {code:,}", end="")
         if core == "cortex-m4":
             assert code <= flash_of(net.program).code, "what `fit` says is an upper estimate"
 

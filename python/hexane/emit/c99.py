@@ -604,7 +604,7 @@ _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
 # make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
 # Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
-# The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 10 KiB of code: `hexane codegen` has done it.
+# The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done it.
 # INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
 # HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
