@@ -96,7 +96,8 @@ void run_part(const std::string& name, const std::vector<py::object>& inputs, co
     return c.kernel().run(c.call(), axis, range, scratch.own_bytes(), scratch.shared_bytes());
   if (axis != 1) fail(name, "cut: got axis ", axis, ", need 1 for rings");
   cpu::check_rings(c.kernel(), c.call(), range);
-  cpu::run_rows(c.kernel(), c.call(), range, scratch.own_bytes(), scratch.shared_bytes());
+  cpu::run_rows(c.kernel(), c.call(), cpu::rings_to_move(c.kernel(), c.call()), range, scratch.own_bytes(),
+                scratch.shared_bytes());
 }
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;

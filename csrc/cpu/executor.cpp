@@ -149,10 +149,8 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   resolve_all(pool);
   resolve_elsewhere(elsewhere);
   if (!plan_.loops.empty()) {
-    runs_ = plan::unroll(plan_, 0, steps_.size());
-    for (plan::Run& run : runs_)
-      if (run.begin == run.end) run.begin = steps_[run.step].range.begin, run.end = steps_[run.step].range.end;
     check_loops();
+    unroll_loops();
   }
   uint64_t scratch = 0;
   int64_t shared_cost = 0;
@@ -161,11 +159,12 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   any_parallel_ = shared_cost >= kParallelRun;
   for (Step& step : steps_) {
     if (!any_parallel_) step.chunk = 0;
-    step.plain = !step.empty && !step.begins && !step.moves && !step.chunk;
+    step.plain = !step.empty && !step.begins && step.moving.empty() && !step.chunk;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
     scratch = std::max(scratch, step.shared_bytes + users * step.scratch_bytes);
   }
+  copy_moving();
   scratch_ = Memory(scratch, "scratch");
 }
 
@@ -280,7 +279,7 @@ void Executor::plan_work(Step& step) const {
   if (kernel.cuts) kernel.cuts(call, cuts);
   step.axis = -1;
   step.rings = has_rings(call);
-  step.moves = has_rings_to_move(kernel, call);
+  step.moving = rings_to_move(kernel, call);
   if (step.rings && step.row->cut_axis != 1)
     fail(kernel.name, "cut: got axis ", step.row->cut_axis, ", need 1 for rings");
   if (cuts.count == 0) {
@@ -341,6 +340,42 @@ void Executor::check_loops() const {
   }
 }
 
+// A step that runs twice with no other between computes the rows of both at once.
+void Executor::unroll_loops() {
+  for (plan::Run& run : plan::unroll(plan_, 0, steps_.size())) {
+    if (run.begin == run.end) run.begin = steps_[run.step].range.begin, run.end = steps_[run.step].range.end;
+    if (!runs_.empty() && runs_.back().step == run.step && runs_.back().end == run.begin) {
+      runs_.back().end = run.end;
+      runs_.back().last = run.last;
+    } else {
+      runs_.push_back(run);
+    }
+  }
+}
+
+// Gives the steps with operands that move, which one thread runs, operands for them.
+void Executor::copy_moving() {
+  const auto in_one = [](const Step& step) { return !step.empty && !step.moving.empty() && !step.chunk; };
+  const auto count = [](const Step& step) { return step.call.inputs.size() + step.call.outputs.size(); };
+  size_t total = 0;
+  for (const Step& step : steps_) total += in_one(step) ? count(step) : 0;
+  moved_.reserve(total);
+  for (Step& step : steps_) {
+    if (!in_one(step)) continue;
+    step.operands = moved_.data() + moved_.size();
+    const PlanStep& row = *step.row;
+    for (size_t i = 0; i < count(step); ++i) {
+      moved_.push_back(step.call.inputs.data()[i]);  // the outputs follow
+      const uint32_t id = plan_.operands[row.operands + i];
+      if (id == PLAN_ABSENT || std::find(step.moving.begin(), step.moving.end(), i) != step.moving.end()) continue;
+      in_space_[plan_.tensors[id].space].push_back({&moved_.back(), plan_.tensors[id].offset});
+    }
+    step.moved = step.call;
+    step.moved.inputs = {step.operands, row.num_inputs};
+    step.moved.outputs = {step.operands + row.num_inputs, row.num_outputs};
+  }
+}
+
 void Executor::set_base(uint32_t space, std::byte* base) {
   for (const Placed& placed : in_space_[space]) placed.operand->data = base + placed.offset;
 }
@@ -369,7 +404,7 @@ void Executor::prepare(const std::byte* begin, const std::byte* end) {
   for (Step& step : steps_) {
     if (!reads_constants(step, begin, end)) continue;
     step.prepared = step.kernel->prepare(step.call);
-    step.call.prepared = step.prepared.get();
+    step.call.prepared = step.moved.prepared = step.prepared.get();
   }
 }
 
@@ -380,8 +415,10 @@ void Executor::run_step(const Step& step, Range range, const ThreadPool::Lease& 
   std::byte* scratch = shared + step.shared_bytes;
   if (step.begins) kernel.begin(step.call, shared);
   const auto run = [&](Range part, std::byte* own) {
-    if (step.moves)
-      run_rows(kernel, step.call, part, own, shared);
+    if (step.operands)
+      run_rows(kernel, step.call, step.moving, step.moved, step.operands, part, own, shared);
+    else if (!step.moving.empty())
+      run_rows(kernel, step.call, step.moving, part, own, shared);
     else
       kernel.run(step.call, step.axis, part, own, shared);
   };
@@ -405,6 +442,9 @@ void Executor::run() {
     std::byte* shared = scratch_.data();
     if (step->plain) [[likely]]
       step->kernel->run(step->call, step->axis, range, shared + step->shared_bytes, shared);
+    else if (step->operands && !step->begins)
+      run_rows(*step->kernel, step->call, step->moving, step->moved, step->operands, range, shared + step->shared_bytes,
+               shared);
     else
       run_step(*step, range, lease);
   };

@@ -67,10 +67,12 @@ class Executor {
     int axis = -1;
     Range range = {};
     bool in_loop = false;
-    bool rings = false;   // an operand keeps only some of its rows
-    bool moves = false;   // and the kernel does not find them itself
-    bool begins = false;  // something is packed before each run
-    int64_t chunk = 0;    // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
+    bool rings = false;           // an operand keeps only some of its rows
+    std::vector<uint8_t> moving;  // operands of which the kernel does not find them itself
+    Call moved = {};              // the call with operands of its own, of which those move
+    Tensor* operands = nullptr;   // of `moved`
+    bool begins = false;          // something is packed before each run
+    int64_t chunk = 0;  // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
     int64_t cost = 0;
@@ -93,6 +95,8 @@ class Executor {
   void plan_work(Step& step) const;
   void check_range(const Step& step, Range range) const;
   void check_loops() const;
+  void unroll_loops();
+  void copy_moving();
   void run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const;
   [[noreturn]] void rethrow(const Error& error, const Step& step) const;
   std::string place(const Step& step) const;
@@ -100,6 +104,7 @@ class Executor {
   const plan::Plan plan_;
   const int threads_;
   std::vector<Tensor> operands_;  // of all steps; their Calls look into it
+  std::vector<Tensor> moved_;     // of the steps in which some move
   std::vector<Step> steps_;
   std::vector<plan::Run> runs_;                // of all steps, if there are loops
   std::vector<std::vector<Placed>> in_space_;  // operands that live in each space

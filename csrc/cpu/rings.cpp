@@ -32,13 +32,14 @@ bool has_rings(const Call& call) {
          std::any_of(call.outputs.begin(), call.outputs.end(), is_ring);
 }
 
-bool has_rings_to_move(const Kernel& kernel, const Call& call) {
+std::vector<uint8_t> rings_to_move(const Kernel& kernel, const Call& call) {
   const size_t num_inputs = call.inputs.size();
-  for (size_t i = 0; i < num_inputs + call.outputs.size(); ++i) {
+  std::vector<uint8_t> found;
+  for (size_t i = 0; i < std::min(num_inputs + call.outputs.size(), kMostOperands); ++i) {
     const Tensor& tensor = i < num_inputs ? call.inputs[i] : call.outputs[i - num_inputs];
-    if (tensor.ring && !reads_itself(kernel, i, num_inputs)) return true;
+    if (tensor.ring && !reads_itself(kernel, i, num_inputs)) found.push_back(static_cast<uint8_t>(i));
   }
-  return false;
+  return found;
 }
 
 void check_rings(const Kernel& kernel, const Call& call, Range rows) {
@@ -66,19 +67,13 @@ void check_rings(const Kernel& kernel, const Call& call, Range rows) {
   }
 }
 
-void run_rows(const Kernel& kernel, const Call& call, Range rows, std::byte* scratch, const std::byte* shared) {
-  const size_t num_inputs = call.inputs.size(), num_outputs = call.outputs.size();
-  Tensor operands[kMostOperands];
-  std::copy(call.inputs.begin(), call.inputs.end(), operands);
-  std::copy(call.outputs.begin(), call.outputs.end(), operands + num_inputs);
-  Call piece = call;
-  piece.inputs = {operands, num_inputs};
-  piece.outputs = {operands + num_inputs, num_outputs};
+void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> moving, const Call& piece,
+              Tensor* operands, Range rows, std::byte* scratch, const std::byte* shared) {
+  const size_t num_inputs = call.inputs.size();
   for (int64_t begin = rows.begin; begin < rows.end;) {
     int64_t end = rows.end;
-    for (size_t i = 0; i < num_inputs + num_outputs; ++i) {
+    for (const uint8_t i : moving) {
       const Tensor& tensor = i < num_inputs ? call.inputs[i] : call.outputs[i - num_inputs];
-      if (!tensor.ring || reads_itself(kernel, i, num_inputs)) continue;
       const int64_t turn = tensor.ring == 1 ? begin : begin / tensor.ring * tensor.ring;  // the row that place 0 holds
       operands[i].data = tensor.data - turn * tensor.strides[1];
       operands[i].ring = 0;
@@ -87,6 +82,18 @@ void run_rows(const Kernel& kernel, const Call& call, Range rows, std::byte* scr
     kernel.run(piece, 1, {begin, end}, scratch, shared);
     begin = end;
   }
+}
+
+void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> moving, Range rows, std::byte* scratch,
+              const std::byte* shared) {
+  const size_t num_inputs = call.inputs.size(), num_outputs = call.outputs.size();
+  Tensor operands[kMostOperands];
+  std::copy(call.inputs.begin(), call.inputs.end(), operands);
+  std::copy(call.outputs.begin(), call.outputs.end(), operands + num_inputs);
+  Call piece = call;
+  piece.inputs = {operands, num_inputs};
+  piece.outputs = {operands + num_inputs, num_outputs};
+  run_rows(kernel, call, moving, piece, operands, rows, scratch, shared);
 }
 
 }  // namespace hexane::cpu

@@ -58,7 +58,8 @@ void pools_from_a_ring_to_a_ring(int64_t channels) {
     for (int64_t r = 0; r < 5; ++r) {
       before_row(needed_box(kernel, call, 0, {4, {{0, 1}, {r, r + 1}, {0, 6}, {0, channels}}})[1]);
       check_rings(kernel, call, {r, r + 1});
-      run_rows(kernel, call, {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()), nullptr);
+      run_rows(kernel, call, rings_to_move(kernel, call), {r, r + 1}, reinterpret_cast<std::byte*>(scratch.data()),
+               nullptr);
     }
   };
   run(input, output, [](Range) {});
