@@ -125,10 +125,10 @@ void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arith
 // Throws Error unless the bias has n elements, all along its last axis.
 void check_bias(const char* kernel, const Tensor& bias, int64_t n);
 
-// n things in `parts` runs whose lengths differ by at most one.
+// n things in `parts` runs whose lengths differ by at most one. Few things, as of one row of an image, are not divided.
 struct Split {
   int64_t length, longer;  // the first `longer` runs have one more
-  Split(int64_t n, int64_t parts) : length(n / parts), longer(n % parts) {}
+  Split(int64_t n, int64_t parts) : length(parts == 1 ? n : n / parts), longer(parts == 1 ? 0 : n % parts) {}
   int64_t operator[](int64_t run) const { return length + (run < longer); }
 };
 
@@ -145,7 +145,8 @@ void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, 
   const int64_t first_panel = columns.begin / kPanelLanes,
                 num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
   const int64_t wide = tile.panel_bytes * kTilePanels > (768 << 10) ? 2 : kTilePanels;
-  const int64_t num_groups = ceil_div(num_panels, wide), num_tiles = ceil_div(num_rows, kTileRows);
+  const int64_t num_groups = num_panels <= wide ? 1 : ceil_div(num_panels, wide),
+                num_tiles = ceil_div(num_rows, kTileRows);
   const Split rows(num_rows, num_tiles), groups(num_panels, num_groups);
   int64_t row, panel;
   const auto row_tile = [&](int64_t i) {

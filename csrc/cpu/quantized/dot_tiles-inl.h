@@ -481,6 +481,12 @@ void flip(const uint8_t* from, int64_t n, uint8_t* to) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Xor(hn::LoadU(d, from + i), sign), d, to + i);
+  for (; i + 8 <= n; i += 8) {
+    uint64_t eight;
+    std::memcpy(&eight, from + i, 8);
+    eight ^= 0x8080808080808080;
+    std::memcpy(to + i, &eight, 8);
+  }
   for (; i < n; ++i) to[i] = from[i] ^ 0x80;
 }
 

@@ -23,6 +23,7 @@ struct Q31ConvAttrs {
 
 // Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
+constexpr int64_t kShortRow = 64;  // bytes; in such rows all is padding before anything is copied
 
 template <class Attrs>
 constexpr const char* kNameOf = std::is_same_v<Attrs, Q31ConvAttrs> ? "q31_conv" : "quantized_conv";
@@ -189,7 +190,7 @@ int64_t cost(const Call& call) {
 }
 
 // Scratch of one thread: row table | pointers of a tile | a depthwise pixel of zeros | copied rows.
-int64_t table_items(const QuantizedConvState& s) { return s.depthwise ? 0 : ceil_div(s.num_rows, 8) * 8; }
+int64_t table_items(const QuantizedConvState& s) { return ceil_div(s.depthwise ? s.kernel_h : s.num_rows, 8) * 8; }
 int64_t tile_items(const QuantizedConvState& s) {
   const int64_t items = s.depthwise ? window_pixels(s) * s.window.quads * 4 : s.num_segments * kTileRows;
   return ceil_div(items, 8) * 8;
@@ -221,7 +222,15 @@ void begin(const Call& call, std::byte* shared) {
 void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64_t n, int64_t first, int64_t count,
                const uint8_t** table, uint8_t* copies) {
   const int64_t top = first * s.stride_h - s.pad_top;
-  std::fill(table, table + (count - 1) * s.stride_h + (s.kernel_h - 1) * s.dilation_h + 1, nullptr);
+  if (s.in_place && s.kernel_h == 1) {  // each row is read once
+    for (int64_t y = 0; y < count * s.stride_h; y += s.stride_h)
+      table[y] = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + x.kept_row(top + y) * s.x_h);
+    return;
+  }
+  const int64_t spanned = (count - 1) * s.stride_h + (s.kernel_h - 1) * s.dilation_h + 1;
+  std::fill(table, table + spanned, nullptr);
+  const bool padded = !s.in_place && s.row_bytes <= kShortRow;
+  if (padded) std::memset(copies, zero, static_cast<size_t>(std::min(spanned, count * s.kernel_h) * s.row_bytes));
   const auto copy = [&](const uint8_t* from, int64_t bytes, uint8_t* to) {
     if (s.q.flip_x)
       s.q.ops->flip(from, bytes, to);
@@ -241,46 +250,66 @@ void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64
       copies += s.row_bytes;
       table[i] = to;
       if (row < 0 || row >= s.in_h || !s.in_c) {
-        std::memset(to, zero, static_cast<size_t>(s.row_bytes));
+        if (!padded) std::memset(to, zero, static_cast<size_t>(s.row_bytes));
         continue;
       }
       const int64_t width = s.row_bytes / s.in_c, left = std::min(s.pad_left, width);
       const int64_t copied = std::min(s.in_w, width - left);
-      std::memset(to, zero, static_cast<size_t>(left * s.in_c));
+      if (!padded) {
+        std::memset(to, zero, static_cast<size_t>(left * s.in_c));
+        std::memset(to + (left + copied) * s.in_c, zero, static_cast<size_t>((width - left - copied) * s.in_c));
+      }
       to += left * s.in_c;
       if (s.x_w == s.in_c)
         copy(from, copied * s.in_c, to);
       else
         for (int64_t pixel = 0; pixel < copied; ++pixel) copy(from + pixel * s.x_w, s.in_c, to + pixel * s.in_c);
-      std::memset(to + copied * s.in_c, zero, static_cast<size_t>((width - left - copied) * s.in_c));
     }
+}
+
+// The rows of a depthwise window from row `top` of image n on, null where there is none.
+void find_window(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_t top, const uint8_t** table) {
+  const auto* image = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n);
+  int64_t kept = -1;  // where the row before lies: one division finds all of them in a ring
+  for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
+    const int64_t row = top + kh * s.dilation_h;
+    table[kh] = nullptr;
+    if (row < 0 || row >= s.in_h) continue;
+    kept = kept < 0 ? x.kept_row(row) : kept + s.dilation_h;
+    if (x.ring && kept >= x.ring) kept %= x.ring;
+    table[kh] = image + kept * s.x_h;
+  }
 }
 
 // Output rows [first, first + count) of image n. `place(tile, row, column)` locates the tile's first output pixel.
 template <class Place>
 void multiply_depthwise(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_t first, int64_t count,
-                        const uint8_t** pointers, const uint8_t* zeros, DotTile& tile, Place&& place) {
+                        const uint8_t** table, const uint8_t** pointers, const uint8_t* zeros, DotTile& tile,
+                        Place&& place) {
   const int64_t width = s.depthwise_width, num_tiles = ceil_div(s.out_w, width), pixels = window_pixels(s),
                 depth = s.window.quads * 4;
   tile.rows = static_cast<int>(width);
-  for (int64_t oy = first; oy < first + count; ++oy)
+  for (int64_t kh = s.kernel_h; kh < depth; ++kh)  // the taps that fill up the last quad
+    for (int64_t column = 0; column < pixels; ++column) pointers[column * depth + kh] = zeros;
+  for (int64_t oy = first; oy < first + count; ++oy) {
+    find_window(s, x, n, oy * s.stride_h - s.pad_top, table);
     for (int64_t i = 0; i < num_tiles; ++i) {
       const int64_t ox = std::min(i * width, s.out_w - width);  // the last tile of a row starts early to be whole
-      const int64_t left = ox * s.stride_w - s.pad_left, top = oy * s.stride_h - s.pad_top;
-      for (int64_t kh = 0; kh < depth; ++kh) {
+      const int64_t left = ox * s.stride_w - s.pad_left;
+      const int64_t begin = std::clamp<int64_t>(-left, 0, pixels), end = std::clamp(s.in_w - left, begin, pixels);
+      for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
         const uint8_t** to = pointers + kh;
-        const int64_t row = top + kh * s.dilation_h;
-        if (kh >= s.kernel_h || row < 0 || row >= s.in_h) {
-          for (int64_t column = 0; column < pixels; ++column, to += depth) *to = zeros;
-          continue;
-        }
-        const auto* from = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + x.kept_row(row) * s.x_h);
-        for (int64_t column = left; column < left + pixels; ++column, to += depth)
-          *to = column >= 0 && column < s.in_w ? from + column * s.x_w : zeros;
+        const bool inside = table[kh] != nullptr;
+        for (int64_t column = 0; column < (inside ? begin : pixels); ++column) to[column * depth] = zeros;
+        if (!inside) continue;
+        const uint8_t* from = table[kh] + (left + begin) * s.x_w;
+        for (int64_t column = begin; column < end; ++column, from += s.x_w) to[column * depth] = from;
+        for (int64_t column = end; column < pixels; ++column) to[column * depth] = zeros;
       }
       place(tile, oy, ox);
       s.q.ops->depthwise(s.window, tile);
     }
+  }
 }
 
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
@@ -296,7 +325,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   auto* zeros = reinterpret_cast<uint8_t*>(pointers + tile_items(s));
   uint8_t* copies = zeros + zero_bytes(s);
   const uint8_t zero = left_zero_byte(s.q, call);
-  std::memset(zeros, s.q.flip_x ? zero ^ 0x80 : zero, static_cast<size_t>(zero_bytes(s)));
+  if (s.depthwise) std::memset(zeros, s.q.flip_x ? zero ^ 0x80 : zero, static_cast<size_t>(zero_bytes(s)));
   const std::byte* packed = s.constant_weights ? s.packed->data() : shared;
   const std::byte* columns =
       s.q.constant_columns ? s.columns.data() : shared + (s.constant_weights ? 0 : packed_bytes(s));
@@ -325,7 +354,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     tile.panels = packed + channels.begin / kPanelLanes * s.panel_bytes;
     tile.column = channels.begin;
     for (int64_t n = images.begin; n < images.end; ++n)
-      multiply_depthwise(s, x, n, rows.begin, rows.end - rows.begin, pointers, zeros, tile,
+      multiply_depthwise(s, x, n, rows.begin, rows.end - rows.begin, table, pointers, zeros, tile,
                          [&](DotTile& t, int64_t oy, int64_t ox) { place(t, 0, t.rows, n, oy, ox, 0); });
     return;
   }

@@ -157,18 +157,29 @@ template <class T>
 void run_sum(const Call& call, int, Range range, std::byte*, const std::byte*) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   const int64_t channels = in.shape[3];
-  const auto place = [&](int64_t row, int64_t c) {
-    return out.data + out.kept_row(row) * out.strides[1] + c * out.strides[3];
-  };
-  for (int64_t row = range.begin; row < range.end; ++row)
+  const int64_t step = out.strides[3];
+  const auto kept = [&](int64_t row) { return out.data + out.kept_row(row) * out.strides[1]; };
+  std::byte* before = range.begin ? kept(range.begin - 1) : nullptr;
+  for (int64_t row = range.begin; row < range.end; ++row) {
+    std::byte* now = kept(row);
     for (int64_t c = 0; c < channels; c += kColumns) {
       const int64_t n = std::min(kColumns, channels - c);
       alignas(64) int32_t sums[kColumns];
-      for (int64_t i = 0; i < n; ++i) sums[i] = row ? *reinterpret_cast<int32_t*>(place(row - 1, c + i)) : 0;
+      if (!before)
+        std::fill_n(sums, n, 0);
+      else if (step == sizeof(int32_t))
+        std::memcpy(sums, before + c * step, static_cast<size_t>(n * step));
+      else
+        for (int64_t i = 0; i < n; ++i) sums[i] = *reinterpret_cast<int32_t*>(before + (c + i) * step);
       const std::byte* from = in.data + row * in.strides[1] + c * in.strides[3];
       for (int64_t x = 0; x < in.shape[2]; ++x) add_row<T>(from + x * in.strides[2], in.strides[3], n, sums);
-      for (int64_t i = 0; i < n; ++i) *reinterpret_cast<int32_t*>(place(row, c + i)) = sums[i];
+      if (step == sizeof(int32_t))
+        std::memcpy(now + c * step, sums, static_cast<size_t>(n * step));
+      else
+        for (int64_t i = 0; i < n; ++i) *reinterpret_cast<int32_t*>(now + (c + i) * step) = sums[i];
     }
+    before = now;
+  }
 }
 
 void sum_cuts(const Call& call, Cuts& cuts) { cuts.add(1, call.outputs[0].shape[1]); }
