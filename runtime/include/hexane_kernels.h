@@ -40,6 +40,7 @@
   KERNEL(reduce_sum)           \
   KERNEL(resize_nearest)       \
   KERNEL(rms_norm)             \
+  KERNEL(running_reduce)       \
   KERNEL(running_sum)          \
   KERNEL(softmax)              \
   KERNEL(sub)                  \

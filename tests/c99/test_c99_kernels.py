@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hexane import _core
 from hexane.emit.c99 import supported
 from hexane.errors import Error
+from hexane.ops import OPS
 from hexane.runtime.c99 import C99Model
 from plans import PlanBuilder
 
@@ -496,6 +497,14 @@ def test_means_of_bytes_have_the_hosts_bits(c99, x_dtype, dtype, axes):
 def test_sums_run_on_from_row_to_row(c99, dtype):
     x = bytes_of(np.random.default_rng(0), (1, 9, 4, 5), dtype)
     assert_same_bits(*both(*one_step("running_sum", [x], ((1, 9, 1, 5), "int32")), c99))
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min"])
+@pytest.mark.parametrize("shape", [(1, 9, 4, 5), (1, 40, 30, 3), (1, 130, 129, 2), (1, 300, 7)])
+def test_reductions_from_row_to_row_have_the_hosts_bits(c99, shape, kind):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    state = OPS["cpu.running_reduce"].shape(shape, kind=kind)
+    assert_same_bits(*both(*one_step("running_reduce", [x], (state, "fp32"), kind=kind), c99))
 
 
 @pytest.mark.parametrize(("block", "begin", "groups"), [((2, 2), (0, 0), 1), ((2, 3), (1, 2), 2), ((1, 4), (0, 0), 3)])

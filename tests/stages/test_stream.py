@@ -8,6 +8,7 @@ import pytest
 
 import hexane as hx
 from hexane import _core
+from hexane.dtypes import dtype
 from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph
 from hexane.program import Program
@@ -109,7 +110,10 @@ def run(program: Program, threads: int = 1) -> list[Any]:
     """What it gives when its memory is full of what another call left."""
     core = _core.Program(emit_plan(program), threads)
     rng = np.random.default_rng(3)
-    feeds = [[rng.standard_normal(port["shape"]).astype(np.float32) for port in core.inputs] for _ in range(2)]
+    feeds = [
+        [rng.standard_normal(port["shape"]).astype(dtype(port["dtype"]).numpy) for port in core.inputs]
+        for _ in range(2)
+    ]
     return [core.run(given) for given in feeds][1]
 
 
@@ -297,6 +301,29 @@ def test_a_mean_of_bytes_keeps_one_row_of_sums(stride: int, rows: int):
         assert streamed.buffers[sums.outputs[0].buffer].bytes == 16 * 4
         assert streamed.extents["arena"].bytes < 0.3 * compiled(graph, 0).extents["arena"].bytes
         assert all(step.cut is not None for step in streamed.steps if step.outputs[0].type.rank == 4 and step.outputs[0].type.shape[1] > 1)  # fmt: skip
+
+
+def pooled(kind: str, height: int, width: int, stored: str) -> hx.Graph:
+    """A convolution whose image is reduced to one pixel, which a product reads."""
+    rng = np.random.default_rng(0)
+    y = hx.conv(hx.input("x", (1, 3, height, width), stored), weights(rng, 24, 3, 3, 3).astype(stored), pad=1)
+    y = getattr(hx, kind)(y, axes=(2, 3), keep_dims=False)
+    return hx.graph({"y": hx.matmul(y, weights(rng, 24, 10).astype(stored))})
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("kind", ["reduce_mean", "reduce_sum", "reduce_max", "reduce_min"])
+@pytest.mark.parametrize(("height", "width"), [(12, 9), (40, 30), (140, 120)])
+def test_a_reduction_of_floats_keeps_one_row(height: int, width: int, kind: str, rows: int, stored: str):
+    graph = pooled(kind, height, width, stored)
+    streamed = compiled(graph, rows)
+    assert_same_bits(graph, streamed)
+    (step,) = [step for step in streamed.steps if step.kernel == "running_reduce"]
+    levels = 1 if kind in ("reduce_max", "reduce_min") else 1 + (height * width > 128) + (height * width > 128**2)
+    assert streamed.buffers[step.outputs[0].buffer].bytes == levels * 24 * 4
+    if stored == "float32":
+        assert streamed.extents["arena"].bytes < 0.8 * compiled(graph, 0).extents["arena"].bytes
 
 
 def test_sums_whose_row_before_is_lost_are_refused():

@@ -1,11 +1,10 @@
-// Reductions of fp32 and fp16, accumulated in fp32: four vectors of partial results, which every kSteps steps are added
-// to the next level, and that again, so that the rounding errors of long sums stay small. The order depends on the
-// shape alone.
+// Reductions of fp32 and fp16, accumulated in fp32 (accumulate-inl.h). The order depends on the shape alone.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/reduce/reduce.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "cpu/engine/grouped_sum-inl.h"
+#include "cpu/reduce/accumulate-inl.h"
 #include "cpu/simd/math-inl.h"
 
 #include <algorithm>
@@ -20,86 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
-
-constexpr int kWays = 4;
-constexpr int64_t kSteps = 128;
-constexpr int64_t kBlock = kWays * kLanes;
-
-// ---- what is accumulated ----
-// kFill changes nothing when stepped in; merge joins two partial results. `way` is the vector a value belongs to.
-
-struct Sum {
-  static constexpr float kFill = 0, kIdentity = 0;
-  HWY_INLINE V step(V total, V x, int) const { return hn::Add(total, x); }
-  HWY_INLINE V merge(V a, V b) const { return hn::Add(a, b); }
-};
-
-struct SumAbs : Sum {
-  HWY_INLINE V step(V total, V x, int) const { return hn::Add(total, hn::Abs(x)); }
-};
-
-struct SumSquare : Sum {
-  HWY_INLINE V step(V total, V x, int) const { return hn::MulAdd(x, x, total); }
-};
-
-struct SumExp : Sum {
-  static constexpr float kFill = -kInfinity;
-  V shift[kWays];
-  HWY_INLINE SumExp() {}  // the implicit one would not be compiled for this instruction set
-  HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
-};
-
-struct Product {
-  static constexpr float kFill = 1, kIdentity = 1;
-  HWY_INLINE V step(V total, V x, int) const { return hn::Mul(total, x); }
-  HWY_INLINE V merge(V a, V b) const { return hn::Mul(a, b); }
-};
-
-// A NaN once there stays.
-struct Maximum {
-  static constexpr float kFill = -kInfinity, kIdentity = -kInfinity;
-  HWY_INLINE V step(V top, V x, int) const { return hn::IfThenElse(hn::Or(hn::Gt(x, top), hn::IsNaN(x)), x, top); }
-  HWY_INLINE V merge(V a, V b) const { return step(a, b, 0); }
-};
-
-struct Minimum {
-  static constexpr float kFill = kInfinity, kIdentity = kInfinity;
-  HWY_INLINE V step(V low, V x, int) const { return hn::IfThenElse(hn::Or(hn::Lt(x, low), hn::IsNaN(x)), x, low); }
-  HWY_INLINE V merge(V a, V b) const { return step(a, b, 0); }
-};
-
-template <class R>
-struct Accumulator {
-  const R& reduce;
-  V part[kWays], middle[kWays], total[kWays];
-  int64_t steps = 0, folds = 0;
-
-  explicit Accumulator(const R& r) : reduce(r) {
-    for (int k = 0; k < kWays; ++k) part[k] = middle[k] = total[k] = set(R::kIdentity);
-  }
-  HWY_INLINE void fold() {
-    for (int k = 0; k < kWays; ++k) {
-      middle[k] = reduce.merge(middle[k], part[k]);
-      part[k] = set(R::kIdentity);
-    }
-    steps = 0;
-    if (++folds == kSteps) fold_middle();
-  }
-  void fold_middle() {
-    for (int k = 0; k < kWays; ++k) {
-      total[k] = reduce.merge(total[k], middle[k]);
-      middle[k] = set(R::kIdentity);
-    }
-    folds = 0;
-  }
-  HWY_INLINE void finish() {
-    fold();
-    fold_middle();
-  }
-  HWY_INLINE void count_step() {
-    if (HWY_UNLIKELY(++steps == kSteps)) fold();
-  }
-};
 
 // ---- the innermost axis reduced: rows of values ----
 
@@ -166,15 +85,6 @@ float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in
 
 // ---- the innermost axis kept: up to kBlock columns at once ----
 
-template <class T>
-HWY_INLINE V load_columns(const std::byte* in, int64_t stride, int64_t n) {
-  const T* x = reinterpret_cast<const T*>(in);
-  if (stride == sizeof(T)) return n >= kLanes ? load(x) : load_part(x, n);
-  alignas(64) T part[kLanes] = {};
-  for (int64_t i = 0; i < std::min(n, kLanes); ++i) std::memcpy(part + i, in + i * stride, sizeof(T));
-  return load(part);
-}
-
 template <class T, class R>
 void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t columns,
                     float* results) {
@@ -204,6 +114,13 @@ void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in
 }
 
 // ---- operations: what to accumulate, and what becomes of it ----
+
+struct SumExp : Sum {
+  static constexpr float kFill = -kInfinity;
+  V shift[kWays];
+  HWY_INLINE SumExp() {}  // the implicit one would not be compiled for this instruction set
+  HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
+};
 
 enum class Finish { kNone, kMean, kRoot, kLog };
 

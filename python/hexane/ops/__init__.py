@@ -26,6 +26,7 @@ from hexane.ops.records import (
     recurrent,
     reduce,
     resize,
+    running,
     sampling,
     shape,
     signal,
@@ -69,7 +70,7 @@ USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.O
 KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}
 ENGINE_OPS: dict[str, Op] = engine_ops(USER_OPS)
 OPS: dict[str, Op] = {
-    op.name: op for op in (*USER_OPS.values(), *KERNEL_FORMS.values(), *ENGINE_OPS.values(), *program.OPS)
+    op.name: op for op in (*USER_OPS.values(), *KERNEL_FORMS.values(), *ENGINE_OPS.values(), *program.OPS, *running.OPS)
 }
 LEAVES = ("input", "const", "param", "state")
 

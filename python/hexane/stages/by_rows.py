@@ -3,17 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hexane.dtypes import INT32
+from hexane.dtypes import FP16, FP32, INT32
 from hexane.graph import TensorType
 from hexane.ops import OPS, apply
+from hexane.ops.records.running import RUNNING_REDUCE
 from hexane.program import Buffer, Program, Step, View, dense_strides
 from hexane.stages.rows import AXIS
+
+KINDS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min"}
 
 
 def by_rows(program: Program) -> Program:
     """The program with the same bits, from steps that more regions can have.
 
     quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the first runs row by row, and keeps one row of sums. So for q31_mean.
+    reduce_mean(%x)  ->  copy(running_reduce(%x)): the same for sums, means, maxima and minima of floats over pixels; the last row
+                         has the result. One of fp16 is cast.
     A copy to an output goes through the axes in the order in which the operand has them in memory.
     """
     buffers = list(program.buffers)
@@ -21,6 +26,8 @@ def by_rows(program: Program) -> Program:
     for step in program.steps:
         if _is_mean_of_rows(step) and not program.segments:  # which count the steps
             steps += _summed(step, buffers, program.target.space("arena").name)
+        elif _is_reduction_of_rows(step) and not program.segments:
+            steps += _reduced(step, buffers, program.target.space("arena").name)
         else:
             steps.append(_in_order_of_source(step, program))
     return replace(program, steps=tuple(steps), buffers=tuple(buffers))
@@ -43,6 +50,30 @@ def _summed(step: Step, buffers: list[Buffer], space: str) -> Iterable[Step]:
     node = apply(OPS["running_sum"], step.node.inputs[:1], {}, step.node.sources)[0].node
     yield replace(step, kernel="running_sum", node=node, outputs=(kept,), attrs={}, cut=(AXIS, 0, rows))
     yield replace(step, inputs=(View(kept.buffer, 0, last, dense_strides(last)),))
+
+
+def _is_reduction_of_rows(step: Step) -> bool:
+    x = step.inputs[0] if step.kernel in KINDS and step.numerics.family == "ieee" else None
+    if x is None or x.type.dtype not in (FP32, FP16) or x.type.rank not in (3, 4) or x.type.shape[0] != 1:
+        return False
+    rows, channels = x.type.shape[AXIS], x.type.shape[-1]
+    axes = {axis % x.type.rank for axis in step.attrs["axes"]}
+    # With one channel pixels are added in another order.
+    return axes == set(range(1, x.type.rank - 1)) and x.type.size > 0 and rows > 1 and channels > 1
+
+
+def _reduced(step: Step, buffers: list[Buffer], space: str) -> Iterable[Step]:
+    out = step.outputs[0].type
+    value = apply(OPS[RUNNING_REDUCE], step.node.inputs[:1], {"kind": KINDS[step.kernel]}, step.node.sources)[0]
+    _, _, levels, channels = value.type.shape
+    last = TensorType(FP32, (1, 1, levels, channels))
+    buffers.append(Buffer("arena", last.bytes, space=space))
+    kept = View(len(buffers) - 1, 0, value.type, dense_strides(value.type), ring=1)
+    attrs, rows = {"kind": KINDS[step.kernel]}, value.type.shape[AXIS]
+    yield replace(step, kernel="running_reduce", node=value.node, outputs=(kept,), attrs=attrs, cut=(AXIS, 0, rows))
+    result = TensorType(FP32, out.shape)
+    kernel = "copy" if out.dtype == FP32 else "cast"
+    yield replace(step, kernel=kernel, inputs=(View(kept.buffer, 0, result, dense_strides(result)),), attrs={})
 
 
 def _in_order_of_source(step: Step, program: Program) -> Step:

@@ -1,5 +1,10 @@
 /* Reductions of fp32 over any axes. Sums are made in blocks of 128 terms, and these in blocks of 128, so that the
- * rounding errors of long sums stay small; where the innermost axis is kept the bits are the host's. */
+ * rounding errors of long sums stay small; where the innermost axis is kept the bits are the host's.
+ *
+ * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the same bits. [1, H,
+ * W, C] or [1, H, C] -> [1, H, L, C]: the partial results behind each row, in as many levels as there are blocks of
+ * blocks, and behind the last one the result and zeros. The row before is read from the output, which may be a ring of
+ * one. */
 #include "reduce.h"
 
 enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };
@@ -56,29 +61,50 @@ static float join(kind k, float a, float b) {
   return b != b || (k == MAXIMUM ? b > a : b < a) ? b : a;
 }
 
+#define BLOCK 128
+#define LEVELS 3
+
+/* Partial results: of a block, of a block of blocks, of all. */
+typedef struct partial {
+  kind k;
+  int32_t terms, blocks;
+  float level[LEVELS];
+} partial;
+
+static float identity_of(kind k) { return k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : 0.0f; }
+
+static void begin(partial* p, kind k) {
+  p->k = k;
+  p->terms = p->blocks = 0;
+  p->level[0] = p->level[1] = p->level[2] = identity_of(k);
+}
+
+static HX_NOINLINE void take(partial* p, const uint8_t* at, int32_t step, int32_t n) {
+  for (; n > 0; --n, at += step) {
+    p->level[0] = join(p->k, p->level[0], hx_f32(at));
+    if (++p->terms < BLOCK) continue;
+    p->level[1] = join(p->k, p->level[1], p->level[0]);
+    p->level[0] = identity_of(p->k);
+    p->terms = 0;
+    if (++p->blocks < BLOCK) continue;
+    p->level[2] = join(p->k, p->level[2], p->level[1]);
+    p->level[1] = identity_of(p->k);
+    p->blocks = 0;
+  }
+}
+
+static float joined(const partial* p) { return join(p->k, p->level[2], join(p->k, p->level[1], p->level[0])); }
+
 /* Over all elements of a view. */
 static HX_NOINLINE float reduce(kind k, const hx_view* view) {
   const hx_range none = {0, 0};
   hx_walk walk;
-  const float identity = k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : 0.0f;
-  float part = identity, middle = identity, total = identity;
-  int32_t steps = 0, folds = 0, i;
-  if (!hx_walk_begin(&walk, view, 1, -1, none)) return identity;
-  do {
-    const uint8_t* at = walk.at[0];
-    for (i = 0; i < walk.count; ++i, at += walk.step[0]) {
-      part = join(k, part, hx_f32(at));
-      if (++steps < 128) continue;
-      middle = join(k, middle, part);
-      part = identity;
-      steps = 0;
-      if (++folds < 128) continue;
-      total = join(k, total, middle);
-      middle = identity;
-      folds = 0;
-    }
-  } while (hx_walk_next(&walk));
-  return join(k, total, join(k, middle, part));
+  partial p;
+  begin(&p, k);
+  if (!hx_walk_begin(&walk, view, 1, -1, none)) return identity_of(k);
+  do take(&p, walk.at[0], walk.step[0], walk.count);
+  while (hx_walk_next(&walk));
+  return joined(&p);
 }
 
 HX_NOINLINE float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
@@ -144,3 +170,77 @@ REDUCTION(sum, SUM)
 REDUCTION(mean, MEAN)
 REDUCTION(max, MAXIMUM)
 REDUCTION(min, MINIMUM)
+
+/* ---- row by row ---- */
+
+enum { KIND, RUNNING_WORDS };
+
+static int kind_of(const hx_call* call) {
+  static const char* const kNames[] = {"sum", "mean", "max", "min"};
+  int k = 0;
+  while (k < 4 && !hx_same(hx_attr_s(call, KIND), kNames[k])) ++k;
+  return k;
+}
+
+/* A partial result of one level is whole before the next level has one. */
+static int32_t levels_of(kind k, int32_t rows, int32_t columns) {
+  int32_t levels = 1, most = BLOCK;
+  if (k == MAXIMUM || k == MINIMUM) return 1;
+  for (; levels < LEVELS && rows > most / columns; most *= BLOCK) ++levels;
+  return levels;
+}
+
+HX_CHECK_FUNCTION hx_status check_running(const hx_call* call) {
+  hx_view in, out;
+  int32_t columns;
+  if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
+  hx_output(call, 0, &out);
+  if (!hx_is_string(call, KIND) || kind_of(call) == 4) return hx_refuse(call, "kind: need sum, mean, max or min");
+  if (in.dtype != HX_FP32 || out.dtype != HX_FP32) return hx_refuse(call, "dtype: need fp32");
+  if ((in.rank != 3 && in.rank != 4) || in.shape[0] != 1 || hx_size(&in) == 0)
+    return hx_refuse(call, "input: need (1, H, W, C) or (1, H, C) with elements");
+  columns = in.rank == 3 ? 1 : in.shape[2];
+  if (out.rank != 4 || out.shape[0] != 1 || out.shape[1] != in.shape[1] ||
+      out.shape[2] != levels_of((kind)kind_of(call), in.shape[1], columns) || out.shape[3] != in.shape[in.rank - 1])
+    return hx_refuse(call, "output: need (1, H, levels of sums, C)");
+  return HX_OK;
+}
+
+static uint8_t* row_of(const hx_view* view, int32_t row) {
+  return view->data + (size_t)(view->ring ? row % view->ring : row) * (size_t)view->strides[1];
+}
+
+static void run_running(const hx_call* call, int axis, hx_range range) {
+  const kind k = (kind)kind_of(call);
+  hx_view in, out;
+  int32_t row, c, i, columns;
+  hx_input(call, 0, &in);
+  hx_output(call, 0, &out);
+  columns = in.rank == 3 ? 1 : in.shape[2];
+  if (axis != 1) {
+    range.begin = 0;
+    range.end = in.shape[1];
+  }
+  for (row = range.begin; row < range.end; ++row)
+    for (c = 0; c < out.shape[3]; ++c) {
+      const size_t channel = (size_t)c * (size_t)out.strides[3];
+      partial p;
+      begin(&p, k);
+      p.terms = row * columns % BLOCK;
+      p.blocks = row * columns / BLOCK % BLOCK;
+      for (i = 0; row && i < out.shape[2]; ++i)
+        p.level[i] = hx_f32(row_of(&out, row - 1) + channel + (size_t)i * (size_t)out.strides[2]);
+      take(&p, row_of(&in, row) + (size_t)c * (size_t)in.strides[in.rank - 1], in.rank == 3 ? 0 : in.strides[2],
+           columns);
+      if (row + 1 == in.shape[1] || out.shape[2] == 1) {
+        p.level[0] = joined(&p);
+        p.level[1] = p.level[2] = 0;
+      }
+      if (row + 1 == in.shape[1] && k == MEAN) p.level[0] /= (float)(in.shape[1] * columns);
+      for (i = 0; i < out.shape[2]; ++i)
+        hx_put_f32(row_of(&out, row) + channel + (size_t)i * (size_t)out.strides[2], p.level[i]);
+    }
+}
+
+const hx_kernel hx_kernel_running_reduce = {
+    "running_reduce", RUNNING_WORDS, HX_CUT_ROWS, HX_NEEDS_ORDER, HX_CHECK(check_running), 0, run_running};
