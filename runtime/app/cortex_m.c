@@ -16,6 +16,14 @@ typedef struct word {
 KEEP_LOOP void* memcpy(void* to, const void* from, size_t bytes) {
   uint8_t* out = (uint8_t*)to;
   const uint8_t* in = (const uint8_t*)from;
+  for (; bytes >= 16; bytes -= 16, out += 16, in += 16) {
+    word* four = (word*)(void*)out;
+    const word* from_four = (const word*)(const void*)in;
+    four[0] = from_four[0];
+    four[1] = from_four[1];
+    four[2] = from_four[2];
+    four[3] = from_four[3];
+  }
   for (; bytes >= 4; bytes -= 4, out += 4, in += 4) *(word*)(void*)out = *(const word*)(const void*)in;
   for (; bytes; --bytes) *out++ = *in++;
   return to;
