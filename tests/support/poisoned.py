@@ -18,6 +18,7 @@ from hexane.stages.rows import AXIS, StepRows
 from program_runs import runs
 
 POISON = 0xD5  # -43 as int8, about -3e13 as fp32
+IN_ORDER = ("running_sum", "running_reduce")  # which read the row before of what they write
 YIELD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
 
 
@@ -67,7 +68,7 @@ def _dead_after(program: Program, order: list[tuple[int, int, int]], names: list
         for k, view in enumerate(step.inputs):
             if view is not None and (name := program.buffers[view.buffer].space) in live:
                 live[name][_bytes(program, view, *_needed(own, k, view, cut, begin, end))] = True
-        if step.kernel == "running_sum" and begin > 0:  # adds to the row before
+        if step.kernel in IN_ORDER and begin > 0:
             out = step.outputs[0]
             live[program.buffers[out.buffer].space][_bytes(program, out, cut, begin - 1, begin)] = True
     return found[::-1]
