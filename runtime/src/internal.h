@@ -425,14 +425,16 @@ int hx_is_dense_inside(const hx_view* view);
 /* a b + c, rounded once. */
 float hx_fma_soft(float a, float b, float c);
 #if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define hx_fma(a, b, c) __builtin_fmaf(a, b, c)
+#define HX_FUSES 1
 #else
-#define hx_fma(a, b, c) hx_fma_soft(a, b, c)
+#define HX_FUSES 0
 #endif
 
-#if (defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#if HX_FUSES
+#define hx_fma(a, b, c) __builtin_fmaf(a, b, c)
 #define hx_multiply_add(a, b, c) __builtin_fmaf(a, b, c)
 #else
+#define hx_fma(a, b, c) hx_fma_soft(a, b, c)
 #define hx_multiply_add(a, b, c) ((a) * (b) + (c)) /* in sums, which have a tolerance */
 #endif
 

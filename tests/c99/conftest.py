@@ -25,6 +25,12 @@ def c99() -> ctypes.CDLL:
 
 
 @pytest.fixture(scope="session")
+def c99_baseline() -> ctypes.CDLL:
+    """For any machine of this kind: on x86-64 without fused multiply-adds."""
+    return library(())
+
+
+@pytest.fixture(scope="session")
 def runtime_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime to link apps with, built once."""
     if shutil.which("ar") is None:

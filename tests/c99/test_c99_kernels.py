@@ -228,6 +228,32 @@ def test_quantized_products_with_every_epilogue_and_bias(c99, bias, epilogue):
     assert_same_bits(*both(plan, fed, c99))
 
 
+@pytest.mark.parametrize("scale", [0.5, 0.125, 0.0371, 1e-6, 3e-39, 1.0, 1e30], ids=str)
+@pytest.mark.parametrize("bias", [0.0, 0.5, -7.25, 3e4, -1e9])
+def test_the_bits_are_the_same_where_multiply_adds_do_not_fuse(c99_baseline, scale, bias):
+    """Many sums lie on halves of a step, or as near to them as floats can."""
+    rng = np.random.default_rng(6)
+    scales = np.float32(scale) * np.where(np.arange(40) % 3, 1, 1 + rng.integers(-4, 5, 40) * 2.0**-23).astype(
+        np.float32
+    )
+    inputs = [bytes_of(rng, (300, 5), "int8"), bytes_of(rng, (40, 5), "int8"), scales, np.full(40, bias, np.float32)]
+    attrs = {"transpose_y": 1, "output_scale": 1.0, "output_zero": -5, "epilogue": []}
+    plan, fed = one_step("quantized_matmul", inputs, ((300, 40), "int8"), [1, 2, 3], **attrs)
+    assert_same_bits(*both(plan, fed, c99_baseline))
+
+
+def test_sums_near_a_half_are_rounded_once_where_multiply_adds_do_not_fuse(c99_baseline):
+    """Each column has a bias with which one of its sums is a half of a step, but for what floats lose."""
+    rng = np.random.default_rng(7)
+    x, y = bytes_of(rng, (400, 40), "int8"), bytes_of(rng, (400, 40), "int8")
+    scales = rng.uniform(1e-3, 2e-3, 400).astype(np.float32)
+    real = np.diagonal(x.astype(np.float64) @ y.T.astype(np.float64)) * scales
+    bias = (rng.integers(-90, 90, 400) + 0.5 - real).astype(np.float32)
+    attrs = {"transpose_y": 1, "output_scale": 1.0, "output_zero": 0, "epilogue": []}
+    plan, fed = one_step("quantized_matmul", [x, y, scales, bias], ((400, 400), "int8"), [1, 2, 3], **attrs)
+    assert_same_bits(*both(plan, fed, c99_baseline))
+
+
 def test_quantized_matmul_broadcasts_leading_axes(c99):
     rng = np.random.default_rng(4)
     inputs = [bytes_of(rng, (2, 1, 5, 6), "uint8"), bytes_of(rng, (3, 6, 4), "int8"), np.array(0.01, np.float32)]

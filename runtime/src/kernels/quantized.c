@@ -173,22 +173,53 @@ static HX_NOINLINE void store_any(const hx_quantized* q, const hx_columns* colum
   }
 }
 
-static void store_real(const hx_quantized* q, const hx_columns* columns, const uint32_t* sums,
-                       const uint8_t* const* extra, uint8_t* to) {
-  const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;
-  const float zero = q->requant.zero, low = q->requant.low, high = q->requant.high;
+/* The whole steps of a sum, before the zero point. */
+static inline float steps_of(const hx_columns* columns, uint32_t bits, int32_t i) {
+  const float sum = (float)hx_signed(bits), *scale = columns->to.real.scale, *rest = columns->to.real.rest;
+  const float f = hx_fma(sum, scale[i], hx_fma(sum, rest[i], columns->to.real.bias[i]));
+  return hx_round(f < -65536.0f ? -65536.0f : f <= 65536.0f ? f : 65536.0f); /* NaN too */
+}
+
+#if HX_FUSES
+static inline void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
+                               uint8_t* to) {
   const int32_t num = columns->num;
   int32_t i;
-  if (!HX_ONLY_CLAMPS && !q->requant.in_steps) {
-    store_any(q, columns, sums, extra, to);
-    return;
-  }
+  for (i = 0; i < num; ++i) store_byte(hx_clamp(steps_of(columns, sums[i], i) + zero, low, high), to + i);
+}
+#else
+/* Fused multiply-adds take long. With products that are rounded instead, f is less than 2^-22 of its terms away from
+ * what it should be: only where a half is that near are the steps computed again. Vectors of any compiler can do the
+ * rest. */
+static void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
+                        uint8_t* to) {
+  const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;
+  const float magic = 12582912.0f, unit = 1.0f / (1 << 20); /* 1.5 2^23: adding it rounds numbers below 2^22 */
+  float steps[HX_BLOCK];
+  int32_t unsure[HX_BLOCK];
+  int32_t any = 0, i;
+  const int32_t num = columns->num;
   for (i = 0; i < num; ++i) {
-    const float sum = (float)(int32_t)sums[i];
-    float f = hx_fma(sum, scale[i], hx_fma(sum, rest[i], bias[i]));
-    f = f < -65536.0f ? -65536.0f : f <= 65536.0f ? f : 65536.0f; /* NaN too */
-    store_byte(hx_clamp(hx_round(f) + zero, low, high), to + i);
+    const float sum = (float)(int32_t)sums[i], product = sum * scale[i], other = sum * rest[i] + bias[i];
+    const float f = product + other, whole = (f + magic) - magic, part = f - whole;
+    const float terms = (product < 0 ? -product : product) + (other < 0 ? -other : other);
+    steps[i] = whole;
+    unsure[i] = !((part < 0 ? -part : part) + terms * unit < 0.5f); /* NaN and infinity too */
+    any |= unsure[i];
   }
+  for (i = 0; any && i < num; ++i)
+    if (unsure[i]) steps[i] = steps_of(columns, sums[i], i);
+  for (i = 0; i < num; ++i) unsure[i] = (int32_t)hx_clamp(steps[i] + zero, low, high);
+  for (i = 0; i < num; ++i) to[i] = (uint8_t)unsure[i];
+}
+#endif
+
+static void store_real(const hx_quantized* q, const hx_columns* columns, const uint32_t* sums,
+                       const uint8_t* const* extra, uint8_t* to) {
+  if (HX_ONLY_CLAMPS || q->requant.in_steps)
+    store_steps(columns, sums, q->requant.zero, q->requant.low, q->requant.high, to);
+  else
+    store_any(q, columns, sums, extra, to);
 }
 
 void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
