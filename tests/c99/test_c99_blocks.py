@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hexane import _core
-from hexane.emit.c99 import PlanView
+from hexane.emit.plan_view import PlanView
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
 from plans import packed_plan

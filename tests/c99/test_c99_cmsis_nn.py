@@ -15,8 +15,9 @@ import pytest
 
 import hexane as hx
 from c99_apps import CC, build_app, run_app, write_app
-from hexane.emit.c99 import PlanView, arena_bytes, prepared
 from hexane.emit.cmsis_nn import Body
+from hexane.emit.plan_view import PlanView, arena_bytes
+from hexane.emit.prepare import prepared
 from onnx_models import model, node, rand
 from qdq import quantized_model
 from small_devices import SMALL_DEVICE_NETWORKS

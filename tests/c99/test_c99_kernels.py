@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hexane import _core
-from hexane.emit.c99 import supported
+from hexane.emit.plan_view import supported
 from hexane.errors import Error
 from hexane.ops import OPS
 from hexane.runtime.c99 import C99Model

@@ -12,8 +12,10 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.emit.c99 import PlanView, generate, prepared
+from hexane.emit.c99 import generate
 from hexane.emit.plan import emit_plan
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
 from hexane.stages.spill import Spilled, Spills, TooLarge

@@ -7,7 +7,8 @@ import pytest
 
 import hexane as hx
 from c99_apps import build_app, run_app, write_app
-from hexane.emit.c99 import PlanView, prepared
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
 from hexane.emit.scratch import Gaps
 from small_devices import SMALL_DEVICE_NETWORKS
 

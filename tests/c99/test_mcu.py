@@ -10,7 +10,8 @@ import pytest
 
 import hexane as hx
 from c99_apps import write_app
-from hexane.emit.c99 import generate, prepared
+from hexane.emit.c99 import generate
+from hexane.emit.prepare import prepared
 from hexane.runtime.flash import flash_of
 from qdq import quantized_model
 from small_devices import SMALL_DEVICE_NETWORKS

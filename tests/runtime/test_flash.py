@@ -195,7 +195,7 @@ def test_the_app_that_codegen_writes_has_the_hosts_bits(tmp_path, compress):
 
 
 def test_the_code_of_every_kernel_is_known():
-    from hexane.emit.c99 import supported
+    from hexane.emit.plan_view import supported
 
     kernels, activations = supported()
     assert code_bytes([], [], []) < code_bytes(["quantized_conv"], [], []) < code_bytes(kernels, activations, ["lz4"])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import hexane as hx
-from hexane.emit.c99 import generate, runtime_files
+from hexane.emit.c99 import generate
+from hexane.emit.plan_view import runtime_files
 
 CC = (*os.environ.get("CC", "cc").split(), "-std=c99", "-O1", "-ffp-contract=off", "-fno-math-errno", "-DHX_BODIES")
 

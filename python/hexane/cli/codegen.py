@@ -12,8 +12,10 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
-from hexane.emit.c99 import PlanView, arena_bytes, c_name, generate, prepared
+from hexane.emit.c99 import c_name, generate
 from hexane.emit.cmsis_nn import Assignment, Body
+from hexane.emit.plan_view import PlanView, arena_bytes
+from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.importers.files import open_regular
 from hexane.printer import size_text

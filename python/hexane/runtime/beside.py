@@ -1,8 +1,9 @@
 """What counts against a memory beside the arena, by what runs the program there."""
 
 from hexane import _core
-from hexane.emit.c99 import PlanView, arena_bytes, prepared
 from hexane.emit.plan import emit_plan
+from hexane.emit.plan_view import PlanView, arena_bytes
+from hexane.emit.prepare import prepared
 from hexane.program import Program
 
 RUNTIMES = ("host", "c99", "cmsis-nn")

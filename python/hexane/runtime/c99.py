@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from hexane.dtypes import dtype
-from hexane.emit.c99 import PlanView, Port, prepared, runtime_files
+from hexane.emit.plan_view import PlanView, Port, runtime_files
+from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.graph import Array
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from hexane import _core
 from hexane.emit.blocks import pack, packing_once
-from hexane.emit.c99 import PlanView, prepared
 from hexane.emit.plan import emit_plan
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.program import Program
 from hexane.runtime.beside import beside

@@ -1,0 +1,212 @@
+"""A plan as the generator of C99 sources reads it, and which of the runtime's files and kernels there are."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.dtypes import dtype
+from hexane.emit.cmsis_nn import EXTENSIONS, Assignment, assigned
+from hexane.emit.plan import ABSENT
+from hexane.errors import Error
+from hexane.graph import Array
+
+_INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
+_CHECKOUT = Path(__file__).parents[3]
+
+
+def runtime_files() -> dict[str, Path]:
+    """The runtime's C files by their place in it, and plan.h, which it shares with the compiler."""
+    root = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT / "runtime"
+    files = {
+        str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.suffix in (".c", ".h", ".ld")
+    }
+    if not files:
+        raise Error(f"[codegen] got no C sources in {root}, need those of the runtime")
+    return files | {
+        "include/plan.h": root / "include/plan.h" if _INSTALLED.is_dir() else _CHECKOUT / "csrc/plan/plan.h"
+    }
+
+
+def supported() -> tuple[list[str], list[str]]:
+    """The names of the runtime's kernels and activations."""
+    text = runtime_files()["include/hexane_kernels.h"].read_text()
+    return re.findall(r"\bKERNEL\((\w+)\)", text), re.findall(r"\bACTIVATION\((\w+)\)", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A memory of a plan: its name, what it is for, bytes, and where it may begin."""
+
+    name: str
+    kind: str
+    bytes: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How a streamed port goes by rows, as the runtime's hooks bring and take them: so many, of so many bytes each. shape, strides: of all of
+    them as a view into the port's array."""
+
+    count: int
+    bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def view(self, array: Array) -> Array:
+        """The port's array, without gaps, as its rows."""
+        return np.ndarray(self.shape, array.dtype, array, 0, self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """rows: of a streamed one."""
+
+    name: str
+    space: int
+    dtype: str
+    shape: tuple[int, ...]
+    rows: Rows | None = None
+
+    @property
+    def text(self) -> str:
+        """For a comment in C: what it is, and what its rows are."""
+        text = f"{self.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {self.dtype}{list(self.shape)}"
+        if self.rows is None:
+            return text
+        item = dtype(self.dtype).bits // 8
+        axes = {(n, item * prod(self.shape[i + 1 :])): str(i) for i, n in enumerate(self.shape) if n > 1}
+        inner = [axes.get(one) for one in zip(self.rows.shape[2:], self.rows.strides[2:], strict=True) if one[0] > 1]
+        order = "" if None in inner else f", in each its axes {', '.join(map(str, inner))}, the last one innermost"
+        return f"{text}; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
+
+
+class PlanView:
+    """What code generation reads in a plan. Raises Error for a file that is no sound plan."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.sections: Mapping[str, Any] = _core.plan_read(np.frombuffer(data, np.uint8))
+        self._strings = bytes(self.sections["strings"])
+        sizes = {name: bits // 8 for name, bits in _core.dtypes().items()}
+        self.item_bytes = {at: sizes[self.string(at)] for at in set(self.sections["tensors"]["dtype"].tolist())}
+        self.spaces = [
+            Space(self.string(row["name"]), self.string(row["kind"]), int(row["bytes"]), int(row["alignment"]))
+            for row in self.sections["spaces"]
+        ]
+        self.inputs, self.outputs = ([self._port(row) for row in self.sections[side]] for side in ("inputs", "outputs"))
+        self.packed_bytes = len(self.sections["packed"])
+        self.weight_bytes = len(self.sections["weights"]) + self.packed_bytes
+        self.codecs = sorted({self.string(row["codec"]) for row in self.sections["blocks"]})
+
+    def string(self, offset: int) -> str:
+        return text_at(self._strings, offset)
+
+    def bodies(self) -> dict[str, Assignment]:
+        """For each of EXTENSIONS what CMSIS-NN computes, the same steps for all, and where these have their scratch."""
+        without: dict[int, str] = {}
+        while True:
+            found = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}
+            reasons = [{i: body for i, _, body in one.steps if isinstance(body, str)} for one in found.values()]
+            if all(those == reasons[0] for those in reasons):
+                return found
+            without = {i: reason for those in reasons for i, reason in those.items()}
+
+    def _port(self, row: Any) -> Port:
+        tensor = self.sections["tensors"][row["tensor"]]
+        shape = tuple(int(d) for d in tensor["shape"][: tensor["rank"]])
+        space = int(tensor["space"])
+        rows = self._rows(space, tensor) if row["streamed"] else None
+        return Port(self.string(row["name"]), space, self.string(tensor["dtype"]), shape, rows)
+
+    def _rows(self, space: int, whole: Any) -> Rows:
+        """As the one step that touches the port goes through them; of one that no step does, all of it is a row."""
+        tensors = self.sections["tensors"]
+        used = [tensors[i] for i in self.sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
+        tensor = used[0] if used else whole
+        shape, strides = (tuple(map(int, tensor[field][: tensor["rank"]])) for field in ("shape", "strides"))
+        count = shape[1] if len(shape) > 1 and shape[0] == 1 else 1
+        size = prod(shape) * dtype(self.string(tensor["dtype"])).bits // 8
+        return Rows(count, size // max(count, 1), shape, strides)
+
+    @property
+    def port_bytes(self) -> int:
+        """What inputs and outputs take that are not streamed."""
+        return sum(self.spaces[port.space].bytes for port in (*self.inputs, *self.outputs) if not port.rows)
+
+    @property
+    def streams(self) -> bool:
+        """Whether it has streamed ports."""
+        return any(port.rows for port in (*self.inputs, *self.outputs))
+
+    def used(self) -> tuple[list[str], list[str]]:
+        """The kernels and activations that the steps need. Raises Error for those that the runtime has not got."""
+        kernels, activations = supported()
+        layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
+        used: set[str] = set()
+        functions: set[str] = set()
+        for index, step in enumerate(self.sections["steps"]):
+            name = self.string(step["kernel"])
+            if name in kernels:
+                used.add(name)
+            elif name in activations:
+                used.add("unary")
+                functions.add(name)
+            else:
+                raise Error(
+                    f"[codegen] step {index}, {self.string(step['source'])}: got the kernel {name}, which the C99 runtime has not got, need one of {', '.join(kernels)}, or {', '.join(activations)}"
+                )
+            if layouts[name].endswith("epilogue:E"):
+                functions |= self._slots(step) - {"add", "relu", "relu6", "clip"}
+        if missing := sorted(functions - set(activations)):
+            raise Error(
+                f"[codegen] got the activation {missing[0]}, which the C99 runtime has not got, need one of {', '.join(activations)}"
+            )
+        return sorted(used), sorted(functions)
+
+    def only_clamps(self) -> bool:
+        """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""
+        layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
+        for step in self.sections["steps"]:
+            name = self.string(step["kernel"])
+            if layouts[name].endswith("epilogue:E") and not self._slots(step) <= {"relu", "relu6", "clip"}:
+                return False
+            out = self.sections["operands"][step["operands"] + step["num_inputs"]]
+            dtype = self.string(self.sections["tensors"][out]["dtype"])
+            if name in ("quantized_conv", "quantized_matmul") and dtype not in ("int8", "uint8"):
+                return False
+        return True
+
+    def _slots(self, step: Any) -> set[str]:
+        """The functions in the epilogue, the last attribute: a count and four slots of four words."""
+        end = int(step["attrs"]) + int(step["attrs_bytes"])
+        words = np.frombuffer(bytes(self.sections["attrs"])[end - 17 * 8 : end], np.int64)
+        return {self.string(int(words[1 + 4 * i])) for i in range(int(words[0]))}
+
+
+def extent(tensor: Any, item: int) -> int:
+    """Bytes from the first to the last of a tensor."""
+    shape = tensor["shape"][: tensor["rank"]].tolist()
+    steps = zip(shape, tensor["strides"][: tensor["rank"]].tolist(), strict=True)
+    return 0 if 0 in shape else item + sum((extent - 1) * stride for extent, stride in steps)
+
+
+def text_at(strings: bytes, offset: int) -> str:
+    return strings[offset : strings.index(b"\0", offset)].decode()
+
+
+def memory_bytes(plan: PlanView, found: Assignment | None, space: int) -> int:
+    """What a space takes, with the scratch of steps."""
+    return plan.spaces[space].bytes if found is None else found.sizes.get(space, plan.spaces[space].bytes)
+
+
+def arena_bytes(plan: PlanView, found: Assignment | None) -> int:
+    """What all arenas and states take, with the scratch of steps."""
+    kinds = [space.kind for space in plan.spaces]
+    return sum(memory_bytes(plan, found, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))
