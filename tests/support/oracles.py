@@ -125,6 +125,8 @@ FLAWS = (
     Flaw("reference", lambda n: n.op == "avg_pool" and max(n.attrs["dilations"]) > 1, "loses what dilated windows read"),
     Flaw("onnxruntime", lambda n: n.op == "gelu_tanh", "adds 1 to what is near -1"),
     Flaw("onnxruntime", lambda n: n.op in ("selu", "elu", "celu"), "subtracts 1 from what is near 1"),
+    Flaw("onnxruntime", lambda n: n.op == "pow" and dtype(n).startswith(("int", "uint")),
+         "computes powers of integers in doubles, whose overflow does not wrap"),
     Flaw("onnxruntime", lambda n: n.op == "pad" and empty(n), "refuses to wrap or reflect nothing"),
     Flaw("reference", lambda n: n.op == "conv_transpose" and n.attrs["groups"] > 1, "misplaces groups"),
     Flaw("reference", lambda n: n.op == "conv_transpose" and empty(n), "refuses empty operands"),
