@@ -160,17 +160,20 @@ def test_slow_memory_is_used_only_where_the_other_is_not_enough():
         hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow=256))
 
 
-def test_slow_memory_has_what_steps_read_and_write_least_often():
+def test_slow_memory_has_what_steps_read_and_write_least():
     """A window reads its rows three times, so an image that is only added may lie where that is slow."""
     sram = least_in_stripes() - 1024
     net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, slow="1M"))
     program = net.program
     moved = traffic(program)
-    used = {i: sum(moved[i]) / b.bytes for i, b in enumerate(program.buffers) if b.kind == "arena" and i in moved}
-    slow = [often for i, often in used.items() if program.buffers[i].space == "arena.1"]
+    used = {i: sum(moved[i]) for i, b in enumerate(program.buffers) if b.kind == "arena" and i in moved}
+    slow = [i for i in used if program.buffers[i].space == "arena.1"]
     assert slow
-    assert np.mean(slow) <= np.mean(list(used.values()))
-    assert sum(slow_bytes(program, 2)) == sum(sum(moved[i]) for i in used if program.buffers[i].space == "arena.1")
+    assert sum(slow_bytes(program, 2)) == sum(used[i] for i in slow)
+    size = sum(program.buffers[i].bytes for i in slow)
+    others = [used[i] for i in used if i not in slow and program.buffers[i].bytes >= size]
+    assert others
+    assert sum(used[i] for i in slow) < min(others)
 
 
 def test_a_run_reads_the_rows_of_its_window_again():
@@ -269,7 +272,7 @@ def test_more_rows_where_more_memory_allows_them():
 
 def test_what_does_not_fit_is_refused_with_the_layer_that_needs_most():
     need = least_in_stripes()
-    assert need < least()
+    assert need <= least()
     assert needed(compiled(need)) == need
     with pytest.raises(
         hx.Error, match=rf"memory: got {need - 1} bytes of sram, need {need}: .* at .*test_memory.py:\d+"
