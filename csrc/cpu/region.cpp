@@ -38,8 +38,13 @@ Box per_column(const Tensor& tensor, const Box& out) {
 }
 
 Range reached(Range out, int64_t stride, int64_t before, int64_t reach, int64_t extent) {
-  const int64_t begin = std::clamp<int64_t>(out.begin * stride - before, 0, extent);
-  return {begin, std::clamp<int64_t>((out.end - 1) * stride - before + reach, begin, extent)};
+  // Windows that end before the first index, or begin behind the last, touch none.
+  const int64_t first = before < reach ? 0 : (before - reach) / stride + 1;
+  const int64_t end = extent + before > 0 ? (extent + before - 1) / stride + 1 : 0;
+  const Range touching{std::max(out.begin, first), std::min(out.end, end)};
+  const int64_t begin = std::clamp<int64_t>(touching.begin * stride - before, 0, extent);
+  if (touching.begin >= touching.end) return {begin, begin};
+  return {begin, std::clamp<int64_t>((touching.end - 1) * stride - before + reach, begin, extent)};
 }
 
 Box same_box(const Call&, int, const Box& out) { return out; }

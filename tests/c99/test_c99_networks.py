@@ -293,3 +293,17 @@ def test_names_of_layers_do_not_go_to_the_device(tmp_path, name):
     assert len(view.data) < len(plan)
     assert view.used() == PlanView(plan).used()
     assert ([port.name for port in view.inputs], [port.name for port in view.outputs]) == (["x"], ["y"])
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(1, 2, 1), (1, 4, 1), (2, 3, 2)])
+def test_windows_in_the_padding_need_no_rows(c99, tmp_path, kernel, stride, pad):
+    rng = np.random.default_rng(0)
+    y = hx.conv(hx.input("x", (1, 4, 9, 8)), rng.standard_normal((8, 4, 3, 3)).astype(np.float32), pad=1)
+    y = hx.conv(y, rng.standard_normal((8, 8, kernel, kernel)).astype(np.float32), strides=stride, pad=pad)
+    for rows in (1, 2, 4):
+        net = hx.compile({"y": hx.relu(y)}, target="host", threads=1, stream_rows=rows)
+        assert net.program.loops
+        net.save(tmp_path / "plan.hxp")
+        feeds = feeds_of(net)
+        got, need = C99Model((tmp_path / "plan.hxp").read_bytes(), c99)(feeds)["y"], net(feeds)
+        assert np.abs(got - need).max() <= SUM * np.abs(need).max()

@@ -273,6 +273,25 @@ def test_a_transposed_convolution_goes_by_rows(stride: int, kernel: int, pad: in
         assert_same_bits(graph, streamed)
 
 
+def windows_in_padding(kernel: int, stride: int, pad: int, height: int) -> hx.Graph:
+    """Some windows of the second convolution lie in the padding."""
+    rng = np.random.default_rng(0)
+    y = hx.conv(hx.input("x", (1, 4, height, 8)), weights(rng, 8, 4, 3, 3), pad=1)
+    y = hx.conv(y, weights(rng, 8, 8, kernel, kernel), strides=stride, pad=pad)
+    return hx.graph(hx.conv(y, weights(rng, 4, 8, 1, 1)))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "height"), [(1, 2, 1, 9), (1, 3, 2, 9), (1, 4, 1, 24), (2, 3, 2, 16), (2, 4, 2, 9)]
+)
+def test_windows_in_the_padding_need_no_rows(kernel: int, stride: int, pad: int, height: int, rows: int):
+    graph = windows_in_padding(kernel, stride, pad, height)
+    streamed = compiled(graph, rows)
+    assert streamed.loops
+    assert_same_bits(graph, streamed)
+
+
 def quantized_images(stride: int = 2) -> hx.Graph:
     """An image that is quantised, a transposed convolution, and a mean over all that."""
     rng = np.random.default_rng(0)
