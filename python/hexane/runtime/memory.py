@@ -106,8 +106,9 @@ def fitted(
     made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str, holds_ports: bool = False
 ) -> Made:
     """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": it computes parts row by row, of
-    those that fit the first in the order of ROWS, else in stripes of columns, of those that fit the one that repeats least; with slow
-    memory only where nothing fits without. order: by which `place` made it. holds_ports: it has inputs and outputs in the arena.
+    those that fit the first in the order of ROWS, else in stripes of columns, of those that fit the one that repeats least. With slow
+    memory, where no number of rows fits, the one that moves and repeats least. order: by which `place` made it. holds_ports: it has inputs
+    and outputs in the arena.
 
     Raises Error for one that does not fit in any way, with the layer that needs most.
     """
@@ -135,18 +136,16 @@ def fitted(
     assert smallest is not None
     if (found := _within(smallest, make, memory)) is not None:
         return found
+    choice = StripeChoice(program, order, holds_ports)
+    if memory.slow_bytes:
+        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
+        if (found := _with_slow(tried, choice, make, memory)) is not None:
+            return found
     best = min(made, smallest, key=lambda one: _needed(one, memory))
-    in_stripes = []
-    for striped in _striped(StripeChoice(program, order, holds_ports), make, memory):
+    for striped in _striped(choice, make, memory):
         if (found := _within(striped, make, memory)) is not None:
             return found
         best = min(best, striped, key=lambda one: _needed(one, memory))
-        in_stripes.append(striped[0])
-    if memory.slow_bytes:
-        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes), *in_stripes]
-        found = _with_slow(tried, make, memory)
-        if found is not None:
-            return found
     raise Error(f"[compile] memory: {_shortage(best, memory)}")
 
 
@@ -160,24 +159,40 @@ def _striped(choice: StripeChoice, make: Callable[[Program], _core.Program], mem
     """Programs in stripes of columns: those that may fit, what repeats least first, and where none may, the one that needs least."""
     chosen = None
     for chosen in choice.ways():
-        if memory.slow_bytes or chosen.cost <= memory.bytes * COST_STEP:
+        if chosen.cost <= memory.bytes * COST_STEP:
             yield (program := choice.streamed(chosen)), make(program)
             chosen = None
     if chosen is not None:
         yield (program := choice.streamed(chosen)), make(program)
 
 
-def _with_slow(programs: list[Program], make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:
-    """The one of these that reads and writes fewest bytes of slow memory."""
+def _with_slow(
+    programs: list[Program], choice: StripeChoice, make: Callable[[Program], _core.Program], memory: Memory
+) -> Made | None:
+    """Of these, and of programs in stripes of columns, the one that moves fewest bytes from and to slow memory, where a
+    multiply-accumulate that is done more than once counts as a byte: it takes no less time."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
-    for program in programs:
-        count = beside(program, make(program), memory.runs_on, len(memory.pools) + 1)
+
+    def better(program: Program) -> tuple[int, int, Program] | None:
+        core = make(program)
+        count = beside(program, core, memory.runs_on, len(memory.pools) + 1)
         sizes = (first - count, *rest, memory.slow_bytes)
-        if count <= first and (divided := into_pools(program, sizes, slow=True)) is not None:
-            moved = sum(slow_bytes(divided, len(sizes)))
-            if best is None or (moved, arena_bytes(divided)) < best[:2]:
-                best = moved, arena_bytes(divided), divided
+        if (found := _within((program, core), make, memory)) is not None:
+            divided, moved = found[0], 0
+        elif count > first or (in_pools := into_pools(program, sizes, slow=True)) is None:
+            return best
+        else:
+            divided, moved = in_pools, sum(slow_bytes(in_pools, len(sizes)))
+        cost = moved + program.repeated, arena_bytes(divided)
+        return best if best is not None and best[:2] <= cost else (*cost, divided)
+
+    for program in programs:
+        best = better(program)
+    for chosen in choice.ways():  # what repeats least first
+        if best is not None and chosen.repeated >= best[0]:
+            break
+        best = better(choice.streamed(chosen))
     return None if best is None else (best[2], make(best[2]))
 
 
