@@ -56,6 +56,15 @@ typedef enum hx_dtype {
   HX_DTYPES
 } hx_dtype;
 
+/* A program whose plan has only some dtypes may leave the others out: a bit for each that it has. Then a plan with
+ * another is refused. */
+#if !defined(HX_PLAN_DTYPES)
+#define HX_PLAN_DTYPES ((1u << HX_DTYPES) - 1)
+#endif
+
+static inline int hx_has_dtype(hx_dtype dtype) { return (int)(HX_PLAN_DTYPES >> dtype & 1); }
+static inline int hx_is(hx_dtype dtype, hx_dtype one) { return hx_has_dtype(one) && dtype == one; }
+
 /* ---- bytes: little-endian, on any address ---- */
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -221,6 +230,13 @@ struct hx_body {
 #define HX_CUT_ALL 0xffu
 #define HX_CUT_ROWS 2u
 
+/* A program whose plan has no activations of its own may leave them out: then none is found. */
+#if defined(HX_NO_ACTIVATIONS)
+#define HX_ACTIVATIONS 0
+#else
+#define HX_ACTIVATIONS 1
+#endif
+
 struct hx_activation {
   const char* name;
   uint32_t num_numbers;
@@ -264,10 +280,12 @@ uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
 const char* hx_port_name(const hx_net* net, int section, uint32_t i);
 /* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
-static inline int hx_is_byte(hx_dtype dtype) { return dtype == HX_INT8 || dtype == HX_UINT8; }
+static inline int hx_is_byte(hx_dtype dtype) { return hx_is(dtype, HX_INT8) || hx_is(dtype, HX_UINT8); }
+/* Of an 8-bit dtype. */
+static inline int hx_is_signed(hx_dtype dtype) { return !hx_is(dtype, HX_UINT8); }
 /* Whether an 8-bit dtype has the number. */
 static inline int hx_holds(hx_dtype dtype, int32_t zero) {
-  return dtype == HX_INT8 ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;
+  return hx_is_signed(dtype) ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;
 }
 extern const char hx_bad_zero[];
 /* Two 8-bit operands that broadcast to an 8-bit output; attributes in these words are their zero points. */
@@ -294,7 +312,9 @@ int hx_input(const hx_call* call, uint32_t i, hx_view* view);
 static inline int hx_output(const hx_call* call, uint32_t i, hx_view* view) {
   return hx_operand(call, call->num_inputs + i, view);
 }
-/* All operands of a step with `inputs` inputs, the output behind them; 0 if it has more or fewer. */
+/* The first inputs and the output behind them; 0 if an input is not there. */
+int hx_views(const hx_call* call, uint32_t inputs, hx_view* views);
+/* The same of a step with so many inputs; 0 too if it has more. */
 int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views);
 /* Bytes from the first to the last that it touches; 0 without elements. */
 uint32_t hx_extent(const hx_view* view);
@@ -321,6 +341,13 @@ int hx_is_string(const hx_call* call, uint32_t i);
 /* Points the weights to the plan, and looks whether the other memories are there. */
 hx_status hx_place_memory(hx_net* net);
 const char* hx_section_name(uint32_t section);
+
+/* A program whose plan has neither states nor parameters may leave them out: then a plan that has some is refused. */
+#if defined(HX_NO_STATES)
+#define HX_STATES 0
+#else
+#define HX_STATES 1
+#endif
 hx_status hx_verify(hx_net* net);
 
 /* A program whose plan has no packed weights may leave out what they need. */

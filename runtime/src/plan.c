@@ -89,12 +89,16 @@ int hx_input(const hx_call* call, uint32_t i, hx_view* view) {
   return i < call->num_inputs && hx_operand(call, i, view);
 }
 
-int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views) {
+int hx_views(const hx_call* call, uint32_t inputs, hx_view* views) {
   uint32_t i;
-  if (call->num_inputs != inputs) return 0;
-  for (i = 0; i <= inputs; ++i)
-    if (!hx_operand(call, i, &views[i])) return 0;
-  return 1;
+  if (call->num_inputs < inputs) return 0;
+  for (i = 0; i < inputs; ++i, ++views)
+    if (!hx_operand(call, i, views)) return 0;
+  return hx_output(call, 0, views);
+}
+
+int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views) {
+  return call->num_inputs == inputs && hx_views(call, inputs, views);
 }
 
 uint32_t hx_extent(const hx_view* view) {
@@ -129,7 +133,7 @@ const hx_kernel* hx_find_kernel(const hx_net* net, const char* name, const hx_ac
 
 const hx_activation* hx_find_activation(const hx_net* net, const char* name) {
   const hx_activation* const* activation;
-  for (activation = net->activations; *activation; ++activation)
+  for (activation = net->activations; HX_ACTIVATIONS && *activation; ++activation)
     if (hx_same((*activation)->name, name)) return *activation;
   return 0;
 }
@@ -175,7 +179,7 @@ void hx_reset_state(hx_net* net) {
   const uint8_t* from = net->sections[HX_STATE].data;
   size_t left = net->sections[HX_STATE].bytes;
   uint32_t i;
-  for (i = 0; i < net->sections[HX_SPACES].rows; ++i) {
+  for (i = 0; HX_STATES && i < net->sections[HX_SPACES].rows; ++i) {
     const hx_kind kind = hx_kind_of(net, i);
     const size_t bytes = HX_FIELD(hx_space_row(net, i), PlanSpace, bytes), mine = bytes < left ? bytes : left;
     if (bytes == 0 || (kind != HX_STATE_SPACE && kind != HX_PARAM_SPACE)) continue;

@@ -99,11 +99,14 @@ static hx_status check_space(hx_net* net, uint32_t i, totals* total) {
   uint32_t other;
   if (kind == HX_KINDS)
     return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "kind: need weights, arena, state, param or port");
+  if (!HX_STATES && bytes && (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE))
+    return hx_fail(net, HX_UNSUPPORTED, "spaces", i, name, "kind: this build has no states");
   if (limit && bytes > limit) return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "more bytes than its limit");
   if (alignment == 0 || (alignment & (alignment - 1)) || alignment > PLAN_MOST_ALIGNMENT)
     return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "alignment: need a power of two up to 4096");
   total->all = sum_up_to(INT_MAX, total->all, bytes);
-  if (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE) total->state = sum_up_to(INT_MAX, total->state, bytes);
+  if (HX_STATES && (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE))
+    total->state = sum_up_to(INT_MAX, total->state, bytes);
   for (other = 0; other < i && kind != HX_PORT_SPACE; ++other) {
     const hx_kind before = hx_kind_of(net, other);
     if (before != HX_PORT_SPACE && hx_same(hx_string(net, HX_FIELD(hx_space_row(net, other), PlanSpace, name)), name))
@@ -134,9 +137,9 @@ static hx_status check_tensor(hx_net* net, uint32_t i, uint32_t most) {
   if (rank > PLAN_MAX_RANK) return bad(net, "tensors", i, "rank: need at most 8");
   if (2 * rank > words - 1) return bad(net, "tensors", i, "dims: need them inside the section");
   hx_tensor(net, i, &view);
-  if (view.dtype == HX_DTYPES)
+  if (!hx_has_dtype(view.dtype))
     return hx_fail(net, HX_UNSUPPORTED, "tensors", i, hx_string(net, HX_FIELD(row, PlanTensorRow, dtype)),
-                   "dtype: this runtime has not got it");
+                   "dtype: this build has not got it");
   last = item = (uint32_t)view.item;
   for (axis = 0; axis < rank; ++axis) {
     const uint32_t extent_of = (uint32_t)view.shape[axis], stride = hx_u32(dims + 8 * (1 + rank + axis));

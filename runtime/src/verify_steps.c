@@ -266,7 +266,7 @@ static int is_read_only(const hx_net* net, uint32_t space) {
   uint32_t i;
   for (i = 0; i < net->sections[HX_INPUTS].rows; ++i)
     if (hx_input_space(net, i) == space) return 1;
-  return kind == HX_WEIGHTS_SPACE || kind == HX_PARAM_SPACE;
+  return kind == HX_WEIGHTS_SPACE || (HX_STATES && kind == HX_PARAM_SPACE);
 }
 
 /* ---- steps ---- */
@@ -282,7 +282,8 @@ static hx_status check_bytes(steps* s, const hx_call* call, const hx_view* out) 
   if (overlaps_itself(out)) return hx_refuse(call, "the elements of its output overlap");
   for (i = 0; i < call->num_inputs; ++i) {
     if (!hx_input(call, i, &in)) continue;
-    if (!is_read_only(net, in.space) && hx_kind_of(net, in.space) != HX_STATE_SPACE && !is_written(s, &in, limit))
+    if (!is_read_only(net, in.space) && !(HX_STATES && hx_kind_of(net, in.space) == HX_STATE_SPACE) &&
+        !is_written(s, &in, limit))
       return s->work > MOST_WORK
                  ? hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "", "got too many steps to verify")
                  : hx_refuse(call, "reads bytes that no earlier step has written");

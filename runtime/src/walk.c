@@ -32,22 +32,23 @@ int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_ran
   for (i = 0; i < out->rank; ++i) {
     const int32_t begin = i == axis ? range.begin : 0;
     const int32_t extent = i == axis ? range.end - range.begin : out->shape[i];
-    int32_t strides[HX_WALK];
     int merges = walk->rank > 0;
     if (extent <= 0) return 0;
     for (k = 0; k < num; ++k) {
       const int own = i - (out->rank - views[k].rank);
       const int repeats = own < 0 || (views[k].shape[own] == 1 && out->shape[i] != 1);
-      strides[k] = repeats ? 0 : views[k].strides[own];
+      const int32_t stride = repeats ? 0 : views[k].strides[own];
+      int32_t* strides = walk->strides[k] + walk->rank;
       if (begin && !repeats)
-        walk->at[k] += (size_t)(own == 1 && views[k].ring ? begin % views[k].ring : begin) * (size_t)strides[k];
+        walk->at[k] += (size_t)(own == 1 && views[k].ring ? begin % views[k].ring : begin) * (size_t)stride;
+      /* below 2^32: an element further than the last one, which is within 2^31 */
+      merges = merges && (uint32_t)strides[-1] == (uint32_t)stride * (uint32_t)extent;
+      strides[0] = stride;
     }
     if (extent == 1) continue;
-    for (k = 0; k < num && merges; ++k)
-      merges = (int64_t)walk->strides[k][walk->rank - 1] == (int64_t)strides[k] * extent;
     if (!merges) walk->shape[walk->rank++] = 1;
     walk->shape[walk->rank - 1] *= extent;
-    for (k = 0; k < num; ++k) walk->strides[k][walk->rank - 1] = strides[k];
+    for (k = 0; k < num && merges; ++k) walk->strides[k][walk->rank - 1] = walk->strides[k][walk->rank];
   }
   if (walk->rank == 0) {
     walk->shape[walk->rank++] = 1;

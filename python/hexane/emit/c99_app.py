@@ -119,6 +119,11 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
         left_out += " -DHX_NO_STREAMED_PORTS"
     if plan.only_clamps():
         left_out += " -DHX_ONLY_CLAMPS=1"
+    if not plan.used()[1]:
+        left_out += " -DHX_NO_ACTIVATIONS"
+    if not plan.has_states():
+        left_out += " -DHX_NO_STATES"
+    left_out += f" -DHX_PLAN_DTYPES={plan.dtype_bits():#x}"
     text = _MAKEFILE.replace("@LEFT_OUT@", left_out)
     for place in ("USAGE", "SETTINGS", "OBJECTS", "RULES"):
         text = text.replace(f"@{place}@", _CMSIS_NN[place] if cmsis_nn else "")
@@ -166,7 +171,7 @@ OUTPUT := NAME
 LDFLAGS += -Wl,--gc-sections
 else
 CC := arm-none-eabi-gcc
-CFLAGS ?= -Os -flto -fipa-pta
+CFLAGS ?= -Os -flto -fipa-pta -fno-ssa-phiopt -fno-tree-vrp
 SOURCES += app/cortex_m.c
 OUTPUT := NAME.elf
 FLASH_BEGIN ?= 0

@@ -87,6 +87,10 @@ class Port:
         return f"{text}; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
 
 
+# In the order of hx_dtype in internal.h.
+_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "fp16", "int32", "uint32", "fp32", "int64", "uint64", "fp64")
+
+
 class PlanView:
     """What code generation reads in a plan. Raises Error for a file that is no sound plan."""
 
@@ -182,6 +186,15 @@ class PlanView:
             if name in ("quantized_conv", "quantized_matmul") and dtype not in ("int8", "uint8"):
                 return False
         return True
+
+    def dtype_bits(self) -> int:
+        """The dtypes of its tensors, a bit for each in the order of the runtime's hx_dtype."""
+        used = {self.string(at) for at in set(self.sections["tensors"]["dtype"].tolist())}
+        return sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
+
+    def has_states(self) -> bool:
+        """Whether it has memory that a run leaves to the next, or that comes with first contents."""
+        return any(space.bytes and space.kind in ("state", "param") for space in self.spaces)
 
     def _slots(self, step: Any) -> set[str]:
         """The functions in the epilogue, the last attribute: a count and four slots of four words."""

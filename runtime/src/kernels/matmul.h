@@ -8,15 +8,14 @@ typedef struct hx_matmul {
   int32_t m, n, k;
   int32_t m_step_x, k_step_x, k_step_y, n_step_y, m_step_out; /* bytes */
   int32_t item_out;
+  int32_t matrices; /* of the output */
   const hx_call* call;
-  int batch_rank; /* leading axes of the output */
-  int32_t batch[PLAN_MAX_RANK - 2], x_batch[PLAN_MAX_RANK - 2], y_batch[PLAN_MAX_RANK - 2],
-      out_batch[PLAN_MAX_RANK - 2];
+  hx_view views[3]; /* x, y, output */
 } hx_matmul;
 
 /* The matrices of one index of the leading axes. */
 typedef struct hx_rows {
-  int32_t index[PLAN_MAX_RANK];
+  int32_t index;
   const uint8_t *x, *y;
   uint8_t* out;
 } hx_rows;

@@ -32,7 +32,7 @@ hx_status hx_check_clamp(const hx_call* call, uint32_t word) {
   hx_view out;
   int64_t least;
   hx_output(call, 0, &out);
-  least = out.dtype == HX_INT8 ? -128 : 0;
+  least = hx_is_signed(out.dtype) ? -128 : 0;
   if (!hx_holds(out.dtype, hx_attr_n(call, word))) return hx_refuse(call, hx_bad_zero);
   if ((low > least ? low : least) > (high < least + 255 ? high : least + 255))
     return hx_refuse(call, "low, high: need a range of the output");
@@ -40,7 +40,8 @@ hx_status hx_check_clamp(const hx_call* call, uint32_t word) {
 }
 
 void hx_read_clamp(const hx_call* call, uint32_t word, hx_dtype dtype, int32_t* zero, int32_t* low, int32_t* high) {
-  const int64_t least = dtype == HX_INT8 ? -128 : 0, from = hx_attr_i(call, word + 1), to = hx_attr_i(call, word + 2);
+  const int64_t least = hx_is_signed(dtype) ? -128 : 0, from = hx_attr_i(call, word + 1),
+                to = hx_attr_i(call, word + 2);
   *zero = (int32_t)hx_attr_i(call, word);
   *low = (int32_t)(from > least ? from : least);
   *high = (int32_t)(to < least + 255 ? to : least + 255);
@@ -79,8 +80,8 @@ static inline void run_two(const hx_call* call, int axis, hx_range range, int ad
   hx_view v[3];
   hx_walk walk;
   hx_operands(call, 2, v);
-  x_signed = v[0].dtype == HX_INT8;
-  y_signed = v[1].dtype == HX_INT8;
+  x_signed = hx_is_signed(v[0].dtype);
+  y_signed = hx_is_signed(v[1].dtype);
   hx_read_clamp(call, clamp_word, v[2].dtype, &zero, &low, &high);
   if (!hx_walk_begin(&walk, v, 3, axis, range)) return;
   do {
@@ -113,7 +114,7 @@ HX_CHECK_FUNCTION hx_status check_mean(const hx_call* call) {
 static uint8_t mean_of(const hx_call* call, int64_t sum, hx_dtype dtype) {
   const multiplier output = read_multiplier(call, OUTPUT);
   const uint32_t zeros = (uint32_t)(hx_attr_i(call, COUNT) * hx_attr_i(call, X_ZERO));
-  const int32_t least = dtype == HX_INT8 ? -128 : 0;
+  const int32_t least = hx_is_signed(dtype) ? -128 : 0;
   return stored(apply(&output, hx_signed((uint32_t)sum - zeros)), (int32_t)hx_attr_i(call, OUTPUT_ZERO), least,
                 least + 255);
 }

@@ -2,9 +2,9 @@
  * and zero are one value, or one for each index of an axis; zero may be missing. */
 #include "../internal.h"
 
-HX_CHECK_FUNCTION int is_integer(hx_dtype dtype) {
-  return dtype == HX_INT8 || dtype == HX_UINT8 || dtype == HX_INT16 || dtype == HX_UINT16;
-}
+static int is_wide(hx_dtype dtype) { return hx_is(dtype, HX_INT16) || hx_is(dtype, HX_UINT16); }
+
+HX_CHECK_FUNCTION int is_integer(hx_dtype dtype) { return hx_is_byte(dtype) || is_wide(dtype); }
 
 HX_CHECK_FUNCTION int spreads(const hx_view* view, const hx_view* out, int32_t axis) {
   if (view->rank == 0) return 1;
@@ -14,16 +14,15 @@ HX_CHECK_FUNCTION int spreads(const hx_view* view, const hx_view* out, int32_t a
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call, int quantizes) {
   const int32_t axis = hx_attr_n(call, 0);
-  hx_view x, scale, zero, out, *integers = quantizes ? &out : &x;
-  if (call->num_inputs > 3 || !hx_input(call, 0, &x) || !hx_input(call, 1, &scale))
-    return hx_refuse(call, "need x, scale and perhaps zero");
-  hx_output(call, 0, &out);
-  if (!hx_same_shape(&x, &out)) return hx_refuse(call, "output: need the shape of x");
+  hx_view v[3], zero;
+  const hx_view *x = &v[0], *scale = &v[1], *out = &v[2], *integers = quantizes ? out : x;
+  if (call->num_inputs > 3 || !hx_views(call, 2, v)) return hx_refuse(call, "need x, scale and perhaps zero");
+  if (!hx_same_shape(x, out)) return hx_refuse(call, "output: need the shape of x");
   if (!(is_integer(integers->dtype) || (!quantizes && integers->dtype == HX_INT32)) ||
-      (quantizes ? &x : &out)->dtype != HX_FP32 || scale.dtype != HX_FP32)
+      (quantizes ? x : out)->dtype != HX_FP32 || scale->dtype != HX_FP32)
     return hx_refuse(call, "dtypes: need fp32, and integers of 8 or 16 bits");
-  if (!spreads(&scale, &out, axis)) return hx_refuse(call, "scale: need one, or one for each index of the axis");
-  if (hx_input(call, 2, &zero) && (zero.dtype != integers->dtype || !spreads(&zero, &out, axis)))
+  if (!spreads(scale, out, axis)) return hx_refuse(call, "scale: need one, or one for each index of the axis");
+  if (hx_input(call, 2, &zero) && (zero.dtype != integers->dtype || !spreads(&zero, out, axis)))
     return hx_refuse(call, "zero: need one of the integers' dtype, or one for each index of the axis");
   return HX_OK;
 }
@@ -43,24 +42,16 @@ static void spread(hx_view* view, const hx_view* out, int32_t axis) {
 
 static int32_t read_integer(const uint8_t* at, hx_dtype dtype) {
   int32_t value;
-  switch (dtype) {
-    case HX_INT8:
-      return hx_i8(at);
-    case HX_UINT8:
-      return *at;
-    case HX_INT32:
-      return hx_signed(hx_u32(at));
-    default:
-      value = at[0] | at[1] << 8;
-      return dtype == HX_INT16 && value > 32767 ? value - 65536 : value;
-  }
+  if (hx_is(dtype, HX_INT32)) return hx_signed(hx_u32(at));
+  if (!is_wide(dtype)) return hx_is_signed(dtype) ? hx_i8(at) : *at;
+  value = at[0] | at[1] << 8;
+  return hx_is(dtype, HX_INT16) && value > 32767 ? value - 65536 : value;
 }
 
 /* x, scale, zero (or scale again), output. */
 static int begin(const hx_call* call, hx_view* v, hx_walk* walk, int axis, hx_range range, int* has_zero) {
-  hx_input(call, 0, &v[0]);
-  hx_input(call, 1, &v[1]);
-  hx_output(call, 0, &v[3]);
+  hx_views(call, 2, v);
+  v[3] = v[2];
   *has_zero = hx_input(call, 2, &v[2]);
   if (!*has_zero) v[2] = v[1];
   spread(&v[1], &v[3], hx_attr_i(call, 0));
@@ -75,8 +66,8 @@ static void run_quantize(const hx_call* call, int axis, hx_range range) {
   int32_t i;
   float low, high;
   if (!begin(call, v, &walk, axis, range, &has_zero)) return;
-  low = v[3].dtype == HX_INT8 ? -128.0f : v[3].dtype == HX_INT16 ? -32768.0f : 0.0f;
-  high = low + (v[3].item == 1 ? 255.0f : 65535.0f);
+  low = hx_is(v[3].dtype, HX_INT16) ? -32768.0f : hx_is(v[3].dtype, HX_INT8) ? -128.0f : 0.0f;
+  high = low + (is_wide(v[3].dtype) ? 65535.0f : 255.0f);
   do {
     const uint8_t *x = walk.at[0], *scale = walk.at[1], *zero = walk.at[2];
     uint8_t* to = walk.at[3];
@@ -84,7 +75,7 @@ static void run_quantize(const hx_call* call, int axis, hx_range range) {
       float f = hx_round(hx_f32(x) / hx_f32(scale)) + (has_zero ? (float)read_integer(zero, v[3].dtype) : 0.0f);
       const int32_t value = f != f ? 0 : (int32_t)hx_clamp(f, low, high);
       to[0] = (uint8_t)value;
-      if (v[3].item == 2) to[1] = (uint8_t)((uint32_t)value >> 8);
+      if (is_wide(v[3].dtype)) to[1] = (uint8_t)((uint32_t)value >> 8);
       x += walk.step[0];
       scale += walk.step[1];
       zero += walk.step[2];

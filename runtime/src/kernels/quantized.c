@@ -6,7 +6,7 @@
 
 enum { SCALE = 2, BIAS = 3, X_ZERO = 4, Y_ZERO = 5, SHIFT = 6 };
 
-static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return dtype == HX_INT8 ? hx_i8(at) : *at; }
+static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return hx_is_signed(dtype) ? hx_i8(at) : *at; }
 
 /* ---- operands ---- */
 
@@ -18,40 +18,41 @@ HX_CHECK_FUNCTION int fits(const hx_call* call, uint32_t i, hx_dtype dtype, int 
          ((one_for_all && view.rank == 0) || (columns >= 0 && view.rank == 1 && view.shape[0] == columns));
 }
 
-HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, int32_t columns, int32_t zero, hx_view* out) {
-  hx_view x, y;
-  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &y) || !hx_is_byte(x.dtype) || !hx_is_byte(y.dtype))
+/* x, y, output. */
+HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, int32_t columns, int32_t zero, hx_view* v) {
+  if (!hx_views(call, 2, v) || !hx_is_byte(v[0].dtype) || !hx_is_byte(v[1].dtype))
     return hx_refuse(call, "x and y: need int8 or uint8");
-  hx_output(call, 0, out);
-  if (hx_is_byte(out->dtype) && !hx_holds(out->dtype, zero)) return hx_refuse(call, hx_bad_zero);
-  if (!fits(call, X_ZERO, x.dtype, 1, -1) || !fits(call, Y_ZERO, y.dtype, 1, columns))
+  if (hx_is_byte(v[2].dtype) && !hx_holds(v[2].dtype, zero)) return hx_refuse(call, hx_bad_zero);
+  if (!fits(call, X_ZERO, v[0].dtype, 1, -1) || !fits(call, Y_ZERO, v[1].dtype, 1, columns))
     return hx_refuse(call, "zero points: need those of x and y, one or one for each channel of y");
   return HX_OK;
 }
 
 hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns) {
-  hx_view out, view;
+  hx_view v[3], view;
+  const hx_view* out = &v[2];
   const float scale = hx_attr_f(call, word);
   hx_status status = hx_check_epilogue(call, word + 2, 1);
-  if (status == HX_OK) status = check_operands(call, columns, hx_attr_n(call, word + 1), &out);
+  if (status == HX_OK) status = check_operands(call, columns, hx_attr_n(call, word + 1), v);
   if (status != HX_OK) return status;
-  if (!hx_is_byte(out.dtype) && (HX_ONLY_CLAMPS || (out.dtype != HX_INT32 && out.dtype != HX_FP32)))
+  if (!hx_is_byte(out->dtype) && (HX_ONLY_CLAMPS || (out->dtype != HX_INT32 && out->dtype != HX_FP32)))
     return hx_refuse(call, "output: need int8 or uint8, and where the build has them int32 or fp32");
-  if (hx_is_byte(out.dtype) && (!(scale > 0) || scale > FLT_MAX))
+  if (hx_is_byte(out->dtype) && (!(scale > 0) || scale > FLT_MAX))
     return hx_refuse(call, "output_scale: need a positive number");
-  if (out.dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
-  if (hx_input(call, SCALE, &view) != (out.dtype != HX_INT32) || !fits(call, SCALE, HX_FP32, 1, columns))
+  if (out->dtype == HX_INT32 && hx_attr_i(call, word + 2)) return hx_refuse(call, "epilogue: need none for int32");
+  if (hx_input(call, SCALE, &view) != (out->dtype != HX_INT32) || !fits(call, SCALE, HX_FP32, 1, columns))
     return hx_refuse(call, "scale: need fp32 unless the output is int32, one or one for each channel");
-  if (!fits(call, BIAS, HX_INT32, 0, columns) && (out.dtype == HX_INT32 || !fits(call, BIAS, HX_FP32, 0, columns)))
+  if (!fits(call, BIAS, HX_INT32, 0, columns) && (out->dtype == HX_INT32 || !fits(call, BIAS, HX_FP32, 0, columns)))
     return hx_refuse(call, "bias: need one int32 or fp32 for each channel");
   return HX_OK;
 }
 
 hx_status hx_check_q31(const hx_call* call, uint32_t word, int32_t columns) {
-  hx_view out, view;
-  const hx_status status = check_operands(call, columns, hx_attr_n(call, word), &out);
+  hx_view v[3], view;
+  const hx_view* out = &v[2];
+  const hx_status status = check_operands(call, columns, hx_attr_n(call, word), v);
   if (status != HX_OK) return status;
-  if (!hx_is_byte(out.dtype) || !hx_input(call, SCALE, &view) || !fits(call, SCALE, HX_INT32, 1, columns) ||
+  if (!hx_is_byte(out->dtype) || !hx_input(call, SCALE, &view) || !fits(call, SCALE, HX_INT32, 1, columns) ||
       !fits(call, SHIFT, HX_INT8, 1, columns) || !fits(call, BIAS, HX_INT32, 0, columns))
     return hx_refuse(call, "need an 8-bit output, an int32 multiplier and bias, and an int8 shift");
   return hx_check_clamp(call, word);
@@ -72,19 +73,19 @@ static const uint8_t* of_column(const hx_vector* vector, int32_t column) {
 
 /* The dtype of the output. */
 static hx_dtype read_operands(const hx_call* call, hx_quantized* q) {
-  hx_view x, y, out, zero;
-  hx_input(call, 0, &x);
-  hx_input(call, 1, &y);
-  hx_output(call, 0, &out);
+  hx_view v[3], zero;
+  hx_views(call, 2, v);
   read_vector(call, SCALE, &q->scale);
   read_vector(call, BIAS, &q->bias);
   read_vector(call, Y_ZERO, &q->y_zero);
-  q->x_flip = x.dtype == HX_UINT8 ? 0x80 : 0;
-  q->y_flip = y.dtype == HX_UINT8 ? 0x80 : 0;
+  if (hx_has_dtype(HX_UINT8)) {
+    q->x_flip = hx_is_signed(v[0].dtype) ? 0 : 0x80;
+    q->y_flip = hx_is_signed(v[1].dtype) ? 0 : 0x80;
+  }
   q->x_zero = hx_input(call, X_ZERO, &zero) ? read_byte(zero.dtype, zero.data) : 0;
-  if (q->x_flip) q->x_zero -= 128;
-  q->item = out.item;
-  return out.dtype;
+  if (hx_flip(q->x_flip)) q->x_zero -= 128;
+  q->item = v[2].item;
+  return v[2].dtype;
 }
 
 /* The clamps applied to both infinities give the bounds of the result. */
@@ -235,7 +236,7 @@ void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q) {
   r->high = HX_INFINITY;
   hx_read_epilogue(call, word + 2, &r->epilogue);
   if (hx_is_byte(r->dtype)) {
-    r->low = r->dtype == HX_INT8 ? -128.0f : 0.0f;
+    r->low = hx_is_signed(r->dtype) ? -128.0f : 0.0f;
     r->high = r->low + 255;
     r->inverse_scale = 1.0f / hx_attr_f(call, word);
     r->zero = (float)(int32_t)hx_attr_i(call, word + 1);
@@ -275,7 +276,7 @@ void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q) {
   q->store = store_q31;
   read_vector(call, SHIFT, &q->shift);
   hx_read_clamp(call, word, dtype, &q->output_zero, &q->low, &q->high);
-  q->requant.epilogue.count = 0;
+  if (!HX_ONLY_CLAMPS) q->requant.epilogue.count = 0;
 }
 
 /* ---- sums of products ---- */
@@ -287,20 +288,11 @@ void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q) {
 #define PLACE(i) (i)
 #endif
 
-static void widen(const uint8_t* from, int32_t step, int32_t n, uint8_t flip, int32_t zero, int16_t* to, int32_t at) {
+HX_NOINLINE void hx_widen(const hx_quantized* q, const uint8_t* x, int32_t n, int16_t* to, int32_t at) {
+  const uint8_t flip = hx_flip(q->x_flip);
+  const int32_t zero = q->x_zero;
   int32_t i;
-  if (step == 1 && !flip) {
-    for (i = 0; i < n; ++i) to[PLACE(at + i)] = (int16_t)((int8_t)from[i] - zero);
-    return;
-  }
-  for (i = 0; i < n; ++i, from += step) {
-    const uint8_t bits = *from ^ flip;
-    to[PLACE(at + i)] = (int16_t)(hx_i8(&bits) - zero);
-  }
-}
-
-void hx_widen(const hx_quantized* q, const uint8_t* x, int32_t step, int32_t n, int16_t* to, int32_t at) {
-  widen(x, step, n, q->x_flip, q->x_zero, to, at);
+  for (i = 0; i < n; ++i) to[PLACE(at + i)] = (int16_t)((int8_t)(x[i] ^ flip) - zero);
 }
 
 void hx_widen_zeros(int32_t n, int16_t* to, int32_t at) {
@@ -358,16 +350,16 @@ static inline void four_columns(const int16_t* x, int two, int32_t n, const int8
 /* A column of any kind. */
 static HX_NOINLINE void any_column(const hx_quantized* q, int32_t column, const int16_t* x, int pixels, int32_t n,
                                    const uint8_t* y, int32_t y_step, uint32_t* sums) {
-  int16_t terms[HX_CHUNK];
-  int32_t zero = q->y_zero.data ? read_byte(q->y_zero.dtype, of_column(&q->y_zero, column)) : 0, i;
-  widen(y, y_step, n, q->y_flip, q->y_flip ? zero - 128 : zero, terms, 0);
+  const uint8_t flip = hx_flip(q->y_flip);
+  const int32_t zero = (q->y_zero.data ? read_byte(q->y_zero.dtype, of_column(&q->y_zero, column)) : 0) - flip;
+  int32_t i;
   for (; pixels > 0; --pixels, x += HX_CHUNK, sums += HX_BLOCK)
-    for (i = 0; i < n; ++i) *sums += (uint32_t)(x[PLACE(i)] * terms[PLACE(i)]);
+    for (i = 0; i < n; ++i) *sums += (uint32_t)(x[PLACE(i)] * ((int8_t)(y[(size_t)i * (size_t)y_step] ^ flip) - zero));
 }
 
 void hx_add_products(const hx_quantized* q, const hx_columns* columns, const int16_t* x, int pixels, int32_t n,
                      const uint8_t* y, int32_t y_next, int32_t y_step, uint32_t* sums) {
-  const int plain = y_step == 1 && !q->y_flip && !q->y_zero.data;
+  const int plain = y_step == 1 && !hx_flip(q->y_flip) && !q->y_zero.data;
   int32_t i = 0;
   for (; plain && i + 4 <= columns->num; i += 4) {
     const int8_t* from = (const int8_t*)y + (size_t)i * (size_t)y_next;

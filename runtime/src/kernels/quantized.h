@@ -6,6 +6,7 @@
 #define HEXANE_QUANTIZED_H_
 
 #include "q31.h"
+#include "window.h"
 
 #define HX_QUANTIZED_INPUTS 6u
 #define HX_QUANTIZED_WORDS (2u + HX_EPILOGUE_WORDS)
@@ -58,18 +59,24 @@ struct hx_quantized {
   void (*store)(const hx_quantized*, const hx_columns*, const uint32_t* sums, const uint8_t* const* extra, uint8_t* to);
 };
 
+/* x_flip or y_flip. */
+static inline uint8_t hx_flip(uint8_t flip) { return hx_has_dtype(HX_UINT8) ? flip : 0; }
+
 hx_status hx_check_quantized(const hx_call* call, uint32_t word, int32_t columns);
 hx_status hx_check_q31(const hx_call* call, uint32_t word, int32_t columns);
 void hx_read_quantized(const hx_call* call, uint32_t word, hx_quantized* q);
 void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q);
 
-/* Widens n terms of x less its zero point to to[at ..]; `step`: bytes from one to the next. */
-void hx_widen(const hx_quantized* q, const uint8_t* x, int32_t step, int32_t n, int16_t* to, int32_t at);
+/* Widens n terms of x less its zero point to to[at ..]. */
+void hx_widen(const hx_quantized* q, const uint8_t* x, int32_t n, int16_t* to, int32_t at);
 void hx_widen_zeros(int32_t n, int16_t* to, int32_t at);
 
 /* Adds n products to the sums of each column, of one or two pixels: those of the second are HX_CHUNK terms and HX_BLOCK
  * sums further. The terms of column i of y begin `y_next` bytes behind those of column i - 1, `y_step` bytes apart. */
 void hx_add_products(const hx_quantized* q, const hx_columns* columns, const int16_t* x, int pixels, int32_t n,
                      const uint8_t* y, int32_t y_next, int32_t y_step, uint32_t* sums);
+
+/* A convolution, or a range of an axis of its output. */
+void hx_run_quantized(hx_conv* c, const hx_quantized* q, const hx_extras* extras, int axis, hx_range range);
 
 #endif

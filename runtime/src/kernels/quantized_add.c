@@ -42,9 +42,9 @@ static void run(const hx_call* call, int axis, hx_range range) {
   int32_t i;
   hx_operands(call, 2, v);
   hx_read_epilogue(call, EPILOGUE, &epilogue);
-  x_signed = v[0].dtype == HX_INT8;
-  y_signed = v[1].dtype == HX_INT8;
-  low = v[2].dtype == HX_INT8 ? -128.0f : 0.0f;
+  x_signed = hx_is_signed(v[0].dtype);
+  y_signed = hx_is_signed(v[1].dtype);
+  low = hx_is_signed(v[2].dtype) ? -128.0f : 0.0f;
   if (!hx_walk_begin(&walk, v, 3, axis, range)) return;
   do {
     const uint8_t *x = walk.at[0], *y = walk.at[1];

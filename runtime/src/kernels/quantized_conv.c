@@ -1,7 +1,6 @@
 /* quantized_conv, q31_conv: [N, H, W, C] of 8-bit integers -> [N, OH, OW, O], summed in int32 and scaled, by TFLite's
  * arithmetic in q31_conv. Padding is real 0. */
 #include "quantized.h"
-#include "window.h"
 
 /* What pixels of one block of channels share. */
 typedef struct block {
@@ -21,7 +20,7 @@ static void store(const block* b, const uint32_t* sums, int32_t oy, int32_t ox) 
   const uint8_t* extra[4] = {0, 0, 0, 0};
   if (!HX_ONLY_CLAMPS && b->extras->any)
     hx_extras_at(&b->q->requant.epilogue, b->extras, b->n, oy, ox, b->columns.first, extra);
-  b->q->store(b->q, &b->columns, sums, extra, out_at(b->c, b, oy, ox));
+  b->q->store(b->q, &b->columns, sums, HX_ONLY_CLAMPS ? 0 : extra, out_at(b->c, b, oy, ox));
 }
 
 /* Terms [k, k + n) of the window of a pixel, row by row, tap by tap, channel by channel; 0 where it reaches outside. */
@@ -37,7 +36,7 @@ static void gather(const hx_conv* c, const hx_quantized* q, const uint8_t* image
     const int32_t taps = inside && joined ? hx_min(c->wide.kernel - kw, c->wide.in - x) : 1;
     const int32_t count = hx_min(taps * c->group_in - channel, n - at);
     if (inside)
-      hx_widen(q, image + hx_row_at(&c->x, y) + (size_t)x * (size_t)c->wide.in_step + channel, 1, count, to, at);
+      hx_widen(q, image + hx_row_at(&c->x, y) + (size_t)x * (size_t)c->wide.in_step + channel, count, to, at);
     else
       hx_widen_zeros(count, to, at);
     at += count;
@@ -77,7 +76,7 @@ static HX_NOINLINE void run_depthwise(const block* b, const uint8_t* image, cons
   const hx_range rows = hx_taps(&c->h, oy), taps = hx_taps(&c->wide, ox);
   const int32_t left = ox * c->wide.stride - c->wide.before, top = oy * c->h.stride - c->h.before;
   const int32_t zero = b->q->x_zero, num = b->columns.num;
-  const uint8_t flip = b->q->x_flip;
+  const uint8_t flip = hx_flip(b->q->x_flip);
   uint32_t sums[HX_BLOCK];
   int32_t kh, kw, i, k;
   memcpy(sums, b->columns.start, sizeof sums);
@@ -93,41 +92,45 @@ static HX_NOINLINE void run_depthwise(const block* b, const uint8_t* image, cons
   store(b, sums, oy, ox);
 }
 
-static HX_NOINLINE void run_conv(const hx_call* call, int axis, hx_range range, const hx_quantized* q) {
-  hx_conv c;
-  hx_extras extras;
-  hx_range images, rows, channels;
+HX_NOINLINE void hx_run_quantized(hx_conv* c, const hx_quantized* q, const hx_extras* extras, int axis,
+                                  hx_range range) {
+  const hx_range images = hx_part(axis, range, 0, c->batch), rows = hx_part(axis, range, 1, c->h.out),
+                 channels = hx_part(axis, range, c->channel_axis, c->groups * c->group_out);
+  const int depthwise =
+      c->group_in == 1 && c->group_out == 1 && c->w_out == 1 && !hx_flip(q->y_flip) && !q->y_zero.data;
   block b;
   int32_t o, oy, ox;
-  int depthwise, packed;
-  hx_read_conv(call, &c);
-  if (!HX_ONLY_CLAMPS) hx_read_extras(call, &q->requant.epilogue, &extras);
-  images = hx_part(axis, range, 0, c.batch);
-  rows = hx_part(axis, range, 1, c.h.out);
-  channels = hx_part(axis, range, c.channel_axis, c.groups * c.group_out);
-  depthwise = c.group_in == 1 && c.group_out == 1 && c.w_out == 1 && !q->y_flip && !q->y_zero.data;
-  if (c.group_in == 1) c.w_in = 1; /* steps over one element are 0 */
-  packed = c.w_in == 1 && (c.wide.kernel == 1 || c.w_column == c.group_in) &&
-           (c.h.kernel == 1 || c.w_row == c.group_in * c.wide.kernel);
-  b.c = &c;
+  int packed;
+  if (c->group_in == 1) c->w_in = 1; /* steps over one element are 0 */
+  packed = c->w_in == 1 && (c->wide.kernel == 1 || c->w_column == c->group_in) &&
+           (c->h.kernel == 1 || c->w_row == c->group_in * c->wide.kernel);
+  b.c = c;
   b.q = q;
-  b.extras = &extras;
+  b.extras = extras;
   for (b.n = images.begin; b.n < images.end; ++b.n)
     for (o = channels.begin; o < channels.end; o += b.columns.num) {
-      const int32_t group = o / c.group_out;
-      const uint8_t* image = c.x.data + (size_t)b.n * (size_t)c.x.image + (size_t)group * (size_t)c.group_in;
-      const uint8_t* weight = c.w + (size_t)o * (size_t)c.w_out;
+      const int32_t group = o / c->group_out;
+      const uint8_t* image = c->x.data + (size_t)b.n * (size_t)c->x.image + (size_t)group * (size_t)c->group_in;
+      const uint8_t* weight = c->w + (size_t)o * (size_t)c->w_out;
       b.columns.first = o;
       b.columns.num =
-          hx_min(HX_BLOCK, (depthwise ? channels.end : hx_min(channels.end, (group + 1) * c.group_out)) - o);
+          hx_min(HX_BLOCK, (depthwise ? channels.end : hx_min(channels.end, (group + 1) * c->group_out)) - o);
       q->read(q, &b.columns);
       for (oy = rows.begin; oy < rows.end; ++oy)
         if (depthwise)
-          for (ox = 0; ox < c.wide.out; ++ox) run_depthwise(&b, image, weight, oy, ox);
+          for (ox = 0; ox < c->wide.out; ++ox) run_depthwise(&b, image, weight, oy, ox);
         else
-          for (ox = 0; ox < c.wide.out; ox += 2)
-            run_pixels(&b, image, weight, packed, oy, ox, hx_min(2, c.wide.out - ox));
+          for (ox = 0; ox < c->wide.out; ox += 2)
+            run_pixels(&b, image, weight, packed, oy, ox, hx_min(2, c->wide.out - ox));
     }
+}
+
+static void run_conv(const hx_call* call, int axis, hx_range range, const hx_quantized* q) {
+  hx_conv c;
+  hx_extras extras;
+  hx_read_conv(call, &c);
+  if (!HX_ONLY_CLAMPS) hx_read_extras(call, &q->requant.epilogue, &extras);
+  hx_run_quantized(&c, q, &extras, axis, range);
 }
 
 static void run(const hx_call* call, int axis, hx_range range) {

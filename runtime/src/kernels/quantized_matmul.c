@@ -3,44 +3,48 @@
 #include "matmul.h"
 #include "quantized.h"
 
-static HX_NOINLINE void run_rows(const hx_matmul* m, const hx_rows* walk, const hx_quantized* q,
-                                 const hx_columns* columns, int32_t row, int rows) {
-  int16_t x[2 * HX_CHUNK];
-  uint32_t sums[2 * HX_BLOCK];
-  const uint8_t* extra[4] = {0, 0, 0, 0};
-  const int32_t first = columns->first;
-  int32_t k, p;
-  for (p = 0; p < rows; ++p) memcpy(sums + p * HX_BLOCK, columns->start, sizeof columns->start);
-  for (k = 0; k < m->k; k += HX_CHUNK) {
-    const int32_t n = hx_min(HX_CHUNK, m->k - k);
-    for (p = 0; p < rows; ++p)
-      hx_widen(q, walk->x + (size_t)(row + p) * (size_t)m->m_step_x + (size_t)k * (size_t)m->k_step_x, m->k_step_x, n,
-               x + p * HX_CHUNK, 0);
-    hx_add_products(q, columns, x, rows, n,
-                    walk->y + (size_t)first * (size_t)m->n_step_y + (size_t)k * (size_t)m->k_step_y, m->n_step_y,
-                    m->k_step_y, sums);
-  }
-  for (p = 0; p < rows; ++p) {
-    if (!HX_ONLY_CLAMPS) hx_matmul_extras(m, walk, &q->requant.epilogue, row + p, first, extra);
-    q->store(q, columns, sums + p * HX_BLOCK, extra,
-             walk->out + (size_t)(row + p) * (size_t)m->m_step_out + (size_t)first * (size_t)m->item_out);
-  }
+/* What slots of the epilogue add to a matrix. */
+static void read_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, hx_extras* extras) {
+  const uint8_t* at[4];
+  int i;
+  hx_read_extras(m->call, epilogue, extras);
+  hx_matmul_extras(m, walk, epilogue, 0, 0, at);
+  for (i = 0; i < epilogue->count; ++i)
+    if (epilogue->slots[i].kind == HX_SLOT_ADD) {
+      hx_view view;
+      hx_input(m->call, epilogue->slots[i].operand, &view);
+      extras->images[i].data = (uint8_t*)(uintptr_t)at[i];
+      extras->images[i].image = extras->images[i].row = extras->images[i].ring = 0;
+      extras->images[i].pixel = view.strides[view.rank - 2];
+    }
 }
 
-static HX_NOINLINE void run_matmul(const hx_call* call, const hx_quantized* q) {
+/* A convolution: M pixels of K channels, N windows of 1 x 1. */
+static void run_matmul(const hx_call* call, const hx_quantized* q) {
+  const hx_range none = {0, 0};
   hx_matmul m;
   hx_rows walk;
-  hx_columns columns;
-  int32_t row, n;
+  hx_conv c;
+  hx_extras extras;
   if (!hx_begin_matmul(call, 0, hx_attr_i(call, 0) != 0, &m, &walk)) return;
-  for (n = 0; n < m.n; n += columns.num) {
-    columns.first = n;
-    columns.num = hx_min(HX_BLOCK, m.n - n);
-    q->read(q, &columns);
-    do {
-      for (row = 0; row < m.m; row += 2) run_rows(&m, &walk, q, &columns, row, hx_min(2, m.m - row));
-    } while (hx_next_matrix(&m, &walk));
-  }
+  memset(&c, 0, sizeof c);
+  c.h = c.wide = hx_one;
+  c.wide.in = c.wide.out = m.m;
+  c.wide.in_step = m.m_step_x;
+  c.wide.out_step = m.m_step_out;
+  c.batch = c.groups = 1;
+  c.group_in = m.k;
+  c.group_out = m.n;
+  c.w_out = m.n_step_y;
+  c.w_in = m.k_step_y;
+  c.out.item = m.item_out;
+  do {
+    c.x.data = (uint8_t*)(uintptr_t)walk.x;
+    c.w = walk.y;
+    c.out.data = walk.out;
+    if (!HX_ONLY_CLAMPS) read_extras(&m, &walk, &q->requant.epilogue, &extras);
+    hx_run_quantized(&c, q, &extras, -1, none);
+  } while (hx_next_matrix(&m, &walk));
 }
 
 static void run(const hx_call* call, int axis, hx_range range) {

@@ -10,26 +10,25 @@ enum { COUNT = HX_REDUCE_WORDS, X_SCALE, X_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, WORD
 static int is_scale(float number) { return number > 0 && number <= FLT_MAX; }
 
 static int32_t element(const hx_view* view, const uint8_t* at) {
-  return view->dtype == HX_INT8 ? hx_i8(at) : view->dtype == HX_UINT8 ? *at : hx_signed(hx_u32(at));
+  return hx_is(view->dtype, HX_INT8) ? hx_i8(at) : hx_is(view->dtype, HX_UINT8) ? *at : hx_signed(hx_u32(at));
 }
 
 hx_status hx_check_byte_mean(const hx_call* call, uint32_t count_word, uint32_t x_zero, uint32_t output_zero) {
-  hx_view in, out;
+  hx_view v[2];
+  const hx_view *in = &v[0], *out = &v[1];
   const int32_t count = hx_attr_n(call, count_word), zero = hx_attr_n(call, x_zero);
   hx_status status = hx_check_reduce(call);
   if (status != HX_OK) return status;
-  hx_input(call, 0, &in);
-  hx_output(call, 0, &out);
-  if ((!hx_is_byte(in.dtype) && in.dtype != HX_INT32) || !hx_is_byte(out.dtype))
+  hx_views(call, 1, v);
+  if ((!hx_is_byte(in->dtype) && in->dtype != HX_INT32) || !hx_is_byte(out->dtype))
     return hx_refuse(call, "dtypes: need bytes or int32 sums, and bytes");
-  if (count < 1 || count > MOST_TERMS ||
-      (hx_is_byte(in.dtype) && hx_size(&out) && count != hx_size(&in) / hx_size(&out)))
+  if (count < 1 || count > MOST_TERMS || (hx_is_byte(in->dtype) && hx_size(out) && count != hx_size(in) / hx_size(out)))
     return hx_refuse(call, "count: need the elements of each result");
   /* Of int32 sums nobody says what they are of: either. */
-  if (!hx_holds(out.dtype, hx_attr_n(call, output_zero)) || !hx_holds(hx_is_byte(in.dtype) ? in.dtype
-                                                                      : zero < 0           ? HX_INT8
-                                                                                           : HX_UINT8,
-                                                                      zero))
+  if (!hx_holds(out->dtype, hx_attr_n(call, output_zero)) || !hx_holds(hx_is_byte(in->dtype) ? in->dtype
+                                                                       : zero < 0            ? HX_INT8
+                                                                                             : HX_UINT8,
+                                                                       zero))
     return hx_refuse(call, hx_bad_zero);
   return HX_OK;
 }
@@ -57,7 +56,7 @@ static HX_NOINLINE int64_t sum_of(const hx_view* view) {
 
 static uint8_t mean_of(const hx_call* call, int64_t sum, hx_dtype dtype) {
   const int64_t count = hx_attr_i(call, COUNT);
-  const float low = dtype == HX_INT8 ? -128.0f : 0.0f;
+  const float low = hx_is_signed(dtype) ? -128.0f : 0.0f;
   const float mean = hx_share(sum - count * hx_attr_i(call, X_ZERO), hx_attr_f(call, X_SCALE), (int32_t)count);
   const float steps = hx_round(mean / hx_attr_f(call, OUTPUT_SCALE)) + (float)(int32_t)hx_attr_i(call, OUTPUT_ZERO);
   return (uint8_t)(int32_t)hx_clamp(steps, low, low + 255);
@@ -103,23 +102,23 @@ static uint8_t* place(const hx_view* view, int32_t row) {
 }
 
 static void run_sum(const hx_call* call, int axis, hx_range range) {
-  hx_view in, out;
+  hx_view v[2];
+  const hx_view *in = &v[0], *out = &v[1];
   int32_t row, x, c;
-  hx_input(call, 0, &in);
-  hx_output(call, 0, &out);
+  hx_views(call, 1, v);
   if (axis != 1) {
     range.begin = 0;
-    range.end = out.shape[1];
+    range.end = out->shape[1];
   }
   for (row = range.begin; row < range.end; ++row) {
-    const uint8_t *from = place(&in, row), *before = row ? place(&out, row - 1) : 0;
-    uint8_t* to = place(&out, row);
-    for (c = 0; c < in.shape[3]; ++c) {
-      const size_t channel = (size_t)c * (size_t)out.strides[3];
+    const uint8_t *from = place(in, row), *before = row ? place(out, row - 1) : 0;
+    uint8_t* to = place(out, row);
+    for (c = 0; c < in->shape[3]; ++c) {
+      const size_t channel = (size_t)c * (size_t)out->strides[3];
       int32_t total = before ? hx_signed(hx_u32(before + channel)) : 0;
-      const uint8_t* at = from + (size_t)c * (size_t)in.strides[3];
-      for (x = 0; x < in.shape[2]; ++x, at += in.strides[2])
-        total = hx_signed((uint32_t)total + (uint32_t)element(&in, at));
+      const uint8_t* at = from + (size_t)c * (size_t)in->strides[3];
+      for (x = 0; x < in->shape[2]; ++x, at += in->strides[2])
+        total = hx_signed((uint32_t)total + (uint32_t)element(in, at));
       hx_put_u32(to + channel, (uint32_t)total);
     }
   }

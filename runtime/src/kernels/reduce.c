@@ -108,31 +108,31 @@ static HX_NOINLINE float reduce(kind k, const hx_view* view) {
 }
 
 HX_NOINLINE float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* reduced_view) {
-  hx_view in, out, inner;
+  hx_view v[2], inner;
+  const hx_view *in = &v[0], *out = &v[1];
   uint32_t reduced;
   int axis;
   float count = 1;
-  hx_input(call, 0, &in);
-  hx_output(call, 0, &out);
-  reduced = reduced_axes(call, in.rank);
-  inner = in;
+  hx_views(call, 1, v);
+  reduced = reduced_axes(call, in->rank);
+  inner = *in;
   inner.rank = 0;
-  kept[0] = in;
+  kept[0] = *in;
   kept[0].rank = 0;
-  for (axis = 0; axis < in.rank; ++axis) {
+  for (axis = 0; axis < in->rank; ++axis) {
     hx_view* to = reduced >> axis & 1 ? &inner : &kept[0];
-    to->shape[to->rank] = in.shape[axis];
-    to->strides[to->rank++] = in.strides[axis];
-    if (reduced >> axis & 1) count *= (float)in.shape[axis];
+    to->shape[to->rank] = in->shape[axis];
+    to->strides[to->rank++] = in->strides[axis];
+    if (reduced >> axis & 1) count *= (float)in->shape[axis];
   }
   kept[0].ring = inner.ring = 0;
-  kept[1] = out;
+  kept[1] = *out;
   if (hx_attr_i(call, KEEP)) { /* without the axes that are reduced */
     kept[1].rank = 0;
-    for (axis = 0; axis < in.rank; ++axis)
+    for (axis = 0; axis < in->rank; ++axis)
       if (!(reduced >> axis & 1)) {
-        kept[1].shape[kept[1].rank] = out.shape[axis];
-        kept[1].strides[kept[1].rank++] = out.strides[axis];
+        kept[1].shape[kept[1].rank] = out->shape[axis];
+        kept[1].strides[kept[1].rank++] = out->strides[axis];
       }
   }
   *reduced_view = inner;

@@ -71,19 +71,20 @@ int hx_is_image(const hx_view* view, int least_rank, int most_rank) {
 
 hx_status hx_check_conv(const hx_call* call) {
   const int32_t groups = hx_attr_n(call, 3 * HX_LIST_WORDS);
-  hx_view x, w, out;
+  hx_view v[3];
+  const hx_view *x = &v[0], *w = &v[1], *out = &v[2];
   int i;
-  if (!hx_input(call, 0, &x) || !hx_input(call, 1, &w)) return hx_refuse(call, "need x and a weight");
-  hx_output(call, 0, &out);
-  if (!hx_is_image(&x, 3, 4) || !hx_is_image(&out, 3, 4) || w.rank != x.rank || out.rank != x.rank)
+  if (!hx_views(call, 2, v)) return hx_refuse(call, "need x and a weight");
+  if (!hx_is_image(x, 3, 4) || !hx_is_image(out, 3, 4) || w->rank != x->rank || out->rank != x->rank)
     return hx_refuse(call, "need images of rank 3 or 4 with dense channels, and a weight of their rank");
-  if (groups < 1 || x.shape[x.rank - 1] % groups || out.shape[x.rank - 1] % groups ||
-      w.shape[0] != out.shape[x.rank - 1] || w.shape[1] != x.shape[x.rank - 1] / groups || out.shape[0] != x.shape[0])
+  if (groups < 1 || x->shape[x->rank - 1] % groups || out->shape[x->rank - 1] % groups ||
+      w->shape[0] != out->shape[x->rank - 1] || w->shape[1] != x->shape[x->rank - 1] / groups ||
+      out->shape[0] != x->shape[0])
     return hx_refuse(call, "channels: need a weight (O, C / groups, ..) with both divisible by groups, and one batch");
-  for (i = 0; i < x.rank - 2; ++i) {
+  for (i = 0; i < x->rank - 2; ++i) {
     hx_axis a;
     int32_t room;
-    const hx_status status = hx_check_window(call, 0, i, &x, &out, w.shape[2 + i], &a);
+    const hx_status status = hx_check_window(call, 0, i, x, out, w->shape[2 + i], &a);
     if (status != HX_OK) return status;
     room = a.in + a.before + a.after - ((a.kernel - 1) * a.dilation + 1);
     if (a.out != (room < 0 ? 0 : room / a.stride + 1)) return hx_refuse(call, "output: got another spatial extent");
@@ -100,39 +101,37 @@ void hx_image_of(const hx_view* view, hx_image* image) {
   image->item = view->item;
 }
 
+const hx_axis hx_one = {1, 1, 1, 1, 1, 0, 0, 0, 0};
+
 void hx_read_conv(const hx_call* call, hx_conv* c) {
-  hx_view x, w, out;
-  hx_input(call, 0, &x);
-  hx_input(call, 1, &w);
-  hx_output(call, 0, &out);
-  hx_read_axis(call, 0, 0, &x, &out, w.shape[2], &c->h);
-  if (x.rank == 3) {
-    c->wide.in = c->wide.out = c->wide.kernel = c->wide.stride = c->wide.dilation = 1;
-    c->wide.before = c->wide.after = c->wide.in_step = c->wide.out_step = 0;
+  hx_view v[3];
+  const hx_view *x = &v[0], *w = &v[1], *out = &v[2];
+  hx_views(call, 2, v);
+  hx_read_axis(call, 0, 0, x, out, w->shape[2], &c->h);
+  if (x->rank == 3) {
+    c->wide = hx_one;
   } else {
-    hx_read_axis(call, 0, 1, &x, &out, w.shape[3], &c->wide);
+    hx_read_axis(call, 0, 1, x, out, w->shape[3], &c->wide);
   }
-  hx_image_of(&x, &c->x);
-  hx_image_of(&out, &c->out);
-  c->w = w.data;
-  c->batch = x.shape[0];
-  c->channel_axis = x.rank - 1;
+  hx_image_of(x, &c->x);
+  hx_image_of(out, &c->out);
+  c->w = w->data;
+  c->batch = x->shape[0];
+  c->channel_axis = x->rank - 1;
   c->groups = (int32_t)hx_attr_i(call, 3 * HX_LIST_WORDS);
-  c->group_in = x.shape[x.rank - 1] / c->groups;
-  c->group_out = out.shape[x.rank - 1] / c->groups;
-  c->w_out = w.strides[0];
-  c->w_in = w.strides[1];
-  c->w_row = w.strides[2];
-  c->w_column = x.rank == 3 ? 0 : w.strides[3];
+  c->group_in = x->shape[x->rank - 1] / c->groups;
+  c->group_out = out->shape[x->rank - 1] / c->groups;
+  c->w_out = w->strides[0];
+  c->w_in = w->strides[1];
+  c->w_row = w->strides[2];
+  c->w_column = x->rank == 3 ? 0 : w->strides[3];
 }
 
 hx_range hx_conv_rows(const hx_call* call, hx_range rows) {
-  hx_view x, w, out;
+  hx_view v[3];
   hx_axis axis;
-  hx_input(call, 0, &x);
-  hx_input(call, 1, &w);
-  hx_output(call, 0, &out);
-  hx_read_axis(call, 0, 0, &x, &out, w.shape[2], &axis);
+  hx_views(call, 2, v);
+  hx_read_axis(call, 0, 0, &v[0], &v[2], v[1].shape[2], &axis);
   return hx_reached(&axis, rows);
 }
 

@@ -10,6 +10,9 @@ typedef struct hx_axis {
   int32_t in_step, out_step; /* bytes */
 } hx_axis;
 
+/* Of one pixel, in images of rank 3. */
+extern const hx_axis hx_one;
+
 /* Attributes from `word` on: strides, dilations, pads, each a list. The first reads them as well. */
 hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
                           int32_t kernel, hx_axis* axis);
