@@ -1,8 +1,6 @@
 """The kernels of the C99 runtime beside the host's of the same names, on plans of one step, whole and through rings."""
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from hexane import _core
-from hexane.emit.c99 import generate
 from hexane.emit.plan_view import supported
 from hexane.errors import Error
 from hexane.ops import OPS
@@ -489,36 +486,6 @@ def test_a_kernel_that_is_not_there_is_refused_by_name(c99):
     plan, _ = one_step("sin", [np.zeros(4, np.float32)], ((4,), "fp32"))
     with pytest.raises(Error, match=r"sin"):
         C99Model(bytes(plan.tobytes()), c99)
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
-@pytest.mark.parametrize("other", ["uint8", "state"])
-def test_an_app_refuses_a_plan_that_has_what_it_was_built_without(tmp_path, other):
-    """Of an int8 network: dtypes and states that its plan has not got are left out."""
-
-    def plan_of(dtype: str, state: bool = False) -> bytes:
-        plan, _ = one_step(
-            "dequantize", [np.zeros(4, dtype), np.array(0.5, np.float32)], ((4,), "fp32"), weights=[1], axis=0
-        )
-        plan.space("state" if state else "arena", 8)
-        return bytes(plan.tobytes())
-
-    own, foreign = plan_of("int8"), plan_of("int8", state=True) if other == "state" else plan_of(other)
-    for place, text in generate(own, "net", app=True).items():
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_text(text)
-
-    def run() -> "subprocess.CompletedProcess[str]":
-        subprocess.run(["make", "-s", "-B", "-C", tmp_path, "CFLAGS=-O1"], check=True)
-        (tmp_path / "input.bin").write_bytes(bytes(4))
-        return subprocess.run([tmp_path / "net"], cwd=tmp_path, capture_output=True, text=True)
-
-    assert run().returncode == 0
-    (tmp_path / "net_plan.c").write_text(generate(foreign, "net", app=True)["net_plan.c"])
-    (tmp_path / "net.h").write_text(generate(foreign, "net", app=True)["net.h"])
-    ran = run()
-    assert ran.returncode != 0
-    assert "this build has" in ran.stdout + ran.stderr
 
 
 def test_a_row_passes_through_a_ring(c99):
