@@ -58,6 +58,7 @@ def _table() -> dict[str, DType]:
 
 DTYPES = _table()
 BOOL, INT32, INT64 = DTYPES["bool"], DTYPES["int32"], DTYPES["int64"]
+UINT16 = DTYPES["uint16"]
 FP16, FP32, FP64, BF16 = DTYPES["fp16"], DTYPES["fp32"], DTYPES["fp64"], DTYPES["bf16"]
 FLOATS = tuple(d for d in DTYPES.values() if d.kind == "float" and d.bits >= 16)
 INTS = tuple(d for d in DTYPES.values() if d.kind in ("int", "uint") and d.bits >= 8)

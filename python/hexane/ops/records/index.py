@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP32, INT32, INT64, DType
+from hexane.dtypes import BOOL, FP32, INT32, INT64, UINT16, DType
 from hexane.errors import Error
 from hexane.ops.spec import (
     Case,
@@ -26,6 +26,14 @@ def check_indices(dtype: DType) -> None:
     """Raises Error for a dtype that indices do not have."""
     if dtype not in (INT32, INT64):
         raise Error(f"got indices of dtype {dtype}, need int32 or int64")
+
+
+def check_found(dtype: DType, extent: int) -> None:
+    """Raises Error for a dtype that cannot hold every index along an axis. uint16 is what a program of the engine can give."""
+    if dtype not in (INT32, INT64, UINT16):
+        raise Error(f"dtype: got {dtype}, need int32, int64 or uint16")
+    if dtype is UINT16 and extent > 1 << 16:
+        raise Error(f"dtype: got uint16 for an axis of {extent} elements, need int32 or int64")
 
 
 def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Any:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, INT32, INT64
+from hexane.dtypes import FP32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.compose import Builder, cast
+from hexane.ops.records.index import check_found
 from hexane.ops.spec import (
     Case,
     Op,
@@ -85,12 +86,11 @@ def _arg(name: str, doc: str, ref: Callable[..., Any]) -> Op:
     def shape(x: Shape, axis: int, keep_dims: bool, dtype: Any) -> Shape:
         if x[axis_index(axis, len(x))] == 0:
             raise Error(f"got the shape {x}, need at least one element along axis {axis}")
+        check_found(dtype, x[axis_index(axis, len(x))])
         return reduced(x, (axis,), keep_dims)
 
     def index_dtype(x: Any, **attrs: Any) -> Any:
         numeric(x)
-        if attrs["dtype"] not in (INT32, INT64):
-            raise Error(f"dtype: got {attrs['dtype']}, need int32 or int64")
         return attrs["dtype"]
 
     def run(x: Array, axis: int, keep_dims: bool, dtype: Any) -> Array:

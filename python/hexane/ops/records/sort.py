@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
-from hexane.ops.records.index import check_indices
+from hexane.ops.records.index import check_found, check_indices
 from hexane.ops.spec import Case, Op, Shape, element_type, flag, integer, numeric, one_axis, same
 
 Array = Any
@@ -14,12 +14,12 @@ Array = Any
 def _top_k_shape(x: Shape, axis: int, k: int, largest: bool, sorted: bool, dtype: Any) -> list[Shape]:
     if not 0 <= k <= x[axis]:
         raise Error(f"k: got {k} for an extent of {x[axis]}, need 0..{x[axis]}")
+    check_found(dtype, x[axis])
     out = (*x[:axis], k, *x[axis + 1 :])
     return [out, out]
 
 
 def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
-    check_indices(dtype)
     return [numeric(x), dtype]
 
 
