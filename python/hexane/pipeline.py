@@ -28,6 +28,7 @@ from hexane.passes.fuse.fuse_transpose import fuse_transpose
 from hexane.passes.fuse.group_heads import group_heads
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
+from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
@@ -154,6 +155,7 @@ def engine_passes() -> list[Pass]:
         Pass("to_fp16", to_fp16),
         # Before anything moves the casts at the ports.
         Pass("narrow_ports", narrow_ports),
+        Pass("engine_ports", engine_ports),
         # When all is in fp16: numbers as the chip's programs have them.
         Pass("round_attributes", round_attributes),
         # Casts to what has become fp16 do nothing now.

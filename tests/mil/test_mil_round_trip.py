@@ -20,7 +20,6 @@ from mil_programs import assert_read_back, program
 UNWRITTEN = {
     "gather_along_axis",  # its examples index a part of the other axes
     "argsort",  # their examples have indices in int64
-    "topk",
     "hardmax",
     "max_pool_with_indices",
     "acosh",
@@ -104,31 +103,39 @@ def test_all_ops_but_those_listed_are_written(op: Op) -> None:
     assert refused == (op.name in UNWRITTEN)
 
 
-def test_indices_in_int32_are_written() -> None:
+def test_indices_are_written_in_dtypes_that_mil_has() -> None:
     x = hx.input("x", (4, 9), "fp16")
-    values, indices = hx.topk(x, k=3, largest=False, dtype="int32")
-    mil = program(
-        hx.graph(
-            {
-                "v": values,
-                "i": indices,
-                "along": hx.gather_along_axis(x, np.zeros((4, 2), np.int64), axis=1),
-                "order": hx.argsort(x, axis=0, descending=True, dtype="int32"),
-            }
-        )
+    outputs = {
+        "v": hx.topk(x, k=3, largest=False, dtype="uint16")[0],
+        "i": hx.topk(x, k=3, largest=False, dtype="uint16")[1],
+        "largest": hx.reduce_argmax(x, axis=1, dtype="uint16"),
+        "along": hx.gather_along_axis(x, np.zeros((4, 2), np.int64), axis=1),
+        "order": hx.argsort(x, axis=0, descending=True, dtype="int32"),
+    }
+    assert_read_back(program(hx.graph(outputs)))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_that_a_port_cannot_hold_leave_as_uint16(dtype: str) -> None:
+    """ONNX's indices are int64, which MIL does not have; int32 is no dtype of the engine's ports."""
+    x = hx.input("x", (4, 9), "fp16")
+    values, indices = hx.topk(x, k=3, dtype=dtype)
+    first = hx.reduce_argmin(x, axis=1, dtype=dtype)
+    mil = program(hx.graph({"v": values, "i": indices, "first": first}))
+    assert {port.user_name: port.dtype.name for port in mil.outputs} == {"v": "fp16", "i": "uint16", "first": "uint16"}
+    assert "cast(" not in mil.text
+    assert_read_back(mil)
+    with pytest.raises(Error, match="int64"):
+        program(hx.graph(hx.gather_along_axis(x, hx.cast(indices, dtype="int64"), axis=1)))
+
+
+def test_truths_pass_as_numbers() -> None:
+    mask, x = hx.input("mask", (4, 9), "bool"), hx.input("x", (4, 9), "fp16")
+    mil = program(hx.graph({"y": hx.select(mask, x, 0.0), "less": hx.less(x, 1.0), "mask_again": mask}))
+    assert {p.user_name: p.dtype.name for p in (*mil.inputs, *mil.outputs)} == dict.fromkeys(
+        ("mask", "x", "y", "less", "mask_again"), "fp16"
     )
     assert_read_back(mil)
-
-
-def test_indices_that_nothing_reads_are_written_in_int32() -> None:
-    """ONNX's indices are int64, which MIL does not have."""
-    x = hx.input("x", (4, 9), "fp16")
-    values, indices = hx.topk(x, k=3)
-    assert "tensor<int32, [4, 3]> " in program(hx.graph({"v": values})).text
-    assert_read_back(program(hx.graph({"v": values})))
-    for outputs in ({"i": indices}, {"v": values, "order": hx.gather_along_axis(x, indices, axis=1)}):
-        with pytest.raises(Error, match="int64"):
-            program(hx.graph(outputs))
 
 
 def test_every_form_has_its_row_of_arguments() -> None:

@@ -54,14 +54,6 @@ def test_every_rewrite_hazard_refusal_and_border_is_a_decision() -> None:
     assert "spatial, 2 pieces" in told["relu", "tiled"].reason
 
 
-def test_random_numbers_of_the_engine_are_a_hazard() -> None:
-    graph = hx.graph(hx.random_uniform(hx.stream(0), shape=(4,)))
-    assert any(
-        d.verdict == "hazard" and "other numbers" in d.reason for d in retarget(graph, load_chip("m5")).decisions
-    )
-    assert any(d.verdict == "kept" and "no generator" in d.reason for d in retarget(graph, load_chip("m1")).decisions)
-
-
 def test_what_the_engines_compiler_writes_out_itself_is_left_to_it() -> None:
     graph = hx.graph(hx.gather_nd(x(4, 5, 6), np.zeros((2, 3), np.int64)))
     node = graph.outputs[0].value.node

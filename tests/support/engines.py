@@ -3,7 +3,7 @@
 import pytest
 
 from hexane import _core
-from hexane.emit.mil import MilPrograms
+from hexane.emit.mil.refusals import Loaded
 from hexane.emit.plan import emit_plan
 from hexane.graph import Graph
 from hexane.importers.mil import MODEL_PATH, load_mil, load_mil_file
@@ -43,5 +43,5 @@ def to_plan(graph: Graph) -> bytes:
 def in_the_same_pieces(graph: Graph) -> Model:
     """h13's program of a graph on the CPU, with the same nodes on the host as beside its engine."""
     chip = load_chip("h13")
-    divided, segments = divide(graph, chip, programs=MilPrograms(chip))
+    divided, segments = divide(graph, chip, programs=Loaded())
     return Model(_core.Program(emit_plan(compile_segments(divided, segments, chip))))

@@ -105,6 +105,7 @@ reduce_sum x axes:ints! keep_dims:bool!
 reduce_sum_square x axes:ints! keep_dims:bool!
 relu x
 relu6 x
+resample x coordinates sampling_mode:str padding_mode:str padding_value:float coordinates_mode:str align_corners:bool
 reshape x shape:ints
 resize_bilinear x target_size_height:int=1 target_size_width:int=1 sampling_mode:str=DEFAULT
 resize_nearest_neighbor x target_size_height:int target_size_width:int

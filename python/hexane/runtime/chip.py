@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hexane.decisions import Decision
-from hexane.emit.mil import MilPrograms
+from hexane.emit.mil.refusals import Loaded
 from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.pipeline import Watch, compile_segments, divide
@@ -35,7 +35,7 @@ def chip_program(
     if on_engine is not None:
         graph = _with_writes(graph)
     with collector_paused():
-        graph, segments = divide(graph, chip, watch, None if on_engine is None else MilPrograms(chip))
+        graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
         words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"

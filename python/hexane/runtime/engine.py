@@ -4,17 +4,16 @@ import platform
 import sys
 from dataclasses import dataclass, field
 from functools import cache
-from math import prod
 from pathlib import Path
 
-import numpy as np
-
 from hexane import _core
-from hexane.dtypes import BOOL, FP16, dtype
+from hexane.dtypes import dtype
 from hexane.emit.mil import emit_mil
+from hexane.emit.mil.ports import reshaped, with_port_axes
 from hexane.emit.mil.write import WEIGHTS, MilPort
 from hexane.errors import DeviceError, Error
-from hexane.graph import Graph, Node, Port, TensorType, Value, constant, unique
+from hexane.graph import Graph, Node, Port, TensorType, Value, unique
+from hexane.mil.forms.form import PORT_AXES
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.program import Program
@@ -88,7 +87,7 @@ class OnEngine:
         writes is an output, which is written behind the program; where it lies, `place` says.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
-        mil = emit_mil(_with_ports(open_graph), self.chip)
+        mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip)
         weights = {WEIGHTS: mil.weights} if len(mil.weight_file) else {}
         program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, self.cache)
         values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
@@ -101,7 +100,7 @@ class OnEngine:
         most = max(layout.bytes for layout in made)  # outputs of one size, padded: constraint 2 of docs/mil.md
         found = [*given, *(layout._replace(bytes=most) for layout in made)]
         narrow = {v: _input(port, v) for port, v in inputs if v.node.op == "input"}
-        operands = [_reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
+        operands = [reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
         attrs = {
             "index": len(self.made),
             "types": [type_text(TensorType(port.dtype, port.shape)) for port in outputs],
@@ -111,7 +110,7 @@ class OnEngine:
         self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))
         taken = tuple(narrow.get(v, v) for v in piece.inputs)
         ports = tuple(
-            Port(port.name, _written(_reshaped(value, port.value.shape), port.value.node))
+            Port(port.name, _written(reshaped(value, port.value.shape), port.value.node))
             for port, value in zip(piece.outputs, results, strict=True)
         )
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
@@ -145,49 +144,14 @@ def _with_open_leaves(piece: Graph) -> tuple[Graph, dict[str, Value]]:
     return Graph((*graph.inputs, *inputs.values()), graph.outputs, name=graph.name), leaves
 
 
-def _with_ports(graph: Graph) -> Graph:
-    """The graph whose ports are as a device has them: of one to four axes, so that more of them become one, and truths as numbers."""
-    ports = {v: _renewed(v, _port_type(v)) for v in graph.inputs}
-    inside = {v: _reshaped(_truths(port) if v.dtype is BOOL else port, v.shape) for v, port in ports.items()}
-    changed = graph.rewrite(lambda *_: None, became=inside)
-    outputs = []
-    for port in changed.outputs:
-        value = _reshaped(port.value, _port_type(port.value).shape)
-        outputs.append(port._replace(value=_numbers(value) if value.dtype is BOOL else value))
-    return Graph(tuple(ports.values()), tuple(outputs), name=graph.name)
-
-
-def _port_type(value: Value) -> TensorType:
-    return TensorType(FP16 if value.dtype is BOOL else value.dtype, _four_axes(value.shape))
-
-
-def _truths(numbers: Value) -> Value:
-    half = constant(np.array(0.5, np.float16), numbers.node.sources)
-    return apply(OPS["greater"], [numbers, half], {}, numbers.node.sources)[0]
-
-
-def _numbers(truths: Value) -> Value:
-    one, zero = (constant(np.array(x, np.float16), truths.node.sources) for x in (1, 0))
-    return apply(OPS["select"], [truths, one, zero], {}, truths.node.sources)[0]
-
-
-def _four_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape or (1,) if len(shape) <= 4 else (prod(shape[:-3]), *shape[-3:])
-
-
-def _reshaped(value: Value, shape: tuple[int, ...]) -> Value:
-    return value if value.shape == shape else apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)[0]
-
-
 def _input(port: MilPort, value: Value) -> Value:
     """The segment's input in the type that the program takes."""
     kind = TensorType(port.dtype, value.shape)
-    return value if value.type == kind else _renewed(value, kind)
-
-
-def _renewed(leaf: Value, kind: TensorType) -> Value:
-    """An input of the leaf's name and another type."""
-    return unique("input", str(leaf.node.attrs["name"]), kind, sources=leaf.node.sources)
+    return (
+        value
+        if value.type == kind
+        else unique("input", str(value.node.attrs["name"]), kind, sources=value.node.sources)
+    )
 
 
 def _layout(port: MilPort, row: "_core.DevicePort") -> Layout:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hexane.emit.mil import STAGE, Mil, MilPrograms, budget, emit_mil
+from hexane.emit.mil import STAGE, Mil, budget, emit_mil
+from hexane.emit.mil.ports import with_port_axes
 from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
 from hexane.graph import Graph, Value, free_name, unique
 from hexane.importers.netplist import Netplist
+from hexane.passes.legalize.mil_form import with_weights
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
 from hexane.stages.devices import Programs
@@ -33,11 +35,11 @@ def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
     The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine has nothing to
     compute, and for what cannot be written.
     """
-    graph, segments, named = named_pieces(graph, chip, MilPrograms(chip, baked=True))
+    graph, segments, named = named_pieces(with_weights(graph), chip)
     pieces = []
     for segment, (piece, given, made) in zip(segments, named, strict=True):
         if segment.device == "ane":
-            mil = emit_mil(piece, chip)
+            mil = emit_mil(with_port_axes(piece, chip.extents.rank), chip)
             operands = [given[port.user_name] for port in mil.inputs]
             results = [made[port.user_name] for port in mil.outputs]
             pieces.append(Piece(segment, mil, tuple(operands), tuple(results)))
@@ -53,7 +55,9 @@ Named = tuple[
 ]  # a segment's graph, and what its inputs and outputs are by name
 
 
-def named_pieces(graph: Graph, chip: Chip, programs: Programs) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
+def named_pieces(
+    graph: Graph, chip: Chip, programs: Programs | None = None
+) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
     """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the engine can hold.
     Raises Error where the engine has nothing to compute, and for states."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):

@@ -33,15 +33,7 @@ class Programs(Protocol):
     """What programs of the engine can hold, where they are written for the engine itself."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """By id: the nodes of those given that no program can have, and why."""
-
-    def is_port(self, value: Value) -> bool:
-        """Whether a value can pass into a program, or out of one."""
-
-
-def no_port(value: Value, way: str) -> str:
-    """Why a node that reads or gives the value cannot be in a program of the engine."""
-    return f"{value.type} passes {way}, which no port of the engine's programs holds"
+        """By id: the nodes of those given that no program can have though the chip runs each alone, and why."""
 
 
 @dataclass(frozen=True, slots=True)

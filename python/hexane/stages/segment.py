@@ -14,7 +14,7 @@ from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.retarget.writer import is_border
 from hexane.program import Segment, SegmentPort
-from hexane.stages.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf, no_port
+from hexane.stages.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
 from hexane.stages.schedule import overwrites, schedule
 from hexane.targets import Chip
 from hexane.targets.legality import op_unit
@@ -31,39 +31,11 @@ def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple
     """
     graph = save_states(graph, chip)
     devices = assign_devices(graph, chip)
-    refused: dict[int, str] = {}
     if programs is not None:
-        refused |= programs.refused(graph, [node for node in devices.nodes if devices.verdicts[id(node)].runs])
-    while True:
-        if refused:
-            devices = assign_devices(graph, chip, refused)
-        segments = _divided(graph, devices)
-        more = {} if programs is None else _without_port(segments, programs)  # ports are known when the pieces are
-        if not more:
-            return graph.decided(*_decisions(segments, devices, chip)), segments
-        refused |= more
-
-
-def _without_port(segments: Sequence[Segment], programs: Programs) -> dict[int, str]:
-    """The nodes of the engine, by id, that read or give something which cannot pass into a program or out of it, and what."""
-    found = {}
-    for piece in segments:
-        if piece.device != "ane":
-            continue
-        given = {port.value for port in piece.outputs}
-        read = {port.value for port in piece.inputs}
-        for node in piece.nodes:
-            kept = [v for v in node.inputs if v is not None and (v in read or _lasts(v))]
-            for way, values in (("from outside", kept), ("to others", [v for v in node.values if v in given])):
-                for value in values:
-                    if not programs.is_port(value):
-                        found[id(node)] = no_port(value, way)
-    return found
-
-
-def _lasts(value: Value) -> bool:
-    """Whether a value is memory that lasts from call to call, which is outside of every program."""
-    return value.node.op in ("param", "state", "write_state")
+        refused = programs.refused(graph, [node for node in devices.nodes if devices.verdicts[id(node)].runs])
+        devices = assign_devices(graph, chip, refused) if refused else devices
+    segments = _divided(graph, devices)
+    return graph.decided(*_decisions(segments, devices, chip)), segments
 
 
 def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:

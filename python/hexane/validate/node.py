@@ -13,6 +13,7 @@ from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, combined, route_of
 from hexane.validate.as_layer import Types, as_layer, in_mil
 from hexane.validate.layer import validate
+from hexane.validate.mil_program import beyond_types, mil_program
 
 AXES = {4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width")}
 WEIGHTED = {"conv", "conv_transpose", "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm"}
@@ -116,7 +117,7 @@ def judge_all(
             continue
         # The graph keeps types and attributes alive, so that their ids tell them apart.
         types = [None if v is None else id(v.node.types[v.output]) for v in inputs]
-        kind = (node.op, id(node.attrs), id(node.types), constant, *types)
+        kind = (node.op, id(node.attrs), id(node.types), constant, *types, *beyond_types(node, constant))
         places.append(kinds.setdefault(kind, (len(kinds), node, constant))[0])
     keys = [(_key(node, constant), node, constant) for _, node, constant in kinds.values()]
     lists: dict[int, list[Verdict]] = {}
@@ -170,7 +171,7 @@ def _memory(chip: Chip) -> _Memory:
 def _key(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
     """What a verdict depends on, beside the chip."""
     types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
-    return node.op, types, constant, node.types, tuple(node.attrs.values())
+    return node.op, types, constant, node.types, tuple(node.attrs.values()), *beyond_types(node, constant)
 
 
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
@@ -196,8 +197,44 @@ def _remembered(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], me
     if known is None:
         if len(memory.kinds) >= MOST_KNOWN:
             memory.kinds.clear()
-        known = memory.kinds[key] = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
+        known = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
+        known = memory.kinds[key] = _in_a_program(known, key, node, constant, memory)
     return known
+
+
+def _in_a_program(
+    verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory
+) -> Verdict:
+    """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes there."""
+    if memory.route != "mil" or not _kept_as_is(verdict, key, node):
+        return verdict
+    made = mil_program(node, constant, key)
+    if isinstance(made, str):
+        return _host(made)
+    for found in made:
+        if found is node or (found.op, found.types) == (node.op, node.types):
+            continue
+        inner = judge(found, memory.chip)
+        if inner.verdict not in ("native", "decomposed"):
+            return _host(f"MIL writes it with {found.op}: {inner.reason}")
+    return verdict
+
+
+def _kept_as_is(verdict: Verdict, key: tuple[Any, ...], node: Node) -> bool:
+    """Whether the engine gets the node itself, and not what retargeting makes of it."""
+    return verdict.verdict == "native" or (
+        verdict.verdict == "decomposed" and in_mil(node.op, key[1], node.attrs) == (node.op,)
+    )
+
+
+def _host(reason: str) -> Verdict:
+    return Verdict(
+        verdict="host",
+        reason=reason,
+        rule="programs in MIL",
+        source="hexane",
+        status="read",
+    )
 
 
 def _judge(

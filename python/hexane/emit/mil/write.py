@@ -10,12 +10,12 @@ import numpy as np
 
 from hexane import _core
 from hexane.dtypes import DTYPES, FP16, DType
-from hexane.emit.mil.form import written
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.text import HEADER, Type
+from hexane.passes.legalize.mil_form import written
 
 WEIGHTS = "weights/weights.bin"  # beside the text
 LEAST_SPARSE = 1024  # elements of a weight that is stored without its zeros, if half of it are

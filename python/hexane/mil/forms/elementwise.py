@@ -107,7 +107,9 @@ def _read_identity(b: Builder, x: Value) -> Value:
 
 def _write_cast(node: Node) -> Written | None:
     kind = node.types[0].dtype
-    return Written("cast", {"x": node.inputs[0], "dtype": kind}) if kind.name in _CASTS else None
+    x = node.inputs[0]
+    assert x is not None
+    return Written("cast", {"x": x, "dtype": kind}) if {kind.name, x.dtype.name} <= set(_CASTS) else None
 
 
 def _read_cast(b: Builder, x: Value, dtype: Any) -> Result:

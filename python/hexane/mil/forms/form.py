@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from hexane.dtypes import INT32, UINT16
 from hexane.graph import Node, Value
 from hexane.ops import USER_OPS
 from hexane.ops.compose import Builder
@@ -17,6 +18,25 @@ class Written(NamedTuple):
 
     op: str
     arguments: Arguments
+
+
+PORT_AXES = 4  # of integers at the ports of a program, which the engine cannot reshape
+FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a dtype that MIL lets one choose
+
+
+def finds_indices(node: Node) -> bool:
+    """Whether the last result of a node is indices along an axis that fit uint16 and a port."""
+    if node.op not in FINDS:
+        return False
+    x = node.inputs[0]
+    assert x is not None
+    return 1 <= len(node.types[-1].shape) <= PORT_AXES and x.shape[int(node.attrs["axis"])] <= 1 << 16
+
+
+def keeps_indices(node: Node) -> bool:
+    """Whether MIL has the indices of a node in their dtype: it lacks int64, and a port of the engine's programs lacks int32."""
+    kind = node.attrs["dtype"]
+    return kind is UINT16 or (kind is INT32 and not finds_indices(node))
 
 
 Result = Value | tuple[Value, ...]

@@ -6,7 +6,7 @@ from typing import Any
 from hexane.dtypes import INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
-from hexane.mil.forms.form import Form, Result, Write, Written, plain
+from hexane.mil.forms.form import Form, Result, Written, keeps_indices, plain
 from hexane.mil.forms.quantised import write_palette
 from hexane.ops.compose import Builder
 from hexane.ops.fold import is_encoded
@@ -41,12 +41,10 @@ def _gather(op: str, **fixed: Any) -> Form:
     return Form(op, op, in_int32, read)
 
 
-def _sorted_in_int32(write: Write) -> Write:
-    return lambda node: write(node) if node.attrs["dtype"] is INT32 else None
-
-
-def _write_topk(node: Node) -> Written:
+def _write_topk(node: Node) -> Written | None:
     attrs = node.attrs
+    if not keeps_indices(node):
+        return None
     order = {"ascending": not attrs["largest"], "sort": attrs["sorted"], "return_indices": True}
     return Written(
         "topk",
@@ -119,11 +117,52 @@ def _read_affine(
     return b.affine(x, data.reshape(-1, 2, 3), **size, mode="bilinear", padding_mode="zeros", align_corners=True)
 
 
+_PADDING = {"zeros": "constant", "border": "border", "reflection": "reflection"}
+_CENTRES = "normalized_minus_one_to_one"
+
+
+def _write_grid_sample(node: Node) -> Written | None:
+    """An image of two axes. Between the edges of the outermost pixels, MIL calls a reflection symmetric."""
+    x, grid = node.inputs
+    assert x is not None
+    attrs = node.attrs
+    if len(x.shape) != 4 or attrs["mode"] not in ("bilinear", "nearest"):
+        return None
+    corners, padding = attrs["align_corners"], _PADDING[attrs["padding_mode"]]
+    padding = "symmetric" if padding == "reflection" and not corners else padding
+    where = {"sampling_mode": attrs["mode"], "padding_mode": padding, "padding_value": 0.0}
+    return Written(
+        "resample", {"x": x, "coordinates": grid, **where, "coordinates_mode": _CENTRES, "align_corners": corners}
+    )
+
+
+def _read_resample(
+    b: Builder,
+    x: Value,
+    coordinates: Value,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> Value:
+    inverse = {written: mode for mode, written in _PADDING.items()} | {"symmetric": "reflection"}
+    mode = inverse.get(padding_mode)
+    agrees = mode != "reflection" or (padding_mode == "reflection") == align_corners
+    if mode is None or not agrees or coordinates_mode != _CENTRES or (mode == "zeros" and padding_value != 0):
+        got = f"{padding_mode}, padding_value {padding_value}, {coordinates_mode}, align_corners {align_corners}"
+        raise Error(f"got {got}, need {_CENTRES}, 0 outside, and a reflection with align_corners or symmetric without")
+    return b.grid_sample(x, coordinates, mode=sampling_mode, padding_mode=mode, align_corners=align_corners)
+
+
 FORMS = (
     _gather("gather", batch_dims=0),
     _gather("gather_along_axis"),
     _gather("gather_nd"),
-    Form("topk", "topk", _sorted_in_int32(_write_topk), _read_topk),
-    Form("argsort", "argsort", _sorted_in_int32(_write_argsort), _read_argsort),
+    Form("topk", "topk", _write_topk, _read_topk),
+    Form(
+        "argsort", "argsort", lambda node: _write_argsort(node) if node.attrs["dtype"] is INT32 else None, _read_argsort
+    ),
     Form("affine", "affine", _write_affine, _read_affine),
+    Form("grid_sample", "resample", _write_grid_sample, _read_resample),
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hexane.errors import Error
 from hexane.graph import Node, Value
-from hexane.mil.forms.form import Form, Written, plain
+from hexane.mil.forms.form import Form, Written, keeps_indices, plain
 from hexane.ops.compose import Builder
 
 PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")  # their weights stay as they are stored
@@ -100,11 +100,19 @@ def _read_local_response_norm(b: Builder, x: Value, size: int, alpha: float, bet
     return b.local_response_norm(x, size=size, alpha=alpha, beta=beta, k=k, axis=1)
 
 
+def _place(op: str) -> Form:
+    """The index of an element, of which MIL has no int64."""
+    form = plain(op, dtype="output_dtype")
+    write = form.write
+    assert write is not None
+    return form._replace(write=lambda node: write(node) if keeps_indices(node) else None)
+
+
 FORMS = (
     *map(plain, (*_REDUCTIONS, "softmax", "linear", "cumsum")),
     plain("einsum")._replace(op="", write=None),  # of two operands and some equations only: written out
-    plain("reduce_argmax", dtype="output_dtype"),
-    plain("reduce_argmin", dtype="output_dtype"),
+    _place("reduce_argmax"),
+    _place("reduce_argmin"),
     plain("batch_norm", fixed={"axis": 1}),
     plain("instance_norm", fixed={"layout": "nchw"}),
     Form("matmul", "matmul", _write_matmul, _read_matmul),

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, INT32, DType
+from hexane.dtypes import BOOL, DTYPES, INT32, INT64, UINT16, DType
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
 from hexane.mil.arguments import parameters_of
 from hexane.mil.forms import WRITE, Written
+from hexane.mil.forms.form import finds_indices
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
@@ -26,6 +27,7 @@ from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse.fuse_silu import fuse_silu
+from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.legalize.round_attributes import keeps_scale, round_attributes, rounded
 from hexane.passes.legalize.to_fp16 import half, to_fp16
@@ -36,11 +38,13 @@ from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Target
 from hexane.targets.mil import mil_limits
 
+UINT64 = DTYPES["uint64"]
+
 # What the pipeline does to a user's graph before kernels matter, in its order; attentions stay written out, since the engine ignores
 # the mask of MIL's own.
 _PASSES = (
     fuse_bias, fold, simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_silu, fuse_clip, fold_batch_norm,
-    fold_pad, fuse_bias, to_fp16, narrow_ports, round_attributes, simplify, fold,
+    fold_pad, fuse_bias, to_fp16, narrow_ports, engine_ports, round_attributes, simplify, fold,
 )  # fmt: skip
 
 
@@ -50,7 +54,7 @@ def mil_form(graph: Graph, target: Target) -> Graph:
     A graph whose every node has a form in MIL (hexane/mil/forms), with ports in fp16 and attributes rounded to it. Params become
     constants: the engine keeps weights in its programs. Raises Error for ops that cannot be written.
     """
-    graph = _with_weights(graph)
+    graph = with_weights(graph)
     graph = reduce(lambda g, run: run(g, target), _PASSES, graph)
     small = _stored_small(graph)
 
@@ -65,11 +69,28 @@ def mil_form(graph: Graph, target: Target) -> Graph:
     return graph
 
 
+def mil_nodes(node: Node) -> list[Node]:
+    """The ops of MIL that a node becomes where it stands alone, operands first. Raises Error where it cannot be written."""
+    values = _Form(*node.sources).formed(node, node.inputs) or node.values
+    outside = {v.node for v in node.inputs if v is not None}
+    found: dict[Node, None] = {}
+    stack = [narrow.node if (narrow := _unwidened(v)) is not None else v.node for v in values]
+    while stack:
+        made = stack.pop()
+        if made in outside or made in found or made.op in LEAVES:
+            continue
+        if written(made) is None:
+            raise Error(f"[emit] {node.where}: got {made.types[0]}, need a dtype that MIL has, or the host")
+        found[made] = None
+        stack += [v.node for v in made.inputs if v is not None]
+    return list(reversed(found))
+
+
 def written(node: Node) -> Written | None:
     """The node as an op of MIL; None where it has no form as it is."""
     write = WRITE.get(node.op)
     found = None if write is None else write(node)
-    if found is None:
+    if found is None or any(kind.dtype in (INT64, UINT64) for kind in node.types):
         return None
     if node.op == "layer_norm" and not _takes_norm(node):
         return None
@@ -112,6 +133,9 @@ class _Form(Builder):
         made = make_node(node.op, inputs, rounded(node), node.types, node.sources)
         if constants := fold_node(made):
             return constants
+        if made.op == "cast" and (narrow := _unwidened(made.inputs[0])) is not None:
+            dtype = made.types[0].dtype
+            return (narrow if narrow.dtype is dtype else self.cast(narrow, dtype=dtype),)
         if written(made) is not None:
             return None if made is node else made.values
         form = _FORMS.get(made.op, OPS[made.op].expand)
@@ -158,7 +182,7 @@ def _half(value: float) -> float:
     return float(half(np.array(value)))
 
 
-def _with_weights(graph: Graph) -> Graph:
+def with_weights(graph: Graph) -> Graph:
     """Params as constants."""
     table = {}
     for node in graph.nodes:
@@ -308,8 +332,8 @@ def _quantised(op: str) -> Callable[..., Value]:
     return form
 
 
-def _in_int32(op: str) -> Callable[..., Any]:
-    """Constant indices in int32, which is all that MIL has."""
+def _by_index(op: str) -> Callable[..., Value]:
+    """With constant indices in int32: MIL knows no int64."""
 
     def form(b: Builder, x: Value, indices: Value, **attrs: Any) -> Value:
         data = indices.node.data
@@ -320,16 +344,41 @@ def _in_int32(op: str) -> Callable[..., Any]:
     return form
 
 
-def _sorted_in_int32(op: str) -> Callable[..., Any]:
-    """Indices in int32, which is all that MIL has, and a cast behind them, which falls away where nothing reads them."""
+def _finds(op: str) -> Callable[..., Any]:
+    """With indices in uint16, which a port can hold, where these are enough, else in int32; and a cast behind them, which readers look
+    through."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
-        if dtype is INT32:
+        node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
+        narrow = UINT16 if finds_indices(node) else INT32
+        if dtype is narrow:
             raise Error(f"[emit] {op}: got {x.type}, need an op that MIL takes, or the host")
-        *values, indices = b.several(op, x, **attrs, dtype=INT32)
+        *values, indices = b.several(op, x, **attrs, dtype=narrow)
         return *values, *apply(OPS["cast"], [indices], {"dtype": dtype}, b.sources)
 
     return form
+
+
+def _sorted(b: Builder, x: Value, dtype: DType, **attrs: Any) -> Value:
+    """Indices in int32, which is all that MIL has, and a cast behind them, which readers look through."""
+    if dtype is INT32:
+        raise Error(f"[emit] argsort: got {x.type}, need an op that MIL takes, or the host")
+    return apply(OPS["cast"], [b.argsort(x, **attrs, dtype=INT32)], {"dtype": dtype}, b.sources)[0]
+
+
+def _unwidened(x: Value | None) -> Value | None:
+    """The integers of fewer bits that x is; None for other values."""
+    narrow = x.node.inputs[0] if x is not None and x.node.op == "cast" else None
+    if x is None or narrow is None or not {narrow.dtype.kind, x.dtype.kind} <= {"int", "uint"}:
+        return None
+    return narrow if narrow.dtype.bits < x.dtype.bits else None
+
+
+def _cast(b: Builder, x: Value, dtype: DType) -> Value:
+    """A cast to int64, which MIL lacks, stays where its readers look through it."""
+    if dtype is INT64 and x.dtype.kind in ("int", "uint"):
+        return apply(OPS["cast"], [x], {"dtype": dtype}, b.sources)[0]
+    raise Error(f"[emit] cast: got {x.type} to {dtype}, need dtypes that MIL has, or the host")
 
 
 def _celu(b: Builder, x: Value, alpha: float) -> Value:
@@ -353,11 +402,14 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "resize_bilinear": _resize("resize_bilinear"),
     "quantize": _quantised("quantize"),
     "dequantize": _quantised("dequantize"),
-    "gather": _in_int32("gather"),
-    "gather_along_axis": _in_int32("gather_along_axis"),
-    "gather_nd": _in_int32("gather_nd"),
-    "topk": _sorted_in_int32("topk"),
-    "argsort": _sorted_in_int32("argsort"),
+    "gather": _by_index("gather"),
+    "gather_along_axis": _by_index("gather_along_axis"),
+    "gather_nd": _by_index("gather_nd"),
+    "topk": _finds("topk"),
+    "argsort": _sorted,
+    "reduce_argmax": _finds("reduce_argmax"),
+    "reduce_argmin": _finds("reduce_argmin"),
+    "cast": _cast,
     "celu": _celu,
     "prelu": _prelu,
     "selu": lambda b, x, alpha, beta: b.mul(b.elu(x, alpha=alpha), beta),

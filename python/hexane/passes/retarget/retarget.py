@@ -31,7 +31,6 @@ def retarget(graph: Graph, target: Target) -> Graph:
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
         if verdict is None or verdict.verdict == "native":
-            decisions.extend(_hazards(node, chip))
             return None
         values, writer = _attempt(node, chip)
         if not rewritten(node, chip, verdict).runs:
@@ -136,8 +135,6 @@ def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
         yield _decision(node, "tiled" if tiled else "decomposed", f"{inner}{_because(how, v)}", v)
         if note.hazard:
             yield _decision(node, "hazard", note.hazard, v)
-    for made in writer.made:
-        yield from _hazards(made, writer.chip)
     for border in writer.outside:
         yield _outside(border, writer.chip)
 
@@ -158,13 +155,6 @@ def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
 def _outside(border: Node, chip: Chip) -> Decision:
     verdict = judge(border, chip)
     return _decision(border, "outside", f"the host cuts, joins and views what is too large: {verdict.reason}", verdict)
-
-
-def _hazards(node: Node, chip: Chip) -> Iterator[Decision]:
-    """Where a node runs as it is and the chip may give other numbers."""
-    if node.op in ("random", "random_uniform"):
-        reason = "the engine draws other numbers than the host's generator, of the same distribution"
-        yield Decision("retarget", node.where, "hazard", reason, "guide ch35, table 35.4, decoded")
 
 
 def _decision(node: Node, verdict: str, reason: str, of: Verdict) -> Decision:

@@ -1,0 +1,167 @@
+"""Whether a program in MIL can hold a node: its ops, what passes into it and out of it, and what the compiler refuses of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Node, TensorType, Value, unique
+from hexane.mil.forms.form import PORT_AXES, finds_indices
+from hexane.ops import LEAVES
+from hexane.ops.fold import fold_node
+from hexane.passes.legalize.mil_form import mil_nodes
+from hexane.targets.mil import mil_limits
+
+# Ops whose form in MIL depends on the numbers of these operands.
+BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
+COMPUTED = ("fp16", "fp32", "fp64", "bf16", "bool", "int8", "uint8", "int16", "uint16", "int32")
+SMALL = 1024  # elements of a constant whose numbers decide how a node is written
+MOST_KNOWN = 1 << 16
+WRITES_A_PART = "a program of the engine computes all of a state anew, and this writes a part of it in place"
+NOT_COMPUTED = "what it writes is not computed, so there is nothing for the engine to do"
+
+_known: dict[Any, str | list[Node]] = {}
+
+
+def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[Node]:
+    """The ops of MIL that a node becomes, or why no program can hold it. constant: which operands are computed when the program is
+    compiled. kind: what this depends on, so that it is remembered for the next node of the kind."""
+    found = _known.get(kind)
+    if found is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        found = _known[kind] = _mil_program(node, constant)
+    return found
+
+
+def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
+    """What the form of a node in MIL depends on besides its types and attributes: numbers of small constants, and what it writes to."""
+    if node.op == "write_state":
+        return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
+    operands = [(node.inputs[i], constant[i]) for i in BY_OPERAND.get(node.op, ())]
+    return tuple([v if v is not None and known and v.type.size <= SMALL else None for v, known in operands])
+
+
+def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
+    if node.op == "write_state":
+        return _writes_state(node, constant) or []
+    if reason := next(_no_ports(node, constant), ""):
+        return reason
+    try:
+        made = mil_nodes(_with_numbers(node))
+        for found in made:
+            check_node(found)
+    except Error as error:
+        return f"MIL cannot say it: {str(error).removeprefix('[emit] ').removeprefix(f'{node.where}: ')}"
+    return made
+
+
+def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
+    """Integers that the node reads or gives, and that no port holds."""
+    for i, value in enumerate(node.inputs):
+        if value is not None and not constant[i] and not is_port(value.type):
+            yield no_port(value.type, "from outside")
+    for value in node.values:
+        if not (is_port(value.type) or (value == node.values[-1] and finds_indices(node))):
+            yield no_port(value.type, "to others")
+
+
+def no_port(kind: TensorType, way: str) -> str:
+    """Why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
+    return f"{kind} passes {way}, which no port of the engine's programs holds"
+
+
+def is_port(kind: TensorType) -> bool:
+    """Floats pass as fp16 and truths as the numbers 0 and 1, of any rank. Integers pass as they are: the engine cannot reshape them
+    to the four axes that a port has."""
+    if kind.dtype.kind in ("float", "bool"):
+        return True
+    return kind.dtype.name in mil_limits().ports.fact.value and 1 <= kind.rank <= PORT_AXES
+
+
+def _writes_state(node: Node, constant: Sequence[bool]) -> str:
+    """Why a program cannot write the state. It writes its outputs whole, and the next call reads them where they are, if nothing else
+    has written the state."""
+    state, update, _ = node.inputs
+    assert state is not None
+    assert update is not None
+    whole = update.shape == state.shape and constant[2] and state.dtype.kind == "float"
+    if not whole or state.node.op != "state":
+        return WRITES_A_PART
+    return NOT_COMPUTED if update.node.op in LEAVES or constant[1] else ""
+
+
+def _with_numbers(node: Node) -> Node:
+    """The node with constants where their numbers count, and params as the inputs of a program that they are."""
+    inputs = [_as_input(v) for v in node.inputs]
+    for i in BY_OPERAND.get(node.op, ()):
+        inputs[i] = _folded(inputs[i])
+    return node if inputs == list(node.inputs) else node.with_inputs(tuple(inputs))
+
+
+def _as_input(value: Value | None) -> Value | None:
+    if value is None or value.node.op != "param":
+        return value
+    return unique("input", str(value.node.attrs["name"]), value.type, sources=value.node.sources)
+
+
+def _folded(value: Value | None) -> Value | None:
+    """The constant that a value of constants alone is; others as they are."""
+    if value is None or value.node.op in LEAVES:
+        return value
+    node = value.node.with_inputs(tuple([_folded(v) for v in value.node.inputs]))
+    constants = fold_node(node)
+    return value if constants is None else constants[value.output]
+
+
+def check_node(node: Node) -> None:
+    """Raises Error for an op of MIL that the compiler refuses without saying why, with its number in docs/mil.md."""
+    for kind in node.types:
+        if kind.dtype.name not in COMPUTED:
+            refuse(node.where, f"got {kind}, need one of {', '.join(COMPUTED)} in a program of the engine", 24)
+        if 0 in kind.shape:
+            refuse(node.where, f"got {kind}, need elements", 22)
+    if (check := _CHECKS.get(node.op)) is not None:
+        check(node)
+
+
+def _conv(node: Node) -> None:
+    x, weight = node.inputs[:2]
+    assert x is not None
+    assert weight is not None
+    limit = mil_limits().conv_inputs
+    if x.shape[1] >= limit.fact.value:
+        need = f"less than {limit.fact.value}: write it as a matmul"
+        refuse(node.where, f"got {x.shape[1]} input channels, need {need}", limit.constraint)
+    if not _stored(weight) and x.shape[0] != 1:
+        refuse(node.where, f"got a weight that is computed and a batch of {x.shape[0]}, need a batch of 1", 32)
+
+
+def _stored(weight: Value) -> bool:
+    """Whether it is constants, or computed from constants alone."""
+    inputs = [v for v in weight.node.inputs if v is not None]
+    return weight.node.op == "const" or (bool(inputs) and all(map(_stored, inputs)))
+
+
+def _mul(node: Node) -> None:
+    """What fails is the code generation of a reduction times 0."""
+    for value, other in zip(node.inputs, reversed(node.inputs), strict=True):
+        assert value is not None
+        assert other is not None
+        zero = value.node.data is not None and value.type.size and not value.node.data.any()
+        if zero and other.node.op.startswith("reduce_"):
+            refuse(node.where, "got a reduction times 0, need x - x, or another constant", 27)
+
+
+def _layer_norm(node: Node) -> None:
+    """Wider ones are written in parts, see `mil_form`."""
+    x = node.inputs[0]
+    assert x is not None
+    assert prod(x.shape[a] for a in node.attrs["axes"]) < mil_limits().norm_elements.fact.value
+
+
+_CHECKS: dict[str, Callable[[Node], None]] = {"conv": _conv, "mul": _mul, "layer_norm": _layer_norm}
+
+
+def refuse(where: str, message: str, constraint: int) -> None:
+    raise Error(f"[emit] {where}: {message} (constraint {constraint})")

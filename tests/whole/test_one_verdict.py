@@ -1,0 +1,70 @@
+"""What check says, what compile divides and what emit writes are one verdict, for random graphs, every op and whole networks."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import hexane as hx
+from architectures import ARCHITECTURES
+from cases import CASES, IDS, arrays, graph_of
+from hexane.graph import Graph
+from hexane.ops import Op
+from hexane.pipeline import divide
+from hexane.runtime.mil import emit_pieces
+from hexane.targets.query import load_chip
+from random_graphs import KINDS, random_graph
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+CHIPS = ("h13", "h14", "h16", "h17s")
+SEEDS = [*range(12), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 250)]]
+
+
+def assert_one_verdict(graph: Graph, chip: str) -> None:
+    report = hx.preflight(graph, chip)
+    assert report.ok == all(segment.device == "ane" for segment in report.segments), str(report)
+    assert divided(graph, chip) == [(s.device, [n.op for n in s.nodes]) for s in report.segments]
+    memory = {node.op for node in graph.nodes} & {"param", "state", "write_state"}
+    if memory == {"param"}:  # constants of programs in files, so that what depends on them alone is computed before
+        emit_pieces(hx.graph({"computed": hx.relu(hx.input("more", (4,))), **_tensors(graph)}), load_chip(chip))
+    if not memory and any(segment.device == "ane" for segment in report.segments):
+        _, pieces = emit_pieces(graph, load_chip(chip))
+        written = [(p.segment.device, p.mil is not None, [n.op for n in p.segment.nodes]) for p in pieces]
+        assert written == [(s.device, s.device == "ane", [n.op for n in s.nodes]) for s in report.segments]
+
+
+def _tensors(graph: Graph) -> dict[str, hx.Tensor]:
+    return {port.name: hx.Tensor(port.value) for port in graph.outputs}
+
+
+def divided(graph: Graph, chip: str) -> list[tuple[str, list[str]]]:
+    """The pieces that compile makes."""
+    program = hx.compile(graph, target=chip, numerics="ieee", threads=1).program
+    assert program is not None
+    return [(s.device, [n.op for n in s.nodes]) for s in program.segments]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs(seed: int, kind: str) -> None:
+    graph, _ = random_graph(seed, kind, steps=8)
+    for chip in CHIPS:
+        assert_one_verdict(graph, chip)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
+def test_every_op(op: Op, index: int, chip: str) -> None:
+    for graph in _with_constants(op, index):
+        assert_one_verdict(graph, chip)
+
+
+def _with_constants(op: Op, index: int) -> Iterator[Graph]:
+    yield graph_of(op, op.cases[index], arrays(op, op.cases[index]))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_networks(name: str, chip: str) -> None:
+    graph = ARCHITECTURES[name]()
+    assert divide(graph, load_chip(chip))
+    assert_one_verdict(graph, chip)
