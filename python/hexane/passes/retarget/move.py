@@ -154,8 +154,48 @@ def views(b: Writer, node: Node) -> Written | None:
     return Written((b.view(x, node.types[0].shape),), "written as one reshape")
 
 
+MOST_SLICES = 16  # of a gather: more of them cost more than the host does
+
+
+def gather_by_slices(b: Writer, node: Node) -> Written | None:
+    """gather(%x, [4, 5, 1]) {axis=0}  ->  concat(%x[4:6], %x[1:2]): indices that are constant are slices"""
+    x, indices = node.inputs
+    assert x is not None
+    assert indices is not None
+    places, axis = indices.node.data, node.attrs["axis"]
+    if places is None or not places.size or not x.type.size:
+        return None
+    spans = _spans([int(i) % x.shape[axis] for i in places.ravel()])
+    if len(spans) > MOST_SLICES:
+        return None
+    last = axis == x.type.rank - 1 and axis > 0
+    if last and b.chip.hazards.width_slice_limit is not None and any(start for start, _ in spans):
+        # A slice that begins inside a row turns large numbers into infinity on this chip.
+        swapped = (*range(axis - 1), axis, axis - 1)
+        y = b.transpose(_joined(b, b.transpose(x, perm=swapped), axis - 1, spans), perm=swapped)
+    else:
+        y = _joined(b, x, axis, spans)
+    return Written((b.view(y, node.types[0].shape),), "written as slices")
+
+
+def _spans(places: list[int]) -> list[tuple[int, int]]:
+    """Places in order as ranges: [4, 5, 1] as [(4, 6), (1, 2)]."""
+    spans: list[tuple[int, int]] = []
+    for place in places:
+        if spans and spans[-1][1] == place:
+            spans[-1] = (spans[-1][0], place + 1)
+        else:
+            spans.append((place, place + 1))
+    return spans
+
+
+def _joined(b: Writer, x: Value, axis: int, spans: list[tuple[int, int]]) -> Value:
+    return b.join([b.cut(x, axis, *span) for span in spans], axis)
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
     "slice_by_index": (slice_of_ones, slice_by_reshape),
+    "gather": (gather_by_slices,),
     "pad": (pad_axis_by_axis,),
     "tile": (tile_by_concat,),
     "reshape": (views,),
