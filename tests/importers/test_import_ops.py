@@ -322,9 +322,10 @@ CASES = [
       if (mode, padding) != ("bicubic", "border")),
     C("GridSample", [rand(1, 2, 3, 4, 5), rand(1, 2, 3, 4, 3, low=-1.2, high=1.2)], {"mode": "linear"}, opset=20),
     *(C("RoiAlign", [rand(2, 3, 9, 8), np.float32([[0, 0, 7, 7], [-3, 1, 3.5, 20], [2, 2, 2.1, 2.1]]), ints(1, 0, 1)],
-        {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5, "mode": mode,
+        {"output_height": 3, "output_width": 2, "sampling_ratio": ratio, "spatial_scale": 0.5, "mode": mode,
          "coordinate_transformation_mode": half}, opset=16)
-      for mode, half in (("avg", "half_pixel"), ("avg", "output_half_pixel"))),
+      for mode, half, ratio in (("avg", "half_pixel", 2), ("avg", "output_half_pixel", 2), ("avg", "output_half_pixel", 0),
+                                ("avg", "half_pixel", 0))),
     C("DeformConv", [rand(2, 4, 5, 6), rand(6, 2, 3, 3), rand(2, 36, 5, 6), rand(6), rand(2, 18, 5, 6)],
       {"group": 2, "offset_group": 2, "pads": [1, 1, 1, 1]}, opset=19),
     C("DeformConv", [rand(1, 2, 6, 6), rand(3, 2, 2, 2), rand(1, 8, 3, 2)],

@@ -197,7 +197,7 @@ def test_every_op_is_on_the_page_of_ops() -> None:
         (lambda x: hx.grid_sample(x, np.ones((1, 4, 4, 3), "f")), "need (N, C, D...) and (N, points..., 2)"),
         (lambda x: hx.grid_sample(x, np.ones((1, 4, 4, 2), "f"), mode="bicubic", padding_mode="border"), "differs between"),
         (lambda x: hx.affine_grid(x, size=(1, 3, 4)), "got theta"),
-        (lambda x: hx.roi_align(x, np.ones((2, 4), "f"), np.zeros(2, "i"), sampling_ratio=0), "got sampling_ratio 0"),
+        (lambda x: hx.roi_align(x, np.ones((2, 4), "f"), np.zeros(2, "i"), sampling_ratio=-1), "got sampling_ratio -1"),
         (lambda x: hx.deform_conv(x, np.ones((2, 3, 3, 3), "f"), np.ones((1, 18, 8, 8), "f")), "need (1, 18, 6, 6)"),
         (lambda x: hx.dft(x), "need a last axis of 1 or 2"),
         (lambda x: hx.stft(x[0], frame_step=2), "need (batch, length, 1 or 2)"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -168,12 +168,10 @@ def _expand_affine(
 def _roi_shape(x: Shape, rois: Shape, batch: Shape, output_height: int, output_width: int, **attrs: Any) -> Shape:
     if len(x) != 4 or 0 in x or len(batch) != 1 or rois != (*batch, 4):
         raise Error(f"got x {x}, rois {rois} and batch_indices {batch}, need (N, C, H, W), (R, 4), (R,)")
-    samples = attrs["sampling_ratio"]
-    if samples < 1:
-        raise Error(f"got sampling_ratio {samples}, need a positive integer: what 0 means depends on the regions")
     if min(output_height, output_width) < 1:
         raise Error(f"got the output extents {(output_height, output_width)}, need positive ones")
-    limited(max(output_height, output_width) * samples, np.dtype(np.float32))
+    most = max(_most_samples(attrs["sampling_ratio"], x[2:], (output_height, output_width)))
+    limited(max(output_height, output_width) * most, np.dtype(np.float32))
     return (rois[0], x[1], output_height, output_width)
 
 
@@ -183,41 +181,82 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
     return _first_of_floats(x, rois)
 
 
+def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
+    """The points of a bin along each axis; where the regions decide, the most that a region of up to twice the image has."""
+    if ratio < 0:
+        raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
+    return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]
+
+
 def _expand_roi_align(
     b: Builder, x: Value, rois: Value, batch: Value, mode: str, output_height: int, output_width: int, sampling_ratio: int,
     spatial_scale: float, coordinate_transformation_mode: str,
 ) -> Value:  # fmt: skip
-    samples, outs = sampling_ratio, (output_height, output_width)
-    half = coordinate_transformation_mode == "half_pixel"
+    outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
-    kind = wide(x, rois)
+    most, kind = _most_samples(sampling_ratio, extents, outs), wide(x, rois)
     corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact, but for scales of many digits
-    axes = []
-    for i, (extent, out) in enumerate(zip(extents, outs, strict=True)):
+    axes, used, counts = [], [], []
+    for i, (extent, out, samples) in enumerate(zip(extents, outs, most, strict=True)):
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
         length = b.sub(end, begin)
         if not half:
             length = b.maximum(length, 1.0)
+        number = b.const(np.full((1, 1), float(samples)))
+        if not sampling_ratio:
+            number = _checked_samples(b, b.ceil(b.real_div(length, float(out))), samples)
         # Every place times so many is whole steps of the length: no division rounds before it says what is outside.
-        parts = 2.0 * out * samples
-        steps = b.const(2 * np.arange(out * samples, dtype=np.float64) + 1)
-        shift = 0.5 * parts if half else 0.0
-        many = b.sub(b.add(b.mul(begin, parts), b.mul(length, steps)), shift)
-        outside = outside_of(b, many, -parts, extent * parts)
+        parts = b.mul(b.maximum(number, 1.0), 2.0 * out)
+        bins, points = (np.ravel(v).astype(np.float64) for v in np.indices((out, samples)))
+        steps = b.add(b.mul(b.maximum(number, 1.0), 2 * bins), 2 * points + 1)
+        many = b.add(b.mul(begin, parts), b.mul(length, steps))
+        if half:
+            many = b.sub(many, b.mul(parts, 0.5))
+        outside = b.logical_or(b.less(many, b.neg(parts)), b.greater(many, b.mul(parts, float(extent))))
         low = linear_taps(b, clipped(b, b.real_div(many, parts), extent))
         nothing = b.const(np.array(0, kind.numpy))
         axes.append([(clipped(b, index, extent), b.select(outside, nothing, cast(b, w, kind))) for index, w in low])
-    grid = (outs[0] * samples, outs[1] * samples)
+        used.append(b.less(b.const(points), number))
+        counts.append(number)
+    grid = (outs[0] * most[0], outs[1] * most[1])
     taps = [[(_over(b, v, grid, i), _over(b, w, grid, i)) for v, w in axis] for i, axis in enumerate(axes)]
     flat = b.gather(channels_behind(b, x, kind), cast(b, batch, INT64), axis=0)
-    bins = (count, outs[0], samples, outs[1], samples, channels)
+    bins_shape = (count, outs[0], most[0], outs[1], most[1], channels)
     if mode == "avg":
-        y = b.reduce_mean(b.reshape(interpolated(b, flat, taps, extents), shape=bins), axes=(2, 4), keep_dims=False)
+        y = b.reshape(interpolated(b, flat, taps, extents), shape=bins_shape)
     else:  # of the weighted elements, as the definition has it
         terms = [interpolated(b, flat, [[v], [h]], extents) for v in taps[0] for h in taps[1]]
-        top = reduce(lambda p, q: b.maximum(p, q), terms)
-        y = b.reduce_max(b.reshape(top, shape=bins), axes=(2, 4), keep_dims=False)
+        y = b.reshape(reduce(lambda p, q: b.maximum(p, q), terms), shape=bins_shape)
+    y = _of_bins(b, y, mode, sampling_ratio, used, counts)
     return cast(b, b.transpose(y, perm=(0, 3, 1, 2)), x.dtype)
+
+
+def _checked_samples(b: Builder, number: Value, most: int) -> Value:
+    """The points of a bin along an axis; more than `most` are refused as indices of what does not exist."""
+    there = b.const(np.arange(most + 1, dtype=np.float64))
+    return b.gather(there, b.cast(b.maximum(number, 0.0), dtype=INT64), axis=0)
+
+
+def _of_bins(
+    b: Builder, y: Value, mode: str, ratio: int, used: Sequence[Value], counts: Sequence[Value]
+) -> Value:  # fmt: skip
+    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). used: the points that a region
+    has along each axis, where its size decides."""
+    if ratio:
+        reduced = b.reduce_mean if mode == "avg" else b.reduce_max
+        return reduced(y, axes=(2, 4), keep_dims=False)
+    count, outs, most = y.shape[0], (y.shape[1], y.shape[3]), (y.shape[2], y.shape[4])
+    rows = b.reshape(used[0], shape=(count, outs[0], most[0], 1, 1, 1))
+    columns = b.reshape(used[1], shape=(count, 1, 1, outs[1], most[1], 1))
+    shown = b.logical_and(rows, columns)
+    total = b.reshape(b.mul(counts[0], counts[1]), shape=(count, 1, 1, 1))
+    nothing = b.const(np.array(0, y.dtype.numpy))
+    if mode == "avg":
+        found = b.reduce_sum(b.select(shown, y, nothing), axes=(2, 4), keep_dims=False)
+        return b.real_div(found, cast(b, b.maximum(total, 1.0), y.dtype))
+    hidden = b.const(np.array(-np.inf, y.dtype.numpy))
+    top = b.reduce_max(b.select(shown, y, hidden), axes=(2, 4), keep_dims=False)
+    return b.select(b.greater(total, 0.0), top, nothing)
 
 
 def _over(b: Builder, v: Value, grid: tuple[int, int], axis: int) -> Value:
@@ -235,13 +274,16 @@ def _roi_align(
     y = np.zeros((len(rois), x.shape[1], *outs))
     for region, row, column in np.ndindex(len(rois), *outs):
         corners = [Fraction(v) * scale if np.isfinite(v) else v * spatial_scale for v in rois[region].tolist()]
+        lengths = [
+            corners[3 - i] - corners[1 - i] if half else max(corners[3 - i] - corners[1 - i], 1) for i in range(2)
+        ]
+        counts = [sampling_ratio or max(ceil(length / out), 0) for length, out in zip(lengths, outs, strict=True)]
         points = []
-        for shift in product(range(sampling_ratio), repeat=2):
+        for shift in product(*map(range, counts)):
             at = []
-            for i in range(2):
-                begin, end = corners[1 - i], corners[3 - i]
-                length = end - begin if half else max(end - begin, 1)
-                step = (row, column)[i] + Fraction(2 * shift[i] + 1, 2 * sampling_ratio)
+            for i, length in enumerate(lengths):
+                begin = corners[1 - i]
+                step = (row, column)[i] + Fraction(2 * shift[i] + 1, 2 * counts[i])
                 at.append(begin + length * step / outs[i] - Fraction(half, 2))
             if any(not -1 <= v <= e for v, e in zip(at, x.shape[2:], strict=True)):
                 points.append(np.zeros((1, x.shape[1])))
@@ -253,6 +295,8 @@ def _roi_align(
             points.append(
                 whole if mode == "avg" else np.stack([read_pairs(image, [[v], [h]]) for v in axes[0] for h in axes[1]])
             )
+        if not points:
+            continue
         found = np.concatenate(points)
         y[region, :, row, column] = found.mean(0) if mode == "avg" else found.max(0)
     return y
@@ -306,18 +350,20 @@ OPS = (
     Op(
         name="roi_align",
         doc="Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, "
-            "y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; half_pixel "
-            "is aligned=True elsewhere.",
+            "y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; 0: as "
+            "many along each axis as a bin has elements of the image, for regions of up to twice its size. half_pixel is "
+            "aligned=True elsewhere.",
         inputs=("x", "rois", "batch_indices"),
         attrs={"mode": text("avg", ("avg", "max")), "output_height": integer(1), "output_width": integer(1),
-               "sampling_ratio": integer(), "spatial_scale": number(1.0),
+               "sampling_ratio": integer(0), "spatial_scale": number(1.0),
                "coordinate_transformation_mode": text("half_pixel", ("half_pixel", "output_half_pixel"))},
         shape=_roi_shape, dtype=_roi_dtype, check=(finite("spatial_scale"),), expand=_expand_roi_align, ref=_roi_align,
         cases=tuple(
             Case(arrays=(_IMAGES, _ROIS, np.array([1, 0, 1])),
-                 attrs={"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5, "mode": mode,
+                 attrs={"output_height": 3, "output_width": 2, "sampling_ratio": ratio, "spatial_scale": 0.5, "mode": mode,
                         "coordinate_transformation_mode": half})
-            for mode, half in (("avg", "half_pixel"), ("max", "output_half_pixel"))
+            for mode, half, ratio in (("avg", "half_pixel", 2), ("max", "output_half_pixel", 2), ("avg", "output_half_pixel", 0),
+                                      ("max", "half_pixel", 0))
         ),
     ),
 )  # fmt: skip
