@@ -21,7 +21,7 @@ class Strings:
         """Offset of the string, in bytes."""
         if text not in self._offsets:
             self._offsets[text] = len(self._bytes)
-            self._bytes += text.encode().replace(b"\0", b"") + b"\0"
+            self._bytes += text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0") + b"\0"
         return self._offsets[text]
 
     def tobytes(self) -> bytes:

@@ -13,7 +13,18 @@ import numpy as np
 
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
-from hexane.graph import Graph, Port, TensorType, Value, call_site, constant, free_name, tensor_type, topological
+from hexane.graph import (
+    Graph,
+    Port,
+    TensorType,
+    Value,
+    call_site,
+    check_name,
+    constant,
+    free_name,
+    tensor_type,
+    topological,
+)
 from hexane.graph import unique as leaf
 from hexane.ops import OPS, USER_OPS, Op
 from hexane.ops.spec import REQUIRED, op_error
@@ -227,6 +238,7 @@ def graph(
     for name_of_port, tensor in named:
         if not isinstance(name_of_port, str):
             raise _error("graph", f"got the port name {name_of_port!r}, need a string")
+        check_name("output", name_of_port)
         if not isinstance(tensor, Tensor):
             raise _error("graph", f"got {type(tensor).__name__} as an output, need a tensor")
     if not named:

@@ -806,11 +806,11 @@ def roi_align(
     mode: str = ...,
     output_height: int = ...,
     output_width: int = ...,
-    sampling_ratio: int,
+    sampling_ratio: int = ...,
     spatial_scale: float = ...,
     coordinate_transformation_mode: str = ...,
 ) -> Tensor:
-    """Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; half_pixel is aligned=True elsewhere."""
+    """Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; 0: as many along each axis as a bin has elements of the image, for regions of up to twice its size. half_pixel is aligned=True elsewhere."""
 
 def deform_conv(
     x: Operand,

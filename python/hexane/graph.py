@@ -244,10 +244,21 @@ def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = 
 
 
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
-    """An input, param or state: a node that is only ever equal to itself."""
+    """An input, param or state: a node that is only ever equal to itself. Raises Error for a name that no plan can hold."""
+    check_name(op, name)
     uid = next(_uids)
     data = None if data is None else truths(data)
     return Value(_intern(uid, Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises Error for a name that has no bytes in UTF-8, or NUL among them, which ends a name in a plan."""
+    try:
+        written = name.encode()
+    except UnicodeEncodeError:
+        raise Error(f"[graph] {what} {name!a}: got a lone surrogate in the name, need text that UTF-8 has") from None
+    if b"\0" in written:
+        raise Error(f"[graph] {what} {name!a}: got NUL in the name, need text without it")
 
 
 def free_name(name: str, taken: set[str]) -> str:

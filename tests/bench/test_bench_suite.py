@@ -9,7 +9,7 @@ import pytest
 
 from hexane.bench import Configuration, compare, read, run
 from hexane.bench.statistics import FEWEST, Times, measure
-from hexane.bench.table import findings, markdown, rows
+from hexane.bench.table import figure, findings, markdown, rows
 from hexane.cli.main import app
 from hexane.errors import Error
 from hexane.runtime.engine import own_chip
@@ -189,3 +189,18 @@ def test_the_worker_needs_no_imports_beyond_its_own() -> None:
     code = "import sys, hexane.bench.worker; print(sorted({'rich', 'typer', 'matplotlib'} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (103812.4, "103,812"),
+        (1038.04, "1,038"),
+        (10.384, "10.38"),
+        (0.0103812, "0.01038"),
+        (0.0, "0"),
+        (9.9999e5, "999,990"),
+    ],
+)
+def test_figures_have_four_digits_and_no_exponent(value: float, text: str) -> None:
+    assert figure(value) == text

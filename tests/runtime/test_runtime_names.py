@@ -1,5 +1,7 @@
 """Params, states and ports of every name, rank and use can be written, read and given."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,3 +160,54 @@ def test_hexane_run_profiles_by_medians() -> None:
 
     rows = profile(Net(), {})  # type: ignore[arg-type]
     assert [(row["kernel"], row["us"], row["share"]) for row in rows] == [("b", 3, 0.75), ("a", 1, 0.25)]
+
+
+@pytest.mark.parametrize(("name", "says"), [("a\0b", "got NUL"), ("a\ud800b", "got a lone surrogate")])
+def test_a_name_that_no_plan_can_hold_is_refused(name: str, says: str) -> None:
+    x = hx.input("x", (2,))
+    for make in (
+        lambda: hx.input(name, (2,)),
+        lambda: hx.state(name, (2,)),
+        lambda: hx.param(name, np.ones(2, np.float32)),
+        lambda: hx.graph({name: hx.relu(x)}),
+    ):
+        with pytest.raises(hx.Error, match=f"{says} in the name, need text"):
+            make()
+
+
+def test_a_call_says_which_inputs_are_missing() -> None:
+    net = hx.compile(hx.input("x", (2,)) + hx.input("y", (2,)), threads=1)
+    one = np.ones(2, np.float32)
+    with pytest.raises(hx.Error, match=r"inputs: got 0, need 2; missing: x: fp32\[2\], y: fp32\[2\]"):
+        net()
+    with pytest.raises(hx.Error, match=r"inputs: got 1, need 2; missing: y: fp32\[2\]"):
+        net(one)
+    with pytest.raises(hx.Error, match="inputs: got 3, need 2: x"):
+        net(one, one, one)
+
+
+def test_a_bound_call_is_neither_copied_nor_pickled() -> None:
+    net = hx.compile(hx.relu(hx.input("x", (2,))), threads=1)
+    bound = net.bind(x=np.ones(2, np.float32))
+    for taken in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(hx.Error, match=r"\[pickle\] got a bound call.*net.bind"):
+            taken(bound)
+
+
+def test_profile_takes_no_inputs() -> None:
+    net = hx.compile(hx.relu(hx.input("x", (2,))), threads=1)
+    with pytest.raises(hx.Error, match="on: got ndarray, need True or False"):
+        net.profile(np.ones(2, np.float32))  # type: ignore[arg-type]
+
+
+def test_outputs_that_no_memory_holds_are_an_error() -> None:
+    net = hx.compile(hx.broadcast_to(hx.input("x", (1,)), shape=(1 << 18, 1 << 10, 1 << 9)), threads=1)
+    for call in (lambda: net(np.ones(1, np.float32)), lambda: net.bind(x=np.ones(1, np.float32))):
+        with pytest.raises(hx.Error, match="cannot get memory for broadcast_to fp32"):
+            call()
+
+
+def test_a_module_is_told_of_from_torch() -> None:
+    for ask in (hx.compile, lambda model: hx.preflight(model, "h13")):
+        with pytest.raises(hx.Error, match=r"hexane\.from_torch"):
+            ask(object())

@@ -1,6 +1,7 @@
 """Results as text: rows for a terminal and a table in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import floor, isfinite, log10
 from typing import Any
 
 HEAD = ("probe", "configuration", "p50 us", "min", "p90", "p99", "var", "first us", "GFLOPS", "weights", "result")
@@ -18,10 +19,10 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (
             r["probe"],
             name,
-            *(f"{t[key]:.4g}" for key in ("p50", "min", "p90", "p99")),
+            *(figure(t[key]) for key in ("p50", "min", "p90", "p99")),
             f"{t['variation']:.0%}",
-            f"{r['first_us']:.4g}",
-            f"{r['gflops']:.4g}" if r["operations"] else "-",
+            figure(r["first_us"]),
+            figure(r["gflops"]) if r["operations"] else "-",
             size(r["weight_bytes"]) if r["weight_bytes"] else "-",
             r.get("error", "right"),
         )
@@ -33,7 +34,7 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
     for probe in dict.fromkeys(r["probe"] for r in right if r["probe"].endswith("peak")):
         best = max((r for r in right if r["probe"] == probe), key=lambda r: r["gflops"])
         fastest = best["operations"] / best["times_us"]["min"] / 1000
-        yield f"{probe}: at most {best['gflops']:.4g} GFLOPS (median; {fastest:.4g} at the fastest): {best['name']}"
+        yield f"{probe}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest): {best['name']}"
     floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
     for r in right:
         other = floats.get((r["probe"], str(r["sizes"])))
@@ -46,7 +47,7 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
         for b in cliff["breaks"]:
             yield (
                 f"{what}: a break at {size(b['bytes'])} (95 %: {size(b['low'])} to {size(b['high'])}), "
-                f"{b['slope_before']:.3g} us per MiB before, {b['slope_after']:.3g} behind"
+                f"{figure(b['slope_before'])} us per MiB before, {figure(b['slope_after'])} behind"
             )
 
 
@@ -72,6 +73,14 @@ def markdown(document: Mapping[str, Any]) -> str:
 def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     marks = ["--:" if name in RIGHT else "---" for name in head]
     return ["| " + " | ".join(c.replace("|", "/") for c in line) + " |" for line in (head, marks, *cells)]
+
+
+def figure(value: float, digits: int = 4) -> str:
+    """Four digits, none of them in an exponent: 103,812; 1,038; 10.38; 0.01038."""
+    if not value or not isfinite(value):
+        return f"{value:g}"
+    behind = max(digits - 1 - floor(log10(abs(value))), 0)
+    return f"{value:,.{behind}f}"
 
 
 def size(count: float) -> str:

@@ -114,6 +114,7 @@ class _Progress:
 
 def _compare(files: list[Path]) -> None:
     from hexane.bench import compare, read
+    from hexane.bench.table import figure
 
     if len(files) != 2:
         raise typer.BadParameter(f"compare: got {len(files)} files, need two")
@@ -127,7 +128,7 @@ def _compare(files: list[Path]) -> None:
         (
             r["probe"],
             r["name"],
-            *(f"{r[k]:.4g}" if k in r else "-" for k in ("before_us", "after_us", "ratio")),
+            *(figure(r[k]) if k in r else "-" for k in ("before_us", "after_us", "ratio")),
             r["verdict"],
         )
         for r in found

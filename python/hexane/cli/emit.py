@@ -43,6 +43,10 @@ def emit(
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
+    if output.suffix in (".mlpackage", ".mlmodelc", ".mlmodel"):
+        raise Error(
+            f"[emit] {output}: got the name of a Core ML model, need another: what is written is a folder of MIL text"
+        )
     chip = load_chip(target)
     with working(f"writing {model.name} as MIL"):
         source = as_graph(model, shapes_of(input_shape))

@@ -37,7 +37,7 @@ A network of which the engine computes nothing is an error, which lists the reas
 | allocation | one of the nine types ([schedule.md](schedule.md)) |
 | offset | in on-chip memory, from the layer that touches the tensor first to the one that does last in its partition; "tile at": it is spilled, and only a tile is there at a time |
 | moved | bytes from and to main memory: tensors loaded and stored, spills included, and the layer's weights, which are read once |
-| operations | multiply-adds of products, padding included; of other layers the elements that they read or make, whichever are more; 0 for transfers |
+| operations | of products two for a multiply-add, padding included, as `hexane bench` counts them; of other layers the elements that they read or make, whichever are more; 0 for transfers |
 
 What dominates are the layers with most operations, and those that move most bytes. Operations for each byte say which of the two is scarce: but no
 source says how many operations a core does in a cycle, or how many bytes a chip moves in a second, so nothing here is a time. The trace's

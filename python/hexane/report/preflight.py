@@ -52,7 +52,7 @@ def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = No
         return model if isinstance(model, Graph) else graph(model)
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
-            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto"
+            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto; a torch module becomes a Graph by hexane.from_torch"
         )
     if is_written_model(model):
         if input_shapes:

@@ -11,7 +11,7 @@ from hexane.program import Program, Step
 
 
 class Work(NamedTuple):
-    """operations: multiply-adds of products; of other layers elements, those they read or those they make, whichever are more; 0 for
+    """operations: of products two for a multiply-add, as everybody counts FLOPs; of other layers elements, those they read or those they make, whichever are more; 0 for
     transfers. bytes: tensors loaded and stored, spills included, and weights, which are read once."""
 
     operations: int
@@ -33,7 +33,7 @@ def layer_work(program: Program) -> list[Work]:
 
 def host_operations(steps: Iterable[Step]) -> int:
     """Of steps that the host computes by itself."""
-    return sum(multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
+    return sum(2 * multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
 
 
 def moved(layer: Layer) -> int:
@@ -45,7 +45,7 @@ def _of_layer(layer: Layer, program: Program) -> Work:
     if layer.engine == "DMA":
         return Work(0, moved(layer))
     first, end = layer.steps
-    products = sum(multiply_adds(step.node) for step in program.steps[first:end])
+    products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
     read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
     return Work(products or max(read, made), moved(layer))
 

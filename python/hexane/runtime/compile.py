@@ -146,7 +146,7 @@ def compile(
         return options.build(load_written_model(model))
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
-            f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto"
+            f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto; a torch module becomes a Graph by hexane.from_torch"
         )
     return _compile_onnx(model, options, input_shapes or {}, input_values or {}, cache_bytes)
 

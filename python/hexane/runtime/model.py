@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,7 +159,11 @@ class Model(Submits):
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._open(*args, **kwargs)
-        outputs = self._core.run(arguments(self.inputs, args, kwargs))
+        given = arguments(self.inputs, args, kwargs)
+        try:
+            outputs = self._core.run(given)
+        except MemoryError as error:
+            raise Error(f"[call] outputs: {self._out_of_memory(error)}") from None
         if self._trims:
             outputs = self._trimmed(outputs)
         return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
@@ -176,7 +181,14 @@ class Model(Submits):
         """
         if self._open is not None and self._overrides((), buffers):
             return self._open.bind(**buffers)
-        return self._core.bind(buffers)
+        try:
+            return self._core.bind(buffers)
+        except MemoryError as error:
+            raise Error(f"[bind] outputs: {self._out_of_memory(error)}") from None
+
+    def _out_of_memory(self, error: MemoryError) -> str:
+        sizes = ", ".join(f"{p['name']} {p['dtype']}{list(p['shape'])}" for p in self._core.outputs)
+        return f"cannot get memory for {sizes} from the system: {error}"
 
     def _overrides(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether a call gives an optional input."""
@@ -215,7 +227,15 @@ class Model(Submits):
         self._core.write_state(name, _as_kept(f"state '{name}'", value, self._states.get(name)))
 
     def profile(self, on: bool = True) -> None:
-        """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`."""
+        """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`.
+
+        Raises Error for anything but True or False: it takes no inputs, the calls that follow do.
+        """
+        if not isinstance(on, bool):
+            got = type(on).__name__
+            raise Error(
+                f"[profile] on: got {got}, need True or False, then calls of the model; `steps` has what they took"
+            )
         self._core.profile(on)
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
@@ -258,6 +278,13 @@ class Model(Submits):
         return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>"
 
 
+def _refused(bound: _core.Bound) -> Any:
+    raise Error("[pickle] got a bound call, which holds buffers of this process, need a new one: net.bind(..)")
+
+
+copyreg.pickle(_core.Bound, _refused)  # what copy and pickle ask
+
+
 def _as_kept(where: str, value: Any, kept: DType | None) -> Array:
     """The value as an array, in fp16 where it is kept so and was given in fp32."""
     array = np.asarray(value)
@@ -268,6 +295,14 @@ def _as_kept(where: str, value: Any, kept: DType | None) -> Array:
     if np.any(np.isinf(halves) & np.isfinite(array)):
         raise Error(f"[{where}] got values that fp16 does not hold, need at most 65504")
     return halves
+
+
+def _wrong_count(inputs: Sequence[PortType], count: int) -> str:
+    """What is missing of a call with so many arrays."""
+    if count > len(inputs):
+        return f"[call] inputs: got {count}, need {len(inputs)}: {', '.join(map(str, inputs)) or 'none'}"
+    missing = ", ".join(map(str, inputs[count:]))
+    return f"[call] inputs: got {count}, need {len(inputs)}; missing: {missing}"
 
 
 def arguments(
@@ -281,6 +316,8 @@ def arguments(
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
         given, args = dict(args[0]), ()
     elif not kwargs:
+        if len(args) != len(inputs):
+            raise Error(_wrong_count(inputs, len(args)))
         return args
     else:
         given = dict(zip(names, args, strict=False))
