@@ -336,3 +336,17 @@ def test_damaged_files_raise_nothing_but_errors(mutate: Callable[[bytearray, ran
         except Error:
             continue
         assert all(isinstance(port.value, Value) for port in graph.outputs)
+
+
+def test_a_name_with_nul_is_refused() -> None:
+    named = [helper.make_node("Add", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z\0"])]
+    ports = {
+        "output": {"nodes": named, "outputs": [helper.make_empty_tensor_value_info("z\0")]},
+        "input": {
+            "nodes": [helper.make_node("Add", ["x\0", "w"], ["z"])],
+            "inputs": [helper.make_tensor_value_info("x\0", TensorProto.FLOAT, [16])],
+        },
+    }
+    for what, changes in ports.items():
+        with pytest.raises(Error, match=f"{what} .*got NUL in the name"):
+            import_onnx(model(**changes))

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Port, constant, unique
+from hexane.graph import Array, Graph, Port, check_name, constant, unique
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
@@ -99,6 +99,7 @@ def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[P
             raise Error(f"[import] got the output {output.name!r}, a sequence of {len(value)} tensors, need a tensor")
         if output.name in ports:
             raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
+        check_name("output", output.name)
         ports[output.name] = Port(output.name, value)
     if not ports:
         raise Error("[import] got a graph without outputs, need at least one")
