@@ -6,15 +6,17 @@ from typing import Any
 
 from hexane.build import Tensor, graph
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Graph, Node
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.report.report import Entry, Report
-from hexane.targets import Chip
+from hexane.targets import Chip, Verdict
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
+from hexane.validate.node import FOLDED
+from hexane.validate.wide_values import wide_readers
 
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 
@@ -36,9 +38,26 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
         if id(verdicts) not in shared:
-            shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, verdicts))
+            known = _within_fp16(model, nodes, verdicts)
+            shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))
     return reports
+
+
+def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
+    """The verdicts, with what the host computes because numbers would leave fp16."""
+    runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
+    wide = wide_readers(model.nodes, lambda node: id(node) in runs)
+    if not wide:
+        return verdicts
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        reason = wide.get(id(node))
+        if reason is None:
+            return verdict
+        return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 
 
 def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

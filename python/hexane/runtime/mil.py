@@ -35,6 +35,8 @@ def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
     The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine has nothing to
     compute, and for what cannot be written.
     """
+    if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
+        raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(with_weights(graph), chip)
     pieces = []
     for segment, (piece, given, made) in zip(segments, named, strict=True):
@@ -60,8 +62,6 @@ def named_pieces(
 ) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
     """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the engine can hold.
     Raises Error where the engine has nothing to compute, and for states."""
-    if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
-        raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise Error(f"[emit] got a model of which {chip.name} computes nothing: hexane check says why")
@@ -77,6 +77,8 @@ def named_pieces(
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
     """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named as in
     `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
+    if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
+        raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(graph, chip, InFiles())
     made = [
         emit_netplist(engine_form(piece, chip), chip, f"segment_{segment.index}") if segment.device == "ane" else None

@@ -17,6 +17,7 @@ from hexane.stages.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
 from hexane.validate import is_constant, judge_all
+from hexane.validate.wide_values import wide_readers
 
 Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
@@ -73,6 +74,9 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
     legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
+    wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False))
+    refused = {**wide, **refused}
+    legal |= dict.fromkeys(wide, False)
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}

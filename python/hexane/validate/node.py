@@ -14,6 +14,7 @@ from hexane.targets.legality import KINDS, combined, route_of
 from hexane.validate.as_layer import Types, as_layer, in_mil
 from hexane.validate.layer import validate
 from hexane.validate.mil_program import beyond_types, mil_program
+from hexane.validate.small_constants import loses_digits
 
 AXES = {4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width")}
 WEIGHTED = {"conv", "conv_transpose", "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm"}
@@ -62,6 +63,7 @@ class _Memory:
     def __init__(self, chip: Chip) -> None:
         self.chip, self.route = chip, route_of(chip)
         self.kinds: dict[Any, Verdict] = {}
+        self.by_rules: dict[Any, Verdict] = {}  # without what programs can hold
         self.statuses: dict[Any, Verdict] = {}
         e = chip.extents
         self.largest = {
@@ -92,6 +94,12 @@ def judge(node: Node, chip: Chip) -> Verdict:
         return FOLDED
     constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
     return _remembered(_key(node, constant), node, constant, _memory(chip))
+
+
+def judge_inside(node: Node, chip: Chip) -> Verdict:
+    """Whether a chip runs a node of MIL's that stands between others: `judge` without what ports hold."""
+    constant = tuple([v is None or is_constant(v.node) for v in node.inputs])
+    return _by_rules(_key(node, constant), node, constant, _memory(chip))
 
 
 def judge_all(
@@ -197,8 +205,17 @@ def _remembered(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], me
     if known is None:
         if len(memory.kinds) >= MOST_KNOWN:
             memory.kinds.clear()
-        known = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
-        known = memory.kinds[key] = _in_a_program(known, key, node, constant, memory)
+        by_rules = _by_rules(key, node, constant, memory)
+        known = memory.kinds[key] = _in_a_program(by_rules, key, node, constant, memory)
+    return known
+
+
+def _by_rules(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
+    known = memory.by_rules.get(key)
+    if known is None:
+        if len(memory.by_rules) >= MOST_KNOWN:
+            memory.by_rules.clear()
+        known = memory.by_rules[key] = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
     return known
 
 
@@ -206,18 +223,35 @@ def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory
 ) -> Verdict:
     """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes there."""
+    if verdict.verdict == "native" and loses_digits(node):
+        return _LOSES[node.op]
     if memory.route != "mil" or not _kept_as_is(verdict, key, node):
         return verdict
     made = mil_program(node, constant, key)
     if isinstance(made, str):
         return _host(made)
     for found in made:
-        if found is node or (found.op, found.types) == (node.op, node.types):
-            continue
-        inner = judge(found, memory.chip)
+        inner = judge_inside(found, memory.chip)
         if inner.verdict not in ("native", "decomposed"):
             return _host(f"MIL writes it with {found.op}: {inner.reason}")
     return verdict
+
+
+_LOSES = {
+    op: Verdict(
+        verdict="decomposed",
+        reason=f"fp16 keeps few digits of the constant {what}",
+        rule="constants in fp16",
+        source="hexane",
+        status="read",
+    )
+    for op, what in (
+        ("mul", "factor"),
+        ("real_div", "divisor, or of its reciprocal, with which the engine multiplies"),
+        ("quantize", "scale"),
+        ("dequantize", "scale"),
+    )
+}
 
 
 def _kept_as_is(verdict: Verdict, key: tuple[Any, ...], node: Node) -> bool:

@@ -6,7 +6,7 @@ from hexane.ops import LEAVES
 from hexane.targets import Chip
 from hexane.targets.mil import mil_limits
 from hexane.validate.mil_program import check_node, refuse
-from hexane.validate.node import judge
+from hexane.validate.node import judge_inside
 
 
 def check_constraints(graph: Graph, chip: Chip) -> None:
@@ -38,7 +38,7 @@ def check_nodes(graph: Graph, chip: Chip) -> None:
         if node.op in LEAVES:
             continue
         check_node(node)
-        verdict = judge(node, chip)
+        verdict = judge_inside(node, chip)
         if verdict.verdict not in ("native", "decomposed"):
             said = f"{chip.name} does not run it: {verdict.reason} ({verdict.source})"
             refuse(node.where, said, _number(verdict.rule))

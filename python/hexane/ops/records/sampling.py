@@ -223,11 +223,15 @@ def _expand_roi_align(
     flat = b.gather(channels_behind(b, x, kind), cast(b, batch, INT64), axis=0)
     bins_shape = (count, outs[0], most[0], outs[1], most[1], channels)
     if mode == "avg":
-        y = b.reshape(interpolated(b, flat, taps, extents), shape=bins_shape)
+        y = interpolated(b, flat, taps, extents)
     else:  # of the weighted elements, as the definition has it
         terms = [interpolated(b, flat, [[v], [h]], extents) for v in taps[0] for h in taps[1]]
-        y = b.reshape(reduce(lambda p, q: b.maximum(p, q), terms), shape=bins_shape)
-    y = _of_bins(b, y, mode, sampling_ratio, used, counts)
+        y = reduce(lambda p, q: b.maximum(p, q), terms)
+    if not sampling_ratio:
+        rows, columns = (_over(b, shown, grid, i) for i, shown in enumerate(used))
+        none = b.const(np.array(0 if mode == "avg" else -np.inf, kind.numpy))
+        y = b.select(b.expand_dims(b.logical_and(rows, columns), axes=(-1,)), y, none)
+    y = _of_bins(b, b.reshape(y, shape=bins_shape), mode, None if sampling_ratio else b.mul(counts[0], counts[1]))
     return cast(b, b.transpose(y, perm=(0, 3, 1, 2)), x.dtype)
 
 
@@ -237,26 +241,17 @@ def _checked_samples(b: Builder, number: Value, most: int) -> Value:
     return b.gather(there, b.cast(b.maximum(number, 0.0), dtype=INT64), axis=0)
 
 
-def _of_bins(
-    b: Builder, y: Value, mode: str, ratio: int, used: Sequence[Value], counts: Sequence[Value]
-) -> Value:  # fmt: skip
-    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). used: the points that a region
-    has along each axis, where its size decides."""
-    if ratio:
+def _of_bins(b: Builder, y: Value, mode: str, total: Value | None) -> Value:
+    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). total: how many a bin of a region
+    has, where its size decides; other points are 0 or -inf."""
+    if total is None:
         reduced = b.reduce_mean if mode == "avg" else b.reduce_max
         return reduced(y, axes=(2, 4), keep_dims=False)
-    count, outs, most = y.shape[0], (y.shape[1], y.shape[3]), (y.shape[2], y.shape[4])
-    rows = b.reshape(used[0], shape=(count, outs[0], most[0], 1, 1, 1))
-    columns = b.reshape(used[1], shape=(count, 1, 1, outs[1], most[1], 1))
-    shown = b.logical_and(rows, columns)
-    total = b.reshape(b.mul(counts[0], counts[1]), shape=(count, 1, 1, 1))
-    nothing = b.const(np.array(0, y.dtype.numpy))
+    total = cast(b, b.reshape(total, shape=(y.shape[0], 1, 1, 1)), y.dtype)
     if mode == "avg":
-        found = b.reduce_sum(b.select(shown, y, nothing), axes=(2, 4), keep_dims=False)
-        return b.real_div(found, cast(b, b.maximum(total, 1.0), y.dtype))
-    hidden = b.const(np.array(-np.inf, y.dtype.numpy))
-    top = b.reduce_max(b.select(shown, y, hidden), axes=(2, 4), keep_dims=False)
-    return b.select(b.greater(total, 0.0), top, nothing)
+        return b.real_div(b.reduce_sum(y, axes=(2, 4), keep_dims=False), b.maximum(total, 1.0))
+    nothing = b.const(np.array(0, y.dtype.numpy))
+    return b.select(b.greater(total, 0.0), b.reduce_max(y, axes=(2, 4), keep_dims=False), nothing)
 
 
 def _over(b: Builder, v: Value, grid: tuple[int, int], axis: int) -> Value:

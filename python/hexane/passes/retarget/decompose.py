@@ -10,6 +10,7 @@ from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.passes.simplify.fold_batch_norm import normalisation
 from hexane.targets import Family
+from hexane.validate.small_constants import loses_digits, two_factors
 
 
 def expand(b: Writer, node: Node) -> Written | None:
@@ -149,6 +150,24 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
     return Written((product,), "written as mul by the reciprocal", hazard)
 
 
+def in_two_factors(b: Writer, node: Node) -> Written | None:
+    """%x * 2e-05  ->  (%x * 2^-14) * 0.32768: what fp16 keeps few digits of is a power of two and a number that has all of them"""
+    if not loses_digits(node):
+        return None
+    x, factor = node.inputs
+    assert x is not None
+    assert factor is not None
+    if node.op == "mul" and factor.node.op != "const":
+        x, factor = factor, x
+    if x.node.op == "const" or factor.node.data is None:
+        return None
+    numbers = factor.node.data
+    power, rest = two_factors(1 / numbers.astype(np.float64) if node.op == "real_div" else numbers)
+    kind = factor.dtype.numpy
+    product = b.mul(b.mul(x, b.const(power.astype(kind))), b.const(rest.astype(kind)))
+    return Written((product,), "written as two factors")
+
+
 def _held(factors: Array) -> bool:
     """Whether fp16 has numbers near these: neither infinity nor, with fewer digits, one next to 0."""
     with np.errstate(over="ignore"):
@@ -233,7 +252,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "hard_swish": (hard_swish,),
     "selu": (selu,),
     "prelu": (prelu,),
-    "real_div": (reciprocal,),
+    "real_div": (in_two_factors, reciprocal),
+    "mul": (in_two_factors,),
     "broadcast_to": (broadcast,),
     "batch_norm": (batch_norm,),
     "clip": (clip,),

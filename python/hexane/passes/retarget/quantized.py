@@ -5,6 +5,7 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.graph import Node, Value
 from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.validate.small_constants import loses_digits, two_factors
 
 STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
 
@@ -62,9 +63,28 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
     return b.quantize(y, b.const(scale), b.const(zero), dtype=dtype)  # type: ignore[no-any-return]
 
 
+def with_scale_kept(b: Writer, node: Node) -> Written | None:
+    """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
+
+    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way.
+    """
+    x, scale, zero = node.inputs
+    if not loses_digits(node) or x is None or scale is None or scale.node.data is None:
+        return None
+    lost = scale.node.data
+    power = max(4 * float(two_factors(np.abs(lost).max(keepdims=True))[0].ravel()[0]), 2.0**-14)
+    kept = b.const((lost.astype(np.float64) / power).astype(lost.dtype))
+    if node.op == "dequantize":
+        (y,) = b.again(node, (x, kept, zero))
+        return Written((b.mul(y, power),), "written with a scale that fp16 holds")
+    return Written(b.again(node, (b.mul(x, 1 / power), kept, zero)), "written with a scale that fp16 holds")
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
     "quantized_matmul": (product,),
     "quantized_conv": (product,),
     "quantized_add": (addition,),
     "quantized_mean": (mean,),
+    "quantize": (with_scale_kept,),
+    "dequantize": (with_scale_kept,),
 }

@@ -1,0 +1,56 @@
+"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, and the reciprocals that a division becomes."""
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+
+TINY = float(np.finfo(np.float16).tiny)  # the smallest number with all digits
+LARGEST = float(np.finfo(np.float16).max)
+VANISHES = 2.0**-28  # below it, not even two factors with all digits make the number
+MOST = 1 << 20  # elements that are looked at
+
+_known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
+
+
+def loses_digits(node: Node) -> bool:
+    """Whether a product or a division by a constant, or a scale, would lose digits in fp16 that two factors keep."""
+    if node.op == "mul":
+        return any(v is not None and _of(v)[0] for v in node.inputs)
+    if node.op == "real_div":
+        divisor = node.inputs[1]
+        return divisor is not None and any(_of(divisor))
+    if node.op in ("quantize", "dequantize"):
+        scale = node.inputs[1]
+        return scale is not None and _of(scale)[0]
+    return False
+
+
+def _of(value: Value) -> tuple[bool, bool]:
+    """Of a constant: whether fp16 loses digits of it, next to 0, and of its reciprocal, on either side."""
+    node = value.node
+    if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
+        return False, False
+    if node not in _known:
+        assert node.data is not None
+        size = np.abs(node.data.astype(np.float64)).ravel()
+        with np.errstate(divide="ignore"):
+            _known[node] = _lost(size, np.inf), _lost(1 / size, LARGEST)
+    return _known[node]
+
+
+def _lost(size: Array, largest: float) -> bool:
+    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not."""
+    numbers = size[np.isfinite(size) & (size >= VANISHES) & (size <= 1 / VANISHES)]
+    with np.errstate(over="ignore"):
+        same = numbers.astype(np.float16).astype(np.float64) == numbers
+    return bool((~same & ((numbers < TINY) | (numbers > largest))).any())
+
+
+def two_factors(numbers: Array) -> tuple[Array, Array]:
+    """Powers of two and numbers near 1 whose products are the numbers: both with all digits in fp16."""
+    wide = numbers.astype(np.float64)
+    _, exponent = np.frexp(np.where(wide == 0, 1.0, wide))
+    power = np.exp2(np.clip(exponent - 1, -14, 15))
+    return power.astype(numbers.dtype), (wide / power).astype(numbers.dtype)

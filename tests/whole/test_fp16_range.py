@@ -1,0 +1,172 @@
+"""What fp16 does not hold stays on the host, or is written so that fp16 holds it: sums of integers, small scales, many steps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+import hexane as hx
+from hexane.graph import Array, Graph
+from hexane.pipeline import divide
+from hexane.targets.query import load_chip
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+CHIPS = ("h13", "h15", "h17s")
+SHAPE = (1, 16, 12, 12)
+
+
+def network(gain: float = 1.0) -> onnx.ModelProto:
+    """A convolution of 16 channels, a mean and a product; gain: of all its numbers."""
+    rng = np.random.default_rng(5)
+    weights = {
+        "w1": rng.standard_normal((32, 16, 3, 3)) * 0.1 * gain,
+        "b1": rng.standard_normal(32) * gain,
+        "w2": rng.standard_normal((32, 10)) * 0.2,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("MatMul", ["f", "w2"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        rng = np.random.default_rng(6)
+        self._samples = iter([{"x": rng.standard_normal(SHAPE).astype(np.float32)} for _ in range(4)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._samples, None)
+
+
+def dynamic(kind: Any) -> Callable[[str, str], None]:
+    return lambda source, path: quantize_dynamic(
+        source, path, op_types_to_quantize=["Conv", "MatMul"], weight_type=kind
+    )
+
+
+def static(activations: Any) -> Callable[[str, str], None]:
+    symmetric = {"ActivationSymmetric": activations is QuantType.QInt16}
+    return lambda source, path: quantize_static(
+        source, path, Samples(), quant_format=QuantFormat.QDQ, activation_type=activations,
+        weight_type=QuantType.QInt8, extra_options=symmetric,
+    )  # fmt: skip
+
+
+FORMS = {
+    "dynamic uint8": dynamic(QuantType.QUInt8),
+    "dynamic int8": dynamic(QuantType.QInt8),
+    "int16": static(QuantType.QInt16),
+    "uint16": static(QuantType.QUInt16),
+    "uint8": static(QuantType.QUInt8),
+}
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.01])
+@pytest.mark.parametrize("form", FORMS)
+def test_quantised_networks_mean_on_chips_what_onnxruntime_says(form: str, gain: float, tmp_path: Path) -> None:
+    """A gain of 0.01 brings scales below the smallest normal number of fp16. The peer runs without optimisations: with them it fuses
+    other integer arithmetic."""
+    if form == "dynamic int8" and not _peer_sums_all():
+        pytest.skip("this CPU's onnxruntime saturates sums of signed weights")
+    onnx.save(network(gain), tmp_path / "model.onnx")
+    path = str(tmp_path / "quantised.onnx")
+    FORMS[form](str(tmp_path / "model.onnx"), path)
+    x = np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)
+    want = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    for chip in CHIPS:
+        got = hx.compile(path, target=chip, threads=1)(x)
+        assert np.linalg.norm(got - want) <= 0.02 * np.linalg.norm(want), chip
+
+
+def _peer_sums_all() -> bool:
+    from onnx_models import onnxruntime_saturates
+
+    return not onnxruntime_saturates()
+
+
+def sums(terms: int) -> Graph:
+    """quantize -> integer sums -> cast -> scale -> bias, as dynamic quantisation writes it."""
+    x = hx.input("x", (4, terms), "uint8")
+    weight = hx.const(np.full((terms, 8), 255, np.uint8))
+    total = hx.quantized_matmul(x, weight, None, None, None, None, dtype="int32")
+    return hx.graph(hx.cast(total, dtype="fp32") * (hx.input("scale", ()) * 0.001) + 1.0)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 64])
+def test_a_sum_beyond_fp16_and_its_scale_are_the_hosts(terms: int) -> None:
+    """One product of bytes is at most 65025, which fp16 holds; two may be 130050."""
+    graph = sums(terms)
+    feeds = {"x": np.full((4, terms), 255, np.uint8), "scale": np.array(2e-4, np.float32)}
+    want = hx.compile(graph, threads=1)(feeds)
+    for chip in CHIPS:
+        found = [(s.device, [n.op for n in s.nodes]) for s in divide(graph, load_chip(chip))[1]]
+        on_engine = [op for device, ops in found if device == "ane" for op in ops]
+        assert on_engine.count("mul") == (2 if terms == 1 else 0), found
+        assert "add" in on_engine
+        np.testing.assert_allclose(hx.compile(graph, target=chip, threads=1)(feeds), want, rtol=2e-3)
+        report = hx.preflight(graph, chip)
+        assert {e.op: e.verdict.verdict for e in report.entries}["mul"] == ("native" if terms == 1 else "host")
+
+
+SMALL: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
+    "divided": lambda x: x / np.float32(3.1e-5),
+    "divided by a subnormal": lambda x: x * np.float32(1e-3) / np.float32(1.518e-5),
+    "divided by a large number": lambda x: x * 1000.0 / np.float32(1e5),
+    "multiplied": lambda x: x * np.float32(1.7e-5) * 1000.0,
+    "a factor for each channel": lambda x: x * np.linspace(1e-5, 1e-2, 16, dtype=np.float32)[None] * 1000.0,
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("chip", ["h12", *CHIPS])
+def test_small_factors_and_reciprocals_keep_their_digits(chip: str, name: str) -> None:
+    x = np.random.default_rng(8).uniform(-1, 1, (4, 16)).astype(np.float32)
+    graph = hx.graph(SMALL[name](hx.input("x", (4, 16))))
+    want = hx.compile(graph, threads=1)(x)
+    got = hx.compile(graph, target=chip, threads=1)(x)
+    np.testing.assert_allclose(got, want, rtol=4e-3, atol=1e-3 * np.abs(want).max())
+    assert hx.preflight(graph, chip).ok
+
+
+@pytest.mark.parametrize("op", ["quantize", "dequantize"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_small_scales_keep_their_digits(chip: str, op: str) -> None:
+    rng = np.random.default_rng(9)
+    scale, zero = np.float32(1.518e-5), np.int8(3)
+    if op == "dequantize":
+        feed = rng.integers(-128, 128, (4, 16)).astype(np.int8)
+        graph = hx.graph(hx.dequantize(hx.input("x", (4, 16), "int8"), scale, zero) * 1000.0)
+    else:
+        feed = rng.uniform(-2e-3, 2e-3, (4, 16)).astype(np.float32)
+        graph = hx.graph(hx.quantize(hx.input("x", (4, 16)), scale, zero, dtype="int8"))
+    want = hx.compile(graph, threads=1)(feed).astype(np.float64)
+    got = hx.compile(graph, target=chip, threads=1)(feed).astype(np.float64)
+    assert np.abs(got - want).max() <= (1 if op == "quantize" else 2e-3 * np.abs(want).max())
+
+
+def test_whole_numbers_of_16_bits_are_rounded_by_the_host() -> None:
+    """The largest, 32767, is no number of fp16, which would make -32768 of it."""
+    x = hx.input("x", (8,))
+    steps = hx.clip(hx.round(x / np.float32(2e-4)), alpha=-32768.0, beta=32767.0)
+    graph = hx.graph(hx.cast(steps, dtype="int16"))
+    feed = np.array([7.0, 6.5533, -7.0, 1.23456, 0.1, 0, -1e-4, 3.3], np.float32)
+    want = hx.compile(graph, threads=1)(feed)
+    for chip in CHIPS:
+        np.testing.assert_array_equal(hx.compile(graph, target=chip, threads=1)(feed), want)
