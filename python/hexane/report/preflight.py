@@ -12,7 +12,9 @@ from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.report.report import Entry, Report
+from hexane.stages.devices import COMPUTING
 from hexane.targets import Chip, Verdict
+from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
 from hexane.validate.node import FOLDED
@@ -53,8 +55,8 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
 
     def told(node: Node, verdict: Verdict) -> Verdict:
         reason = wide.get(id(node))
-        if reason is None:
-            return verdict
+        if reason is None or op_unit(node.op) not in COMPUTING:
+            return verdict  # what only moves elements runs on either
         return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
