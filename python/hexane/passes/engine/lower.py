@@ -180,7 +180,10 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     scores = (*node.types[0].shape[:-1], key.shape[-2])
     plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
     hides = mask is not None and mask.dtype is BOOL
-    if not plain or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
+    replaced = not math.isinf(a["hidden"]) and (
+        hides or a["causal"]
+    )  # a score is replaced by a number: a mask is added
+    if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return OPS[node.op].expand(b, query, key, value, mask, **a)  # type: ignore[misc]
     kind = query.dtype.numpy
     if hides:
