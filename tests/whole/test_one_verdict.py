@@ -11,6 +11,8 @@ from hexane.graph import Graph
 from hexane.ops import Op
 from hexane.pipeline import divide
 from hexane.runtime.mil import emit_pieces
+from hexane.stages.devices import COMPUTING
+from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph
 
@@ -21,7 +23,11 @@ SEEDS = [*range(12), *[pytest.param(seed, marks=pytest.mark.slow) for seed in ra
 
 def assert_one_verdict(graph: Graph, chip: str) -> None:
     report = hx.preflight(graph, chip)
-    assert report.ok == all(segment.device == "ane" for segment in report.segments), str(report)
+    hosted = [node for s in report.segments if s.device == "host" for node in s.nodes]
+    if report.ok:  # the host at most moves elements: results of more axes than the chip has
+        assert not [node.op for node in hosted if op_unit(node.op) in COMPUTING], str(report)
+    else:
+        assert hosted, str(report)
     assert divided(graph, chip) == [(s.device, [n.op for n in s.nodes]) for s in report.segments]
     memory = {node.op for node in graph.nodes} & {"param", "state", "write_state"}
     if memory == {"param"}:  # constants of programs in files, so that what depends on them alone is computed before

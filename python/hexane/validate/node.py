@@ -30,6 +30,7 @@ INDEXED |= {
     "multinomial",
 }  # whose stream is a state of integers
 
+SMALL_CONSTANT = "constants in fp16"
 BY_NUMBERS = frozenset(("real_div", "batch_norm"))  # ops whose forms read the numbers of their constants
 
 FOLDED = Verdict(
@@ -223,10 +224,9 @@ def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory
 ) -> Verdict:
     """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes there."""
-    if verdict.verdict == "native" and loses_digits(node):
-        return _LOSES[node.op]
+    kept = _LOSES[node.op] if verdict.verdict == "native" and loses_digits(node) else verdict
     if memory.route != "mil" or not _kept_as_is(verdict, key, node):
-        return verdict
+        return kept
     made = mil_program(node, constant, key)
     if isinstance(made, str):
         return _host(made)
@@ -234,14 +234,14 @@ def _in_a_program(
         inner = judge_inside(found, memory.chip)
         if inner.verdict not in ("native", "decomposed"):
             return _host(f"MIL writes it with {found.op}: {inner.reason}")
-    return verdict
+    return kept
 
 
 _LOSES = {
     op: Verdict(
         verdict="decomposed",
         reason=f"fp16 keeps few digits of the constant {what}",
-        rule="constants in fp16",
+        rule=SMALL_CONSTANT,
         source="hexane",
         status="read",
     )

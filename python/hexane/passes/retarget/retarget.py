@@ -12,7 +12,7 @@ from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
 from hexane.validate.as_layer import in_mil
-from hexane.validate.node import BY_NUMBERS, judge, kind_of
+from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, judge, kind_of
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -101,7 +101,8 @@ def _left_to_the_compiler(node: Node, verdict: Verdict) -> bool:
     """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not where a validator
     says so, of a layer that is too much for the chip."""
     types = tuple([None if v is None else v.type for v in node.inputs])
-    return not verdict.rule.startswith("validator ") and in_mil(node.op, types, node.attrs) == (node.op,)
+    by_itself = not verdict.rule.startswith("validator ") and verdict.rule != SMALL_CONSTANT
+    return by_itself and in_mil(node.op, types, node.attrs) == (node.op,)
 
 
 def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
