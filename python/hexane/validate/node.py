@@ -15,6 +15,7 @@ from hexane.validate.as_layer import Types, as_layer, in_mil
 from hexane.validate.layer import validate
 from hexane.validate.mil_program import beyond_types, mil_program
 from hexane.validate.small_constants import loses_digits
+from hexane.validate.width_slices import joins_width_slices
 
 AXES = {4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width")}
 WEIGHTED = {"conv", "conv_transpose", "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm"}
@@ -227,6 +228,8 @@ def _in_a_program(
     kept = _LOSES[node.op] if verdict.verdict == "native" and loses_digits(node) else verdict
     if memory.route != "mil" or not _kept_as_is(verdict, key, node):
         return kept
+    if joins_width_slices(node) and memory.chip.hazards.width_slice_concat:
+        kept = replace(kept, reason=f"{kept.reason}; {_joined_slices(memory.chip).reason}")
     made = mil_program(node, constant, key)
     if isinstance(made, str):
         return _host(made)
@@ -301,7 +304,15 @@ def _judge(
 
 def hazard(node: Node, chip: Chip) -> Hazard | None:
     """What a chip silently computes otherwise in a node that it takes."""
+    if joins_width_slices(node) and chip.hazards.width_slice_concat:
+        return _joined_slices(chip)
     return _hazard(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)
+
+
+def _joined_slices(chip: Chip) -> Hazard:
+    fact = chip.facts["hazards.width_slice_concat"]
+    reason = "the chip gives wrong elements where several slices that begin inside a row are concatenated"
+    return Hazard(reason, f"{fact.source}, {fact.status}")
 
 
 def _channels_first(t: TensorType | None) -> TensorType:

@@ -9,6 +9,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
 from hexane.targets import Chip, Verdict
 from hexane.validate.node import fits, judge
+from hexane.validate.width_slices import is_width_slice
 
 
 class Written(NamedTuple):
@@ -124,8 +125,24 @@ class Writer(Builder):
         return self._settled(self._plain("slice_by_size", (x,), {"begin": begin, "size": size}))[0]
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
-        """The parts in order along an axis."""
-        return parts[0] if len(parts) == 1 else self._settled(self._plain("concat", parts, {"axis": axis}))[0]
+        """The parts in order along an axis. Where the chip gives wrong elements for several slices that begin inside a row, these are
+        slices of rows, between transposes."""
+        if len(parts) == 1:
+            return parts[0]
+        if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:
+            parts = [self._by_rows(part) if is_width_slice(part) else part for part in parts]
+        return self._settled(self._plain("concat", parts, {"axis": axis}))[0]
+
+    def _by_rows(self, part: Value) -> Value:
+        """x[.., a:b]  ->  transpose(transpose(x)[.., a:b, :])"""
+        x, attrs, rank = part.node.inputs[0], part.node.attrs, part.type.rank
+        assert x is not None
+        if part.node.op != "slice_by_size" or rank < 2 or not fits(part.type, self.chip):
+            return part
+        perm = (*range(rank - 2), rank - 1, rank - 2)
+        begin, size = ([attrs[name][i] for i in perm] for name in ("begin", "size"))
+        rows = self.apply("slice_by_size", self.apply("transpose", x, perm=perm), begin=begin, size=size)
+        return self.apply("transpose", rows, perm=perm)  # type: ignore[no-any-return]
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
         """x in another shape. A reshape is looked through: what is viewed is what it viewed."""

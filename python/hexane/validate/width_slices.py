@@ -1,0 +1,19 @@
+"""Slices that begin inside a row: some chips give wrong elements where several of them are concatenated."""
+
+from hexane.graph import Node, Value
+
+
+def joins_width_slices(node: Node) -> bool:
+    """Whether a concatenation reads two or more slices that begin inside a row."""
+    return node.op == "concat" and sum(is_width_slice(v) for v in node.inputs if v is not None) > 1
+
+
+def is_width_slice(value: Value) -> bool:
+    """Whether a value is a slice of another along its last axis, from a place that is not the first."""
+    node = value.node
+    if node.op in ("slice_by_index", "slice_by_size"):
+        begin = node.attrs["begin"]
+        return bool(begin) and begin[-1] != 0
+    if node.op == "split":
+        return node.attrs["axis"] % value.type.rank == value.type.rank - 1 and value.output > 0
+    return False
