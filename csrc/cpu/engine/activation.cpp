@@ -17,6 +17,9 @@
 namespace hexane::cpu {
 namespace {
 
+constexpr double kLargest = 131008;          // of the engine's fp16
+constexpr double kMostQuarters = 1LL << 40;  // of a period up to there: whole numbers of a double
+
 double rounded(double x) { return to_float(to_engine_half(x)); }
 
 // ---- tables ----
@@ -29,12 +32,26 @@ void check_table(const char* op, const ActivationTable& t) {
     fail(op, "activation table: got ", t.segments, " segments, need 1 to ", kMaxKnots - 1);
   if (!(t.domain[0] < t.domain[1] && std::isfinite(t.domain[1] - t.domain[0])))
     fail(op, "activation table: got a domain from ", t.domain[0], " to ", t.domain[1], ", need one that is not empty");
+  const double scale = t.segments / (t.domain[1] - t.domain[0]);
+  if (!(scale > 0 && std::isfinite(scale)))
+    fail(op, "activation table: got ", t.segments, " segments from ", t.domain[0], " to ", t.domain[1],
+         ", need as many for each unit as a double holds");
+  if (t.reduction == double{ActivationTable::kQuarters} &&
+      !(t.domain[0] == 0 && kLargest / t.domain[1] < kMostQuarters))
+    fail(op, "activation table: got the quarter of a period from ", t.domain[0], " to ", t.domain[1],
+         ", need one that begins at 0 and is ", kLargest / kMostQuarters, " at least");
+}
+
+// A place as the index of a knot that has another behind it; 0 for what is no number.
+int segment_of(const ActivationTable& t, double place) {
+  const int last = static_cast<int>(t.segments) - 1;
+  return place > 0 ? static_cast<int>(std::min(std::floor(place), static_cast<double>(last))) : 0;
 }
 
 double between_knots(const ActivationTable& t, double x) {
   const double place = (x - t.domain[0]) * (t.segments / (t.domain[1] - t.domain[0]));
-  const double segment = std::clamp(std::floor(place), 0.0, t.segments - 1);
-  const double* knot = t.knots + static_cast<int>(segment);
+  const int segment = segment_of(t, place);
+  const double* knot = t.knots + segment;
   return knot[0] + (place - segment) * (knot[1] - knot[0]);
 }
 
@@ -61,7 +78,7 @@ double by_quarters(const ActivationTable& t, double x, int64_t ahead) {
   if (std::isinf(x)) return 0;
   const double size = std::abs(x), quarter = t.domain[1], whole = std::floor(size / quarter);
   const double rest = std::clamp(size - whole * quarter, 0.0, quarter);
-  const int64_t place = (static_cast<int64_t>(whole) + ahead) % 4;
+  const int64_t place = (static_cast<int64_t>(std::min(whole, kMostQuarters)) + ahead) % 4;
   const double y = between_knots(t, place % 2 ? quarter - rest : rest);
   return (place >= 2) != (std::signbit(x) && !ahead) ? -y : y;
 }
@@ -75,7 +92,7 @@ double evaluate(const ActivationTable& t, double x) {
       return std::copysign(with_tails(t, std::abs(x)), x);
     case ActivationTable::kExp2: {
       x = std::min(std::max(x, t.clamp[0]), t.clamp[1]);
-      const double whole = std::clamp(std::floor(x), -1024.0, 1024.0);
+      const double whole = std::isnan(x) ? 0 : std::clamp(std::floor(x), -1024.0, 1024.0);
       return std::ldexp(rounded(between_knots(t, x - whole)), static_cast<int>(whole));
     }
     case ActivationTable::kQuarters:
