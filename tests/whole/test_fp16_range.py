@@ -1,5 +1,7 @@
 """What fp16 does not hold stays on the host, or is written so that fp16 holds it: sums of integers, small scales, many steps."""
 
+import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,23 @@ def test_whole_numbers_of_16_bits_are_rounded_by_the_host() -> None:
     want = hx.compile(graph, threads=1)(feed)
     for chip in CHIPS:
         np.testing.assert_array_equal(hx.compile(graph, target=chip, threads=1)(feed), want)
+
+
+@pytest.mark.parametrize("normed", [False, True], ids=["weights", "weights and their batch norm"])
+@pytest.mark.parametrize(
+    ("size", "says"), [(1e6, "as large as .*, and 65504 in fp16"), (1e-9, "few digits"), (1.0, "")]
+)
+def test_weights_that_fp16_does_not_hold_are_a_hazard(size: float, says: str, normed: bool) -> None:
+    """Folding a batch norm may bring weights into fp16, or out of it."""
+    x = hx.input("x", (1, 4, 6, 6))
+    weights = np.random.default_rng(3).standard_normal((4, 4, 3, 3)).astype(np.float32)
+    y = hx.conv(x, weights if normed else weights * np.float32(size), pad=1)
+    if normed:
+        zeros, ones = np.zeros(4, np.float32), np.ones(4, np.float32)
+        y = hx.batch_norm(y, zeros, ones, ones * np.float32(size), zeros)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hx.compile(hx.graph(y), target="h13")
+    found = [str(w.message) for w in told if issubclass(w.category, hx.HazardWarning)]
+    assert len(found) == bool(says)
+    assert all(re.search(f"weights of conv at .*{says}", words) for words in found)

@@ -45,7 +45,12 @@ def chip_program(
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
-        return compile_segments(graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine)
+        program = compile_segments(
+            graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine
+        )
+    if lost := [d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"]:
+        warn(f"[compile] {chip.name}: fp16 does not hold the weights of {listed(lost)}", HazardWarning)
+    return program
 
 
 def _with_writes(graph: Graph) -> Graph:

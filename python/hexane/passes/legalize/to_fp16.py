@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
+from hexane.decisions import Decision
 from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
@@ -15,6 +16,9 @@ from hexane.targets import Target
 
 _SINGLE = (FP32, FP64, BF16)  # what becomes fp16
 _SMALL_BYTES = 1 << 16  # constants below come from the heap
+_MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # ops whose constants are factors
+_LARGEST = float(np.finfo(np.float16).max)
+_NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
 
 
 def to_fp16(graph: Graph, target: Target) -> Graph:
@@ -22,16 +26,39 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
     rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest. Casts to
-    fp32 that the model has become casts to fp16.
+    fp32 that the model has become casts to fp16. Factors that fp16 does not hold are a decision: "hazard".
     """
     table: dict[Value, Value] = {}
     room = Room()
+    hazards = []
     for node in graph.nodes:
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs, room), strict=True))
+        if node.op in _MULTIPLIES:
+            losses = [_lost(v.node.data, table[v].node.data) for v in node.inputs if v is not None]
+            hazards += [Decision("to_fp16", node.where, "hazard", reason) for reason in losses if reason]
     outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
     updates = tuple(table[v] for v in graph.updates)
-    return replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
+    made = replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
+    return made.decided(*hazards)
+
+
+def _lost(factors: Array | None, halves: Array | None) -> str:
+    """What fp16 loses of a factor: its size, or the digits of all its numbers; "" for neither."""
+    if (
+        factors is None
+        or halves is None
+        or halves.dtype != np.float16
+        or factors.dtype == np.float16
+        or not halves.size
+    ):
+        return ""
+    bits = halves.view(np.uint16).reshape(-1) & 0x7FFF
+    if (bits == 0x7BFF).any() and (largest := float(np.abs(factors[np.isfinite(factors)]).max())) >= 65520:
+        return f"its factors are as large as {largest:.3g}, and {_LARGEST:.0f} in fp16"
+    if bits[:64].max() < _NORMAL and 0 < (largest := float(np.abs(factors).max())) < 2.0**-14:
+        return f"its factors are {largest:.3g} at most, of which fp16 keeps few digits"
+    return ""
 
 
 def _halved(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
