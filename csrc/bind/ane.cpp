@@ -88,15 +88,17 @@ py::tuple run_once(const device::AneSetup& setup, const std::string& mil,
 void register_ane(py::module_& m) {
   py::class_<device::AneSetup>(m, "AneSetup")
       .def(py::init([](std::string library, std::string framework, uint32_t compile_limit, uint32_t load_limit,
-                       uint32_t load_retry_ms) {
+                       uint32_t load_retry_ms, uint32_t build_limit_ms, uint32_t evaluate_limit_ms) {
              return device::AneSetup{.library = std::move(library),
                                      .framework = std::move(framework),
                                      .compile_limit = compile_limit,
                                      .load_limit = load_limit,
-                                     .load_retry_ms = load_retry_ms};
+                                     .load_retry_ms = load_retry_ms,
+                                     .build_limit_ms = build_limit_ms,
+                                     .evaluate_limit_ms = evaluate_limit_ms};
            }),
            py::kw_only(), py::arg("library"), py::arg("framework"), py::arg("compile_limit"), py::arg("load_limit"),
-           py::arg("load_retry_ms"));
+           py::arg("load_retry_ms"), py::arg("build_limit_ms") = 0, py::arg("evaluate_limit_ms") = 0);
   m.def("probe_ane", [](const device::AneSetup& setup) {
     py::list findings;
     for (const device::AneFinding& finding : device::probe_ane(setup))

@@ -73,6 +73,19 @@ const hexane_ane_surfaces* system_surfaces();
 // False, and no error, unless this is a child of the process that opened the framework: the service does not know it.
 bool refuse_fork(hexane_ane_error* error);
 
+// A call of the framework, with what it works on: an object of the heap.
+struct Call {
+  const char* stage;
+  bool (*run)(void* object, uint32_t qos, hexane_ane_error* error);
+  void* object;
+  uint32_t qos;
+  uint32_t limit_ms;
+};
+
+// Whether the call of a program returned true within its limit. One that does not come back makes
+// the program stuck: it and its requests are kept for good, and all their further calls fail.
+bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error);
+
 void release(hexane_ane_program* program);
 
 }  // namespace hexane::ane
@@ -92,4 +105,5 @@ struct hexane_ane_program {
   uint64_t num_loads = 0;
   std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
   std::atomic<int> references = 1;   // its owner's, and one of each request
+  std::atomic<bool> stuck = false;   // a call of it has not come back
 };

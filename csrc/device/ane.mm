@@ -86,26 +86,28 @@ bool describe(hexane_ane_program* program, NSData* text, NSDictionary* weights, 
   return program->folder != nil;
 }
 
-bool compile(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
+bool compile(void* program, uint32_t qos, hexane_ane_error* error) {
+  const id<AneModel> model = static_cast<hexane_ane_program*>(program)->model;
   NSError* failure = nil;
-  return
-      [(id<AneModel>)program->model compileWithQoS:qos options:@{} error:&failure] || fail(error, "compile", failure);
+  return [model compileWithQoS:qos options:@{} error:&failure] || fail(error, "compile", failure);
 }
 
-bool try_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
-  return guarded(error, "load", [&] {
-    NSError* failure = nil;
-    return [(id<AneModel>)program->model loadWithQoS:qos options:@{} error:&failure] || fail(error, "load", failure);
-  });
+bool load(void* program, uint32_t qos, hexane_ane_error* error) {
+  const id<AneModel> model = static_cast<hexane_ane_program*>(program)->model;
+  NSError* failure = nil;
+  return [model loadWithQoS:qos options:@{} error:&failure] || fail(error, "load", failure);
+}
+
+bool unload(void* program, uint32_t qos, hexane_ane_error* error) {
+  const id<AneModel> model = static_cast<hexane_ane_program*>(program)->model;
+  NSError* failure = nil;
+  return [model unloadWithQoS:qos error:&failure] || fail(error, "unload", failure);
 }
 
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
   --num_loaded;
-  return guarded(error, "unload", [&] {
-    NSError* failure = nil;
-    return [(id<AneModel>)program->model unloadWithQoS:program->qos error:&failure] || fail(error, "unload", failure);
-  });
+  return within(program, {"unload", unload, program, program->qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
 // Lets go of all but the struct, which requests may still look at.
@@ -113,6 +115,7 @@ void discard(hexane_ane_program* program) {
   const std::lock_guard lock(loading);
   hexane_ane_error ignored;
   unload(program, &ignored);
+  if (program->stuck) return;
   guarded(&ignored, "unload", [&] {
     [program->model release];
     if (program->folder) leave_folder(program->folder);
@@ -227,7 +230,7 @@ hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t 
   }
   return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
     ++num_compiled;
-    return compile(program, qos, error);
+    return within(program, {"compile", compile, program, qos, ane->setup.build_limit_ms}, error);
   });
 }
 
@@ -262,9 +265,11 @@ bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error
     advise(error, "unload or free one");
     return false;
   }
-  if (!try_load(program, qos, error)) {
+  const Call call = {"load", load, program, qos, setup.build_limit_ms};
+  if (!within(program, call, error)) {
+    if (program->stuck) return false;
     usleep(setup.load_retry_ms * 1000);
-    if (!try_load(program, qos, error)) return false;
+    if (!within(program, call, error)) return false;
   }
   const bool has_ports = program->ports.all || guarded(error, "load", [&] {
                            program->ports = read_ports([(id<AneModel>)program->model modelAttributes]);

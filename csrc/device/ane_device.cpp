@@ -70,6 +70,8 @@ hexane_ane_setup c_setup(const AneSetup& setup) {
           .compile_limit = setup.compile_limit,
           .load_limit = setup.load_limit,
           .load_retry_ms = setup.load_retry_ms,
+          .build_limit_ms = setup.build_limit_ms,
+          .evaluate_limit_ms = setup.evaluate_limit_ms,
           .least_surface_bytes = 0};
 }
 
@@ -105,7 +107,9 @@ class AneRequest final : public Request {
     hexane_ane_error error;
     request_ = checked(opened_->library.bind(program, handles.data(), &error), error);
   }
-  ~AneRequest() override { opened_->library.unbind(request_); }
+  ~AneRequest() override {
+    if (!opened_->library.unbind(request_)) new std::vector(std::move(surfaces_));  // kept for good
+  }
 
   void evaluate(uint32_t qos) override {
     hexane_ane_error error;
@@ -115,7 +119,7 @@ class AneRequest final : public Request {
 
  private:
   const std::shared_ptr<const Opened> opened_;
-  const std::vector<std::shared_ptr<Surface>> surfaces_;
+  std::vector<std::shared_ptr<Surface>> surfaces_;
   hexane_ane_request* request_;
 };
 

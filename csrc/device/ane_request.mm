@@ -87,6 +87,14 @@ bool copy_rows(hexane_ane_request* request, size_t index, size_t bytes, bool to_
   return surfaces.unlock(surface, to_read) || fail(error, "copy", "port %s: its surface cannot be unlocked", port.name);
 }
 
+bool evaluate(void* object, uint32_t qos, hexane_ane_error* error) {
+  const auto* request = static_cast<hexane_ane_request*>(object);
+  NSError* failure = nil;
+  return request->evaluate(request->program->model, request->selector, qos, request->options, request->request,
+                           &failure) ||
+         fail(error, "evaluate", failure);
+}
+
 }  // namespace
 
 hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* surfaces, hexane_ane_error* error) {
@@ -104,8 +112,9 @@ hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* su
   return nullptr;
 }
 
-void hexane_ane_unbind(hexane_ane_request* request) {
-  if (!request) return;
+bool hexane_ane_unbind(hexane_ane_request* request) {
+  if (!request) return true;
+  if (request->program->stuck) return false;
   hexane_ane_error ignored;
   guarded(&ignored, "bind", [&] {
     [request->request release];
@@ -116,17 +125,14 @@ void hexane_ane_unbind(hexane_ane_request* request) {
     for (void* surface : request->surfaces) request->program->ane.surfaces.release(surface);
   release(request->program);
   delete request;
+  return true;
 }
 
 bool hexane_ane_evaluate(hexane_ane_request* request, uint32_t qos, hexane_ane_error* error) {
-  const hexane_ane_program* program = request->program;
+  hexane_ane_program* program = request->program;
   if (refuse_fork(error)) return false;
   if (program->loaded != request->load) return fail(error, "evaluate", "the program has been unloaded since bind");
-  return guarded(error, "evaluate", [&] {
-    NSError* failure = nil;
-    return request->evaluate(program->model, request->selector, qos, request->options, request->request, &failure) ||
-           fail(error, "evaluate", failure);
-  });
+  return within(program, {"evaluate", evaluate, request, qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
 bool hexane_ane_write(hexane_ane_request* request, size_t port, const void* data, size_t bytes,

@@ -53,6 +53,8 @@ typedef struct hexane_ane_setup {
   uint32_t compile_limit;              /* programs that a process may compile; 0: any number */
   uint32_t load_limit;                 /* programs that a process may have loaded */
   uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
+  uint32_t build_limit_ms;             /* a compile or load that takes longer fails; 0: it may take any time */
+  uint32_t evaluate_limit_ms;          /* the same of an evaluation or unload */
   uint64_t least_surface_bytes;        /* of a surface that is made here */
 } hexane_ane_setup;
 
@@ -107,7 +109,8 @@ HEXANE_ANE_API hexane_ane_port hexane_ane_port_at(const hexane_ane_program* prog
 /* A surface for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes its own. */
 HEXANE_ANE_API hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* surfaces,
                                                    hexane_ane_error* error);
-HEXANE_ANE_API void hexane_ane_unbind(hexane_ane_request* request);
+/* False where an evaluation has not come back: the engine may still write to the surfaces, which stay for good. */
+HEXANE_ANE_API bool hexane_ane_unbind(hexane_ane_request* request);
 HEXANE_ANE_API bool hexane_ane_evaluate(hexane_ane_request* request, uint32_t qos, hexane_ane_error* error);
 
 /* A whole tensor of the port's dtype, packed, into and out of the surface of a port. */

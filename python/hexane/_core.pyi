@@ -524,7 +524,15 @@ class AneSetup:
     """Where the library of hexane_ane.h and the private framework are ("": the system's), and what the system takes."""
 
     def __init__(
-        self, *, library: str, framework: str, compile_limit: int, load_limit: int, load_retry_ms: int
+        self,
+        *,
+        library: str,
+        framework: str,
+        compile_limit: int,
+        load_limit: int,
+        load_retry_ms: int,
+        build_limit_ms: int = 0,
+        evaluate_limit_ms: int = 0,
     ) -> None: ...
 
 def probe_ane(setup: AneSetup) -> list[tuple[str, str, str, str]]:

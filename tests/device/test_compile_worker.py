@@ -6,6 +6,7 @@ import signal
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,3 +195,63 @@ def test_too_many_loaded_programs_are_no_fault_of_the_cache(
     before = device.counters["compiled"]
     compiled(0, cache)
     assert device.counters["compiled"] == before
+
+
+def test_a_worker_whose_answer_was_interrupted_is_not_asked_again(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next caller got the old answer."""
+    limited(0)
+    compiled(0, cache)
+    first, answer = worker._process, worker._answer
+
+    def interrupted(*given: Any) -> bytes:
+        answers, worker._answers = worker._answers, Interrupted()
+        try:
+            return answer(*given)
+        finally:
+            worker._answers = answers
+
+    monkeypatch.setattr(worker, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(1, cache)
+    monkeypatch.undo()
+    limited(0)
+    monkeypatch.setitem(kept_programs.compiled_program.__kwdefaults__, "worker", worker)
+    assert first is not None
+    assert first.poll() == -signal.SIGKILL
+    fails = f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'compile_limit', ctypes.c_int64(0))"
+    worker.program = program(fails)
+    with pytest.raises(hx.DeviceError, match="says nothing"):
+        compiled(2, cache)
+
+
+class Interrupted:
+    def readline(self) -> bytes:
+        raise KeyboardInterrupt
+
+
+def test_an_answer_to_another_request_is_an_error(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    limited(0)
+    worker.program = program("""import os; os.write(int(sys.argv[1]), b'{"number": 0}' + bytes([10]))""")
+    with pytest.raises(hx.DeviceError, match="got answer 0, need 1"):
+        compiled(0, cache)
+    worker.program = program()
+    compiled(0, cache)
+
+
+@pytest.mark.parametrize("lines", ["import time; time.sleep(60)", "stall"], ids=["reads nothing", "driver stalls"])
+def test_a_worker_that_does_not_answer_is_given_up(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache, lines: str
+) -> None:
+    limited(0)
+    stall = f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.c_int64(60000))"
+    worker.program = program(stall if lines == "stall" else lines)
+    worker.limit = 0.5
+    with pytest.raises(hx.DeviceError, match=r"the process that compiles for this one took longer than 0.5 s"):
+        compiled(0, cache)
+    assert worker._process is None
+    worker.program, worker.limit = program(), None
+    compiled(0, cache)

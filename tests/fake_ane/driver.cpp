@@ -173,8 +173,8 @@ int drive(int argc, char** argv) {
   };
   symbol<decltype(&fake_ane_set_lower)>(framework, "fake_ane_set_lower")(lower, reinterpret_cast<void*>(accept));
 
-  const auto ane =
-      device::ane_device({.library = argv[1], .framework = argv[2], .compile_limit = 119, .load_limit = 128});
+  const auto ane = device::ane_device(
+      {.library = argv[1], .framework = argv[2], .compile_limit = 119, .load_limit = 128, .evaluate_limit_ms = 30000});
   std::vector<std::unique_ptr<Model>> models;
   for (int i = 5; i < argc; ++i) models.push_back(std::make_unique<Model>(*ane, argv[i]));
 

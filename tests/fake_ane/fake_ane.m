@@ -3,6 +3,7 @@
 #import <Foundation/Foundation.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device/memory_surface.h"
 #include "fake_ane.h"
@@ -12,7 +13,7 @@ typedef struct __IOSurface* IOSurfaceRef;
 
 static fake_ane_lower lower_function;
 static void* lower_context;
-static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, no_engine, unnamed, float_type;
+static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 static int64_t restores = 1;
 
 struct fake_ane_reply {
@@ -43,6 +44,7 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"fail_loads", &fail_loads},
                   {"raise", &raises},
                   {"idle", &idle},
+                  {"stall_ms", &stall_ms},
                   {"no_engine", &no_engine},
                   {"unnamed", &unnamed},
                   {"float_type", &float_type},
@@ -56,6 +58,9 @@ bool fake_ane_set(const char* name, int64_t value) {
 }
 
 static int64_t get(const int64_t* value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
+
+// A call that comes back late, as of a driver that signals nothing.
+static void stall(void) { usleep((useconds_t)get(&stall_ms) * 1000); }
 
 // Takes one of what is left.
 static bool take(int64_t* left) { return get(left) > 0 && __atomic_fetch_sub(left, 1, __ATOMIC_RELAXED) > 0; }
@@ -234,6 +239,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
+  stall();
   if (__atomic_fetch_add(&num_compiles, 1, __ATOMIC_RELAXED) >= get(&compile_limit)) return false;  // without a word
   if (qos > 63) return fail_compile(error, "qos");
   NSString* lack = [self whatFilesLack];
@@ -277,6 +283,7 @@ enum { kMostPorts = 64 };
 
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
   NSString* compiled = [[self folder] stringByAppendingPathComponent:@"net.plist"];
+  stall();
   if (!program && !loaded) [self readCompiled];
   if (take(&fail_loads) || loaded || !program || ![[NSFileManager defaultManager] fileExistsAtPath:compiled])
     return fail(error, @"com.apple.appleneuralengine", 6, @"Program load failure (0x20004)");
@@ -349,6 +356,7 @@ enum { kMostPorts = 64 };
                 options:(NSDictionary*)options
                 request:(_ANERequest*)request
                   error:(NSError**)error {
+  stall();
   if (take(&raises)) [NSException raise:NSInternalInconsistencyException format:@"raised inside evaluate"];
   if (!loaded || [request->procedure intValue] != 0 || qos > 63) return fail_evaluate(error, 0x16);
   void* bases[2][kMostPorts] = {{NULL}};

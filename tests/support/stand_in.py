@@ -73,6 +73,8 @@ class Setup(c.Structure):
         ("compile_limit", c.c_uint32),
         ("load_limit", c.c_uint32),
         ("load_retry_ms", c.c_uint32),
+        ("build_limit_ms", c.c_uint32),
+        ("evaluate_limit_ms", c.c_uint32),
         ("least_surface_bytes", c.c_uint64),
     )
 
@@ -123,7 +125,7 @@ RESULTS = {
     "num_outputs": c.c_size_t,
     "port_at": Port,
     "bind": c.c_void_p,
-    "unbind": None,
+    "unbind": c.c_bool,
     "evaluate": c.c_bool,
     "write": c.c_bool,
     "read": c.c_bool,

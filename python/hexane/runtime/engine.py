@@ -38,6 +38,8 @@ def ane_setup(library: Path, framework: str = "") -> _core.AneSetup:
         compile_limit=facts.compile_limit,
         load_limit=facts.load_limit,
         load_retry_ms=facts.load_retry_ms,
+        build_limit_ms=facts.build_limit_ms,
+        evaluate_limit_ms=facts.evaluate_limit_ms,
     )
 
 

@@ -1,0 +1,113 @@
+// Calls of the framework that may never come back: drivers have been seen that do not signal completion. Each runs on a
+// thread of its own, and its caller gives up on it after a while. The thread then keeps what it works on for good.
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#import "device/ane.h"
+
+namespace hexane::ane {
+namespace {
+
+constexpr char kAdvice[] = "the engine's driver may hang: start a new process, and the machine anew if that fails too";
+
+struct Runner {
+  std::mutex mutex;
+  std::condition_variable changed;
+  enum { kIdle, kAsked, kDone, kAbandoned } state = kIdle;
+  Call call;
+  bool result = false;
+  hexane_ane_error error;
+  Runner* next = nullptr;  // of those that are idle
+};
+
+// Never freed: threads wait at its end when the process exits.
+struct Idle {
+  std::mutex mutex;
+  Runner* first = nullptr;
+};
+Idle& idle() {
+  static Idle* const all = new Idle;
+  return *all;
+}
+
+void* work(void* given) {
+  auto* runner = static_cast<Runner*>(given);
+  std::unique_lock lock(runner->mutex);
+  while (true) {
+    runner->changed.wait(lock, [&] { return runner->state == Runner::kAsked; });
+    const Call call = runner->call;
+    lock.unlock();
+    hexane_ane_error error = {};
+    const bool result = guarded(&error, call.stage, [&] { return call.run(call.object, call.qos, &error); });
+    lock.lock();
+    if (runner->state == Runner::kAbandoned) break;
+    runner->result = result;
+    runner->error = error;
+    runner->state = Runner::kDone;
+    runner->changed.notify_one();
+  }
+  lock.unlock();
+  delete runner;
+  return nullptr;
+}
+
+Runner* idle_runner() {
+  {
+    const std::lock_guard lock(idle().mutex);
+    if (Runner* found = idle().first) {
+      idle().first = found->next;
+      return found;
+    }
+  }
+  auto* made = new Runner;
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, work, made) == 0) {
+    pthread_detach(thread);
+    return made;
+  }
+  delete made;
+  return nullptr;
+}
+
+void give_back(Runner* runner) {
+  const std::lock_guard lock(idle().mutex);
+  runner->next = idle().first;
+  idle().first = runner;
+}
+
+bool refuse_stuck(const char* stage, hexane_ane_error* error) {
+  fail(error, stage, "an earlier call of this program has not come back");
+  advise(error, kAdvice);
+  return false;
+}
+
+}  // namespace
+
+bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error) {
+  if (program->stuck) return refuse_stuck(call.stage, error);
+  Runner* runner = call.limit_ms ? idle_runner() : nullptr;
+  if (!runner) return guarded(error, call.stage, [&] { return call.run(call.object, call.qos, error); });
+  std::unique_lock lock(runner->mutex);
+  runner->call = call;
+  runner->state = Runner::kAsked;
+  runner->changed.notify_one();
+  const auto done = [&] { return runner->state == Runner::kDone; };
+  if (!runner->changed.wait_for(lock, std::chrono::milliseconds(call.limit_ms), done)) {
+    program->stuck = true;
+    runner->state = Runner::kAbandoned;
+    fail(error, call.stage, "the framework has not come back within %g s", call.limit_ms / 1000.0);
+    advise(error, kAdvice);
+    return false;
+  }
+  const bool result = runner->result;
+  if (!result) *error = runner->error;
+  runner->state = Runner::kIdle;
+  lock.unlock();
+  give_back(runner);
+  return result;
+}
+
+}  // namespace hexane::ane
