@@ -2,6 +2,7 @@
 
 import ctypes as c
 import os
+import shutil
 import signal
 import textwrap
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ from hexane.graph import Array
 from hexane.runtime import kept_programs
 from hexane.runtime.cache import Cache
 from hexane.runtime.compile_worker import CompileWorker
-from stand_in import FRAMEWORK, LIBRARY
+from stand_in import FRAMEWORK, LIBRARY, programs_folder
 
+BUDGET = 8
 SUPPORT = Path(__file__).parents[1] / "support"
 X = (np.arange(3 * 8 * 7).reshape(1, 3, 8, 7) % 5).astype(np.float32)
 
@@ -43,7 +45,11 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., _core.Device]:
     """limited(n) is a device of which this process may still compile n programs."""
 
     def make(left: int, load_limit: int = 0) -> _core.Device:
-        now = stand_in_engine().counters["compiled"]
+        engine = stand_in_engine()
+        monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (engine, ""))
+        while engine.counters["compiled"] < BUDGET:  # what a worker may compile, too
+            compiled(99, False)
+        now = engine.counters["compiled"]
         setup = _core.AneSetup(
             library=str(LIBRARY),
             framework=str(FRAMEWORK),
@@ -64,6 +70,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileWorker]:
     monkeypatch.setitem(kept_programs.compiled_program.__kwdefaults__, "worker", made)
     yield made
     made.close()
+    for folder in programs_folder().glob("programs*"):  # of a worker that was killed
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
