@@ -16,10 +16,10 @@ HEXANE_ANE_API void fake_ane_accept(fake_ane_reply* reply, const void* plan, siz
 HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 
 // "compile_limit": compiles before they fail without a word. "fail_loads": so many loads fail. "raise": the next so
-// many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms": compiles, loads and evaluations take so much longer. "no_engine": the machine has none.
-// "restore": 0, and only the process that compiled a program can load it; else whoever has its files in the folder of
-// its identifier. "unnamed": live lists come without Name. "float_type": live lists have a type nobody knows. False for
-// another name.
+// many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms": compiles, loads and evaluations
+// take so much longer. "no_engine": the machine has none. "restore": 0, and only the process that compiled a program
+// can load it; else whoever has its files in the folder of its identifier. "unnamed": live lists come without Name.
+// "float_type": live lists have a type nobody knows. False for another name.
 HEXANE_ANE_API bool fake_ane_set(const char* name, int64_t value);
 
 // Shared memory in place of IOSurfaces.
