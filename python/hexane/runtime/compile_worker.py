@@ -1,28 +1,26 @@
 """A process that compiles programs for one that may not compile more, and leaves them in the cache for it.
 
-    parent -> worker   a line of JSON: {"number", "chip", "text", "weights": {name: bytes}, "qos", "folder", "limit"}, then the bytes of the weights
-    worker -> parent   a line of JSON: {"number"}, and of what failed {"number", "error", "stage", "code", "hint"}
+    request   {"chip", "text", "weights": {name: number of bytes}, "qos", "folder", "limit"}, then the bytes of the weights
+    answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}
 
-The one way is stdin, the other a pipe whose number is the argument. The worker ends when stdin does: with its parent, or because its own
-budget is spent. A worker whose answer was not read to its end, for whatever reason, is not asked again.
+`worker_process.py` says how they travel. A worker whose answer was not read to its end, for whatever reason, is not asked again.
 """
 
 import atexit
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Timer
+from threading import Lock
 from typing import Any, BinaryIO
+from weakref import WeakSet
 
 from hexane.errors import DeviceError, Error
 from hexane.runtime.cache import Cache
+from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
 from hexane.targets.dispatch import dispatch
 
-PATIENCE = 10  # seconds, for a worker that was told to end
 PROGRAM = "from hexane.runtime.compile_worker import main; main()"
 
 
@@ -33,12 +31,10 @@ class CompileWorker:
         """limit: seconds for a program; None for as long as the engine may take to compile and load it, and some more."""
         self.program = program
         self.limit = limit
-        self._number = 0  # of the last request
         self._turn = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: BinaryIO | None = None
-        self._owner = 0  # the process that started it: a fork has no worker
+        self._worker: WorkerProcess | None = None
         self._left = 0  # programs that it may still compile
+        _all.add(self)
 
     def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache, budget: int) -> None:
         """Has a program compiled, and kept in the cache. budget: how many programs a process may compile.
@@ -64,99 +60,65 @@ class CompileWorker:
             )
 
     def close(self) -> None:
-        """Ends the worker, if there is one."""
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        with suppress(OSError):  # the worker has ended before
-            if process.stdin is not None:
-                process.stdin.close()
-        if self._answers is not None:
-            self._answers.close()
-        _ended(process)
+        """Ends the worker, if there is one. Where another thread waits for its answer, that thread gets an error."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+        elif (worker := self._worker) is not None:
+            worker.kill()
 
     def _asked(self, head: Mapping[str, Any], weights: Mapping[str, bytes], budget: int) -> dict[str, Any]:
-        if self._process is None or self._owner != os.getpid() or not self._left:
-            self._start(budget)
-        process = self._process
-        assert process is not None
-        self._left -= 1
-        self._number += 1
-        limit = self._seconds()
-        late = Event()
-
-        def give_up() -> None:
-            late.set()
-            process.kill()
-
-        timer = Timer(limit, give_up)
-        timer.daemon = True
-        timer.start()
+        limit = 2 * dispatch().build_limit_ms / 1000 + END if self.limit is None else self.limit
         try:
-            line = self._answer({"number": self._number, **head}, weights)
-        except BaseException:
-            process.kill()  # an answer may be on its way, which is not the next caller's
-            self.close()
-            raise
-        finally:
-            timer.cancel()
-        if not line.endswith(b"\n"):
-            code = _ended(process)
-            self.close()
-            what = f"took longer than {limit:g} s" if late.is_set() else f"ended with {code}"
-            raise DeviceError(f"[device compile] the process that compiles for this one {what}", "compile")
-        answer: dict[str, Any] = json.loads(line)
-        if answer["number"] != self._number:
-            process.kill()
-            self.close()
-            words = f"got answer {answer['number']}, need {self._number}"
-            raise DeviceError(f"[device compile] the process that compiles for this one: {words}", "compile")
-        return answer
+            worker = self._ready(budget)
+            self._left -= 1
+            return worker.ask(head, weights.values(), limit)
+        except WorkerError as error:
+            hint = "the next program gets a new one"
+            raise DeviceError(
+                f"[device compile] the process that compiles for this one {error}; it was asked for a program of "
+                f"{len(head['text'])} characters and {sum(map(len, weights.values()))} bytes of weights for "
+                f"{head['chip']}; {hint}",
+                "compile",
+                hint=hint,
+            ) from None
 
-    def _answer(self, head: Mapping[str, Any], weights: Mapping[str, bytes]) -> bytes:
-        """The line that the worker answers a request with; without its end where the worker ended."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._answers is not None
-        try:
-            self._process.stdin.write(json.dumps(head).encode() + b"\n")
-            for data in weights.values():
-                self._process.stdin.write(data)
-            self._process.stdin.flush()
-            return self._answers.readline()
-        except OSError:
-            return b""
-
-    def _seconds(self) -> float:
-        return 2 * dispatch().build_limit_ms / 1000 + PATIENCE if self.limit is None else self.limit
-
-    def _start(self, budget: int) -> None:
-        self.close()
+    def _ready(self, budget: int) -> WorkerProcess:
+        """A worker that may compile one more program, and whose next answer is that of the next request."""
+        if self._worker is not None and self._worker.is_idle and self._left:
+            return self._worker
+        self._end()
         if not sys.executable:
             raise DeviceError("[device compile] got no path of Python, need one to start a process", "compile")
-        answers, given = os.pipe()
-        self._answers = os.fdopen(answers, "rb")
-        command = [sys.executable, "-c", self.program, str(given)]
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(given,)
-            )
-        finally:
-            os.close(given)
-        self._owner, self._left = os.getpid(), budget
+        self._worker, self._left = WorkerProcess(self.program), budget
         atexit.unregister(self.close)
         atexit.register(self.close)
+        return self._worker
+
+    def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None and worker.is_idle:
+            worker.end()
+        elif worker is not None:
+            worker.kill()
+            worker.let_go()
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """The code with which it ends; it is killed if it does not."""
-    try:
-        return process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:  # it has let go of the pipe, and does something else
-        process.kill()
-        return process.wait()
+_all: "WeakSet[CompileWorker]" = WeakSet()
 
 
+def _after_fork() -> None:
+    """The child has none of the threads that hold a lock, and the worker is its parent's: it ends when nobody has its pipe open."""
+    for each in list(_all):
+        each._turn = Lock()
+        worker, each._worker = each._worker, None
+        if worker is not None:
+            worker.let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 WORKER = CompileWorker()
 
 
@@ -166,7 +128,7 @@ def main() -> None:
     from hexane.runtime.kept_programs import compiled_program
 
     answers = os.fdopen(int(sys.argv[1]), "wb")
-    while line := sys.stdin.buffer.readline():
+    while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
         head = json.loads(line)
         weights = {name: _taken(sys.stdin.buffer, size) for name, size in head["weights"].items()}
         answer: dict[str, Any] = {"number": head["number"]}

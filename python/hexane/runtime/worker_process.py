@@ -1,0 +1,136 @@
+"""A process that answers numbered requests, each within a time limit.
+
+    parent -> worker   a line of JSON with "number", and the bytes that it announces; the end of the pipe: there are no more requests
+    worker -> parent   a line of JSON with the number of its request
+
+The requests go to stdin. The answers come through another pipe, whose number is the argument of the worker's program: libraries print on
+stdout. No wait is without a limit, because a worker may hang in a driver, and other processes may hold an end of a pipe.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from select import POLLIN, POLLOUT, poll
+from typing import IO, Any
+
+END = 10.0  # seconds that a worker has to end
+CHUNK = 1 << 16
+
+
+class WorkerError(Exception):
+    """A worker gave no answer. The text goes on after "the process": "ended with 3"."""
+
+
+class WorkerProcess:
+    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read whole. A worker that is not idle
+    must not be asked again: the answer to an interrupted request may be on its way."""
+
+    def __init__(self, program: str) -> None:
+        """program: the source of a Python program. Raises WorkerError if no process can be started."""
+        self.is_idle = True
+        self._number = 0  # of the last request
+        reader, given = os.pipe()
+        self._answers: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program, str(given)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(given,),
+                bufsize=0,  # a copy of the buffer in a forked child would be written once more
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+            )
+        except BaseException as error:
+            self._answers.close()
+            if isinstance(error, OSError):
+                raise WorkerError(f"cannot be started: {error}") from None
+            raise
+        finally:
+            os.close(given)
+        assert self.process.stdin is not None
+        self._requests = self.process.stdin
+        os.set_blocking(self._requests.fileno(), False)
+
+    def ask(self, request: Mapping[str, Any], parts: Iterable[bytes], seconds: float) -> dict[str, Any]:
+        """The answer to this request, never to another. parts: the bytes that follow it.
+
+        seconds: how long the worker may read nothing, and then how long it may take to answer. Raises WorkerError where it gives no
+        answer. The worker is gone after any exception.
+        """
+        self.is_idle = False
+        self._number += 1
+        try:
+            self._send(json.dumps({**request, "number": self._number}).encode() + b"\n", seconds)
+            for part in parts:
+                self._send(part, seconds)
+            answer = self._answer(seconds)
+        except BaseException:
+            try:
+                self.kill()
+            finally:
+                self.let_go()
+            raise
+        self.is_idle = True
+        return answer
+
+    def end(self) -> None:
+        """Lets the worker end, and kills one that does not."""
+        self._requests.close()
+        try:
+            self.process.wait(END)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        finally:
+            self.let_go()
+
+    def kill(self) -> None:
+        """Kills the worker, and waits for its end. Another thread may be asking it, and gets an error."""
+        self.process.kill()
+        with suppress(subprocess.TimeoutExpired):  # a driver holds it in the kernel: subprocess collects it later
+            self.process.wait(END)
+
+    def let_go(self) -> None:
+        """Closes this process's ends of the pipes."""
+        self._requests.close()
+        self._answers.close()
+
+    def _send(self, data: bytes, seconds: float) -> None:
+        left = memoryview(data)
+        while left:
+            self._wait(self._requests, POLLOUT, time.monotonic() + seconds, f"read no request within {seconds:g} s")
+            with suppress(BlockingIOError):
+                try:
+                    left = left[os.write(self._requests.fileno(), left) :]
+                except BrokenPipeError:
+                    raise self._ended() from None
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        line = b""
+        while not line.endswith(b"\n"):
+            self._wait(self._answers, POLLIN, end, f"gave no answer within {seconds:g} s")
+            part = os.read(self._answers.fileno(), CHUNK)
+            if not part:
+                raise self._ended()
+            line += part
+        with suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict) and answer.get("number") == self._number:
+                return answer
+        raise WorkerError(f"gave the answer {line[:80]!r}, need one line of JSON with the number {self._number}")
+
+    def _ended(self) -> WorkerError:
+        """The error for a worker that has closed its end of a pipe."""
+        self.end()
+        return WorkerError(f"ended with {self.process.returncode}")
+
+    def _wait(self, file: IO[bytes], event: int, end: float, late: str) -> None:
+        """Returns when the pipe can be read or written. Raises WorkerError(late) at the time `end`."""
+        waiting = poll()
+        waiting.register(file, event)
+        if not waiting.poll(max(end - time.monotonic(), 0) * 1000):
+            raise WorkerError(late)
