@@ -93,6 +93,7 @@ std::unique_ptr<device::Device> make_null_device(const std::vector<py::dict>& in
 }  // namespace
 
 void register_device(py::module_& m) {
+  m.attr("NO_ANSWER") = device::kNoAnswer;
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<device::Program, std::shared_ptr<device::Program>>(m, "DeviceProgram")
       .def("load", &device::Program::load, py::arg("qos"), release())

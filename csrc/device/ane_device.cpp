@@ -38,6 +38,8 @@ struct Library {
   }
 };
 
+static_assert(kNoAnswer == HEXANE_ANE_NO_ANSWER);
+
 [[noreturn]] void raise(const hexane_ane_error& error) {
   throw DeviceError(error.stage, error.code, error.text, error.hint);
 }

@@ -78,8 +78,9 @@ void give_back(Runner* runner) {
   idle().first = runner;
 }
 
-bool refuse_stuck(const char* stage, hexane_ane_error* error) {
-  fail(error, stage, "an earlier call of this program has not come back");
+// Marks the error, which is that a call has not come back. Always returns false.
+bool no_answer(hexane_ane_error* error) {
+  error->code = HEXANE_ANE_NO_ANSWER;
   advise(error, kAdvice);
   return false;
 }
@@ -87,7 +88,10 @@ bool refuse_stuck(const char* stage, hexane_ane_error* error) {
 }  // namespace
 
 bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error) {
-  if (program->stuck) return refuse_stuck(call.stage, error);
+  if (program->stuck) {
+    fail(error, call.stage, "an earlier call of this program has not come back");
+    return no_answer(error);
+  }
   Runner* runner = call.limit_ms ? idle_runner() : nullptr;
   if (!runner) return guarded(error, call.stage, [&] { return call.run(call.object, call.qos, error); });
   std::unique_lock lock(runner->mutex);
@@ -99,8 +103,7 @@ bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* err
     program->stuck = true;
     runner->state = Runner::kAbandoned;
     fail(error, call.stage, "the framework has not come back within %g s", call.limit_ms / 1000.0);
-    advise(error, kAdvice);
-    return false;
+    return no_answer(error);
   }
   const bool result = runner->result;
   if (!result) *error = runner->error;

@@ -18,7 +18,11 @@ namespace hexane::device {
 
 class Surface;  // device/surface.h: memory that the CPU and the device share
 
-// What failed ("compile", "load", ..), the device's own number of the failure (0 if it gave none), and what to do.
+// The code of a DeviceError: the device has not answered within its limit.
+inline constexpr int64_t kNoAnswer = INT64_MIN;
+
+// What failed ("compile", "load", ..), the device's own number of the failure (0 if it gave none; kNoAnswer), and what
+// to do.
 struct DeviceError : Error {
   DeviceError(std::string failed_stage, int64_t device_code, const std::string& message, std::string what_to_do)
       : Error("device " + failed_stage, what_to_do.empty() ? message : message + "; " + what_to_do),

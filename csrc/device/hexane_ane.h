@@ -28,9 +28,12 @@ typedef struct hexane_ane hexane_ane;
 typedef struct hexane_ane_program hexane_ane_program;
 typedef struct hexane_ane_request hexane_ane_request;
 
+/* The code where a call of the framework has not come back within its limit. */
+#define HEXANE_ANE_NO_ANSWER INT64_MIN
+
 typedef struct hexane_ane_error {
   char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate" or "unload" */
-  int64_t code;   /* the framework's own number; 0: it gave none */
+  int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
   char text[1024];
   char hint[256]; /* what to do, if anything is known */
 } hexane_ane_error;

@@ -16,6 +16,8 @@ MAX_LIST: int
 MAX_KNOTS: int
 MAX_SLOTS: int
 MAX_SLOT_NUMBERS: int
+NO_ANSWER: int
+"""The code of a DeviceError: the device has not answered within its limit."""
 
 # ---- kernels ----
 

@@ -13,7 +13,8 @@ class Error(Exception):
 
 class DeviceError(Error):
     """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate" or "unload".
-    code: the system's own number, 0 if it gave none. hint: what to do, where that is known."""
+    code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint: what to do, where that is
+    known."""
 
     def __init__(self, message: str, stage: str = "", code: int = 0, hint: str = "") -> None:
         super().__init__(message)

@@ -239,3 +239,23 @@ def test_a_worker_that_does_not_answer_is_given_up(
         compiled(0, cache)
     worker.program, worker.limit = program(), None
     compiled(0, cache)
+
+
+def test_a_worker_whose_driver_hangs_is_replaced(
+    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+) -> None:
+    """Its answer says so, but the next program would meet the same driver in the same process."""
+    limited(0)
+    worker.program = program(
+        f"""
+from hexane import _core
+engine = _core.ane_device(_core.AneSetup(library={str(LIBRARY)!r}, framework={str(FRAMEWORK)!r}, compile_limit=0,
+                                         load_limit=0, load_retry_ms=1, build_limit_ms=300))
+import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.c_int64(60000))
+"""
+    )
+    with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s.*\(in the process that") as error:
+        compiled(0, cache)
+    assert error.value.code == _core.NO_ANSWER
+    worker.program = program()
+    compiled(0, cache)

@@ -4,6 +4,7 @@ import ctypes as c
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hexane.runtime.cache import Cache
 from hexane.runtime.kept_programs import program_key
 from hexane.runtime.mil import emit_pieces
 from hexane.targets.query import load_chip
-from stand_in import FRAMEWORK, programs_folder
+from stand_in import FRAMEWORK, LIBRARY, programs_folder
 
 W = (np.arange(4 * 3 * 3 * 3).reshape(4, 3, 3, 3) % 3 - 1).astype(np.float32)
 X = (np.arange(3 * 8 * 7).reshape(1, 3, 8, 7) % 5).astype(np.float32)
@@ -181,3 +182,42 @@ def test_what_one_process_compiled_the_next_loads(engine: _core.Device, cache: C
     counts = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
     assert counts == ["1\n", "0\n"]
     assert compiles(engine, cache) == 0
+
+
+def test_a_load_that_hangs_says_nothing_about_the_kept_program(cache: Cache) -> None:
+    """It was compiled again, which hung as well, and from then on the entry said that this system takes none."""
+    stand_in_engine()
+    lines = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import test_kept_programs as t
+t.hang_in_load(t.Cache({str(cache.folder)!r}))
+"""
+    other = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=False)
+    assert (other.stdout, other.returncode) == ("given up\n", 0), other.stderr
+
+
+def hang_in_load(cache: Cache) -> None:
+    """In a process of its own, which keeps what the late call works on."""
+    stand_in_engine()
+    setup = _core.AneSetup(
+        library=str(LIBRARY),
+        framework=str(FRAMEWORK),
+        compile_limit=0,
+        load_limit=0,
+        load_retry_ms=1,
+        build_limit_ms=300,
+    )
+    device = _core.ane_device(setup)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hexane.runtime.engine.find_engine", lambda _: (device, ""))
+        assert compiles(device, cache) == 1
+        set_stand_in(stall_ms=1500)
+        started = time.monotonic()
+        with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s") as error:
+            compiles(device, cache)
+        assert time.monotonic() - started < 1
+        assert (error.value.stage, error.value.code) == ("load", _core.NO_ANSWER)
+        set_stand_in(stall_ms=0)
+        assert compiles(device, cache) == 0
+    print("given up")

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
+from hexane import _core
 from hexane.errors import DeviceError, Error
 from hexane.runtime.cache import Cache
 from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
@@ -74,7 +75,10 @@ class CompileWorker:
         try:
             worker = self._ready(budget)
             self._left -= 1
-            return worker.ask(head, weights.values(), limit)
+            answer = worker.ask(head, weights.values(), limit)
+            if answer.get("code") == _core.NO_ANSWER:
+                self._left = 0  # the driver hangs in that process: the next program gets another
+            return answer
         except WorkerError as error:
             hint = "the next program gets a new one"
             raise DeviceError(

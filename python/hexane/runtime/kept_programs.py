@@ -95,7 +95,8 @@ def _restored(
             program.load(qos)
     except DeviceError as error:
         counters = device.counters
-        if error.stage != "load" or 0 < counters["load_limit"] <= counters["loaded"]:
+        hangs = error.code == _core.NO_ANSWER
+        if hangs or error.stage != "load" or 0 < counters["load_limit"] <= counters["loaded"]:
             raise
         return None
     return program
