@@ -95,7 +95,7 @@ def test_attributes_of_a_bound_call_cannot_be_set_or_deleted(name: str) -> None:
 def test_a_bound_call_is_neither_copied_nor_derived_from() -> None:
     call = bound()
     for copying in (copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError):
+        with pytest.raises(hx.Error, match="got a bound call, which holds buffers of this process"):
             copying(call)
     with pytest.raises(TypeError):
         type("Derived", (type(call),), {})
