@@ -11,7 +11,7 @@ from hexane.targets.family import hardware_versions
 from hexane.targets.legality import floors, op_status
 from hexane.targets.query import chip_names, fact, load_chip, offsets
 
-CHIPS = chip_names()
+CHIPS = chip_names(all=True)
 
 # Table 22.5: what reads a byte of the chip, the field of the chip, and where it is clear among the chips that run programs in MIL.
 GATES = [

@@ -30,7 +30,7 @@ from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.stages.schedule_layers import SCHEDULES
 from hexane.targets import Chip, Target, load_target
-from hexane.targets.detect import parse_environment
+from hexane.targets.detect import lookup_environment
 from hexane.targets.dispatch import dispatch
 
 
@@ -342,7 +342,7 @@ def _target(name: str | None, device: str) -> Target:
     own = "" if device == "cpu" else engine.own_chip()
     if name is not None and name != "":
         return load_target(name)
-    return load_target(parse_environment(by_environment) if by_environment else own or "host")
+    return load_target(lookup_environment(by_environment).written if by_environment else own or "host")
 
 
 def _threads(threads: int | None) -> int:

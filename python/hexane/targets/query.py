@@ -1,5 +1,6 @@
 """Questions about a target, by its name in any spelling."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -7,20 +8,29 @@ from typing import Any
 from hexane.errors import Error
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
-from hexane.targets.names import parse
+from hexane.targets.names import Name, lookup
 from hexane.targets.read import load, schema
-from hexane.targets.tables import table, target_names
+from hexane.targets.tables import listed_names, table, target_names
 from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str) -> Target:
-    """The target a spelling means; the same object for every call. Raises Error for an unknown spelling or a broken file."""
-    return load(parse(name))
+    """The target a spelling means, which remembers what it was asked for as; the same object for every call with that name.
+    Raises Error for an unknown spelling or a broken file."""
+    found = lookup(name)
+    return load(found.target) if found.written == found.target else _asked(found)
 
 
-def chip_names() -> tuple[str, ...]:
-    """The names of the targets that are chips."""
-    return tuple(name for name in target_names() if isinstance(load_target(name), Chip))
+@cache
+def _asked(name: Name) -> Target:
+    return replace(load(name.target), asked=name.written)
+
+
+def chip_names(*, all: bool = False) -> tuple[str, ...]:
+    """The names of the targets that are chips and that some product has; all: those without a product too, which are
+    reference targets, embedded parts and variants that no device reports."""
+    names = target_names() if all else listed_names()
+    return tuple(name for name in names if isinstance(load_target(name), Chip))
 
 
 def load_chip(target: str | Chip) -> Chip:

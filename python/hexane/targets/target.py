@@ -38,7 +38,7 @@ class Space:
 class Target:
     """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
     second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes. spaces: the memories where
-    buffers lie, the preferred one of a kind first."""
+    buffers lie, the preferred one of a kind first. asked: the name it was asked for by ("A14"), "" for its own."""
 
     name: str
     device: str
@@ -48,6 +48,12 @@ class Target:
     alignment: int
     spaces: tuple[Space, ...]
     facts: Mapping[str, Fact] = field(repr=False, compare=False)
+    asked: str = field(default="", repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """As messages and reports name it: "A14 (h13)" where A14 was asked for, else "h13"."""
+        return f"{self.asked} ({self.name})" if self.asked else self.name
 
     @property
     def kernels(self) -> Kernels:
