@@ -7,7 +7,8 @@ from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
 from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
-from hexane.targets.family import Family, analytic_costs, hardware_versions
+from hexane.targets.family import Family, hardware_versions
+from hexane.targets.groups import analytic_costs
 from hexane.targets.query import chip_names, field_table, load_chip, offsets
 from hexane.targets.tables import base_names, table, target_names, target_table
 

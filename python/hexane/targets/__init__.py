@@ -3,14 +3,8 @@
 from hexane.targets.detect import detect
 from hexane.targets.divergence import fp16_divergence
 from hexane.targets.fact import Claim, Fact
-from hexane.targets.family import (
-    Family,
-    Tier,
-    analytic_costs,
-    arch_for_family,
-    arch_for_tier,
-    family_of_hardware_version,
-)
+from hexane.targets.family import Family, Tier, family_of_hardware_version
+from hexane.targets.groups import analytic_costs, arch_for_family, arch_for_tier
 from hexane.targets.kernels import Kernels
 from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import cache
 
 from hexane.errors import Error
-from hexane.targets.family import Tier, arch_for_tier
+from hexane.targets.family import Tier
+from hexane.targets.groups import arch_for_tier
 from hexane.targets.names import Name, find, lookup
 
 

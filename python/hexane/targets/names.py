@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from hexane.errors import Error
 from hexane.targets.devices import devices
+from hexane.targets.family import Family, Tier
 from hexane.targets.read import NAMES
 from hexane.targets.tables import listed_names, table, target_names, target_table
+from hexane.targets.target import Target
 from hexane.targets.unknown_names import unknown_names
 
-ALIKE = 1 / 2  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
+ALIKE = (
+    1 / 2
+)  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
 
 # What a family, a tier or a target is not, and where its name is.
 _HINTS = {
@@ -27,16 +31,19 @@ class Name(NamedTuple):
     written: str
 
 
-def parse(spelling: str) -> str:
-    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1" or "iPhone 12". Case, spaces and hyphens do not count.
+def parse(spelling: str | Target) -> str:
+    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", or that target itself. Case, spaces and
+    hyphens do not count.
 
     Raises Error for a spelling that is no target's, with those that are near, and for what is no text.
     """
     return lookup(spelling).target
 
 
-def lookup(spelling: str) -> Name:
+def lookup(spelling: str | Target) -> Name:
     """The target that a spelling means, as `parse` finds it, and the spelling as people write it."""
+    if isinstance(spelling, Target):
+        return Name(spelling.name, spelling.asked or spelling.name)
     if not isinstance(spelling, str):
         hint = _HINTS.get(type(spelling).__name__, "")
         raise Error(f"[target] got {spelling!r}, need the name of a target, such as 'h13'{hint}")
@@ -62,15 +69,24 @@ def _said(plain: str) -> str:
     for name, about in unknown_names().items():
         if plain == _plain(name):
             return about
-    if kind := re.fullmatch(r"(family|tier)(\w+)", plain):
-        archs = table("families")[f"{kind[1]}_arch"]
-        one = next((arch for name, arch in archs.items() if name.casefold() == kind[2]), None)
-        if one is not None:
-            return f"a group of chips, need one of them, such as {one}"
+    if (named := group(plain)) is not None:
+        one = table("families")[f"{named[0]}_arch"].get(named[1])
+        return (
+            f"a group of chips, need one of them, such as {one}"
+            if one
+            else f"a {named[0]} that no target has, need a chip"
+        )
     likely = [name for name, written in spellings().items() if name not in target_names() or written in listed_names()]
     if near := [spellings()[match] for match in get_close_matches(plain, likely, cutoff=ALIKE)]:
         return f"need one like {', '.join(near)}"
     return f"need one of {', '.join(listed_names())}, or a chip or device, such as A14 or iPhone 12"
+
+
+def group(spelling: str) -> tuple[str, str] | None:
+    """The family or tier of that name: ("family", "A13") for "family A13"; None for what is none."""
+    found = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
+    members = [] if found is None else list(Family if found[1] == "family" else Tier)
+    return next(((found[1], member.name) for member in members if found and member.name.casefold() == found[2]), None)
 
 
 def _plain(spelling: str) -> str:
