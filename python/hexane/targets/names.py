@@ -90,8 +90,9 @@ def group(spelling: str) -> tuple[str, str] | None:
 
 
 def _plain(spelling: str) -> str:
-    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5"."""
-    joined = re.sub(r"[\s_(),-]+", "", spelling.casefold()).removeprefix("apple")
+    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)" is "MacBook Air M2"."""
+    named = re.sub(r",\s*20\d\d\s*\)", ")", spelling.casefold())
+    joined = re.sub(r"[\s_(),-]+", "", named).removeprefix("apple")
     return re.sub(r"(\d)(st|nd|rd|th)generation$", r"\1", joined)
 
 
