@@ -177,6 +177,7 @@ CLOCKS = [
     ("m11", 500, 500, 500, 1, 1, (200, 300, 400), (600, 1533, 2133)),
 ]
 
+
 def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.strip().splitlines()]
 
@@ -383,4 +384,4 @@ def test_no_number_of_a_chip_stands_in_python() -> None:
 def test_the_page_of_targets_is_derived_from_the_data() -> None:
     text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
     assert text == page(), "run python -m hexane.cli.targets_page > docs/targets.md"
-    assert all(f"\n| {name} |" in text for name in CHIPS)
+    assert all(f" | {name} | " in text for name in CHIPS)

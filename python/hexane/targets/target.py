@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hexane.targets.devices import well_known
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
 from hexane.targets.kernels import Kernels, kernels
@@ -246,3 +247,18 @@ class Chip(Target):
     formats: Formats
     hazards: Hazards
     hal: Hal
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names that people know it by: ("iPhone 12", "M1"); none for a chip that no product has."""
+        return tuple(well_known(self.products))
+
+    @property
+    def lead(self) -> str:
+        """The name that tables and pages lead with: what was asked for, else the names that people know, else its own."""
+        return self.asked or ", ".join(self.known) or self.name
+
+    @property
+    def title(self) -> str:
+        """As the first line of a report names it: "A14 (h13)" where A14 was asked for, else "h13 (iPhone 12, M1)"."""
+        return self.label if self.asked or not self.known else f"{self.name} ({', '.join(self.known)})"

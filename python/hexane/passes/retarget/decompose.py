@@ -145,7 +145,7 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
         inverse = 1 / divisor.node.data.astype(np.float64)
     if not _held(inverse):
         return None
-    hazard = f"{b.chip.name} rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
+    hazard = "the chip rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
     product = b.mul(x, b.const(inverse.astype(divisor.dtype.numpy)))
     return Written((product,), "written as mul by the reciprocal", hazard)
 
