@@ -1,9 +1,13 @@
 """The names that people know: which product and which device is which target, and who says so."""
 
+import re
+from collections.abc import Iterator
+
 import pytest
 
 from hexane import targets
 from hexane.errors import Error
+from hexane.targets import tables
 from hexane.targets.names import spellings
 from hexane.targets.query import load_chip
 from hexane.targets.tables import target_names
@@ -153,6 +157,27 @@ def test_the_newer_compiler_s_names_are_36_of_which_ten_have_no_parameters() -> 
 def test_a_wrong_name_is_told_what_to_ask_for(asked: str, said: str) -> None:
     with pytest.raises(Error, match=rf"\[target\] got '{asked}', {said}"):
         targets.parse(asked)
+
+
+TEXTS = ("because", "change", "taken", "why", "says", "about", "reject")
+BARE = re.compile(r"(?<!family )(?<!families )(?<!A1\d, )(?<!A1\d and )\bA1[1-8]\b(?! Pro)")
+
+
+def texts(table: object) -> Iterator[str]:
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield from [value] if key in TEXTS and isinstance(value, str) else texts(value)
+    elif isinstance(table, list):
+        for value in table:
+            yield from texts(value)
+
+
+def test_texts_do_not_call_a_family_by_the_name_of_a_product() -> None:
+    """Whoever asks for the chip A15, of family A14, would read "from A15 on" as theirs."""
+    found = list(texts(dict(tables.table("floors"))))
+    assert len(found) > 100
+    assert any("family A15" in text for text in found)
+    assert [text for text in found if BARE.search(text)] == []
 
 
 # ---- the name that was asked for, and the names that nobody asks for ----

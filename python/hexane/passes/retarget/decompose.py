@@ -129,14 +129,14 @@ def prelu(b: Writer, node: Node) -> Written | None:
     return Written((b.select(b.less(x, 0.0), b.mul(x, slope), x),), "written as less, mul, select")
 
 
-# ---- what chips before A13 have no layer for ----
+# ---- what chips before family A13 have no layer for ----
 
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST_NORMAL = np.finfo(np.float16).smallest_normal
 
 
 def reciprocal(b: Writer, node: Node) -> Written | None:
-    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before A13 divide in no other way"""
+    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before family A13 divide in no other way"""
     x, divisor = node.inputs
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
         return None
