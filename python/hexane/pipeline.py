@@ -292,7 +292,7 @@ def compile_segments(
     schedule: the order of the engine's layers, as `schedule_layers` has it.
     """
     host = load_target("host")
-    engine = replace(host, name=chip.name, residual_epilogue=chip.residual_epilogue)
+    engine = replace(host, name=chip.name, asked=chip.asked, residual_epilogue=chip.residual_epilogue)
     parts = Parts(graph, segments, halved=dtype == "fp16")
     alone = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
     lowered = []

@@ -62,7 +62,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     weights = "weights: 16 numbers, 64 B in the model, 32 B with floats as fp16"
     assert ended.out == (
-        "relu.onnx on h13 (M1, A13): runs on the engine: 2 native\n"
+        "relu.onnx on h13 (iPhone 12, M1): runs on the engine: 2 native\n"
         f"{weights}; int4, sparse may stay compressed up to the engine\n"
     )
 
@@ -92,27 +92,27 @@ def test_several_targets_are_a_matrix(cli: Cli, tmp_path: Path) -> None:
     ended = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5")
     assert ended.code == 0
     lines = [line.split() for line in ended.out.splitlines()]
-    assert ["op", "h13", "h17s"] in lines
+    assert ["op", "M1", "(h13)", "M5", "(h17)"] in lines
     assert ["sin", "decompose", "native"] in lines
     assert ["runs", "yes", "yes"] in lines
 
 
 def test_the_matrix_says_which_chips_no_program_in_mil_reaches(cli: Cli, runs: Path) -> None:
     said = "of programs in MIL the compiler says: MIL is only supported for H13+ ANE architectures"
-    assert f"as a netplist only: h11, h12; {said}\n" in cli(runs, "--target", "h11,h12,h13").out
+    assert f"as a netplist only: h11; h12; {said}\n" in cli(runs, "--target", "h11,h12,h13").out
     assert "netplist" not in cli(runs, "--target", "h13,h14").out
 
 
 def test_chips_that_lack_the_same_share_their_rows(cli: Cli, tmp_path: Path) -> None:
     out = cli(save(tmp_path / "erf.onnx", "Erf"), "--target", "h11,h12").out
-    assert "h11+ stands for h11, h12" in out
+    assert "h11+ stands for h11; h12" in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("reject")] == ["erf"]
 
 
 def test_the_matrix_says_which_encodings_stream(cli: Cli, runs: Path) -> None:
     out = cli(runs, "--target", "h13,h13g,h14").out
     assert "weights: 16 numbers, 64 B in the model" in out
-    assert "int4, sparse may stay compressed up to the engine: h13, h13g\n" in out
+    assert "int4, sparse may stay compressed up to the engine: h13; h13g\n" in out
     assert "int4, sparse, int8 may stay compressed up to the engine: h14\n" in out
 
 
@@ -147,14 +147,26 @@ def test_one_chip_of_many_that_does_not_run_it_decides_the_exit_code(cli: Cli, t
     assert cli(model, "--target", "h17s").code == 0
 
 
-def test_all_is_every_chip_that_mil_reaches(cli: Cli, runs: Path) -> None:
-    ended = cli(runs, "--target", "all", "--json")
+@pytest.mark.parametrize("options", [[], ["--all"]])
+def test_all_is_every_chip_that_mil_reaches(cli: Cli, runs: Path, options: list[str]) -> None:
+    """Those that no product has only with --all."""
+    ended = cli(runs, "--target", "all", *options, "--json")
     assert ended.code == 0
     record = json.loads(ended.out)
-    want = {n for n in chip_names() if load_chip(n).tier.name != "OLDER"}
+    want = {n for n in chip_names(all=bool(options)) if load_chip(n).tier.name != "OLDER"}
     assert {target["target"] for target in record["targets"]} == want
-    shared = cli(runs, "--target", "all").out
+    shared = cli(runs, "--target", "all", *options).out
     assert all(name in shared for name in want)
+    assert ("t1" in shared) == bool(options)
+    assert "iPhone 12, M1 (h13)+ stands for iPhone 12, M1 (h13); M1 Pro, M1 Max, M1 Ultra (h13g); " in shared
+
+
+def test_a_chip_is_called_what_it_was_asked_for(cli: Cli, runs: Path, tmp_path: Path) -> None:
+    """Two names of one chip are both said; a comma in brackets is of a name."""
+    ended = cli(runs, "--target", "a14, IPHONE 12,h17,MacBook Air (M2, 2022)", "--html", tmp_path / "page.html")
+    assert "A14, iPhone 12 (h13)+ stands for A14, iPhone 12 (h13); h17; MacBook Air M2 (h14)" in ended.out
+    assert '"lead":"A14, iPhone 12"' in (tmp_path / "page.html").read_text().replace('": "', '":"')
+    assert cli(runs, "--target", "a14").out.startswith("relu.onnx on A14 (h13): runs on the engine")
 
 
 def test_json_has_every_op_of_every_target(cli: Cli, hosted: Path) -> None:
@@ -191,12 +203,12 @@ def test_what_the_compiler_says_is_told_from_our_words(cli: Cli, runs: Path) -> 
 
 def test_sources_that_disagree_are_all_shown(cli: Cli, tmp_path: Path) -> None:
     out = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "h13", "--node", "last").out
-    assert "guide ch35, table 35.4 (decoded): written out before A15" in out
+    assert "guide ch35, table 35.4 (decoded): written out before family A15" in out
 
 
 def test_the_chip_of_this_machine_is_the_default(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEXANE_TARGET", "m2")
-    assert "on h14" in cli(runs).out
+    assert "on M2 (h14)" in cli(runs).out
     monkeypatch.setenv("HEXANE_TARGET", "host")
     assert "stands for" in cli(runs).out
 

@@ -24,7 +24,7 @@ def network(path: Path) -> Path:
 def test_a_summary_and_a_table_of_layers(cli: Cli, tmp_path: Path) -> None:
     ended = cli("explain", network(tmp_path / "net.onnx"), "--target", "M1")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("net.onnx on h13 (M1, A13), schedule apple: 1 segment, 2 layers, 1 partition\n")
+    assert ended.out.startswith("net.onnx on M1 (h13), schedule apple: 1 segment, 2 layers, 1 partition\n")
     for words in (
         "on-chip memory: at most",
         "of 2.00 MiB",

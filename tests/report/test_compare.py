@@ -77,14 +77,17 @@ def test_winograd_is_named_between_m4_and_m5() -> None:
     weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype(np.float32)
     image = {"x": np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)}
     found = compare(hx.conv(x, weight, pad=1), ["M1", "M4", "M5"], image)
-    assert found.targets == ("h13", "h16", "h17s")
-    assert parting(found, "h13", "h16").layer is None
-    for other in ("h13", "h16"):
-        parted = parting(found, other, "h17s")
+    assert found.targets == ("h13", "h16g", "h17")
+    assert parting(found, "h13", "h16g").layer is None
+    for other in ("h13", "h16g"):
+        parted = parting(found, other, "h17")
         assert parted.cause is not None
         assert parted.cause.kind == "winograd"
-        assert parted.cause.why.startswith("h17s computes this 3x3 convolution by Winograd")
-    assert sum("h13, h16 and h17s part at conv" in line for line in found.lines) == 1, "said once for both"
+        assert parted.cause.why.startswith("M5 (h17) computes this 3x3 convolution by Winograd")
+        assert parted.cause.why.endswith(f"{'M1' if other == 'h13' else 'M4'} ({other}) adds its products directly")
+    assert sum("M1 (h13), M4 (h16g) and M5 (h17) part at conv" in line for line in found.lines) == 1, (
+        "said once for both"
+    )
     strided = compare(hx.conv(x, weight, pad=1, strides=2), ["M4", "M5"], image)
     assert strided.ok, "of stride 2 both add directly"
 
@@ -95,7 +98,7 @@ def test_a_slice_that_saturates_is_said_with_its_place() -> None:
     numbers[1, 5] = 5000
     found = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": numbers})
     said = " ".join(found.lines)
-    assert "would make 1 numbers" in said or "slice: h13" in said
+    assert "would make 1 numbers" in said or "slice: M1 (h13)" in said
     assert "[1, 1]" in said
     assert "slice along another axis" in said
     below = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": np.minimum(numbers, 4000)})
@@ -157,7 +160,7 @@ def test_the_report_is_text_html_and_json() -> None:
     ("targets", "words"),
     [
         (["h13"], "got h13, need at least two"),
-        (["M1", "h13"], "got h13, need at least two"),
+        (["M1", "h13"], r"got M1 \(h13\), h13, need at least two"),
         (["h13", "h99"], "h99"),
     ],
 )

@@ -239,7 +239,7 @@ def test_the_optimal_order_prints_its_bound() -> None:
 
 def test_text_has_a_row_for_each_layer_and_partition(found: Explanation) -> None:
     lines = str(found).splitlines()
-    assert lines[0].startswith(f"block on {found.chip.name} (")
+    assert lines[0].startswith(f"block on {found.chip.title}, ")
     for layer in found.program.layers:
         assert any(line.split()[:2] == [str(layer.index), layer.kind] for line in lines)
     assert "no source turns operations and bytes into time" in str(found)

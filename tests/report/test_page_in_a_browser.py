@@ -62,7 +62,7 @@ def test_what_no_program_in_mil_reaches_is_said_under_the_chips(browser: Chromiu
     browser.open(path.as_uri())
     said = browser.evaluate("[...document.querySelectorAll('.netplists')].map(line => line.textContent)")
     assert len(said) == 1
-    assert said[0].startswith("As a netplist only: h11 h12.")
+    assert said[0].startswith("As a netplist only: iPhone XS (h11); iPhone 11 (h12).")
     assert "MIL is only supported for H13+" in said[0]
 
 
@@ -93,7 +93,7 @@ def test_a_row_opens_into_its_reasons(browser: Chromium, page: str) -> None:
         "tiled: kernel width, 2 pieces",
         "validator Conv",
         "guide ch22, decoded",
-        "h13 h13g h14",
+        "iPhone 12, M1 (h13); M1 Pro, M1 Max, M1 Ultra (h13g); iPhone 13, M2 (h14)",
         "stem",
         "fp32[1, 8, 32, 32]",
     ):

@@ -217,7 +217,7 @@ def _model() -> hx.Tensor:
 
 def test_the_report_prints_as_text() -> None:
     text = str(hx.preflight(_model(), "m1"))
-    assert text.startswith("graph on h13 (M1, A13): does not run on the engine as it is: 2 native, 1 host")
+    assert text.startswith("graph on M1 (h13): does not run on the engine as it is: 2 native, 1 host")
     assert "host: tan at test_preflight.py:" in text
     assert "  source: guide app. A, measured\n  instead: write it with exp, log, sqrt and atan, or a polynomial" in text
 

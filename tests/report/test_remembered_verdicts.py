@@ -10,7 +10,7 @@ from hexane.targets.query import chip_names, load_chip
 from hexane.validate import judge, judge_all
 from hexane.validate import node as verdicts
 
-CHIPS: list[Chip] = [load_chip(name) for name in chip_names()]
+CHIPS: list[Chip] = [load_chip(name) for name in chip_names(all=True)]
 
 
 @pytest.fixture(scope="module")

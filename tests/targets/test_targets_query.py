@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,69 @@ def test_families_and_tiers_never_convert() -> None:
         targets.arch_for_tier(Family.A13)  # type: ignore[arg-type]
 
 
+# ---- every question takes a chip by its name, and as an object ----
+
+QUESTIONS: dict[str, Callable[[Any], object]] = {
+    "analytic_costs": targets.analytic_costs,
+    "arch_for_family": targets.arch_for_family,
+    "arch_for_tier": targets.arch_for_tier,
+    "fact": lambda chip: targets.fact(chip, "cores"),
+    "family_of_arch": targets.family_of_arch,
+    "fp16_divergence": lambda chip: (
+        targets.fp16_divergence("softmax", chip, "h17"),
+        targets.fp16_divergence("softmax", "h17", chip),
+    ),
+    "limit": lambda chip: targets.limit(chip, 0x138),
+    "load_target": targets.load_target,
+    "native_streams": targets.native_streams,
+    "op_status": lambda chip: (targets.op_status("topk", chip), targets.op_status("topk", chip, "netplist")),
+    "parse": targets.parse,
+    "tier_of_arch": targets.tier_of_arch,
+}
+OF_NO_CHIP = {"chip_names", "detect", "family_of_hardware_version", "read_target"}
+
+
+def test_every_public_function_is_asked_here() -> None:
+    functions = {name for name in targets.__all__ if isfunction(getattr(targets, name))}
+    assert functions == QUESTIONS.keys() | OF_NO_CHIP
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("h12", ["A13", "a13", "iPhone 11", "T8030"]),
+        ("h13", ["A14", "M1", "iPad Air 5"]),
+        ("h16", ["A17 Pro"]),
+        ("t1", []),
+    ],
+)
+def test_a_chip_is_asked_about_by_any_name_or_as_an_object(question: str, name: str, others: list[str]) -> None:
+    ask = QUESTIONS[question]
+    for other in (*others, targets.load_target(name), *map(targets.load_target, others)):
+        assert ask(other) == ask(name)
+
+
+def test_a13_is_a_chip_and_family_a13_a_family() -> None:
+    assert targets.analytic_costs("A13") == targets.analytic_costs(Family.A12) != targets.analytic_costs(Family.A13)
+    assert targets.analytic_costs("family A13") == targets.analytic_costs(Family.A13)
+    assert targets.arch_for_family("A13") == "h12"
+    assert targets.arch_for_family("Family-A13") == targets.arch_for_tier("tier A13") == "h13"
+    assert targets.arch_for_tier("M5") == "h16"
+
+
+@pytest.mark.parametrize("wrong", ["tier A13", Tier.A13, 3, None, "family"])
+def test_what_is_neither_family_nor_chip_has_no_costs(wrong: Any) -> None:
+    with pytest.raises(Error, match=r"^\[targets?\] .*got .*need "):
+        targets.analytic_costs(wrong)
+
+
+def test_the_host_has_neither_family_nor_tier() -> None:
+    for ask in (targets.analytic_costs, targets.arch_for_family, targets.arch_for_tier):
+        with pytest.raises(Error, match="got 'host', which is no chip"):
+            ask("host")
+
+
 def test_the_families_are_the_compilers() -> None:
     names = ("A11Legacy", "A12", "A13", "A14", "A15", "A16", "A17", "A18")
     assert [(f.name, f.value) for f in Family] == [(name, i) for i, name in enumerate(names)]
@@ -65,7 +129,7 @@ def test_a_representative_is_of_its_family_or_tier() -> None:
             assert targets.family_of_arch(targets.arch_for_family(family)) is family
     for tier in Tier:
         assert targets.tier_of_arch(targets.arch_for_tier(tier)) is tier
-    assert [targets.arch_for_tier(tier) for tier in Tier] == ["h11", "h13", "h14", "h15", "h16s"]
+    assert [targets.arch_for_tier(tier) for tier in Tier] == ["h11", "h13", "h14", "h15", "h16"]
 
 
 def test_facts_are_found_by_path_name_and_offset() -> None:
@@ -105,7 +169,7 @@ def test_every_spelling_parses_whatever_its_case_and_spaces(spelling: str) -> No
     assert targets.parse(name) == name
     for other in (spelling.upper(), f" {spelling.lower()} ", spelling.replace(" ", ""), spelling.replace(" ", "-")):
         assert targets.parse(other) == name
-    assert targets.load_target(spelling) is targets.load_target(name)
+    assert targets.load_target(spelling) == targets.load_target(name)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +221,7 @@ def test_what_is_no_name_is_refused_and_never_taken_for_a_chip(
     ("brand", "name"),
     [
         ("Apple M1", "h13"), ("Apple M1 Ultra", "h13g"), ("Apple M2 Max", "h14g"), ("Apple M3 Ultra", "h15g"),
-        ("Apple M4 Pro", "h16g"), ("Apple M5", "h17s"), ("Apple M5 Pro", "h17s"), ("Apple M6", "h18g"),
+        ("Apple M4", "h16g"), ("Apple M4 Pro", "h16g"), ("Apple M5", "h17"), ("Apple M5 Pro", "h17"), ("Apple M6", "h18g"),
         ("Apple A18 Pro", "h17"), ("", "host"), ("Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz", "host"),
     ],
 )  # fmt: skip

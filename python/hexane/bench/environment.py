@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.targets import detect
+from hexane.targets.detect import detect_name
 
 
 def environment() -> dict[str, Any]:
     """Chip, system, cores and versions of this machine; power is "battery", "mains" or "" where nobody says."""
+    name = detect_name()
     return {
         "cpu": _cpu(),
-        "target": detect(),
+        "target": name.target,
+        "asked": "" if name.written == name.target else name.written,
         "isa": _core.isa(),
         "cores": os.cpu_count(),
         "os": platform.platform(),

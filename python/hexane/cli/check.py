@@ -1,6 +1,7 @@
 """`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,19 +10,21 @@ import typer
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.options import Debug, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS
-from hexane.targets import Chip, Family, detect
+from hexane.targets import Chip, Family
+from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
 from hexane.targets.query import chip_names, load_chip
 from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
+ALL = "all"
 MOST_NUMBERS = 12  # of nodes in an error
 
 
@@ -32,10 +35,14 @@ def check(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Chips, with commas between them: h13,h17s or m1,m5; all: every chip that programs in MIL reach. "
-            "[default: this machine's, else all]",
+            help="Chips or devices, with commas between them: A14,M5 or iphone 12,h17; all: every chip that a product has "
+            "and programs in MIL reach. [default: this machine's, else all]",
         ),
     ] = None,
+    unowned: Annotated[
+        bool,
+        typer.Option("--all", help="Count to all chips those too that no product has: reference targets and variants."),
+    ] = False,
     node: Annotated[
         str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
     ] = None,
@@ -57,7 +64,7 @@ def check(
         raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
     if html is not None and html.exists() and html.samefile(model):
         raise Error(f"[check] {html}: got the model itself as the page, need another file")
-    chips = _chips(target)
+    chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
         graph = as_graph(model, shapes_of(input_shape))
     reports = examine(graph, chips, model.name)
@@ -70,28 +77,39 @@ def check(
     elif len(reports) == 1:
         _print_report(reports[0])
     else:
-        _print_matrix(reports)
+        _print_matrix(reports, _heads(chips, target))
     if not all(report.ok for report in reports):
         raise typer.Exit(SOMEWHERE_NOT)
 
 
-def _chips(given: str | None) -> list[Chip]:
-    """The chips a list of names means, each once, in the order asked for."""
+def _chips(given: str | None, unowned: bool) -> list[Chip]:
+    """The chips a list of names means, each once, in the order asked for. unowned: all are also those that no product has."""
     if given is None:
-        found = detect()
-        given = "all" if found == "host" else found
-    names = [part for part in given.split(",") if part.strip()]
+        found = detect_name()
+        given = ALL if unowned or found.target == "host" else found.written
+    names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
     chips: dict[str, Chip] = {}
     floor = Family[table("floors")["mil"]["floor"]]
     for name in names:
-        every = name.strip().lower() == "all"
-        for one in chip_names() if every else [name]:
+        every = name.lower() == ALL
+        for one in chip_names(all=unowned) if every else [name]:
             chip = load_chip(one)
             if not every or chip.family >= floor:
-                chips[chip.name] = chip
+                known = chips.get(chip.name, chip)
+                chips[chip.name] = replace(
+                    known, asked=", ".join(dict.fromkeys(filter(None, (known.asked, chip.asked))))
+                )
     return list(chips.values())
+
+
+def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
+    """What the matrix calls each chip: what was asked for, else the names that people know, with its own behind."""
+    named = {name.lower() for name in names_of(given or "")}
+    return {
+        chip.name: chip.name if chip.name in (*named, chip.lead) else f"{chip.lead} ({chip.name})" for chip in chips
+    }
 
 
 def _find(report: Report, wanted: str) -> list[Entry]:
@@ -134,7 +152,7 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
         for entry in _find(report, wanted):
             v = entry.verdict
             print(f"{entry.number}: {entry.op} -> {entry.type}" + (f" at {entry.where}" if entry.where else ""))
-            print(f"  {report.chip.name}: {v.verdict}: {v.reason}")
+            print(f"  {report.chip.label}: {v.verdict}: {v.reason}")
             said = "the compiler says" if v.published else "in our words"
             lines = (("rule", v.rule), (said, v.reject), ("source", f"{v.source}, {v.status}"), ("instead", v.change))
             for name, text in lines:
@@ -146,7 +164,7 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
                 print(f"    {claim.source} ({claim.status}): {claim.value}")
 
 
-def _print_matrix(reports: Sequence[Report]) -> None:
+def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     """Ops by targets. Chips that agree about every op share a column."""
     columns: dict[tuple[str, ...], list[Report]] = {}
     for report in reports:
@@ -161,7 +179,10 @@ def _print_matrix(reports: Sequence[Report]) -> None:
             worst[i] = max(worst[i], KINDS.index(report.entries[entry.number].verdict.verdict))
     head = (
         "op",
-        *(report.chip.name + ("+" if len(group) > 1 else "") for report, group in zip(first, shared, strict=True)),
+        *(
+            heads[report.chip.name] + ("+" if len(group) > 1 else "")
+            for report, group in zip(first, shared, strict=True)
+        ),
     )
     runs = ("runs", *("yes" if report.ok else "no" for report in first))
     cuts = [
@@ -171,14 +192,14 @@ def _print_matrix(reports: Sequence[Report]) -> None:
     print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
         if len(group) > 1:
-            print(f"\n{group[0].chip.name}+ stands for {', '.join(report.chip.name for report in group)}")
-    refused = {report.chip.name: report.mil.reject for report in reports if report.mil is not None}
+            print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")
+    refused = {heads[report.chip.name]: report.mil.reject for report in reports if report.mil is not None}
     for said in dict.fromkeys(refused.values()):
-        names = ", ".join(name for name, words in refused.items() if words == said)
+        names = "; ".join(name for name, words in refused.items() if words == said)
         print(f"\nas a netplist only: {names}; of programs in MIL the compiler says: {said}")
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
-        names = ", ".join(report.chip.name for report in reports if report.streams == streams)
+        names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
         print(f"{', '.join(streams) or 'no encoding'} may stay compressed up to the engine: {names}")
     reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
     if reasons:

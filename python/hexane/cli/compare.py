@@ -9,7 +9,7 @@ from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED, random_arrays, read_archive
 from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.options import Debug, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.chart import chart, check_plotting
@@ -28,7 +28,7 @@ def compare_targets(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Two or more, with commas between them: chips by any name (h13, M4), in their engines' arithmetic; ieee: the model "
+            help="Two or more, with commas between them: chips by any name (A14, M4, iPhone 12, h13), in their engines' arithmetic; ieee: the model "
             "in its own dtypes; q31: the same with quantised ops as TFLite computes them.",
         ),
     ],
@@ -55,7 +55,7 @@ def compare_targets(
     """Compare what several chips make of a model: every layer, where they part first, why, and what to change.
 
     \b
-    hexane compare net.onnx --targets h13,h16,h17s,ieee
+    hexane compare net.onnx --targets A14,M4,M5,ieee
     hexane compare net.onnx --targets M1,M5 --input batch.npz --tolerance 0.001
     hexane compare net.onnx --targets M4,ieee --seed 7 --plot parts.png
     hexane compare net.onnx --targets q31,ieee --input batch.npz
@@ -71,7 +71,7 @@ def compare_targets(
         check_plotting()  # before minutes of running
     if inputs is not None and seed is not None:
         raise typer.BadParameter("--seed: got it with --input, need only one of the two")
-    names = [name for name in targets.split(",") if name.strip()]
+    names = names_of(targets)
     with working(f"importing {model.name}"):
         graph = as_graph(model, shapes_of(input_shape))
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]

@@ -136,7 +136,7 @@ def compile_model(
         print_json({**record, "steps": len(net.steps), "memory": net.memory})
         return
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
-    chip = "" if net.target == "host" else f" for {net.target}"
+    chip = "" if net.target == "host" else f" for {net.target_label}"
     print(f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}")
     if in_flash is not None:
         print(

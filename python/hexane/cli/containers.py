@@ -7,6 +7,7 @@ from typing import Any
 from hexane.cli.output import print_table
 from hexane.importers.files import open_regular, read_all
 from hexane.printer import size_text
+from hexane.targets.query import load_chip
 
 NOTE = "Read by published descriptions; nobody has compared this with what Apple's tools say."
 
@@ -72,7 +73,7 @@ def print_container(record: dict[str, Any]) -> None:
         print()
         print_table(("symbol",), [(name,) for name in record["symbols"]])
     else:
-        chips = ", ".join(record["chips"]) or "no chip that is known"
+        chips = ", ".join(load_chip(name).title for name in record["chips"]) or "no chip that is known"
         print(f"generation {record['cpu_subtype']}: {chips}")
         print(f"task descriptors {size_text(record['text_bytes'])}, weights {size_text(record['weight_bytes'])}\n")
         rows: list[tuple[str, ...]] = []

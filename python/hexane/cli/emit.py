@@ -28,10 +28,13 @@ from hexane.targets.query import load_chip
 @command
 def emit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
-    target: Annotated[str, typer.Option(metavar="NAME", help="The chip: h13, M1.")],
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder, made if it is not there.")],
     netplist: Annotated[
-        bool, typer.Option("--netplist", help="Write net.plist and weights.0, which chips before A13 take alone.")
+        bool,
+        typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
     ] = False,
     input_shape: InputShapes = None,
     json: Json = False,
@@ -79,9 +82,17 @@ def emit(
     if json:
         decisions = [str(decision) for decision in graph.decisions]
         print_json(
-            {"model": str(model), "target": chip.name, "programs": programs, "host": host, "decisions": decisions}
+            {
+                "model": str(model),
+                "target": chip.name,
+                "asked": chip.asked,
+                "programs": programs,
+                "host": host,
+                "decisions": decisions,
+            }
         )
         return
+    print(f"{model.name} on {chip.title}:")
     for program in programs:
         ports = (", ".join(_port_text(port) for port in program[side]) for side in ("inputs", "outputs"))
         weights = f"{size_text(program['weights_bytes'])} of weights" if program["weights_bytes"] else "no weights"

@@ -29,7 +29,9 @@ class Schedule(str, Enum):
 @command
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
-    target: Annotated[str, typer.Option(metavar="NAME", help="The chip: h13, M1.")],
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13.")
+    ],
     schedule: Annotated[
         Schedule,
         typer.Option(help="apple: the order of the engine's own compiler; optimal: the one with fewest bytes on chip."),
@@ -58,10 +60,10 @@ def explain(
     """Say what compiling a model for a chip makes of it: layers, partitions, on-chip memory, traffic, and why.
 
     \b
-    hexane explain net.onnx --target h13
+    hexane explain net.onnx --target A14
     hexane explain net.onnx --target M1 --node conv_3
-    hexane explain net.onnx --target h17s --schedule optimal --html net.html
-    hexane explain net.onnx --target h13 --trace order.json
+    hexane explain net.onnx --target M5 --schedule optimal --html net.html
+    hexane explain net.onnx --target "iPhone 12" --trace order.json
     """
     if is_plan(model):
         raise Error(f"[explain] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
@@ -81,7 +83,7 @@ def explain(
     if trace is not None:
         _core.save_file(str(trace), chrome_trace(found).encode())
     if json and story is not None:
-        print_json({"model": found.name, "target": chip.name, **story.record()})
+        print_json({"model": found.name, "target": chip.name, "asked": chip.asked, **story.record()})
     elif json:
         print_json(found.record())
     elif story is not None:

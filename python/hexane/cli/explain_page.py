@@ -8,7 +8,7 @@ from hexane import build as hx
 from hexane.graph import Graph, source_scope
 from hexane.report.explain import explain
 
-CHIPS = ("h13", "h17s")
+CHIPS = ("A14", "M5")
 
 PAGE = """# What compiling made of a network
 
@@ -16,15 +16,15 @@ PAGE = """# What compiling made of a network
 alone ([engine.md](engine.md), [schedule.md](schedule.md)). Nothing runs, no chip is needed.
 
 ```
-hexane explain net.onnx --target h13                       # layers, partitions, on-chip memory, traffic, what dominates
+hexane explain net.onnx --target A14                       # layers, partitions, on-chip memory, traffic, what dominates
 hexane explain net.onnx --target M1 --node conv_3          # the story of a node; 12: of layer 12; op3: of an op as hexane check numbers them
-hexane explain net.onnx --target h17s --schedule optimal   # with the order that keeps fewest bytes on chip
-hexane explain net.onnx --target h13 --trace order.json    # for chrome://tracing or Perfetto: the order, with lanes for NE, PE and DMA
-hexane explain net.onnx --target h13 --html net.html       # a page for a browser
-hexane explain net.onnx --target h13 --json                # all records and decisions
+hexane explain net.onnx --target M5 --schedule optimal     # with the order that keeps fewest bytes on chip
+hexane explain net.onnx --target A14 --trace order.json    # for chrome://tracing or Perfetto: the order, with lanes for NE, PE and DMA
+hexane explain net.onnx --target A14 --html net.html       # a page for a browser
+hexane explain net.onnx --target A14 --json                # all records and decisions
 ```
 
-In Python: `found = hx.explain(model, "h13", schedule="apple")`, then `print(found)`, `found.story("conv_3")`, `found.record()`.
+In Python: `found = hx.explain(model, "A14", schedule="apple")`, then `print(found)`, `found.story("conv_3")`, `found.record()`.
 A network of which the engine computes nothing is an error, which lists the reasons.
 
 ## Words and numbers

@@ -96,13 +96,18 @@ def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
     return found
 
 
+def names_of(text: str) -> list[str]:
+    """The names in a list with commas between them. Those in brackets are part of a name: "MacBook Air (M2, 2022)"."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Target = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What to compile for: host, or a chip by any name (h13, M1), which this CPU then stands for.",
+        help="What to compile for: host, or a chip by its name or that of a device (A14, M1, iPhone 12, h13), which this CPU then stands for.",
     ),
 ]
 Arithmetic = Annotated[

@@ -14,11 +14,12 @@ from hexane.decisions import counted
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
 from hexane.targets.query import field_table, offsets
-from hexane.targets.tables import target_names
+from hexane.targets.tables import listed_names, target_names
 
 HEAD = (
+    "known as",
     "target",
-    "sold as",
+    "chips",
     "family",
     "tier",
     "cores",
@@ -35,8 +36,11 @@ LONG = 8  # items of a list that are printed
 @command
 def targets(
     name: Annotated[
-        str | None, typer.Argument(help="Show this target in full: its name, a die, or what it is sold as.")
+        str | None, typer.Argument(help="Show this target in full: A14, M1, iPhone 12, a die, or its own name.")
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List those too that no product has: reference targets and variants.")
+    ] = False,
     show_descriptors: Annotated[
         bool, typer.Option("--descriptors", help="List the generations of task descriptors instead.")
     ] = False,
@@ -49,13 +53,15 @@ def targets(
             raise typer.BadParameter("--descriptors lists all generations, need no NAME")
         _show_descriptors(json)
     elif name is None:
-        known = [load_target(target) for target in target_names()]
+        known = [load_target(target) for target in (target_names() if every else listed_names())]
         if json:
             print_json({"targets": [_summary(target) for target in known]})
         else:
             print_table(
                 HEAD, [summary_row(target) for target in known], right=("cores", "counted", "width", "descriptor")
             )
+            if left := len(target_names()) - len(known):
+                print(f"\n{left} more that no product has: `hexane targets --all`")
     elif json:
         print_json(_record(load_target(name)))
     else:
@@ -65,10 +71,11 @@ def targets(
 def summary_row(target: Target) -> tuple[str, ...]:
     """One row under HEAD. cores: of the silicon; counted: those the engine's compiler counts with."""
     if not isinstance(target, Chip):
-        return (target.name, "this CPU", *("" for _ in HEAD[2:]))
+        return ("this CPU", target.name, *("" for _ in HEAD[2:]))
     clock = "" if target.clocks.engine is None else f"{target.clocks.engine[0]}-{target.clocks.engine[-1]}"
     counted, descriptor = ("" if n is None else str(n) for n in (target.hal.num_nes, target.descriptor))
     return (
+        ", ".join(target.known) or target.silicon,
         target.name,
         ", ".join(target.products),
         str(target.family),
@@ -88,6 +95,7 @@ def _summary(target: Target) -> dict[str, Any]:
         return {"name": target.name, "device": target.device}
     return {
         "name": target.name,
+        "known_as": list(target.known),
         "device": target.device,
         "silicon": target.silicon,
         "products": list(target.products),
@@ -101,7 +109,11 @@ def _summary(target: Target) -> dict[str, Any]:
 
 
 def _record(target: Target) -> dict[str, Any]:
-    return {"name": target.name, "facts": {path: _fact(path, fact) for path, fact in target.facts.items()}}
+    return {
+        "name": target.name,
+        "asked": target.asked,
+        "facts": {path: _fact(path, fact) for path, fact in target.facts.items()},
+    }
 
 
 def _fact(path: str, fact: Fact) -> dict[str, Any]:
@@ -135,7 +147,7 @@ def value_text(fact: Any) -> str:
 
 def _print_target(target: Target) -> None:
     about = f": {target.silicon}" if isinstance(target, Chip) else ""
-    print(f"{target.name}{about}\n")
+    print(f"{target.label}{about}\n")
     print_table(("what", "value", "unit", "offset", "status", "source"), list(_rows(target)))
     if isinstance(target, Chip):
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")

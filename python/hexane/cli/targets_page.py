@@ -7,9 +7,11 @@ from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
 from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
-from hexane.targets.family import Family, analytic_costs, hardware_versions
+from hexane.targets.family import Family, hardware_versions
+from hexane.targets.groups import analytic_costs
+from hexane.targets.names import parse
 from hexane.targets.query import chip_names, field_table, load_chip, offsets
-from hexane.targets.tables import base_names, table, target_names, target_table
+from hexane.targets.tables import table, target_table
 
 INTRO = """\
 # Targets
@@ -18,18 +20,21 @@ Everything that is known of the engine's generations and sizes, each number with
 full, `hx.targets` gives the same to programs. Nobody outside of Apple has documentation: the numbers come from people who measured
 chips and read the compiler, and where they disagree every claim is kept.
 
+A chip or a device is asked for by its name: `hexane check net.onnx --target "iPhone 12"`. Family A13 or tier A16 is a group of chips by
+what their compiler takes or what they can, and no product: A14 is of family A13.
+
 This page is derived from `python/hexane/targets/*.toml`, by `python -m hexane.cli.targets_page > docs/targets.md`.
 """
 
 FAMILIES = """\
 A family decides which ops the engine's compiler takes; it finds it by the chip's hardware version. Two families have two versions
-each: the chips of M4 have the ops of M3, and the generation after M5 those of M5. A tier is a group of chips with the same
-capabilities. Tiers share names with families and mean something else: h16 is of family A15 and tier A16.
+each: the chips of M4 have the ops of M3. A tier is a group of chips with the same capabilities. Tiers share names with families and mean
+something else: h16 is of family A15 and tier A16. Neither is the product of that name, which the guide takes them for: h16 is A17 Pro's.
 """
 
 COSTS = """\
 `hx.targets.analytic_costs(family)`, in units that nobody published: buckets of sizes end at {sizes} ({source}, {status}).
-Families without a row in the source share its default, whose list it does not print to its end. It also says that A15 has constants of
+Families without a row in the source share its default, whose list it does not print to its end. It also says that family A15 has constants of
 its own, which it does not print.
 """.format(
     **{**table("families")["cost_model"], "sizes": ", ".join(map(str, table("families")["cost_model"]["sizes"]))}
@@ -40,6 +45,17 @@ One chip of each generation. "?": no source gives the value; "none": a source sa
 the status of each number. Offsets are those of the compiler's parameter block.
 """
 
+HIDDEN = (
+    "Targets that no product has: reference targets, embedded parts, and variants that no device was seen to report"
+)
+
+UNKNOWN = """\
+Asking for one of them is an error that says so. Later compilers than the one whose parameters are here know most of them.
+"""
+
+SINGLE = ("target", "field", "value", "status", "source")
+DISPUTE = ("fact", "targets", "value", "claims")
+
 DISPUTES = """\
 Hexane takes the first column of values. It is what silicon showed, where somebody measured it.
 """
@@ -47,29 +63,38 @@ Hexane takes the first column of values. It is what silicon showed, where somebo
 
 def page() -> str:
     """The page's text."""
-    chips = [load_chip(name) for name in chip_names()]
-    shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations()]
+    chips, hidden = _chips()
+    every = [*chips, *hidden]
+    shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations(chips)]
     return "\n".join(
         [
             INTRO,
             "## The chips\n",
             "Cores are those of the silicon, counted those the engine's compiler counts with.\n",
             _table(HEAD, (summary_row(chip) for chip in chips)),
+            _folded(HIDDEN, _table(HEAD, (summary_row(chip) for chip in hidden))),
+            "## Names that are no target\n",
+            UNKNOWN,
+            _table(("name", "what is known of it", "instead", "status", "source"), _unknown_names()),
+            "## Devices\n",
+            _table(("chip", "target", "devices"), _devices()),
             "## Families and tiers\n",
             FAMILIES,
-            _table(("hardware version", "family", "targets"), _versions(chips)),
+            _table(("hardware version", "family", "targets"), _versions(every)),
             "## What the compiler's cost model assumes\n",
             COSTS,
             _table(("family", "bandwidth clamps by size", "setup ramp"), _costs()),
             "## Numbers\n",
             FIELDS,
-            _table(("field", *(chip.name for chip in shown), "what it is"), _fields(shown)),
+            _table(("field", *(f"{chip.lead} ({chip.name})" for chip in shown), "what it is"), _fields(shown)),
             "## Single chips\n",
             "What is known of a chip and differs from the one of its generation in the table above.\n",
-            _table(("target", "field", "value", "status", "source"), _single(chips, shown)),
+            _table(SINGLE, _single(chips, shown)),
+            _folded(HIDDEN, _table(SINGLE, _single(hidden, shown))),
             "## Where sources disagree\n",
             DISPUTES,
-            _table(("fact", "targets", "value", "claims"), _disputes(chips)),
+            _table(DISPUTE, _disputes(chips)),
+            _folded(HIDDEN, _table(DISPUTE, _disputes(hidden))),
             "## Task descriptors\n",
             "The offset of the patch width in each generation, the families that a published table gives it, and the chips.\n",
             _table(("generation", "patch width", "families", "targets", "source"), map(descriptor_row, descriptors())),
@@ -86,10 +111,30 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def _generations() -> list[str]:
-    """The bases that chips name, oldest first."""
-    used = {target_table(name).get("base") for name in target_names()}
-    return sorted((base for base in base_names() if base in used), key=lambda base: (base.startswith("a"), base))
+def _chips() -> tuple[list[Chip], list[Chip]]:
+    """Those that a product has, and the others."""
+    every = [load_chip(name) for name in chip_names(all=True)]
+    return [chip for chip in every if chip.products], [chip for chip in every if not chip.products]
+
+
+def _folded(summary: str, text: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
+
+
+def _generations(chips: list[Chip]) -> list[str]:
+    """The bases that these chips name, oldest first."""
+    return list(dict.fromkeys(target_table(chip.name)["base"] for chip in chips))
+
+
+def _unknown_names() -> Iterable[tuple[str, ...]]:
+    for name, row in table("unknown_names").items():
+        names = ", ".join((name, *row.get("devices", ())))
+        yield names, row["about"], " or ".join(row["near"]), row["status"], row["source"]
+
+
+def _devices() -> Iterable[tuple[str, str, str]]:
+    for chip, row in table("devices")["chips"].items():
+        yield chip, parse(chip), ", ".join(row["devices"])
 
 
 def _versions(chips: list[Chip]) -> Iterable[tuple[str, str, str]]:
@@ -122,7 +167,13 @@ def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:
         for path, fact in chip.facts.items():
             known = path in field_table() and fact.status != "unknown"
             if "." in path and known and fact.value != like.facts[path].value:
-                yield chip.name, f"`{path}`", value_text(fact), fact.status, fact.source
+                yield (
+                    f"{chip.lead} ({chip.name})" if chip.products else chip.name,
+                    f"`{path}`",
+                    value_text(fact),
+                    fact.status,
+                    fact.source,
+                )
 
 
 def _disputes(chips: list[Chip]) -> Iterable[tuple[str, str, str, str]]:

@@ -63,8 +63,10 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets whose generation is that of the file, by the field `cpu_subtype`."""
-        return tuple(name for name in chip_names() if load_chip(name).cpu_subtype == self.cpu_subtype)
+        """The targets whose generation is that of the file, by the field `cpu_subtype`; those that no product has only where there
+        are no others."""
+        every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
+        return tuple(name for name in every if load_chip(name).known) or tuple(every)
 
     @property
     def text_bytes(self) -> int:

@@ -45,6 +45,11 @@ class Run:
     layers: Mapping[int, Value]
     steps: Mapping[int, Step]  # by the id of the node
 
+    @property
+    def label(self) -> str:
+        """As reports name it."""
+        return self.name if self.chip is None else self.chip.label
+
     def array(self, number: int) -> Array:
         return self.seen[self.layers[number]]
 
@@ -97,7 +102,7 @@ def _part(run: Run, number: int, shared: set[int]) -> _Part:
 
 
 def _slice(node: Node, a: Run, b: Run) -> Cause | None:
-    dangers = {run.name: hazard(node, run.chip) for run in (a, b) if run.chip is not None}
+    dangers = {run.label: hazard(node, run.chip) for run in (a, b) if run.chip is not None}
     found = [(name, danger) for name, danger in dangers.items() if danger is not None]
     if not found or len(found) == 2:
         return None
@@ -122,7 +127,7 @@ def _overflow(node: Node, run: Run, part: _Part) -> Cause | None:
                 f"scale by 1/{factor} before this {node.op} and by {factor} behind it, where numbers are small enough"
             )
         evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
-        return Cause("overflow", step.node.where, f"{run.name}: {stop.why}", evidence, change)
+        return Cause("overflow", step.node.where, f"{run.label}: {stop.why}", evidence, change)
     return None
 
 
@@ -143,11 +148,11 @@ def _winograd(a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause | None:
     (run,) = with_it
     other = b if run is a else a
     step = steps[run.name][0]
-    why = f"{run.name} computes this 3x3 convolution by Winograd's F(2, 3), whose transforms are rounded to fp16; {other.name} adds its products directly"
+    why = f"{run.label} computes this 3x3 convolution by Winograd's F(2, 3), whose transforms are rounded to fp16; {other.label} adds its products directly"
     array, operands = run.seen[step.node.values[0]], run.operands(step.node)
     plain = evaluate(step.node, operands)[0].astype(np.float64)
     distance = difference(array, plain)
-    evidence = f"{run.name} is {distance.relative_l2:.2g} (relative L2) from the exact sums of its operands"
+    evidence = f"{run.label} is {distance.relative_l2:.2g} (relative L2) from the exact sums of its operands"
     change = "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are added directly on both"
     return Cause("winograd", step.node.where, why, evidence, change)
 
@@ -190,8 +195,8 @@ def _products(node: Node, run: Run, part: _Part) -> Cause | None:
             f"dropped, which takes {first.lost_by_drops:g}, and rounding takes {first.lost_by_rounding:g}"
         )
         why = {
-            "dropped": f"{run.name} drops products whose factors' exponents add up to -17 or less",
-            "rounding": f"{run.name} rounds every product to a multiple of 2^-16",
+            "dropped": f"{run.label} drops products whose factors' exponents add up to -17 or less",
+            "rounding": f"{run.label} rounds every product to a multiple of 2^-16",
         }[kind]
         change = f"scale by {factor} before this {node.op} and by 1/{factor} behind it, which these numbers allow"
         if factor == 1:
@@ -216,7 +221,7 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 def _other(graph: Graph, number: int, a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause:
     """The arithmetics that the two name for the layer."""
     node = graph.nodes[number]
-    said = {run.name: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
+    said = {run.label: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
     why = "; ".join(f"{name}: {words or 'computed with the layers beside it'}" for name, words in said.items())
     kind, change = "fp16", "nothing: results are rounded to fp16, 11 bits; allow a tolerance"
     steps = [step for part in parts.values() for step in part.steps if step.numerics.family == "engine"]
@@ -238,7 +243,7 @@ def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | Non
     x, y = (run.array(number).astype(np.float64) for run in (a, b))
     with np.errstate(invalid="ignore"):
         at = _index(np.argmax(np.nan_to_num(np.abs(x - y), nan=np.inf)), x)
-    said = f"element {list(at)}: {a.name} {x[at]:g}, {b.name} {y[at]:g}"
+    said = f"element {list(at)}: {a.label} {x[at]:g}, {b.label} {y[at]:g}"
     node = graph.nodes[number]
     source = node.inputs[0]
     if not OPS[node.op].elementwise or len(node.inputs) != 1 or source is None or source.shape != x.shape:

@@ -32,7 +32,7 @@ def chart(comparison: Comparison, kind: str) -> bytes:
     apart, sizes = figure.subplots(2, 1, sharex=True)
     for i, names in enumerate(_alike(comparison)):
         style = {"color": f"C{i}", "marker": "osD^v<>p"[i % 8], "markersize": 5, "linewidth": 1, "alpha": 0.8}
-        label = ", ".join(names)
+        label = ", ".join(comparison.labels[name] for name in names)
         ranges = [(x, layer.ranges[names[0]]) for x, layer in enumerate(layers) if names[0] in layer.ranges]
         largest = [(x, max(abs(r[0]), abs(r[1]), FLOOR)) for x, r in ranges if r is not None]
         sizes.plot(*_columns(largest), **style, label=label)
@@ -49,12 +49,12 @@ def chart(comparison: Comparison, kind: str) -> bytes:
         axes.set_yscale("log")
         axes.grid(alpha=0.3)
         axes.legend(loc="best", fontsize=8)
-    apart.set_ylabel(f"relative L2 from {comparison.base} (x: overflows)")
+    apart.set_ylabel(f"relative L2 from {comparison.labels[comparison.base]} (x: overflows)")
     sizes.set_ylabel("largest finite number")
     sizes.set_xticks(
         range(len(layers)), [f"{layer.number} {layer.node.op}" for layer in layers], rotation=90, fontsize=7
     )
-    figure.suptitle(f"{comparison.name}: {', '.join(comparison.targets)}", fontsize=10)
+    figure.suptitle(f"{comparison.name}: {', '.join(comparison.labels.values())}", fontsize=10)
     file = io.BytesIO()
     figure.savefig(file, format=kind, dpi=120)
     return file.getvalue()

@@ -19,7 +19,7 @@ from hexane.report.difference import BUCKETS, Difference, difference
 from hexane.report.preflight import as_graph, model_name
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
-from hexane.targets import Chip, load_target
+from hexane.targets import Chip, Target, load_target
 from hexane.validate.node import hazard
 
 IEEE = "ieee"
@@ -65,9 +65,9 @@ class Parting:
     difference: Difference | None = None
     cause: Cause | None = None
 
-    def lines(self, others: Sequence[str] = ()) -> list[str]:
-        """What is said of it, and of the pairs of others with `second` that part in the same way."""
-        pair = f"{', '.join((self.first, *others))} and {self.second}"
+    def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
+        """What is said of it, and of the pairs of others with `second` that part in the same way. labels: what targets are called."""
+        pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
         if self.layer is None or self.difference is None or self.cause is None:
             return [
                 f"{pair}: {'the same numbers' if self.tolerance == 0 else f'within {self.tolerance:g}'} in every layer that both have"
@@ -91,7 +91,7 @@ class Parting:
 @dataclass(frozen=True)
 class Comparison:
     """What several targets make of a network and its inputs. base: the target that the others' differences are from. missing: for each
-    target the numbers of layers that others have. notes: what the numbers do not show."""
+    target the numbers of layers that others have. notes: what the numbers do not show. labels: what each target is called: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]
@@ -100,6 +100,7 @@ class Comparison:
     partings: tuple[Parting, ...]
     missing: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
+    labels: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
@@ -114,10 +115,10 @@ class Comparison:
             for name, found in layer.differences.items():
                 shared.setdefault(found, []).append(name)
             for d, names in shared.items():
-                beside = "" if layer.base == self.base else f" from {layer.base}"
+                beside = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
                 first = "" if d.overflow is None else str(list(d.overflow))
                 numbers = (f"{d.max_abs:.3g}", f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
-                rows.append((str(layer.number), layer.node.where, ", ".join(names) + beside, *numbers))
+                rows.append((str(layer.number), layer.node.where, self._called(names) + beside, *numbers))
         return rows
 
     @property
@@ -131,12 +132,14 @@ class Comparison:
                 else (p.layer.number, p.difference, p.cause.kind, p.cause.change)
             )
             shared.setdefault((p.second, p.tolerance, where), []).append(p)
-        found = [line for alike in shared.values() for line in alike[0].lines([p.first for p in alike[1:]])]
+        found = [
+            line for alike in shared.values() for line in alike[0].lines(self.labels, [p.first for p in alike[1:]])
+        ]
         for name, numbers in self.missing.items():
             if numbers:
                 shown = ", ".join(map(str, numbers[:10])) + (", .." if len(numbers) > 10 else "")
                 found.append(
-                    f"not compared on {name}, fused or written otherwise: {counted(len(numbers), 'layer')} ({shown})"
+                    f"not compared on {self.labels[name]}, fused or written otherwise: {counted(len(numbers), 'layer')} ({shown})"
                 )
         return [*found, *self.notes]
 
@@ -145,6 +148,7 @@ class Comparison:
         return {
             "model": self.name,
             "targets": list(self.targets),
+            "labels": dict(self.labels),
             "base": self.base,
             "layers": [layer.record() for layer in self.layers],
             "partings": [parting.record() for parting in self.partings],
@@ -157,7 +161,11 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        return f"{self.name}: {counted(len(self.layers), 'layer')} on {', '.join(self.targets)}; differences are from {self.base}"
+        layers, base = counted(len(self.layers), "layer"), self.labels[self.base]
+        return f"{self.name}: {layers} on {self._called(self.targets)}; differences are from {base}"
+
+    def _called(self, names: Sequence[str]) -> str:
+        return ", ".join(self.labels[name] for name in names)
 
     def __str__(self) -> str:
         return "\n".join([self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])
@@ -172,7 +180,7 @@ class Comparison:
 
 def compare(
     model: Any,
-    targets: Sequence[str],
+    targets: Sequence[str | Target],
     inputs: Mapping[str, Any],
     *,
     tolerance: float | None = None,
@@ -190,12 +198,15 @@ def compare(
     """
     if tolerance is not None and not 0 <= tolerance < np.inf:
         raise Error(f"[compare] tolerance: got {tolerance}, need a number from 0 on")
+    chips = {_name(target): target for target in reversed(targets)}  # what it was first asked for as
     names = list(dict.fromkeys(_name(target) for target in targets))
     if len(names) < 2:
-        raise Error(f"[compare] targets: got {', '.join(names) or 'none'}, need at least two that differ")
+        raise Error(
+            f"[compare] targets: got {', '.join(map(_label, targets)) or 'none'}, need at least two that differ"
+        )
     graph = as_graph(model, input_shapes)
     feeds = {name: np.asarray(array) for name, array in inputs.items()}
-    runs = [_run(graph, target, feeds) for target in names]
+    runs = [_run(graph, chips[name], feeds) for name in names]
     base = next((run for run in runs if run.name == IEEE), runs[0])
     numbers = [n for n, node in enumerate(graph.nodes) if any(_computes(run, n, node) for run in runs)]
     layers = {n: _layer(graph, n, runs, base) for n in numbers}
@@ -208,23 +219,29 @@ def compare(
         tuple(_parting(graph, layers, a, b, tolerance) for a, b in pairs),
         {run.name: tuple(n for n in numbers if n not in run.layers) for run in runs},
         tuple(_notes(graph, runs, feeds)),
+        {run.name: run.label for run in runs},
     )
 
 
-def _name(target: str) -> str:
-    if target.strip().lower() in (IEEE, "host"):
+def _name(target: str | Target) -> str:
+    own = target.strip().lower() if isinstance(target, str) else target.name
+    if own in (IEEE, "host"):
         return IEEE
-    if target.strip().lower() == Q31:
-        return Q31
-    return load_target(target).name
+    return Q31 if own == Q31 else load_target(target).name
 
 
-def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> Run:
-    chip = None if name in (IEEE, Q31) else load_target(name)
+def _label(target: str | Target) -> str:
+    name = _name(target)
+    return name if name in (IEEE, Q31) else load_target(target).label
+
+
+def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
+    name = _name(target)
+    chip = None if name in (IEEE, Q31) else load_target(target)
     try:
-        net = compile(tapped(graph), target="host" if chip is None else name, numerics="engine" if chip else name)
+        net = compile(tapped(graph), target="host" if chip is None else target, numerics="engine" if chip else name)
     except Error as error:
-        raise Error(f"[compare] the model does not compile for {name}: {error}") from None
+        raise Error(f"[compare] the model does not compile for {_label(target)}: {error}") from None
     assert isinstance(net, Model)
     assert net.program is not None
     seen, _ = observe(net._core, net.program, feeds)
@@ -277,7 +294,7 @@ def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> lis
             if over.size:
                 first = [int(i) for i in np.unravel_index(over[0], sliced.shape)]
                 found.append(
-                    f"{run.name} would make {over.size} numbers of {node.where} infinite, the first at {first}: {danger.reason} "
+                    f"{run.label} would make {over.size} numbers of {node.where} infinite, the first at {first}: {danger.reason} "
                     f"({danger.source}); the numbers above do not show it; {slice_change()}"
                 )
     return found

@@ -8,15 +8,16 @@ from hexane.errors import CrossChipFP16Warning, warn
 from hexane.report.divergence import DivergenceReport, predict_fp16_divergence
 from hexane.report.preflight import Model, as_graph
 from hexane.runtime.chip import chip_program
-from hexane.targets import detect
+from hexane.targets import Chip, load_target
+from hexane.targets.detect import detect_name
 from hexane.targets.query import load_chip
 
 
 def cross_compile_check(
     model: Model,
-    target: str,
+    target: str | Chip,
     *,
-    against: str | None = None,
+    against: str | Chip | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bool:
     """Compiles a model for a chip up to its plan, which is checked too. True: all of it is for the engine; False: some ops are left to
@@ -29,8 +30,8 @@ def cross_compile_check(
     """
     chip = load_chip(target)
     graph = as_graph(model, input_shapes)
-    other = detect() if against is None else load_chip(against).name
-    if other not in ("host", chip.name):
+    other = load_target(detect_name().written) if against is None else load_chip(against)
+    if isinstance(other, Chip) and other != chip:
         _warn_of_differences(predict_fp16_divergence(graph, chip, other))
     program = chip_program(graph, chip)
     _core.plan_read(_core.plan_write(emit_plan(program)))
@@ -47,5 +48,5 @@ def _warn_of_differences(report: DivergenceReport) -> None:
         for (verdict, _, field), nodes in groups.items()
     ]
     if said:
-        pair = f"{report.first.name} and {report.second.name}"
+        pair = f"{report.first.label} and {report.second.label}"
         warn(f"[check] numbers may differ between {pair}: {'; '.join(said)}", CrossChipFP16Warning)

@@ -93,7 +93,7 @@ class DivergenceReport:
             ", ".join(f"{overflows[o]} {o}" for o in ("will", "may", "cannot") if overflows[o])
             or "none computes floats"
         )
-        return f"{self.name or 'network'} on {self.first.name} and {self.second.name}: {self.verdict} ({said}); overflow: {bounds}"
+        return f"{self.name or 'network'} on {self.first.label} and {self.second.label}: {self.verdict} ({said}); overflow: {bounds}"
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Under HEAD: what may differ, then what will overflow, and the first op that may."""

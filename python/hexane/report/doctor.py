@@ -87,6 +87,6 @@ def _machine() -> dict[str, str]:
     return {
         "system": f"{system}, {platform.machine()}",
         "python": platform.python_version(),
-        "chip": f"{brand}: {target or 'no target knows it'}" if brand else "none of Apple's",
+        "chip": f"{brand}: {target.target if target else 'no target knows it'}" if brand else "none of Apple's",
         "cpu": f"{os.cpu_count()} threads, {_core.isa()}",
     }

@@ -67,7 +67,7 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
     if not any(segment.device == "ane" for segment in segments):
         left = listed([d for d in divided.decisions if d.verdict == "host"]) or "it computes nothing"
         raise Error(
-            f"[explain] {chip.name}: got a network of which no op runs on the engine: {left}; need one that has some"
+            f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
         )
     program = compile_segments(divided, segments, chip, schedule=schedule)
     return Explanation(name or graph.name, chip, schedule, graph, program)
@@ -122,9 +122,9 @@ class Explanation:
     @property
     def summary(self) -> str:
         """One line: the chip, and how much there is."""
-        p, sold = self.program, f" ({', '.join(self.chip.products)})" if self.chip.products else ""
+        p = self.program
         counts = f"{counted(len(p.segments), 'segment')}, {counted(len(p.layers), 'layer')}, {counted(len(p.partitions), 'partition')}"
-        return f"{self.name} on {self.chip.name}{sold}, schedule {self.schedule}: {counts}"
+        return f"{self.name} on {self.chip.title}, schedule {self.schedule}: {counts}"
 
     @property
     def lines(self) -> list[str]:
@@ -253,6 +253,7 @@ class Explanation:
         return {
             "model": self.name,
             "target": self.chip.name,
+            "asked": self.chip.asked,
             "products": list(self.chip.products),
             "schedule": self.schedule,
             "segments": [self._segment_record(i) for i in range(len(p.segments))],

@@ -19,7 +19,7 @@ SCRIPTS = ("common.js", "timeline.js", "explanation.js")
 def explanation_page(found: Explanation) -> str:
     """The page on what compiling made of a network: `hexane explain --html`."""
     return html_document(
-        f"{found.name} on {found.chip.name}", f"{found.summary}.", _Data(found).record(), STYLES, SCRIPTS
+        f"{found.name} on {found.chip.label}", f"{found.summary}.", _Data(found).record(), STYLES, SCRIPTS
     )
 
 
@@ -39,7 +39,7 @@ class _Data:
         return {
             "model": found.name,
             "target": found.chip.name,
-            "products": list(found.chip.products),
+            "title": found.chip.title,
             "schedule": found.schedule,
             "lines": found.lines,
             "segments": [

@@ -57,7 +57,7 @@ function head() {
   return make("header", {},
     make("p", { class: "kicker" }, "Hexane \u00b7 which chips run it, and why not"),
     make("h1", { class: "name" }, data.model),
-    make("p", { class: "answer" }, make("b", {}, where), chips === 1 ? ` on ${data.chips[0].name}.` : "."),
+    make("p", { class: "answer" }, make("b", {}, where), chips === 1 ? ` on ${data.chips[0].title}.` : "."),
     make("p", { class: "soft" }, count(nodes.length, "op"), data.weights ? ` \u00b7 weights: ${data.weights}` : ""));
 }
 
@@ -65,7 +65,7 @@ function chipCards() {
   const tiers = new Map();
   data.chips.forEach((chip) => tiers.set(chip.tier, [...(tiers.get(chip.tier) || []), chip]));
   const rows = [...tiers].map(([tier, chips]) =>
-    make("div", { class: "tier" }, make("b", { title: "Chips of one tier have the same capabilities" }, tier), make("div", { class: "cards" }, ...chips.map(card))));
+    make("div", { class: "tier" }, make("b", { title: "Chips of one tier have the same capabilities" }, `tier ${tier}`), make("div", { class: "cards" }, ...chips.map(card))));
   return make("section", {}, make("h2", {}, "Chips", make("small", {}, "choose one to see its ops alone")), make("div", { class: "tiers" }, ...rows), ...netplists());
 }
 
@@ -74,7 +74,7 @@ function netplists() {
   const found = new Map();
   for (const chip of data.chips.filter(({ mil }) => mil)) found.set(chip.mil, [...(found.get(chip.mil) || []), chip]);
   return [...found].map(([said, chips]) =>
-    make("p", { class: "soft netplists" }, "As a netplist only: ", make("span", { class: "mono" }, chips.map(({ name }) => name).join(" ")),
+    make("p", { class: "soft netplists" }, "As a netplist only: ", make("span", { class: "mono" }, chips.map(called).join("; ")),
       `. Of programs in MIL the compiler says \u201c${said}\u201d (${chips[0].mil_source}).`));
 }
 
@@ -86,10 +86,15 @@ function card(chip) {
     return number ? bar : null;
   });
   return make("button", { class: "card", type: "button", "data-chip": chip.name, title: `${chip.silicon}, family ${chip.family}`, onclick: () => change({ chip: state.chip === chip.name ? "" : chip.name }) },
-    make("span", { class: "top" }, make("b", {}, chip.name),
+    make("span", { class: "top" }, make("b", {}, chip.lead),
       make("span", { class: `runs ${chip.ok ? "native" : "reject"}` }, chip.ok ? "\u2713 runs" : `\u2715 ${count(wrong, "op")}`)),
-    make("div", { class: "sold" }, [...chip.products, ...(chip.mil ? ["as a netplist"] : [])].join(", ")),
+    make("div", { class: "sold" }, [...new Set([chip.name, ...chip.products].filter((name) => !chip.lead.split(", ").includes(name))), ...(chip.mil ? ["as a netplist"] : [])].join(", ")),
     make("div", { class: "bar" }, ...bars));
+}
+
+/** What lists call a chip: the name it was asked for by, or those that people know, with its own behind. */
+function called(chip) {
+  return chip.lead === chip.name ? chip.name : `${chip.lead} (${chip.name})`;
 }
 
 // ---- filters ----
@@ -98,7 +103,7 @@ function tools() {
   const names = [...new Set(nodes.map((node) => node.op))].sort();
   const select = (name, label, options) =>
     make("select", { id: name, "aria-label": label, onchange: (event) => change({ [name]: event.target.value }) },
-      make("option", { value: "" }, label), ...options.map((option) => make("option", { value: option }, option)));
+      make("option", { value: "" }, label), ...options.map(([value, text]) => make("option", { value }, text)));
   const uses = data.kinds.map((_, kind) => new Set(data.patterns.flatMap((p, i) => (p.some((v) => data.verdicts[v].kind === kind) ? [i] : []))));
   const toggles = data.kinds.map((kind, i) => {
     const number = nodes.filter((node) => uses[i].has(node.pattern)).length;
@@ -107,8 +112,8 @@ function tools() {
   });
   return make("div", { class: "tools" },
     make("input", { id: "q", type: "search", placeholder: "Find an op or a node\u2019s name", "aria-label": "Find an op or a node\u2019s name", oninput: (event) => change({ q: event.target.value }) }),
-    select("op", "All ops", names),
-    data.chips.length > 1 ? select("chip", "All chips", data.chips.map((chip) => chip.name)) : null,
+    select("op", "All ops", names.map((name) => [name, name])),
+    data.chips.length > 1 ? select("chip", "All chips", data.chips.map((chip) => [chip.name, called(chip)])) : null,
     make("div", { class: "toggles" }, ...toggles),
     make("button", { id: "order", class: "toggle", type: "button", title: "One row for each op of the network, from its inputs to its outputs", onclick: () => change({ order: !state.order }) }, "Network order"));
 }
@@ -127,10 +132,11 @@ function toggle(kind) {
 
 function headOf(chips) {
   const [first, ...others] = chips.map((chip) => data.chips[chip]);
-  const title = [first, ...others].map((chip) => [chip.name, ...chip.products].join(" ")).join("\n");
+  const title = [first, ...others].map(called).join("\n");
   if (chips.length === data.chips.length && others.length) return make("th", { scope: "col", class: "cell", title }, make("span", { class: "chip" }, `all ${chips.length}`), make("span", { class: "more" }, "chips"));
-  const more = [first.products[0], others.length ? `+ ${others.length}` : ""].filter(Boolean).join(" ");
-  return make("th", { scope: "col", class: "cell", title }, make("span", { class: "chip" }, first.name), make("span", { class: "more" }, more || "\u00a0"));
+  const lead = first.lead.split(", ")[0];
+  const more = [lead === first.name ? "" : first.name, others.length ? `+ ${others.length}` : ""].filter(Boolean).join(" ");
+  return make("th", { scope: "col", class: "cell", title }, make("span", { class: "chip" }, lead), make("span", { class: "more" }, more || "\u00a0"));
 }
 
 function draw() {
@@ -210,8 +216,8 @@ function detail(row, shown) {
     const key = JSON.stringify({ ...verdict, source: "" });
     if (!found.has(key)) found.set(key, { verdict, chips: [], sources: new Map() });
     const { chips, sources } = found.get(key);
-    chips.push(data.chips[chip].name);
-    sources.set(verdict.source, [...(sources.get(verdict.source) || []), data.chips[chip].name]);
+    chips.push(called(data.chips[chip]));
+    sources.set(verdict.source, [...(sources.get(verdict.source) || []), called(data.chips[chip])]);
   }
   const worstFirst = [...found.values()].sort((a, b) => b.verdict.kind - a.verdict.kind);
   return make("tr", { class: "detail" }, make("td", { colspan: shown.length + 2 },
@@ -221,8 +227,8 @@ function detail(row, shown) {
 function reasons({ verdict, chips, sources }) {
   const kind = data.kinds[verdict.kind];
   const everywhere = chips.length === data.chips.length && chips.length > 1;
-  const title = make("header", {}, badge(verdict.kind), make("span", { class: "on" }, everywhere ? `all ${chips.length} chips` : chips.join(" ")));
-  const said = [...sources].map(([source, names]) => (sources.size > 1 ? `${source} (${names.join(" ")})` : source));
+  const title = make("header", {}, badge(verdict.kind), make("span", { class: "on" }, everywhere ? `all ${chips.length} chips` : chips.join("; ")));
+  const said = [...sources].map(([source, names]) => (sources.size > 1 ? `${source} (${names.join("; ")})` : source));
   if (kind === "native" && !verdict.claims.length) {
     title.append(make("span", { class: "soft" }, `${verdict.reason} \u2014 ${[...sources.keys()].join("; ")}`));
     return make("article", { class: `verdict ${kind}` }, title);
@@ -260,7 +266,7 @@ function nodeList(list) {
 function segments() {
   const chosen = data.chips.filter(({ name }) => !state.chip || name === state.chip);
   const found = new Map();
-  for (const chip of chosen) found.set(chip.division, [...(found.get(chip.division) || []), chip.name]);
+  for (const chip of chosen) found.set(chip.division, [...(found.get(chip.division) || []), called(chip)]);
   return [...found].map(([division, names]) => divided(data.divisions[division], names));
 }
 
@@ -284,7 +290,7 @@ function divided(list, names) {
   const heads = ["", "device", "ops", "which", "reads of others", "why"].map((name) => make("th", { scope: "col" }, name));
   const everywhere = names.length === data.chips.length && names.length > 1;
   return make("details", { class: "division" },
-    make("summary", {}, make("b", {}, told), make("span", { class: "on" }, everywhere ? `all ${names.length} chips` : names.join(" ")), make("span", { class: "strip" }, ...strip)),
+    make("summary", {}, make("b", {}, told), make("span", { class: "on" }, everywhere ? `all ${names.length} chips` : names.join("; ")), make("span", { class: "strip" }, ...strip)),
     make("div", { class: "frame" }, make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...heads)), body)));
 }
 
@@ -299,7 +305,7 @@ function streams() {
     groups.set(key, [...(groups.get(key) || []), chip]);
   }
   const rows = [...groups.values()].map((chips) => make("tr", {},
-    make("td", { class: "mono" }, chips.map((chip) => chip.name).join(" ")),
+    make("td", { class: "mono" }, chips.map(called).join("; ")),
     ...encodings.map((name) => make("td", {}, chips[0].streams.includes(name) ? make("span", { class: "yes" }, "streams") : make("span", { class: "no" }, "unpacked"))),
     make("td", { class: "soft" }, chips[0].streams_source)));
   return make("section", {}, make("h2", {}, "Weights", make("small", {}, data.weights)),

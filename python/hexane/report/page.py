@@ -74,6 +74,8 @@ def _chip(report: Report, group: int, division: int) -> dict[str, Any]:
     chip, streams, mil = report.chip, report.chip.facts["formats.streams"], report.mil
     return {
         "name": chip.name,
+        "lead": chip.lead,
+        "title": chip.title,
         "products": list(chip.products),
         "silicon": chip.silicon,
         "family": str(chip.family),

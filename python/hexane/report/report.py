@@ -146,11 +146,10 @@ class Report:
     @property
     def summary(self) -> str:
         """One line: the counts, and whether the network runs."""
-        sold = f" ({', '.join(self.chip.products)})" if self.chip.products else ""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
         answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
         route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
-        return f"{self.name} on {self.chip.name}{sold}: {answer}: {counts or 'no ops'}{route}"
+        return f"{self.name} on {self.chip.title}: {answer}: {counts or 'no ops'}{route}"
 
     @property
     def mil(self) -> Verdict | None:
@@ -198,6 +197,7 @@ class Report:
         """As JSON has it."""
         return {
             "target": self.chip.name,
+            "asked": self.chip.asked,
             "products": list(self.chip.products),
             "ok": self.ok,
             "route": route_of(self.chip),

@@ -38,18 +38,18 @@ def chip_program(
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
-        words = f"[compile] {chip.name}: {len(left)} of {count} ops run on the host: {listed(left)}"
+        words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host: {listed(left)}"
         if fallback == "error":
             raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
-        warn(f"[compile] {chip.name} computes some ops otherwise: {listed(hazards)}", HazardWarning)
+        warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
         program = compile_segments(
             graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine
         )
     if lost := [d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"]:
-        warn(f"[compile] {chip.name}: fp16 does not hold the weights of {listed(lost)}", HazardWarning)
+        warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(lost)}", HazardWarning)
     return program
 
 

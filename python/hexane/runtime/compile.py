@@ -30,14 +30,14 @@ from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.stages.schedule_layers import SCHEDULES
 from hexane.targets import Chip, Target, load_target
-from hexane.targets.detect import parse_environment
+from hexane.targets.detect import lookup_environment
 from hexane.targets.dispatch import dispatch
 
 
 def compile(
     model: Any,
     *,
-    target: str | None = None,
+    target: str | Target | None = None,
     threads: int | None = None,
     dtype: str = "",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -230,10 +230,10 @@ class _Options:
                 "[compile] memory: got it for a chip or with stream_rows, need the host, where it chooses the rows"
             )
         if self.hold_ports and isinstance(self.target, Chip):
-            raise Error(f"[compile] hold_ports: got it for {self.target.name}, need the host")
+            raise Error(f"[compile] hold_ports: got it for {self.target.label}, need the host")
         for name in ("stream_input", "stream_output"):
             if getattr(self, name) and isinstance(self.target, Chip):
-                raise Error(f"[compile] {name}: got it for {self.target.name}, need the host")
+                raise Error(f"[compile] {name}: got it for {self.target.label}, need the host")
         known = ("", *SCHEDULES) if isinstance(self.target, Chip) else ("", "optimal")
         if self.schedule not in known:
             need = ", ".join(map(repr, known[1:]))
@@ -247,16 +247,16 @@ class _Options:
                 f"[compile] numerics: got {self.numerics!r}, need 'engine', 'ieee' or 'q31', or '' for what the target computes in"
             )
         if self.numerics == "q31" and isinstance(self.target, Chip):
-            raise Error(f"[compile] numerics: got 'q31' for {self.target.name}, need the host as the target")
+            raise Error(f"[compile] numerics: got 'q31' for {self.target.label}, need the host as the target")
         if self.numerics == "engine" and not isinstance(self.target, Chip):
-            raise Error(f"[compile] numerics: got 'engine' for {self.target.name}, need a chip as the target")
+            raise Error(f"[compile] numerics: got 'engine' for {self.target.label}, need a chip as the target")
         if self.device not in ("auto", "cpu", "ane"):
             raise Error(f"[compile] device: got {self.device!r}, need 'auto', 'cpu' or 'ane'")
         if self.qos is not None and (type(self.qos) is not int or not 0 <= self.qos <= dispatch().most_qos):
             raise Error(f"[compile] qos: got {self.qos!r}, need an integer from 0 to {dispatch().most_qos}")
         if self.device == "ane":
             if not isinstance(self.target, Chip):
-                raise Error(f"[compile] device: got 'ane' for {self.target.name}, need a chip as the target")
+                raise Error(f"[compile] device: got 'ane' for {self.target.label}, need a chip as the target")
             found, missing = engine.find_engine(self.target.name)
             if found is None:
                 raise Error(
@@ -266,9 +266,9 @@ class _Options:
                 raise Error("[compile] numerics, stream_rows: got some for the device 'ane', need the CPU for these")
         if isinstance(self.target, Chip):
             if self.dtype == "fp32":
-                raise Error(f"[compile] dtype: got 'fp32' for {self.target.name}, which computes in fp16, need none")
+                raise Error(f"[compile] dtype: got 'fp32' for {self.target.label}, which computes in fp16, need none")
             if self.trim:
-                raise Error(f"[compile] trim_output_transpose: got it for {self.target.name}, need the host")
+                raise Error(f"[compile] trim_output_transpose: got it for {self.target.label}, need the host")
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
@@ -337,12 +337,12 @@ class _Options:
         )
 
 
-def _target(name: str | None, device: str) -> Target:
+def _target(name: str | Target | None, device: str) -> Target:
     by_environment = os.environ.get("HEXANE_TARGET", "")
     own = "" if device == "cpu" else engine.own_chip()
     if name is not None and name != "":
         return load_target(name)
-    return load_target(parse_environment(by_environment) if by_environment else own or "host")
+    return load_target(lookup_environment(by_environment).written if by_environment else own or "host")
 
 
 def _threads(threads: int | None) -> int:

@@ -64,7 +64,7 @@ def named_pieces(
     Raises Error where the engine has nothing to compute, and for states."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
-        raise Error(f"[emit] got a model of which {chip.name} computes nothing: hexane check says why")
+        raise Error(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
     parts = Parts(graph, segments)
     names = _names(graph, segments)
     pieces = []

@@ -102,13 +102,18 @@ class Model(Submits):
         return self._core.arithmetics[0] if self._core.arithmetics else "host"
 
     @property
+    def target_label(self) -> str:
+        """The target as it was asked for: "A14 (h13)"; that of a loaded plan by its own name."""
+        return self.target if self.program is None else self.program.target.label
+
+    @property
     def device(self) -> str:
         """Where it runs: "ane", or "cpu" with the instruction set of the kernels, which runs the program of a chip too, and why."""
         cpu = f"cpu ({_core.isa()})"
         if self._engine:
             count = sum(step["kernel"] == "program" for step in self.steps)
             programs = f"{count} program{'s' if count != 1 else ''}"
-            return f"ane ({self._engine}): {programs} of {self.target}, the rest on {cpu}"
+            return f"ane ({self._engine}): {programs} of {self.target_label}, the rest on {cpu}"
         if self.target == "host":
             return cpu
         cpu = f"cpu ({_core.isa()}{', ' if self._why else ''}{self._why})"
@@ -118,7 +123,7 @@ class Model(Submits):
             if engine
             else "its program in ieee arithmetic"
         )
-        return f"{cpu}, in the place of {self.target}: {how}"
+        return f"{cpu}, in the place of {self.target_label}: {how}"
 
     @property
     def threads(self) -> int:

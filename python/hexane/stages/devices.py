@@ -93,7 +93,7 @@ def hard_cut(node: Node, chip: Chip) -> Cut | None:
         floor = floors().get(name)
         if floor is not None and floor.bridge and mil_status(name, chip).verdict != "native":
             return Cut(
-                f"{chip.name} has {name} in an authored netplist only, which is a program of its own",
+                f"{chip.label} has {name} in an authored netplist only, which is a program of its own",
                 f"{floor.source}, {floor.status}",
             )
     return None

@@ -3,18 +3,12 @@
 from hexane.targets.detect import detect
 from hexane.targets.divergence import fp16_divergence
 from hexane.targets.fact import Claim, Fact
-from hexane.targets.family import (
-    Family,
-    Tier,
-    analytic_costs,
-    arch_for_family,
-    arch_for_tier,
-    family_of_hardware_version,
-)
+from hexane.targets.family import Family, Tier, family_of_hardware_version
+from hexane.targets.groups import analytic_costs, arch_for_family, arch_for_tier
 from hexane.targets.kernels import Kernels
 from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse
-from hexane.targets.query import fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
+from hexane.targets.query import chip_names, fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
 from hexane.targets.read import read_target
 from hexane.targets.target import Chip, Numerics, Space, Target
 
@@ -32,6 +26,7 @@ __all__ = [
     "analytic_costs",
     "arch_for_family",
     "arch_for_tier",
+    "chip_names",
     "detect",
     "fact",
     "family_of_arch",

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import cache
 
 from hexane.errors import Error
-from hexane.targets.family import Tier, arch_for_tier
-from hexane.targets.names import find, parse
+from hexane.targets.family import Tier
+from hexane.targets.groups import arch_for_tier
+from hexane.targets.names import Name, find, lookup
 
 
 def read_brand() -> str:
@@ -27,9 +28,14 @@ def read_brand() -> str:
 def detect(brand: Callable[[], str] = read_brand) -> str:
     """The name of this machine's target: what HEXANE_TARGET says, else `this_machine`. Raises Error if HEXANE_TARGET is set to no
     target."""
+    return detect_name(brand).target
+
+
+def detect_name(brand: Callable[[], str] = read_brand) -> Name:
+    """The same with the name that HEXANE_TARGET or the machine gives it."""
     if by_environment := os.environ.get("HEXANE_TARGET", ""):
-        return parse_environment(by_environment)
-    return this_machine(brand)
+        return lookup_environment(by_environment)
+    return _machine_name(brand)
 
 
 def this_machine(brand: Callable[[], str] = read_brand) -> str:
@@ -38,26 +44,30 @@ def this_machine(brand: Callable[[], str] = read_brand) -> str:
     An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled for
     it runs on every later one.
     """
+    return _machine_name(brand).target
+
+
+def _machine_name(brand: Callable[[], str]) -> Name:
     name = brand()
     if not name.startswith("Apple"):
-        return "host"
+        return Name("host", "host")
     return find(name) or _unknown(name)
 
 
-def parse_environment(spelling: str) -> str:
-    """`parse` for the variable HEXANE_TARGET, which its error names."""
+def lookup_environment(spelling: str) -> Name:
+    """`lookup` for the variable HEXANE_TARGET, which its error names."""
     try:
-        return parse(spelling)
+        return lookup(spelling)
     except Error as error:
         raise Error(f"{error}: the variable HEXANE_TARGET names it") from None
 
 
 @cache
-def _unknown(brand: str) -> str:
+def _unknown(brand: str) -> Name:
     floor = arch_for_tier(Tier.A13)
     warnings.warn(
         f"[target] got the chip {brand!r}, which no target knows: taking {floor}, which every later chip can run; "
         "HEXANE_TARGET names another",
         stacklevel=3,
     )
-    return floor
+    return Name(floor, floor)

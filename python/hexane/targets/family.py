@@ -2,7 +2,7 @@
 
 from enum import Enum
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hexane.errors import Error
 from hexane.targets.tables import table
@@ -64,42 +64,3 @@ def family_of_hardware_version(version: int) -> Family:
     if version not in known:
         raise Error(f"[targets] hardware version: got {version!r}, need one of {', '.join(map(str, sorted(known)))}")
     return known[version]
-
-
-class Costs(NamedTuple):
-    """What the compiler's analytic cost model has for a family. clamps: of the bandwidth, for one bucket of sizes each, as far as
-    they are published; ramp: the first and the last setup latency. Units are not published."""
-
-    clamps: tuple[float, ...]
-    ramp: tuple[float, float]
-
-
-def analytic_costs(family: Family) -> Costs:
-    """Source: guide ch35, table 35.7, decoded. Raises Error for a tier, which is another ordering."""
-    if type(family) is not Family:
-        raise Error(f"[targets] family: got {family!r}, need a Family")
-    rows = table("families")["cost_model"]
-    row = rows.get(family.name, rows["others"])
-    return Costs(tuple(row["clamps"]), tuple(row["ramp"]))
-
-
-def arch_for_family(family: Family) -> str:
-    """A target that represents the family: compile for it when only the family counts.
-
-    Raises Error for a family that no target has, and for a tier, which is another ordering (arch_for_tier).
-    """
-    return _representative("family", family, Family)
-
-
-def arch_for_tier(tier: Tier) -> str:
-    """A target that represents the tier. Raises Error for a family, which is another ordering (arch_for_family)."""
-    return _representative("tier", tier, Tier)
-
-
-def _representative(what: str, member: _Ordered, kind: type[_Ordered]) -> str:
-    if type(member) is not kind:
-        raise Error(f"[targets] {what}: got {member!r}, need a {kind.__name__}")
-    archs = table("families")[f"{what}_arch"]
-    if member.name not in archs:
-        raise Error(f"[targets] {what}: got {member.name}, which no target has, need one of {', '.join(archs)}")
-    return str(archs[member.name])

@@ -1,12 +1,21 @@
-"""Which target a spelling means: the name of a target, a die, or a product."""
+"""Which target a spelling means: the name of a target, a die, a product, or a device that has it."""
 
 import re
 from difflib import get_close_matches
 from functools import cache
+from typing import NamedTuple
 
 from hexane.errors import Error
+from hexane.targets.devices import devices
+from hexane.targets.family import Family, Tier
 from hexane.targets.read import NAMES
-from hexane.targets.tables import target_names, target_table
+from hexane.targets.tables import listed_names, table, target_names, target_table
+from hexane.targets.target import Target
+from hexane.targets.unknown_names import unknown_names
+
+ALIKE = (
+    1 / 2
+)  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
 
 # What a family, a tier or a target is not, and where its name is.
 _HINTS = {
@@ -15,50 +24,96 @@ _HINTS = {
 }
 
 
-def parse(spelling: str) -> str:
-    """The target's name: "h13" for "H13", "T8103", "M1" or "Apple M1". Case, spaces and hyphens do not count.
+class Name(NamedTuple):
+    """A target, and the name by which it was asked for, as people write it: ("h13", "A14")."""
+
+    target: str
+    written: str
+
+
+def parse(spelling: str | Target) -> str:
+    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", or that target itself. Case, spaces and
+    hyphens do not count.
 
     Raises Error for a spelling that is no target's, with those that are near, and for what is no text.
     """
+    return lookup(spelling).target
+
+
+def lookup(spelling: str | Target) -> Name:
+    """The target that a spelling means, as `parse` finds it, and the spelling as people write it."""
+    if isinstance(spelling, Target):
+        return Name(spelling.name, spelling.asked or spelling.name)
     if not isinstance(spelling, str):
         hint = _HINTS.get(type(spelling).__name__, "")
         raise Error(f"[target] got {spelling!r}, need the name of a target, such as 'h13'{hint}")
     plain = _plain(spelling)
     if plain in target_names():
-        return plain  # no other file is read
+        return Name(plain, plain)  # no other file is read
     if found := find(plain):
         return found
-    near = [spellings()[match] for match in get_close_matches(plain, spellings(), 3)]
-    hint = f"one like {', '.join(near)}" if near else f"one of {', '.join(target_names())}"
-    raise Error(f"[target] got {spelling!r}, need {hint} (`hexane targets` lists them)")
+    raise Error(f"[target] got {spelling!r}, {_said(plain)} (`hexane targets` lists them)")
 
 
-def find(spelling: str) -> str | None:
-    """The target of a product or die, or None."""
+def find(spelling: str) -> Name | None:
+    """The target of a product, a device or a die, or None."""
     plain = _plain(spelling)
-    die = re.sub(r"^(t\d{3})\d$", r"\1x", plain)
-    return _meanings().get(plain) or _meanings().get(die)
+    if plain in _meanings():
+        return _meanings()[plain]
+    die = _meanings().get(re.sub(r"^(t\d{3})\d$", r"\1x", plain))
+    return die and Name(die.target, plain)
+
+
+def _said(plain: str) -> str:
+    """What the error says of a spelling that is no target's."""
+    for name, about in unknown_names().items():
+        if plain == _plain(name):
+            return about
+    if (named := group(plain)) is not None:
+        one = table("families")[f"{named[0]}_arch"].get(named[1])
+        return (
+            f"a group of chips, need one of them, such as {one}"
+            if one
+            else f"a {named[0]} that no target has, need a chip"
+        )
+    likely = [name for name, written in spellings().items() if name not in target_names() or written in listed_names()]
+    if near := [spellings()[match] for match in get_close_matches(plain, likely, cutoff=ALIKE)]:
+        return f"need one like {', '.join(near)}"
+    return f"need one of {', '.join(listed_names())}, or a chip or device, such as A14 or iPhone 12"
+
+
+def group(spelling: str) -> tuple[str, str] | None:
+    """The family or tier of that name: ("family", "A13") for "family A13"; None for what is none."""
+    found = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
+    members = [] if found is None else list(Family if found[1] == "family" else Tier)
+    return next(((found[1], member.name) for member in members if found and member.name.casefold() == found[2]), None)
 
 
 def _plain(spelling: str) -> str:
-    return re.sub(r"[\s_-]+", "", spelling.casefold()).removeprefix("apple")
+    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)" is "MacBook Air M2"."""
+    named = re.sub(r",\s*20\d\d\s*\)", ")", spelling.casefold())
+    joined = re.sub(r"[\s_(),-]+", "", named).removeprefix("apple")
+    return re.sub(r"(\d)(st|nd|rd|th)generation$", r"\1", joined)
 
 
 @cache
 def spellings() -> dict[str, str]:
     """Every spelling as `parse` compares them, and as people write it."""
-    written = [*target_names(), *(name for target in target_names() for name in _names(target))]
-    return {_plain(name): name for name in written}
+    return {**{name: name for name in target_names()}, **{plain: name.written for plain, name in _meanings().items()}}
 
 
 @cache
-def _meanings() -> dict[str, str]:
-    found: dict[str, str] = {}
+def _meanings() -> dict[str, Name]:
+    found: dict[str, Name] = {}
     for target in target_names():
         for name in _names(target):
-            other = found.setdefault(_plain(name), target)
+            other = found.setdefault(_plain(name), Name(target, name)).target
             if other != target:
                 raise Error(f"[{target}.toml] got the name {name!r}, which {other} has, need it in one file")
+    for device, chip in devices().items():
+        if _plain(chip) not in found:
+            raise Error(f"[shared/devices.toml] got the chip {chip!r}, which no target has, need a product of a target")
+        found.setdefault(_plain(device), Name(found[_plain(chip)].target, device))
     return found
 
 

@@ -1,5 +1,6 @@
 """Questions about a target, by its name in any spelling."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -7,25 +8,36 @@ from typing import Any
 from hexane.errors import Error
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
-from hexane.targets.names import parse
+from hexane.targets.names import Name, lookup
 from hexane.targets.read import load, schema
-from hexane.targets.tables import table, target_names
+from hexane.targets.tables import listed_names, table, target_names
 from hexane.targets.target import Chip, Target
 
 
-def load_target(name: str) -> Target:
-    """The target a spelling means; the same object for every call. Raises Error for an unknown spelling or a broken file."""
-    return load(parse(name))
+def load_target(name: str | Target) -> Target:
+    """The target a spelling means, which remembers what it was asked for as; the same object for every call with that name.
+    A target is itself. Raises Error for an unknown spelling or a broken file."""
+    if isinstance(name, Target):
+        return name
+    found = lookup(name)
+    return load(found.target) if found.written == found.target else _asked(found)
 
 
-def chip_names() -> tuple[str, ...]:
-    """The names of the targets that are chips."""
-    return tuple(name for name in target_names() if isinstance(load_target(name), Chip))
+@cache
+def _asked(name: Name) -> Target:
+    return replace(load(name.target), asked=name.written)
 
 
-def load_chip(target: str | Chip) -> Chip:
+def chip_names(*, all: bool = False) -> tuple[str, ...]:
+    """The names of the targets that are chips and that some product has; all: those without a product too, which are
+    reference targets, embedded parts and variants that no device reports."""
+    names = target_names() if all else listed_names()
+    return tuple(name for name in names if isinstance(load_target(name), Chip))
+
+
+def load_chip(target: str | Target) -> Chip:
     """The same for what needs a chip; a chip is itself. Raises Error for the host, and for what is neither name nor chip."""
-    found = target if isinstance(target, Target) else load_target(target)
+    found = load_target(target)
     if not isinstance(found, Chip):
         raise Error(
             f"[targets] got {found.name!r}, which is no chip, need the name of one (`hexane targets` lists them)"
@@ -37,7 +49,7 @@ def fact(target: str | Target, name: str | int) -> Fact:
     """What is known under a name ("extents.width", or "width" where that is clear) or an offset of the parameter block
     (0x138, "0x138"), with source and status. Raises Error for a name or offset that a target does not have.
     """
-    known = target if isinstance(target, Target) else load_target(target)
+    known = load_target(target)
     path = str(name) if name in known.facts else _path(name)
     if path not in known.facts:
         raise Error(f"[targets] {path}: got {known.name!r}, which has no such fact, need a chip")
@@ -55,12 +67,12 @@ def native_streams(target: str | Target) -> tuple[str, ...]:
     return streams
 
 
-def family_of_arch(arch: str) -> Family:
+def family_of_arch(arch: str | Chip) -> Family:
     """The family that decides which ops are legal on a target."""
     return load_chip(arch).family
 
 
-def tier_of_arch(arch: str) -> Tier:
+def tier_of_arch(arch: str | Chip) -> Tier:
     """The tier whose capabilities a target has."""
     return load_chip(arch).tier
 

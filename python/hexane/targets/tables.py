@@ -30,6 +30,12 @@ def target_names() -> tuple[str, ...]:
 
 
 @cache
+def listed_names() -> tuple[str, ...]:
+    """The names of the targets that lists show: the host, and the chips that some product has. The others answer to their names."""
+    return tuple(name for name in target_names() if target_table(name).get("products", True))
+
+
+@cache
 def target_table(name: str) -> dict[str, Any]:
     """The table of a target's own file, without its bases."""
     return parse_toml((FOLDER / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hexane.targets.devices import well_known
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
 from hexane.targets.kernels import Kernels, kernels
@@ -38,7 +39,7 @@ class Space:
 class Target:
     """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
     second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes. spaces: the memories where
-    buffers lie, the preferred one of a kind first."""
+    buffers lie, the preferred one of a kind first. asked: the name it was asked for by ("A14"), "" for its own."""
 
     name: str
     device: str
@@ -48,6 +49,12 @@ class Target:
     alignment: int
     spaces: tuple[Space, ...]
     facts: Mapping[str, Fact] = field(repr=False, compare=False)
+    asked: str = field(default="", repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """As messages and reports name it: "A14 (h13)" where A14 was asked for, else "h13"."""
+        return f"{self.asked} ({self.name})" if self.asked else self.name
 
     @property
     def kernels(self) -> Kernels:
@@ -240,3 +247,18 @@ class Chip(Target):
     formats: Formats
     hazards: Hazards
     hal: Hal
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names that people know it by: ("iPhone 12", "M1"); none for a chip that no product has."""
+        return tuple(well_known(self.products))
+
+    @property
+    def lead(self) -> str:
+        """The name that tables and pages lead with: what was asked for, else the names that people know, else its own."""
+        return self.asked or ", ".join(self.known) or self.name
+
+    @property
+    def title(self) -> str:
+        """As the first line of a report names it: "A14 (h13)" where A14 was asked for, else "h13 (iPhone 12, M1)"."""
+        return self.label if self.asked or not self.known else f"{self.name} ({', '.join(self.known)})"

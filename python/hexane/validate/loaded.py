@@ -32,7 +32,7 @@ def validate_program(matrices: Iterable[Matrix], cpu_subtype: int, chip: Chip) -
     """Why a compiled program is refused when it is loaded. cpu_subtype: the generation in its header."""
     found = []
     if chip.cpu_subtype is not None and cpu_subtype != chip.cpu_subtype:
-        found.append(_refused(f"program of generation {cpu_subtype}: {chip.name} takes {chip.cpu_subtype}"))
+        found.append(_refused(f"program of generation {cpu_subtype}: {chip.label} takes {chip.cpu_subtype}"))
     for m in matrices:
         found += [_refused(f"{m.name}: {message}") for message in _wrong(m, chip)]
     return found

@@ -35,7 +35,7 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """Whether a reshape is a flatten, which is all that chips before A13 have: (N, C, H, W) to (N, C * H * W)."""
+    """Whether a reshape is a flatten, which is all that chips before family A13 have: (N, C, H, W) to (N, C * H * W)."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)

@@ -89,7 +89,7 @@ _constant: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 def judge(node: Node, chip: Chip) -> Verdict:
     """Whether a chip runs a node as it is: the worst of what its op, its extents, its dtypes and its layer's rules say.
 
-    By the route that programs take to the chip: MIL, or a netplist before A13. What compiling makes of a node that does not run
+    By the route that programs take to the chip: MIL, or a netplist before family A13. What compiling makes of a node that does not run
     as it is, `passes.retarget.becomes` says.
     """
     if is_constant(node):

@@ -40,7 +40,7 @@ def check_nodes(graph: Graph, chip: Chip) -> None:
         check_node(node)
         verdict = judge_inside(node, chip)
         if verdict.verdict not in ("native", "decomposed"):
-            said = f"{chip.name} does not run it: {verdict.reason} ({verdict.source})"
+            said = f"{chip.label} does not run it: {verdict.reason} ({verdict.source})"
             refuse(node.where, said, _number(verdict.rule))
 
 

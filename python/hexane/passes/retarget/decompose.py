@@ -129,14 +129,14 @@ def prelu(b: Writer, node: Node) -> Written | None:
     return Written((b.select(b.less(x, 0.0), b.mul(x, slope), x),), "written as less, mul, select")
 
 
-# ---- what chips before A13 have no layer for ----
+# ---- what chips before family A13 have no layer for ----
 
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST_NORMAL = np.finfo(np.float16).smallest_normal
 
 
 def reciprocal(b: Writer, node: Node) -> Written | None:
-    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before A13 divide in no other way"""
+    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before family A13 divide in no other way"""
     x, divisor = node.inputs
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
         return None
@@ -145,7 +145,7 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
         inverse = 1 / divisor.node.data.astype(np.float64)
     if not _held(inverse):
         return None
-    hazard = f"{b.chip.name} rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
+    hazard = "the chip rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
     product = b.mul(x, b.const(inverse.astype(divisor.dtype.numpy)))
     return Written((product,), "written as mul by the reciprocal", hazard)
 

@@ -34,7 +34,7 @@ def check_layers(graph: Graph, chip: Chip) -> Graph:
         for verdict in validate(op.layer, types, attrs, chip, output):
             change = f", {verdict.change}" if verdict.change else ""
             raise Error(
-                f"[{node.where}] {chip.name}: {verdict.reason} ({verdict.source}), need a layer that it takes{change}"
+                f"[{node.where}] {chip.label}: {verdict.reason} ({verdict.source}), need a layer that it takes{change}"
             )
     return graph
 
@@ -44,11 +44,11 @@ def too_large(node: Node, chip: Chip) -> None:
     e = chip.extents
     for t in (*(v.type for v in node.inputs if v is not None and not is_weight(v)), *node.types):
         if t.rank > e.rank:
-            raise Error(f"[{node.where}] {chip.name}: got {t} with {t.rank} axes, need at most {e.rank}")
+            raise Error(f"[{node.where}] {chip.label}: got {t} with {t.rank} axes, need at most {e.rank}")
         for axis, extent in zip(AXES.get(t.rank, ("width",) * t.rank), t.shape, strict=True):
             most = max(getattr(e, axis), e.channels if t.rank < 4 else 0)
             if extent > most:
-                raise Error(f"[{node.where}] {chip.name}: got {t}, its {axis} needs to be at most {most}")
+                raise Error(f"[{node.where}] {chip.label}: got {t}, its {axis} needs to be at most {most}")
 
 
 def _conv(node: Node) -> Call:

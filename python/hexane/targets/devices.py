@@ -1,0 +1,27 @@
+"""Which chip a device has, and the names by which people know chips."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from hexane.errors import Error
+from hexane.targets.tables import table
+
+
+@cache
+def devices() -> dict[str, str]:
+    """The chip of each device, by the name of the device. Raises Error for a device with two chips."""
+    found: dict[str, str] = {}
+    for chip, row in table("devices")["chips"].items():
+        for device in row["devices"]:
+            if device in found:
+                raise Error(f"[shared/devices.toml] got {device!r} for {found[device]} and {chip}, need one chip")
+            found[device] = chip
+    return found
+
+
+def well_known(products: tuple[str, ...]) -> Iterator[str]:
+    """The names that tables lead with, of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row is its own."""
+    rows = table("devices")["chips"]
+    for chip in products:
+        if name := rows.get(chip, {"known": chip}).get("known"):
+            yield name

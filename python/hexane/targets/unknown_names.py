@@ -1,0 +1,17 @@
+"""Names that are asked for and are no targets."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from hexane.targets.tables import table
+
+
+@cache
+def unknown_names() -> Mapping[str, str]:
+    """By name, what an error says of it after "got NAME": what it is, who says so, and what to ask for instead."""
+    found = {}
+    for name, row in table("unknown_names").items():
+        said = f"{row['about']} ({row['source']}, {row['status']}), need another, such as {' or '.join(row['near'])}"
+        found[name] = said
+        found |= dict.fromkeys(row.get("devices", ()), f"which has {name}, {said}")
+    return found
