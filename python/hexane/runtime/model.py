@@ -284,7 +284,7 @@ class Model(Submits):
 
 
 def _refused(bound: _core.Bound) -> Any:
-    raise Error("[copy] got a bound call, which holds buffers of this process, need a new one: net.bind(..)")
+    raise Error("[pickle] got a bound call, which holds buffers of this process, need a new one: net.bind(..)")
 
 
 copyreg.pickle(_core.Bound, _refused)  # what copy and pickle ask
