@@ -13,7 +13,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
-from hexane.graph import AttrValue, EpilogueSlot, Kind, TensorType, Value, kind_of, tensor_type
+from hexane.graph import AttrValue, EpilogueSlot, Kind, Node, TensorType, Value, kind_of, tensor_type
 from hexane.ops.slots import chain_type
 from hexane.targets.legality import layer_unit, mil_ops, op_unit
 
@@ -95,6 +95,16 @@ class Case:
     high: float = 2.0
 
 
+class LayerCall(NamedTuple):
+    """A layer of the engine as its rules see it: the kind of layer, its operands without those that are part of it, its attributes by
+    the names of the rules' files, and its result."""
+
+    layer: str
+    types: tuple[TensorType, ...]
+    attrs: Mapping[str, Any]
+    output: TensorType | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
@@ -161,6 +171,7 @@ class Op:
     onnx: tuple[str, ...] = ()
     level: Level = "user"
     layer: str = ""
+    call: Callable[[Node], LayerCall] | None = None
 
     @property
     def takes_slots(self) -> bool:

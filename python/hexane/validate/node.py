@@ -7,11 +7,14 @@ from operator import gt
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from hexane.errors import Error
 from hexane.graph import Node, TensorType, tensor_type
-from hexane.ops import LEAVES
+from hexane.ops import LEAVES, OPS
+from hexane.ops.spec import LayerCall
+from hexane.passes.engine.lower import lower_node
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, combined, route_of
-from hexane.validate.as_layer import Types, as_layer, in_mil
+from hexane.targets.legality import KINDS, combined, floors, route_of
+from hexane.validate.in_mil import Types, in_mil
 from hexane.validate.layer import validate
 from hexane.validate.mil_program import beyond_types, mil_program
 from hexane.validate.small_constants import loses_digits
@@ -32,6 +35,10 @@ INDEXED |= {
 }  # whose stream is a state of integers
 
 SMALL_CONSTANT = "constants in fp16"
+KEPT = {
+    "scaled_dot_product_attention": "anec.sdpa",
+    "linear": "anec.linear",
+}  # ops that are one layer wherever the engine gets them
 BY_NUMBERS = frozenset(("real_div", "batch_norm"))  # ops whose forms read the numbers of their constants
 
 FOLDED = Verdict(
@@ -217,7 +224,7 @@ def _by_rules(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memo
     if known is None:
         if len(memory.by_rules) >= MOST_KNOWN:
             memory.by_rules.clear()
-        known = memory.by_rules[key] = _judge(node.op, key[1], constant, node.types, node.attrs, memory)
+        known = memory.by_rules[key] = _judge(node, key, constant, memory)
     return known
 
 
@@ -274,14 +281,8 @@ def _host(reason: str) -> Verdict:
     )
 
 
-def _judge(
-    op: str,
-    types: Types,
-    constant: tuple[bool, ...],
-    outputs: tuple[TensorType, ...],
-    attrs: Mapping[str, Any],
-    memory: _Memory,
-) -> Verdict:
+def _judge(node: Node, key: Any, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
+    op, types, attrs, outputs = node.op, key[1], node.attrs, node.types
     chip, last = memory.chip, attrs.get("layout") == "nhwc"
     if last:
         types, outputs = (_channels_first(types[0]), *types[1:]), tuple([_channels_first(t) for t in outputs])
@@ -292,14 +293,48 @@ def _judge(
         found += [*_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), memory)]
     if op in OWN_EXTENTS:
         found += OWN_EXTENTS[op](live[0] if live else outputs[0], attrs, chip)
-    layer = as_layer(op, types, attrs, outputs[0])
-    if layer is not None and first.verdict in ("native", "decomposed"):
-        found += validate(layer.layer, layer.types, layer.attrs, chip, layer.output)
+    if first.verdict in ("native", "decomposed"):
+        calls = _calls(node, constant, key)
+        own = floors()[op].layer if op in floors() else ""
+        if isinstance(calls, str):
+            found += [_no_layer(calls)] if first.verdict == "native" else []
+        else:
+            for call in calls:
+                refused = validate(call.layer, call.types, call.attrs, chip, call.output)
+                found += refused if call.layer == own or len(calls) == 1 else map(_of_a_part, refused)
     if last:
         found.append(CHANNELS_LAST)
     worst = first if len(found) == 1 else max(found, key=lambda v: KINDS.index(v.verdict))
     danger = _hazard(op, types, attrs, chip) if worst.verdict in ("native", "decomposed") else None
     return worst if danger is None else replace(worst, reason=f"{worst.reason}; {danger.reason}")
+
+
+def _of_a_part(verdict: Verdict) -> Verdict:
+    """Of an op of several layers one of which the chip refuses: retargeting writes it, or says what it lacks."""
+    return replace(verdict, verdict="decomposed")
+
+
+_calls_of: dict[Any, tuple[LayerCall, ...] | str] = {}
+
+
+def _no_layer(reason: str) -> Verdict:
+    return Verdict(verdict="host", reason=reason, rule="layers of the engine", source="hexane", status="read")
+
+
+def _calls(node: Node, constant: tuple[bool, ...], key: Any) -> tuple[LayerCall, ...] | str:
+    """The layers of a node, as their rules see them, or why there are none."""
+    known = _calls_of.get(key)
+    if known is None:
+        if len(_calls_of) >= MOST_KNOWN:
+            _calls_of.clear()
+        try:
+            made = [node] if node.op in KEPT else lower_node(node, constant)
+            records = [(OPS[KEPT.get(layer.op, layer.op)], layer) for layer in made]
+            known = tuple([op.call(layer) for op, layer in records if op.call is not None])
+        except Error as error:
+            known = str(error).removeprefix(f"[{node.where}] ")
+        _calls_of[key] = known
+    return known
 
 
 def hazard(node: Node, chip: Chip) -> Hazard | None:

@@ -1,7 +1,7 @@
 """Turns ops that are native on a chip into layers of its engine."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 from hexane.decisions import Decision
 from hexane.dtypes import BOOL
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value, constant
-from hexane.ops import OPS, apply
+from hexane.graph import Graph, Node, Value, constant, unique
+from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import lift
 from hexane.ops.fold import fold_node, is_encoded
 from hexane.ops.neurons import MODE_OF, NEURONS
@@ -28,7 +28,7 @@ SAME = {
     op: f"anec.{name}" for name, op, _ in (*movement.SAME, *movement.RESAMPLED, *planar.SAME) if name != "unflatten"
 }
 SAME |= {op: f"anec.{name}" for name, op in (*planar.WITH_SLOTS.items(), *planar.WITHOUT.items())}
-SAME |= {name: f"anec.{name}" for name in ("softmax", "l2_norm")}
+SAME["softmax"] = "anec.softmax"
 del SAME["write_state"]
 
 
@@ -52,6 +52,43 @@ def lower(graph: Graph, target: Target) -> Graph:
         return b.lowered(node, inputs)
 
     return graph.rewrite(change).decided(*b.decisions)
+
+
+def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
+    """The layers that a node becomes where it stands alone, operands first. constant: which operands are computed when the program is
+    compiled. Raises Error for an op that no layer computes."""
+    if node.op in STATE_OPS:
+        return []
+    operands = tuple([_alone(v, known) for v, known in zip(node.inputs, constant, strict=True)])
+    values = Layers().lowered(node.with_inputs(operands), operands)
+    found: dict[Node, None] = {}
+    stack = [v.node for v in values]
+    ends = {v.node for v in operands if v is not None}
+    while stack:
+        made = stack.pop()
+        if made in found or made in ends or made.op in LEAVES:
+            continue
+        found[made] = None
+        stack += [v.node for v in made.inputs if v is not None]
+    return [made for made in reversed(found) if not _of_weights(made)]
+
+
+def _alone(value: Value | None, constant: bool) -> Value | None:
+    """An operand of a node that stands alone: an input, or a weight, whose numbers decide no layer. Integers and truths are constants
+    with their numbers."""
+    if value is None or (constant and (value.node.op == "const" or is_encoded(value.node)) and _decides(value)):
+        return value
+    return unique("param" if constant else "input", "x", value.type)
+
+
+def _decides(value: Value) -> bool:
+    return value.dtype.kind != "float" or is_encoded(value.node)
+
+
+def _of_weights(node: Node) -> bool:
+    """Whether a layer would compute weights from weights, which the compiler does."""
+    inputs = [v for v in node.inputs if v is not None]
+    return bool(inputs) and all(v.node.op in WEIGHTS or _of_weights(v.node) for v in inputs)
 
 
 class Layers:
@@ -302,6 +339,14 @@ def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
     return y if gamma is None else b.layer("mul", y, gamma)
 
 
+def _l2_norm(b: Any, node: Node, x: Any) -> Any:
+    """The layer has no axis of the batch."""
+    axes = node.attrs["axes"]
+    if len(x.shape) >= 4 and 0 in axes:
+        return OPS["l2_norm"].expand(b, x, **node.attrs)  # type: ignore[misc]
+    return b.layer("l2_norm", x, axes=axes, epsilon=node.attrs["epsilon"])
+
+
 def _arg(kind: str) -> Callable[..., Any]:
     return lambda b, node, x: b.layer("arg_min_max", x, kind=kind, **node.attrs)
 
@@ -368,6 +413,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "reduce_argmax": _arg("max"),
     "reduce_argmin": _arg("min"),
     "rms_norm": _rms_norm,
+    "l2_norm": _l2_norm,
     "identity": lambda b, node, x: x,
     "reshape": _reshape,
     "expand_dims": _reshape,

@@ -11,7 +11,7 @@ from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
-from hexane.validate.as_layer import in_mil
+from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, judge, kind_of
 
 

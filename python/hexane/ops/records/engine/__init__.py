@@ -5,11 +5,14 @@ numerics a layer is as wide inside as its accumulator, and rounds where its node
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hexane.ops.records.engine import mac, movement, planar
+from hexane.ops.records.engine.calls import CALLS
 from hexane.ops.spec import Op
 
 
 def engine_ops(user: Mapping[str, Op]) -> dict[str, Op]:
     """The records by name. Many mean just what an op of users does, and are derived from its record."""
-    return {op.name: op for family in (mac, planar, movement) for op in family.ops(user)}
+    made = (op for family in (mac, planar, movement) for op in family.ops(user))
+    return {op.name: replace(op, call=CALLS.get(op.name)) for op in made}
