@@ -47,5 +47,5 @@ def test_a_norm_over_the_batch_is_no_norm_layer() -> None:
 def test_what_no_layer_samples_is_not_native() -> None:
     verdict = hx.preflight(hx.grid_sample(X, GRID, mode="nearest"), "h14").entries[0].verdict
     assert verdict.verdict == "rejected"
-    assert verdict.reject == "Background padding with NearestNeighbor is not supported for Resample on h14"
+    assert verdict.reject == "Background padding with NearestNeighbor is not supported for Resample on this chip"
     assert hx.preflight(hx.grid_sample(X, GRID, mode="nearest", padding_mode="border"), "h14").ok

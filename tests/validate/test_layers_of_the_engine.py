@@ -279,7 +279,7 @@ ROWS = [
     Row("Resample", (X, t(1, 2, 16, 16)), {}, "", "h14"),
     Row("Resample", (X, t(1, 3, 16, 16)), {}, "Channel size in coordinates should be 1 or 2", "h14"),
     Row("Resample", (X, t(1, 2, 2, 16, 16)), {}, None, "h14"),
-    Row("Resample", (X, t(1, 2, 16, 16)), {"padding_mode": "background", "method": "nearest"}, "Background padding with NearestNeighbor is not supported for Resample on h14", "h14"),
+    Row("Resample", (X, t(1, 2, 16, 16)), {"padding_mode": "background", "method": "nearest"}, "Background padding with NearestNeighbor is not supported for Resample on this chip", "h14"),
     Row("AffineTransform", (X, t(1, 6)), {}, "", "h14"),
     Row("AffineTransform", (X, t(1, 6, dtype="fp32")), {}, None, "h14"),
     Row("AffineTransform", (X, t(1, 9)), {}, None, "h14"),

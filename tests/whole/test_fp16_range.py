@@ -163,6 +163,25 @@ def test_small_scales_keep_their_digits(chip: str, op: str) -> None:
     assert np.abs(got - want).max() <= (1 if op == "quantize" else 2e-3 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("size", [2.0**-29, 1e-12, 1e-20, 1e-38])
+@pytest.mark.parametrize("chip", ["h12", *CHIPS])
+def test_what_is_far_below_fp16_is_not_the_smallest_number_of_it(chip: str, size: float) -> None:
+    """A single constant that fp16 rounded to 0 became 6e-8: times 65504 that is 0.004."""
+    feeds = {"x": np.array([65504, -3e4, 1, 0], np.float32), "q": np.array([32767, -32768, 7, 0], np.int16)}
+    x, q = hx.input("x", (4,)), hx.input("q", (4,), "int16")
+    graph = hx.graph([x * np.float32(size), x / np.float32(min(1 / size, 3e38)), hx.dequantize(q, np.float32(size))])
+    for made, full in zip(hx.compile(graph, target=chip, threads=1)(feeds).values(), ("x", "x", "q"), strict=True):
+        assert np.abs(made - feeds[full].astype(np.float64) * size).max() <= 2.0**-21
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_quantizing_by_a_scale_far_below_fp16_gives_the_whole_numbers(chip: str) -> None:
+    x = hx.input("x", (4,))
+    graph = hx.graph(hx.quantize(x, np.float32(1e-12), np.int8(0), dtype="int8"))
+    feed = np.array([1, -1, 0, 2.0**-10], np.float32)
+    np.testing.assert_array_equal(hx.compile(graph, target=chip, threads=1)(feed), [127, -128, 0, 127])
+
+
 def test_whole_numbers_of_16_bits_are_rounded_by_the_host() -> None:
     """The largest, 32767, is no number of fp16, which would make -32768 of it."""
     x = hx.input("x", (8,))

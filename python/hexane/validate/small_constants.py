@@ -8,7 +8,7 @@ from hexane.graph import Array, Node, Value
 
 TINY = float(np.finfo(np.float16).tiny)  # the smallest number with all digits
 LARGEST = float(np.finfo(np.float16).max)
-VANISHES = 2.0**-28  # below it, not even two factors with all digits make the number
+INVERTED = 2.0**28  # above it, not even two factors with all digits make the number
 MOST = 1 << 20  # elements that are looked at
 
 _known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
@@ -20,7 +20,7 @@ def loses_digits(node: Node) -> bool:
         return any(v is not None and _of(v)[0] for v in node.inputs)
     if node.op == "real_div":
         divisor = node.inputs[1]
-        return divisor is not None and any(_of(divisor))
+        return divisor is not None and _of(divisor)[1]
     if node.op in ("quantize", "dequantize"):
         scale = node.inputs[1]
         return scale is not None and _of(scale)[0]
@@ -28,7 +28,7 @@ def loses_digits(node: Node) -> bool:
 
 
 def _of(value: Value) -> tuple[bool, bool]:
-    """Of a constant: whether fp16 loses digits of it, next to 0, and of its reciprocal, on either side."""
+    """Of a constant: whether fp16 loses digits of it as a factor, next to 0, and as a divisor, on either side of it or its reciprocal."""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False
@@ -36,13 +36,15 @@ def _of(value: Value) -> tuple[bool, bool]:
         assert node.data is not None
         size = np.abs(node.data.astype(np.float64)).ravel()
         with np.errstate(divide="ignore"):
-            _known[node] = _lost(size, np.inf), _lost(1 / size, LARGEST)
+            divisor = _lost(1 / size, LARGEST) or _lost(size[size >= 1 / INVERTED], np.inf)
+            _known[node] = _lost(size, np.inf), divisor
     return _known[node]
 
 
 def _lost(size: Array, largest: float) -> bool:
-    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not."""
-    numbers = size[np.isfinite(size) & (size >= VANISHES) & (size <= 1 / VANISHES)]
+    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not. A single number does not vanish either: what
+    is far below fp16 would be far too large."""
+    numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers
     return bool((~same & ((numbers < TINY) | (numbers > largest))).any())

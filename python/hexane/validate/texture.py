@@ -33,7 +33,7 @@ LAYERS = {
         own("depth of the coordinates: got %d, need 1", lambda c: c.at(1).depth != 1 and (c.at(1).depth,)),
         Rule("Channel size in coordinates should be 1 or 2", lambda c: c.at(1).channels not in (1, 2)),
         Rule("Background padding with NearestNeighbor is not supported for Resample on %s",
-             lambda c: c.get("padding_mode") == "background" and c.get("method") == "nearest" and (c.chip.name,)),
+             lambda c: c.get("padding_mode") == "background" and c.get("method") == "nearest" and ("this chip",)),
     ),
     "AffineTransform": (
         inputs(2),

@@ -5,8 +5,10 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.graph import Node, Value
 from hexane.passes.retarget.writer import Form, Writer, Written
-from hexane.validate.small_constants import loses_digits, two_factors
+from hexane.validate.small_constants import loses_digits
 
+LEAST_POWER = -14  # of two, of the smallest number with all digits in fp16
+MOST_POWERS = 9  # factors that bring the smallest number of fp32 there
 STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
 
 
@@ -66,18 +68,24 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
 def with_scale_kept(b: Writer, node: Node) -> Written | None:
     """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
 
-    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way.
+    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers of two than fp16
+    holds are several factors.
     """
     x, scale, zero = node.inputs
     if not loses_digits(node) or x is None or scale is None or scale.node.data is None:
         return None
-    lost = scale.node.data
-    power = max(4 * float(two_factors(np.abs(lost).max(keepdims=True))[0].ravel()[0]), 2.0**-14)
-    kept = b.const((lost.astype(np.float64) / power).astype(lost.dtype))
-    if node.op == "dequantize":
-        (y,) = b.again(node, (x, kept, zero))
-        return Written((b.mul(y, power),), "written with a scale that fp16 holds")
-    return Written(b.again(node, (b.mul(x, 1 / power), kept, zero)), "written with a scale that fp16 holds")
+    lost = scale.node.data.astype(np.float64)
+    exponent = max(int(np.frexp(np.abs(lost).max())[1]) + 1, MOST_POWERS * LEAST_POWER)
+    kept = b.const((lost * 2.0**-exponent).astype(scale.dtype.numpy))
+    powers = [exponent]
+    while powers[-1] < LEAST_POWER:
+        powers[-1:] = [LEAST_POWER, powers[-1] - LEAST_POWER]
+    dequantizes = node.op == "dequantize"
+    y = b.again(node, (x, kept, zero))[0] if dequantizes else x
+    for power in filter(None, powers):
+        y = b.mul(y, 2.0 ** (power if dequantizes else -power))
+    how = "written with a scale that fp16 holds"
+    return Written((y,) if dequantizes else b.again(node, (y, kept, zero)), how)
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

@@ -16,8 +16,8 @@ STAGE = "fold_scale"
 def fold_scale(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.gain_offset_control(%x, %g, none), none, %o)  ->  anec.gain_offset_control(%x, %g, %o)
 
-    Where nothing else reads the first, both are along one axis, and the product of their constants is finite in fp32, in which it is
-    kept. The first may also be the last slot of a layer.
+    Where nothing else reads the first, both are along one axis, and fp16 does not lose the product of their constants next to 0 or as
+    infinity. It is kept in fp32. The first may also be the last slot of a layer.
     """
     if "anec.gain_offset_control" not in graph.ops:
         return graph
@@ -39,9 +39,9 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
         gain, offset = joined(
             _numbers(first.inputs[1]), _numbers(first.inputs[2]), _numbers(inputs[1]), _numbers(inputs[2])
         )
-        operands = [as_constant(v, node) for v in (gain, offset)]
-        if any(v is not None and not np.isfinite(v.node.data).all() for v in operands):  # type: ignore[arg-type]
+        if not (_held(gain) and _held(offset)):
             return None
+        operands = [as_constant(v, node) for v in (gain, offset)]
         attrs = {**node.attrs, "axis": axis}
         return apply(OPS[node.op], [first.inputs[0], *operands, *inputs[3:]], attrs, joined_sources(first, node))
 
@@ -63,9 +63,9 @@ def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis
     if len(axes) > 1 or not all(map(is_constant, (*first, *inputs[1:3]))):
         return None
     both = joined(*map(_numbers, first), *map(_numbers, inputs[1:3]))
-    operands = [as_constant(numbers, producer) for numbers in both]
-    if any(o is not None and not np.isfinite(o.node.data).all() for o in operands):  # type: ignore[arg-type]
+    if not all(map(_held, both)):
         return None
+    operands = [as_constant(numbers, producer) for numbers in both]
     gone = [v[name] for name in ("gain", "offset") if v[name] >= 0]
     kept = [i for i in range(len(producer.inputs)) if i not in gone]
     places = iter(range(len(kept), len(kept) + 2))
@@ -88,6 +88,17 @@ def _axis(first: Node, inputs: tuple[Value | None, ...], second: Node) -> int | 
 
 def _numbers(value: Value | None) -> Array | None:
     return None if value is None or value.node.data is None else value.node.data.astype(np.float64)
+
+
+def _held(numbers: Array | None) -> bool:
+    """Whether fp16 has a number near each of these, with all digits unless it is the number itself."""
+    if numbers is None:
+        return True
+    limits = np.finfo(np.float16)
+    with np.errstate(all="ignore"):
+        narrow = numbers.astype(np.float16)
+    near = np.abs(narrow) >= limits.tiny
+    return bool((np.isfinite(narrow) & (near | (narrow == numbers))).all())
 
 
 def joined(
