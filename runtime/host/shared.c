@@ -1,5 +1,6 @@
-/* The runtime as a shared library with every kernel, for `hexane run --runtime c99` and tests on the host. */
-#include "hexane_kernels.h"
+/* The runtime as a shared library with every kernel: the compiler asks it which steps a device runs, and `hexane run
+ * --runtime c99` and tests run plans in it. */
+#include "../src/internal.h"
 
 #define ADDRESS_OF_KERNEL(name) &hx_kernel_##name,
 #define ADDRESS_OF_ACTIVATION(name) &hx_activation_##name,
@@ -7,6 +8,12 @@
 static const hx_kernel* const kKernels[] = {HX_EACH_KERNEL(ADDRESS_OF_KERNEL) 0};
 static const hx_activation* const kActivations[] = {HX_EACH_ACTIVATION(ADDRESS_OF_ACTIVATION) 0};
 static const hx_codec* const kCodecs[] = {&hx_codec_lz4, 0};
+
+/* The name of kernel i; null of the one after the last. */
+const char* hx_shared_kernel(uint32_t i) { return kKernels[i] ? kKernels[i]->name : 0; }
+
+/* The axes along which kernel i computes a part of its output: a bit for each. */
+uint32_t hx_shared_cuts(uint32_t i) { return kKernels[i]->cuts; }
 
 size_t hx_shared_net_bytes(void) { return sizeof(hx_net); }
 

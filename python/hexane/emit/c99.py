@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 
 from hexane import _core
 from hexane.emit.c99_app import STREAMED, main_program, makefile, pattern
+from hexane.emit.c99_check import why_refused
 from hexane.emit.cmsis_nn import Assignment, Body
 from hexane.emit.plan_view import PlanView, arena_bytes, memory_bytes, runtime_files
 from hexane.emit.prepare import prepared
 from hexane.emit.scratch import ALIGNMENT, Scratch
+from hexane.errors import Error
 
 _BYTES_IN_LINE = 24
 
@@ -28,6 +30,8 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     _core.Program(data, 1)  # follows the rows of loops through rings, which the runtime's own loader does not
     plan = PlanView(prepared(data))
     kernels, activations = plan.used()
+    if why := why_refused(data, plan):
+        raise Error(f"[codegen] {why}")
     files = {
         place: path.read_text()
         for place, path in runtime_files().items()

@@ -15,6 +15,7 @@ from hexane.emit.cmsis_nn import EXTENSIONS, Assignment, assigned
 from hexane.emit.plan import ABSENT
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.ops import OPS
 
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
@@ -164,7 +165,7 @@ class PlanView:
                 functions.add(name)
             else:
                 raise Error(
-                    f"[codegen] step {index}, {self.string(step['source'])}: got the kernel {name}, which the C99 runtime has not got, need one of {', '.join(kernels)}, or {', '.join(activations)}"
+                    f"[codegen] {self.step_text(index)}: got the kernel {name}, which the C99 runtime has not got, need one of {', '.join(kernels)}, or {', '.join(activations)}{self.way_to_host()}"
                 )
             if layouts[name].endswith("epilogue:E"):
                 functions |= self._slots(step) - {"add", "relu", "relu6", "clip"}
@@ -173,6 +174,18 @@ class PlanView:
                 f"[codegen] got the activation {missing[0]}, which the C99 runtime has not got, need one of {', '.join(activations)}"
             )
         return sorted(used), sorted(functions)
+
+    def step_text(self, index: int) -> str:
+        """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if that is known, where it comes from."""
+        step = self.sections["steps"][index]
+        kernel, source = self.string(step["kernel"]), self.string(step["source"])
+        known = not source or " at " in source or source in OPS
+        return f"step {index}, {source or kernel}" if known else f"step {index}, {kernel} at {source}"
+
+    def way_to_host(self) -> str:
+        """What to do with a plan that is for a chip."""
+        target = next((self.string(row["name"]) for row in self.sections["numerics"]), "host")
+        return "" if target == "host" else f"; it is for {target}: compile the model with --target host (target='host')"
 
     def only_clamps(self) -> bool:
         """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hexane.c99_library import STATUSES, Loaded, open_library
 from hexane.dtypes import dtype
 from hexane.emit.plan_view import PlanView, Port, runtime_files
 from hexane.emit.prepare import prepared
@@ -20,16 +21,10 @@ from hexane.graph import Array
 
 # One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
 FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")
-STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
-
 
 _ROWS = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p
 )
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
 
 
 def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> Path:
@@ -59,11 +54,7 @@ def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> 
 def library(flags: Sequence[str] = ("-march=native",)) -> ctypes.CDLL:
     """The runtime, built for this machine and loaded."""
     with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
-        loaded = ctypes.CDLL(str(build(Path(folder), flags)))
-    loaded.hx_shared_net_bytes.restype = ctypes.c_size_t
-    loaded.hx_shared_error.restype = ctypes.c_char_p
-    loaded.hx_shared_error_row.restype = ctypes.c_uint32
-    return loaded
+        return open_library(build(Path(folder), flags))
 
 
 class C99Model:
@@ -73,20 +64,12 @@ class C99Model:
         self._runtime = runtime or library()
         view = PlanView(plan := prepared(plan))
         self.inputs, self.outputs = view.inputs, view.outputs
-        self._plan = np.frombuffer(plan, np.uint8).copy()
         streamed = {port.space for port in (*self.inputs, *self.outputs) if port.rows}
-        self._held = [_aligned(0 if i in streamed else s.bytes, s.alignment) for i, s in enumerate(view.spaces)]
-        rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self._held]
-        self._memory = (_Memory * max(len(rows), 1))(*rows)
-        self._net = ctypes.create_string_buffer(self._runtime.hx_shared_net_bytes())
-        data = ctypes.c_void_p(self._plan.ctypes.data)
-        status = self._runtime.hx_shared_load(
-            self._net, data, ctypes.c_size_t(len(plan)), self._memory, ctypes.c_uint32(len(rows))
-        )
-        if status:
-            where, name, what = (self._runtime.hx_shared_error(self._net, part).decode() for part in range(3))
-            row = self._runtime.hx_shared_error_row(self._net)
-            raise Error(f"[c99] {STATUSES[status]}: {where}[{row}]{name and f': {name}'}: {what}")
+        spaces = [(0 if i in streamed else s.bytes, s.alignment) for i, s in enumerate(view.spaces)]
+        self._loaded = Loaded(self._runtime, plan, spaces)
+        self._net, self._held = self._loaded.net, self._loaded.held
+        if self._loaded.refusal is not None:
+            raise Error(f"[c99] {self._loaded.refusal}")
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         arrays = [np.ascontiguousarray(feeds[port.name]) for port in self.inputs]
@@ -136,10 +119,3 @@ class _Moves:
         for port, done in zip(self._ports, self._done, strict=True):
             if port.rows is not None and done not in (0, port.rows.count):
                 raise Error(f"[c99] run: {port.name}: got {done} rows, need all {port.rows.count}")
-
-
-def _aligned(size: int, alignment: int) -> Array:
-    """Bytes that begin at a multiple of the alignment."""
-    room = np.zeros(size + alignment, np.uint8)
-    begin = -room.ctypes.data % alignment
-    return room[begin : begin + size]

@@ -1,0 +1,94 @@
+"""The C99 runtime as a library of this machine: its kernels, and its loader, by which it says whether it takes a plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+
+STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
+_ROWS = 1  # the axis of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the runtime does not take a plan: a row of a section ("steps"), the name there of a kernel, tensor or memory, or "", and
+    what is wrong."""
+
+    status: str
+    section: str
+    row: int
+    name: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.section}[{self.row}]{self.name and f': {self.name}'}: {self.what}"
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """A build of the runtime's sources with host/shared.c."""
+    loaded = ctypes.CDLL(str(path))
+    loaded.hx_shared_kernel.restype = ctypes.c_char_p
+    loaded.hx_shared_kernel.argtypes = loaded.hx_shared_cuts.argtypes = (ctypes.c_uint32,)
+    loaded.hx_shared_cuts.restype = ctypes.c_uint32
+    loaded.hx_shared_net_bytes.restype = ctypes.c_size_t
+    loaded.hx_shared_error.restype = ctypes.c_char_p
+    loaded.hx_shared_error_row.restype = ctypes.c_uint32
+    return loaded
+
+
+@cache
+def own_library() -> ctypes.CDLL:
+    """The package's own. Raises Error where it is missing."""
+    path = Path(_core.__file__).with_name("libhexane_c99.so")
+    if not path.is_file():
+        raise Error(f"[c99] got no {path.name} next to {Path(_core.__file__).name}, need it: install hexane again")
+    return open_library(path)
+
+
+@cache
+def row_kernels() -> frozenset[str]:
+    """The kernels that compute rows of their output one by one."""
+    library, found, i = own_library(), set(), 0
+    while name := library.hx_shared_kernel(i):
+        if library.hx_shared_cuts(i) >> _ROWS & 1:
+            found.add(name.decode())
+        i += 1
+    return frozenset(found)
+
+
+class Loaded:
+    """A plan in the runtime, with memory for each of its spaces. refusal: why the runtime does not take it."""
+
+    def __init__(self, runtime: ctypes.CDLL, plan: bytes, spaces: Sequence[tuple[int, int]]) -> None:
+        """spaces: bytes and alignment of each; 0 bytes where none are needed."""
+        self._plan = np.frombuffer(plan, np.uint8).copy()
+        self.held = [_aligned(size, alignment) for size, alignment in spaces]
+        rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self.held]
+        self._memory = (_Memory * max(len(rows), 1))(*rows)
+        self.net = ctypes.create_string_buffer(runtime.hx_shared_net_bytes())
+        data, size = ctypes.c_void_p(self._plan.ctypes.data), ctypes.c_size_t(len(plan))
+        status = runtime.hx_shared_load(self.net, data, size, self._memory, ctypes.c_uint32(len(rows)))
+        self.refusal: Refusal | None = None
+        if status:
+            section, name, what = (runtime.hx_shared_error(self.net, part).decode() for part in range(3))
+            row = runtime.hx_shared_error_row(self.net)
+            self.refusal = Refusal(STATUSES[status], section, row, name, what)
+
+
+def _aligned(size: int, alignment: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Bytes that begin at a multiple of the alignment."""
+    room = np.zeros(size + alignment, np.uint8)
+    begin = -room.ctypes.data % alignment
+    return room[begin : begin + size]

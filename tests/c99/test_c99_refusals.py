@@ -1,0 +1,100 @@
+"""Plans that the C99 runtime refuses are refused before they are on a device, with the name of the step."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane import _core
+from hexane.c99_library import own_library, row_kernels
+from hexane.emit.c99 import generate
+from hexane.emit.c99_check import why_refused
+from hexane.emit.plan_view import supported
+from hexane.errors import Error
+from hexane.runtime.c99 import C99Model
+from plans import PlanBuilder
+
+Layer = Callable[[hx.Tensor], hx.Tensor]
+WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+
+# On images with channels last; the C99 runtime computes none of them row by row.
+WHOLE: dict[str, Layer] = {
+    "layer_norm": partial(hx.layer_norm, axes=(3,)),
+    "rms_norm": partial(hx.rms_norm, axes=(3,)),
+    "linear": lambda x: hx.linear(x, WEIGHT),
+    "softmax of channels": partial(hx.softmax, axis=3),
+    "softmax of columns": partial(hx.softmax, axis=2),
+    **{
+        f"{op} of {name}": partial(getattr(hx, op), axes=axes)
+        for op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
+        for name, axes in (("channels", (3,)), ("columns", (2,)), ("both", (2, 3)))
+    },
+}
+
+
+def network(layer: Layer) -> dict[str, hx.Tensor]:
+    x = hx.input("x", (1, 16, 16, 8))
+    return {"y": hx.sigmoid(layer(hx.relu(x)))}
+
+
+def saved(net: hx.Model | hx.OpenModel, folder: Path) -> bytes:
+    assert isinstance(net, hx.Model)
+    net.save(folder / "plan.hxp")
+    return (folder / "plan.hxp").read_bytes()
+
+
+def test_the_library_of_the_package_has_the_kernels_of_the_sources() -> None:
+    library, found = own_library(), []
+    while name := library.hx_shared_kernel(len(found)):
+        found.append(name.decode())
+    assert found == supported()[0]
+    assert {"conv", "quantized_conv", "add", "copy", "running_reduce"} <= row_kernels()
+    assert not {"matmul", "softmax", "layer_norm", "reduce_sum"} & row_kernels()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_codegen_refuses_rows_that_the_runtime_does_not_compute(tmp_path: Path, name: str) -> None:
+    data = saved(hx.compile(network(WHOLE[name]), target="host", threads=1, stream_rows=1), tmp_path)
+    with pytest.raises(Error, match=r"steps\[1\]"):
+        C99Model(data, own_library())
+    with pytest.raises(Error) as raised:
+        generate(data, "net", app=True)
+    op = name.split()[0]
+    kernel = "matmul" if op == "linear" else op
+    assert re.match(
+        rf"\[codegen\] step 1, {kernel} at test_c99_refusals.py:.*: got {kernel} of fp32\[1, 16, 16, 8\]",
+        str(raised.value),
+    )
+    assert "row by row, need whole tensors" in str(raised.value)
+    assert "--runtime c99" in str(raised.value)
+
+
+def test_a_plan_for_a_chip_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    data = saved(hx.compile({"y": hx.relu(hx.input("x", (1, 8, 4, 4)))}, target="h13", device="cpu"), tmp_path)
+    with pytest.raises(Error, match=r"\[codegen\] step 0, .*got .*need .*; it is for h13: .*--target host"):
+        generate(data, "net", app=True)
+
+
+def test_a_step_without_a_source_is_named_by_its_kernel() -> None:
+    plan = PlanBuilder()
+    x, y = plan.port("inputs", "x", (4,)), plan.port("outputs", "y", (4,))
+    plan.step("sin", [x], [y])
+    sections = {name: np.array(rows) for name, rows in _core.plan_read(np.frombuffer(plan.tobytes(), np.uint8)).items()}
+    sections["steps"]["source"] = 0
+    with pytest.raises(Error, match=r"^\[codegen\] step 0, sin: got the kernel sin, which"):
+        generate(bytes(_core.plan_write(sections)), "net", app=True)
+
+
+def test_a_dtype_that_the_runtime_has_not_got_names_the_step() -> None:
+    plan = PlanBuilder()
+    x, y = plan.port("inputs", "x", (4,), "bf16"), plan.port("outputs", "y", (4,), "bf16")
+    plan.step("copy", [x], [y])
+    with pytest.raises(
+        Error, match=r"^\[codegen\] step 0, copy at step 0: got copy of bf16\[4\] -> bf16\[4\], which .*need"
+    ):
+        generate(bytes(plan.tobytes()), "net", app=True)
+    assert "bf16" in why_refused(bytes(plan.tobytes()))
