@@ -76,6 +76,16 @@ def test_what_overwrites_the_source_of_an_output_waits_for_a_copy():
     assert [a.tobytes() for a in run(held(graph))] == want
 
 
+def test_a_result_that_goes_to_two_outputs_is_computed_before_both():
+    """Both outputs are copies in another order of axes of what the last cast writes."""
+    step = hx.const(np.float32(0.1))
+    x = hx.quantize(hx.softmax(hx.input("x", (2, 8, 3)), axis=1), step, dtype="int8")
+    y = hx.transpose(hx.dequantize(x, step), perm=(0, 2, 1))
+    graph = hx.graph({"y": y, "again": y})
+    want = [a.tobytes() for a in run(compile_graph(graph, HOST))]
+    assert [a.tobytes() for a in run(held(graph))] == want
+
+
 def test_holding_twice_changes_nothing():
     program = compile_graph(random_branches(3), HOST)
     once, body = hold(program)

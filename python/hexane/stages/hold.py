@@ -62,6 +62,10 @@ class _Steps:
         same = views[0].type.size == step.outputs[0].type.size and views[0].buffer != step.outputs[0].buffer
         return views[0] if same else None
 
+    def is_stored(self, buffer: int) -> bool:
+        """Whether a step that went behind all others reads the buffer: then who writes it has to stay in front."""
+        return any(view is not None and view.buffer == buffer for step in self.stores for view in step.inputs)
+
     def is_mine(self, view: View) -> bool:
         """Whether the view is all of a buffer of the arena."""
         buffer = self.buffers[view.buffer]
@@ -112,7 +116,7 @@ def _store(work: _Steps, port: View, writers: Sequence[int]) -> None:
     if not work.users(port.buffer, False):
         while len(at) == 1 and (source := work.operand(at[0])) is not None and work.is_mine(source):
             chain.append(at[0])
-            if work.users(source.buffer, False) != at:
+            if work.users(source.buffer, False) != at or work.is_stored(source.buffer):
                 break
             at = work.users(source.buffer, True)
     sources = [view for view in map(work.operand, chain) if view is not None]
