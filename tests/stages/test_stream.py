@@ -292,6 +292,14 @@ def test_windows_in_the_padding_need_no_rows(kernel: int, stride: int, pad: int,
     assert_same_bits(graph, streamed)
 
 
+def test_a_product_of_images_packs_all_of_the_second() -> None:
+    """It is packed before any row is computed, in fp32 as in fp16: no ring of a few rows holds it."""
+    x = hx.input("x", (1, 3, 8, 8))
+    filters = weights(np.random.default_rng(4), 4, 8, 3, 3)
+    graph = hx.graph(hx.matmul(hx.round(x), hx.conv(x, filters, pad=1, layout="nhwc")))
+    assert_same_bits(graph, compiled(graph, 1))
+
+
 def quantized_images(stride: int = 2) -> hx.Graph:
     """An image that is quantised, a transposed convolution, and a mean over all that."""
     rng = np.random.default_rng(0)

@@ -21,7 +21,9 @@ class Kernels:
 
     def __init__(self, family: str) -> None:
         self.family = family
-        self._rows = {row["name"]: row for row in _core.kernels() if row["family"] in (family, "any")}
+        rows = [row for row in _core.kernels() if row["family"] in (family, "any")]
+        self._packing = {row["name"] for row in rows if row["packs"]}
+        self._rows = {row["name"]: row for row in rows}
         self._rows["program"] = _PROGRAM
 
     def accepts(self, kernel: str) -> str:
@@ -41,8 +43,8 @@ class Kernels:
         return self._row(kernel)["reads_ring"]
 
     def packs(self, kernel: str) -> bool:
-        """Whether it packs its inputs 1 and 2 before it computes anything, where they are not constant."""
-        return self._row(kernel)["packs"]
+        """Whether it packs its inputs 1 and 2, of some dtypes, before it computes anything, where they are not constant."""
+        return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
         """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
