@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum hx_status {
   HX_OK = 0,
   HX_BAD_PLAN,    /* the file is damaged, hostile or of another version */
@@ -123,5 +127,9 @@ hx_status hx_run(hx_net* net);
 
 /* States as they were when the plan was loaded. */
 void hx_reset_state(hx_net* net);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -88,6 +88,10 @@ def _header(plan: PlanView, name: str, bodies: Bodies) -> str:
                 lines.append(f"#define {upper}_{side}_{i}_ROW_BYTES {port.rows.bytes}u")
     lines += [
         "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
         f"extern const unsigned char {name}_plan[{upper}_PLAN_BYTES];",
         f"extern hx_net {name}_net; /* after {name}_load() */",
         "",
@@ -98,6 +102,10 @@ def _header(plan: PlanView, name: str, bodies: Bodies) -> str:
         + ("\n" + STREAMED.replace("NAME", name) if plan.streams else " */"),
         f"void* {name}_input(unsigned index);",
         f"void* {name}_output(unsigned index);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
         "",
         "#endif",
     ]

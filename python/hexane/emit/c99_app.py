@@ -193,13 +193,20 @@ LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \
   $(foreach size,FLASH_BEGIN FLASH_BYTES RAM_BEGIN RAM_BYTES STACK_BYTES,-Wl,--defsym=$(size)=$($(size)))
 endif
 
-@SETTINGS@$(OUTPUT): $(SOURCES)@OBJECTS@ Makefile
-\t$(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $@
+@SETTINGS@COMMAND = $(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $(OUTPUT)
+
+$(OUTPUT): $(SOURCES)@OBJECTS@ Makefile build/command
+\t$(COMMAND)
+
+# Rewritten where the command is another one, so that a changed TARGET or setting builds again.
+build/command: always
+\t@mkdir -p build
+\t@echo '$(COMMAND)' | cmp -s - $@ || echo '$(COMMAND)' > $@
 @RULES@
 clean:
 \trm -rf NAME NAME.elf build
 
-.PHONY: clean
+.PHONY: always clean
 """
 
 # Its sources are not ours to warn about; hosted, for then GCC has its own memcpy and memset for them.
@@ -220,7 +227,7 @@ CMSIS_NN_OBJECTS := $(patsubst $(CMSIS_NN)/Source/%.c,build/$(TARGET)/%.o,$(wild
 """,
     "OBJECTS": " $(CMSIS_NN_OBJECTS)",
     "RULES": """
-build/$(TARGET)/%.o: $(CMSIS_NN)/Source/%.c Makefile
+build/$(TARGET)/%.o: $(CMSIS_NN)/Source/%.c Makefile build/command
 \t@mkdir -p $(@D)
 \t$(CC) $(FLAGS) $(CFLAGS) -std=gnu11 -fhosted -w -c $< -o $@
 """,

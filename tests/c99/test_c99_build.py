@@ -1,0 +1,71 @@
+"""What `hexane codegen` writes is built as C, included from C++, and built again where a setting changed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hexane as hx
+from hexane import _core
+from hexane.emit.c99 import generate
+from hexane.emit.plan import emit_plan
+
+needs = pytest.mark.skipif(
+    shutil.which("make") is None or shutil.which("g++") is None, reason="not there: make, or a C++ compiler"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    net = hx.compile(hx.relu(hx.input("x", (1, 8))), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    for place, text in generate(bytes(_core.plan_write(emit_plan(net.program))), "net", app=True).items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text)
+    return tmp_path
+
+
+def make(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["make", "-C", folder, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+@needs
+def test_a_changed_setting_builds_again_and_the_same_does_not(folder: Path) -> None:
+    assert " -O1 " in make(folder, "CFLAGS=-O1")
+    assert " -O1 " not in make(folder, "CFLAGS=-O1")
+    assert " -O0 " in make(folder, "CFLAGS=-O0")
+    assert "-DHX_TRUSTED_PLAN" in make(folder, "CFLAGS=-O0", "VERIFY=0")
+
+
+@needs
+def test_another_target_builds_again(folder: Path) -> None:
+    """All Cortex-M have one output, net.elf."""
+    compiler = "CC=touch net.elf; echo"
+    assert "-mcpu=cortex-m4" in make(folder, "TARGET=cortex-m4", compiler)
+    assert "-mcpu=cortex-m7" in make(folder, "TARGET=cortex-m7", compiler)
+    assert "-mcpu" not in make(folder, "TARGET=cortex-m7", compiler)
+
+
+@needs
+def test_cpp_includes_the_headers_and_links(folder: Path) -> None:
+    (folder / "app" / "main.cpp").write_text(
+        '#include "../net.h"\n'
+        "int main() {\n"
+        "  if (net_load() != HX_OK) return 1;\n"
+        "  float* x = static_cast<float*>(net_input(0));\n"
+        "  for (unsigned i = 0; i < NET_INPUT_0_BYTES / sizeof *x; ++i) x[i] = i - 3.0f;\n"
+        "  if (hx_run(&net_net) != HX_OK) return 2;\n"
+        "  return static_cast<const float*>(net_output(0))[7] == 4.0f ? 0 : 3;\n"
+        "}\n"
+    )
+    sources = [*folder.glob("net*.c"), *folder.glob("src/**/*.c")]
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}"]
+    objects = []
+    for source in (*sources, folder / "app" / "main.cpp"):
+        objects.append(folder / f"{source.stem}.o")
+        compiler = ["g++"] if source.suffix == ".cpp" else ["gcc", "-std=c99"]
+        subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
+    subprocess.run(["g++", *objects, "-lm", "-o", folder / "joined"], check=True)
+    assert subprocess.run([folder / "joined"]).returncode == 0
