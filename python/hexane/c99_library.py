@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,9 +39,9 @@ class _Memory(ctypes.Structure):
 def open_library(path: Path) -> ctypes.CDLL:
     """A build of the runtime's sources with host/shared.c."""
     loaded = ctypes.CDLL(str(path))
-    loaded.hx_shared_kernel.restype = ctypes.c_char_p
-    loaded.hx_shared_kernel.argtypes = loaded.hx_shared_cuts.argtypes = (ctypes.c_uint32,)
-    loaded.hx_shared_cuts.restype = ctypes.c_uint32
+    for name in (loaded.hx_shared_kernel, loaded.hx_shared_activation):
+        name.restype, name.argtypes = ctypes.c_char_p, (ctypes.c_uint32,)
+    loaded.hx_shared_cuts.restype, loaded.hx_shared_cuts.argtypes = ctypes.c_uint32, (ctypes.c_uint32,)
     loaded.hx_shared_net_bytes.restype = ctypes.c_size_t
     loaded.hx_shared_error.restype = ctypes.c_char_p
     loaded.hx_shared_error_row.restype = ctypes.c_uint32
@@ -59,13 +59,21 @@ def own_library() -> ctypes.CDLL:
 
 @cache
 def row_kernels() -> frozenset[str]:
-    """The kernels that compute rows of their output one by one."""
-    library, found, i = own_library(), set(), 0
-    while name := library.hx_shared_kernel(i):
-        if library.hx_shared_cuts(i) >> _ROWS & 1:
-            found.add(name.decode())
-        i += 1
+    """The kernels that compute rows of their output one by one, by their names in plans."""
+    library = own_library()
+    names = _names(library.hx_shared_kernel)
+    found = {name for i, name in enumerate(names) if library.hx_shared_cuts(i) >> _ROWS & 1}
+    if "unary" in found:  # of which each activation is one
+        found |= {*_names(library.hx_shared_activation)}
     return frozenset(found)
+
+
+def _names(of: Callable[[int], bytes | None]) -> list[str]:
+    """Of all rows of a table that ends with None."""
+    found: list[str] = []
+    while (name := of(len(found))) is not None:
+        found.append(name.decode())
+    return found
 
 
 class Loaded:

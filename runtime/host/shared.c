@@ -15,6 +15,9 @@ const char* hx_shared_kernel(uint32_t i) { return kKernels[i] ? kKernels[i]->nam
 /* The axes along which kernel i computes a part of its output: a bit for each. */
 uint32_t hx_shared_cuts(uint32_t i) { return kKernels[i]->cuts; }
 
+/* The name of activation i, which the kernel "unary" applies; null of the one after the last. */
+const char* hx_shared_activation(uint32_t i) { return kActivations[i] ? kActivations[i]->name : 0; }
+
 size_t hx_shared_net_bytes(void) { return sizeof(hx_net); }
 
 hx_status hx_shared_load(hx_net* net, const void* plan, size_t bytes, hx_memory* memory, uint32_t num_memory) {

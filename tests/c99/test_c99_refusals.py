@@ -73,6 +73,51 @@ def test_codegen_refuses_rows_that_the_runtime_does_not_compute(tmp_path: Path, 
     assert "--runtime c99" in str(raised.value)
 
 
+@pytest.mark.parametrize("strategy", ["stream", "stages"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_compile_for_the_runtime_leaves_such_steps_whole(tmp_path: Path, name: str, strategy: str) -> None:
+    """Between convolutions, which go row by row in the memory that this takes."""
+    weight = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
+    x = hx.input("x", (1, 16, 16, 8))
+    wide = hx.conv(
+        hx.conv(x, np.repeat(weight, 6, 0), pad=1, layout="nhwc"), np.tile(weight, (1, 6, 1, 1)), pad=1, layout="nhwc"
+    )
+    model = {"y": hx.sigmoid(WHOLE[name](wide))}
+    memory = hx.Memory("48K", slow="1M" if strategy == "stages" else 0, strategy=strategy, runtime="c99")
+    net = hx.compile(model, target="host", threads=1, memory=memory)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    assert net.program.loops
+    feeds = {"x": np.random.default_rng(2).standard_normal((1, 16, 16, 8)).astype(np.float32)}
+    data = saved(net, tmp_path)
+    assert "net.c" in generate(data, "net", app=True)
+    assert np.abs(C99Model(data, own_library())(feeds)["y"] - net(feeds)).max() < 1e-4
+
+
+def test_where_whole_tensors_do_not_fit_compile_says_what_the_runtime_lacks() -> None:
+    """The host has the same network in the same memory row by row."""
+    model = {"y": hx.relu(hx.softmax(hx.relu(hx.input("x", (1, 64, 64, 8))), axis=3))}
+    streamed = {"stream_input": True, "stream_output": True}
+    hx.compile(model, target="host", threads=1, memory=hx.Memory("32K"), **streamed)
+    for more in ({}, {"slow": 1 << 20, "strategy": "stages"}):
+        memory = hx.Memory("32K", runtime="c99", **more)
+        with pytest.raises(Error, match=r"The C99 runtime computes softmax at .*\(softmax\) as a whole only\."):
+            hx.compile(model, target="host", threads=1, memory=memory, **({} if more else streamed))
+
+
+def test_compile_and_fit_for_the_runtime_name_the_step_that_it_does_not_run() -> None:
+    """A pool over three axes, of which the runtime has none."""
+    model = {"y": hx.max_pool(hx.input("x", (1, 2, 8, 8, 8)), kernel_sizes=(2, 2, 2), strides=(2, 2, 2))}
+    got = r"step \d, max_pool at test_c99_refusals.py:\d+: got max_pool of .*, need images of rank 3 or 4"
+    for runtime in ("c99", "cmsis-nn"):
+        with pytest.raises(Error, match=rf"\[compile\] runtime: got '{runtime}': {got}"):
+            hx.compile(model, target="host", memory=hx.Memory(runtime=runtime))
+    fit = hx.fit(model, memory=hx.Memory("1M", runtime="c99"))
+    assert fit.fits is False
+    assert re.match(f"does not run on the C99 runtime: {got}", fit.verdict)
+    assert hx.fit(model, memory=hx.Memory("1M")).fits
+
+
 def test_a_plan_for_a_chip_is_refused_with_the_way_out(tmp_path: Path) -> None:
     data = saved(hx.compile({"y": hx.relu(hx.input("x", (1, 8, 4, 4)))}, target="h13", device="cpu"), tmp_path)
     with pytest.raises(Error, match=r"\[codegen\] step 0, .*got .*need .*; it is for h13: .*--target host"):
@@ -94,7 +139,7 @@ def test_a_dtype_that_the_runtime_has_not_got_names_the_step() -> None:
     x, y = plan.port("inputs", "x", (4,), "bf16"), plan.port("outputs", "y", (4,), "bf16")
     plan.step("copy", [x], [y])
     with pytest.raises(
-        Error, match=r"^\[codegen\] step 0, copy at step 0: got copy of bf16\[4\] -> bf16\[4\], which .*need"
+        Error, match=r"^\[codegen\] step 0, copy at step 0: got copy of bf16\[4\] -> bf16\[4\] \(bf16\), which .*need"
     ):
         generate(bytes(plan.tobytes()), "net", app=True)
     assert "bf16" in why_refused(bytes(plan.tobytes()))

@@ -38,12 +38,15 @@ def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
     got = f"{named.step_text(step)}: got {kernel} of {_operands(view, row)}{cut}"
     if axis == _ROWS and kernel not in row_kernels():
         return f"{got}, need whole tensors: {_WHOLE}"
-    name = "" if refusal.name in ("", kernel) else f"{refusal.name}: "
-    return f"{got}, which the C99 runtime does not run, {_need(name + refusal.what)}{view.way_to_host()}"
+    of = "" if refusal.name in ("", kernel, "unary") else f" ({refusal.name})"
+    return f"{got}{of}, which the C99 runtime does not run, {_need(refusal.what)}{view.way_to_host()}"
 
 
 def _need(what: str) -> str:
     """The runtime says "need X", "part: need X", or that it got something else than it takes."""
+    part, separator, need = what.rpartition(": need ")
+    if separator:
+        return f"need {part}: {need}"
     return what if what.startswith("need ") else f"need what it runs ({what})"
 
 

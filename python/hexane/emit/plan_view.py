@@ -1,7 +1,7 @@
 """A plan as the generator of C99 sources reads it, and which of the runtime's files and kernels there are."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +16,7 @@ from hexane.emit.plan import ABSENT
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops import OPS
+from hexane.targets.query import chip_names
 
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
@@ -158,22 +159,20 @@ class PlanView:
         functions: set[str] = set()
         for index, step in enumerate(self.sections["steps"]):
             name = self.string(step["kernel"])
-            if name in kernels:
-                used.add(name)
-            elif name in activations:
-                used.add("unary")
-                functions.add(name)
-            else:
-                raise Error(
-                    f"[codegen] {self.step_text(index)}: got the kernel {name}, which the C99 runtime has not got, need one of {', '.join(kernels)}, or {', '.join(activations)}{self.way_to_host()}"
-                )
+            applied = {name} & set(activations)
+            if name not in kernels and not applied:
+                raise self._missing(index, "kernel", name, [*kernels, *activations])
+            used.add("unary" if applied else name)
             if layouts[name].endswith("epilogue:E"):
-                functions |= self._slots(step) - {"add", "relu", "relu6", "clip"}
-        if missing := sorted(functions - set(activations)):
-            raise Error(
-                f"[codegen] got the activation {missing[0]}, which the C99 runtime has not got, need one of {', '.join(activations)}"
-            )
+                applied |= self._slots(step) - {"add", "relu", "relu6", "clip"}
+            for function in sorted(applied - set(activations)):
+                raise self._missing(index, "activation", function, activations)
+            functions |= applied
         return sorted(used), sorted(functions)
+
+    def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
+        got = f"got the {what} {name}, which the C99 runtime has not got"
+        return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{self.way_to_host()}")
 
     def step_text(self, index: int) -> str:
         """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if that is known, where it comes from."""
@@ -185,7 +184,11 @@ class PlanView:
     def way_to_host(self) -> str:
         """What to do with a plan that is for a chip."""
         target = next((self.string(row["name"]) for row in self.sections["numerics"]), "host")
-        return "" if target == "host" else f"; it is for {target}: compile the model with --target host (target='host')"
+        return (
+            ""
+            if target not in chip_names()
+            else f"; it is for {target}: compile the model with --target host (target='host')"
+        )
 
     def only_clamps(self) -> bool:
         """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hexane import _core
+from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.report.work import multiply_adds
-from hexane.runtime.beside import beside
+from hexane.runtime.beside import beside, for_runtime
 from hexane.runtime.compile import compile
 from hexane.runtime.flash import Flash, flash_of
 from hexane.runtime.in_stages import in_stages
@@ -92,7 +93,7 @@ class Fit:
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
     memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest repeated products, or where
     none does the one that needs least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
-    what counts beside it, None where nobody said. runtime: what runs the plan (hx.Memory). staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
+    what counts beside it, None where nobody said. runtime: what runs the plan (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
 
     sram: int | None
     whole: int
@@ -120,6 +121,7 @@ class Fit:
     striped: Way | None = None
     striped_fits: bool = False
     runtime: str = "host"
+    refused: str = ""
 
     @property
     def beside(self) -> int:
@@ -128,7 +130,9 @@ class Fit:
 
     @property
     def fits(self) -> bool | None:
-        """Whether some way of computing it fits; None where nobody said into what."""
+        """Whether some way of computing it fits; None where nobody said into what. What the C99 runtime refuses fits nowhere."""
+        if self.refused:
+            return False
         found = [fits for fits in (self.fits_sram, self.fits_flash) if fits is not None]
         return all(found) if found else None
 
@@ -150,6 +154,8 @@ class Fit:
     @property
     def verdict(self) -> str:
         """In a line."""
+        if self.refused:
+            return f"does not run on the C99 runtime: {self.refused.split(', need one of')[0]}"
         return (
             self._memory_verdict() + self._counted()
             if self.flash is None
@@ -274,11 +280,11 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
     made = compile(model, target="host", threads=1, stream_input=stream_input, **options)
     if not isinstance(made, Model) or made.program is None:
         raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
-    program = made.program
+    runtime = "host" if memory is None else memory.runs_on
+    program = for_runtime(made.program, runtime)
     order = str(options.get("schedule", ""))
     streams = Streams(program, order)
     streamed = {rows: streams.stream(rows) for rows in ROWS}
-    runtime = "host" if memory is None else memory.runs_on
     besides = {rows: _beside(one, runtime) for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
@@ -287,6 +293,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         sum(port.view.type.bytes for port in ports if not port.streamed) for ports in (program.inputs, program.outputs)
     )
     in_stripes, striped_fits = _striped_at(striped, memory)
+    in_flash = flash_of(best)
     found = Fit(
         None if memory is None or memory.sram is None else memory.bytes,
         made.memory["arena"],
@@ -303,7 +310,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         _undominated([_whole(made, runtime), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order, runtime)]),
         held,
         len(best.steps),
-        flash_of(best),
+        in_flash,
         _each(best),
         latencies(best),
         divided=memory is None or memory.sram is None or _is_divided(best, memory, besides[1]),
@@ -314,10 +321,17 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         striped=in_stripes,
         striped_fits=striped_fits,
         runtime=runtime,
+        refused="" if runtime == "host" else _refused(best, in_flash),
     )  # fmt: skip
     if found.fits_flash is False and found.fits_sram is not False:
         found = replace(found, causes=_flash_causes(found))
     return found
+
+
+def _refused(program: Program, in_flash: Flash) -> str:
+    if in_flash.missing:
+        return in_flash.missing.removeprefix("[codegen] ")
+    return why_refused(bytes(_core.plan_write(emit_plan(program))))
 
 
 def _each(program: Program) -> tuple[StepBytes, ...]:
@@ -431,8 +445,8 @@ def _staged(program: Program, order: str, runtime: str) -> Iterator[Way]:
 
 def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
     """The plan that `compile` makes with this memory, or why it makes none."""
-    program = made.program
-    assert program is not None
+    assert made.program is not None
+    program = for_runtime(made.program, memory.runs_on)
     whole = _whole(made, memory.runs_on)
     if whole.total <= memory.bytes:
         return whole

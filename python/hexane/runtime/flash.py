@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hexane import _core
 from hexane.emit.blocks import pack, packing_once
+from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
@@ -63,9 +64,11 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
         flash = flash_of(made[0])
         if flash.missing:
             why = "flash: got no code to count" if limit else f"runtime: got {memory.runs_on!r}"
-            raise Error(f"[compile] {why}: {flash.missing}")
+            raise Error(f"[compile] {why}: {flash.missing.removeprefix('[codegen] ')}")
         if 0 < limit < flash.total:
             raise Error(f"[compile] memory: {_shortage(flash, limit, memory)}")
+    if memory.runs_on != "host" and (refused := why_refused(bytes(_core.plan_write(emit_plan(made[0]))))):
+        raise Error(f"[compile] runtime: got {memory.runs_on!r}: {refused}")
     if memory.xip:
         _check_in_place(made[0])
     return made

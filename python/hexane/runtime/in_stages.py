@@ -6,7 +6,7 @@ from dataclasses import replace
 from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
-from hexane.runtime.beside import beside, beside_text
+from hexane.runtime.beside import beside, beside_text, whole_text
 from hexane.stages.allocate import allocate
 from hexane.stages.spill import Spilled, Spills, TooLarge
 from hexane.stages.stage import SLOW
@@ -69,5 +69,5 @@ def _shortage(
     where = f"{least.step.node.where} ({least.step.kernel})"
     return (
         f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: {least.bytes} for the tensors of {where}, "
-        f"{beside_text(count, runtime)}; and then {found.slow} slow. More sram, smaller images, fewer channels there or a narrower dtype would help"
+        f"{beside_text(count, runtime)}; and then {found.slow} slow.{whole_text(found.program, runtime)} More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

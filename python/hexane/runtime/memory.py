@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hexane import _core
 from hexane.errors import Error
 from hexane.program import Program
-from hexane.runtime.beside import RUNTIMES, beside, beside_text, help_text
+from hexane.runtime.beside import RUNTIMES, beside, beside_text, for_runtime, help_text, whole_text
 from hexane.runtime.in_stages import in_stages
 from hexane.stages.allocate import live_bytes
 from hexane.stages.pools import into_pools, slow_bytes
@@ -114,7 +114,8 @@ def fitted(
     """
     if memory.sram is None:
         return made
-    program, _ = made
+    program = for_runtime(made[0], memory.runs_on)
+    made = program, made[1]
     if (found := _within(made, make, memory)) is not None:
         return found
     if memory.strategy == "stages":
@@ -230,7 +231,7 @@ def _shortage(made: Made, memory: Memory) -> str:
     return (
         f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena, "
         f"{beside_text(_beside(made, memory), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}), whose operands take "
-        f"{operand_bytes(program, peak)}. More sram, smaller images, fewer channels there or a narrower dtype would help, "
+        f"{operand_bytes(program, peak)}.{whole_text(program, memory.runs_on)} More sram, smaller images, fewer channels there or a narrower dtype would help, "
         f"and {help_text(memory.runs_on)}"
     )
 

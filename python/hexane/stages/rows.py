@@ -40,6 +40,8 @@ class StepRows:
         shape = self.out.type.shape
         if len(self.step.outputs) != 1 or len(shape) < 3 or shape[0] != 1 or self.extent < 2 or self.out.type.size == 0:
             return False
+        if not self._target.computes_rows(self.step.kernel):
+            return False
         return any((axis, grain) == (AXIS, 1) for axis, _, grain in _core.kernel_cuts(**self._call))
 
     def needs(self, i: int) -> Needs:

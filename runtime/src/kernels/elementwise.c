@@ -9,8 +9,7 @@ HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t num) {
   for (i = 0; i < num; ++i) {
     if (!hx_input(call, i, &v)) return hx_refuse(call, "got an absent operand");
     if (v.dtype != HX_FP32)
-      return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                     "dtype: this runtime has fp32 only");
+      return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name, "dtype: need fp32");
     if (!hx_broadcasts(&v, &out)) return hx_refuse(call, "shapes do not broadcast");
   }
   return out.dtype == HX_FP32 ? HX_OK : hx_refuse(call, "output: need fp32");

@@ -6,9 +6,10 @@ enum { AXES = 0, EPSILON = HX_LIST_WORDS };
 static int is_dense(const hx_view* view) {
   int64_t stride = view->item;
   int axis;
+  if (hx_size(view) == 0) return 1;
   for (axis = view->rank - 1; axis >= 0; --axis) {
     if (view->shape[axis] != 1 && view->strides[axis] != stride) return 0;
-    stride *= hx_max(view->shape[axis], 1);
+    stride *= view->shape[axis];
   }
   return view->ring == 0;
 }
