@@ -326,11 +326,9 @@ def test_steps_that_are_prepared_together_all_see_an_update() -> None:
 def test_an_unknown_target_of_the_environment_is_told_to_be_that(monkeypatch):
     x = hx.input("x", (2,))
     monkeypatch.setenv("HEXANE_TARGET", "m99")
-    with pytest.raises(
-        hx.Error, match=r"\[target\] got 'm99', need one like m9.*: the variable HEXANE_TARGET names it"
-    ):
+    with pytest.raises(hx.Error, match=r"\[target\] got 'm99', need one of .*: the variable HEXANE_TARGET names it"):
         hx.compile(hx.relu(x))
-    with pytest.raises(hx.Error, match=r"\[target\] got 'm98', need one like m9[^:]*$"):
+    with pytest.raises(hx.Error, match=r"\[target\] got 'm98', need one of [^:]*$"):
         hx.compile(hx.relu(x), target="m98")
     assert hx.compile(hx.relu(x), target="host")(np.ones(2, np.float32)).tolist() == [1, 1]
 

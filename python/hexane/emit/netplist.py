@@ -14,6 +14,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, free_name
 from hexane.importers.netplist import NetConstant, Netplist, NetPort, Unit
 from hexane.importers.netplist.units import DTYPES, Dims
+from hexane.ops.recording import check, recorded
 from hexane.passes.engine.lower import lower
 from hexane.targets import Chip
 
@@ -62,7 +63,9 @@ def emit_netplist(graph: Graph, chip: Chip, name: str = "network") -> Netplist:
         written = UNITS.get(node.op.removeprefix("anec.")) if node.op.startswith("anec.") else None
         if written is None:
             raise Error(f"[netplist] {node.where}: got the layer {node.op}, which no unit of a netplist is known for")
-        w.names[node.values[0]] = written(w, node, *node.inputs)
+        view = recorded(node)
+        w.names[node.values[0]] = written(w, view, *node.inputs)
+        check(view, "unit")
     outputs = tuple(NetPort(p.name, _kind(p.value), bottom=w.name(p.value)) for p in lowered.outputs)
     return Netplist(name, ports, tuple(w.units), tuple(w.constants), outputs, bytes(w.weights))
 

@@ -40,11 +40,13 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dt
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """An attribute: its kind, and its default unless it has to be given. `choices` are the strings allowed."""
+    """An attribute: its kind, and its default unless it has to be given. `choices` are the strings allowed. typed: the types of the
+    outputs say all that it says."""
 
     kind: AttrKind
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
+    typed: bool = False
 
 
 def integer(default: object = REQUIRED) -> Attr:
@@ -76,7 +78,12 @@ def numbers(default: object = REQUIRED) -> Attr:
 
 
 def element_type(default: object = REQUIRED) -> Attr:
-    return Attr("dtype", default)
+    return Attr("dtype", default, typed=True)
+
+
+def typed(attr: Attr) -> Attr:
+    """Of which the types of the outputs say all."""
+    return replace(attr, typed=True)
 
 
 SLOTS = Attr("slots", ())

@@ -9,6 +9,7 @@ from hexane.graph import Node, TensorType, Value, unique
 from hexane.mil.forms.form import PORT_AXES, finds_indices
 from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node
+from hexane.ops.recording import IgnoredError
 from hexane.passes.legalize.mil_form import mil_nodes
 from hexane.targets.mil import mil_limits
 from hexane.validate.small_constants import loses_digits
@@ -57,6 +58,8 @@ def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
         made = mil_nodes(_with_numbers(node))
         for found in made:
             check_node(found)
+    except IgnoredError:
+        raise
     except Error as error:
         return f"MIL cannot say it: {str(error).removeprefix('[emit] ').removeprefix(f'{node.where}: ')}"
     return made

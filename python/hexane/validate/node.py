@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from hexane.errors import Error
 from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES, OPS
+from hexane.ops.recording import IgnoredError
 from hexane.ops.spec import LayerCall
 from hexane.passes.engine.lower import lower_node
 from hexane.targets import Chip, Verdict
@@ -331,6 +332,8 @@ def _calls(node: Node, constant: tuple[bool, ...], key: Any) -> tuple[LayerCall,
             made = [node] if node.op in KEPT else lower_node(node, constant)
             records = [(OPS[KEPT.get(layer.op, layer.op)], layer) for layer in made]
             known = tuple([op.call(layer) for op, layer in records if op.call is not None])
+        except IgnoredError:
+            raise
         except Error as error:
             known = str(error).removeprefix(f"[{node.where}] ")
         _calls_of[key] = known

@@ -76,9 +76,8 @@ def _read_slice_by_size(b: Builder, x: Value, begin: Ints, size: Ints) -> Value:
 
 
 def _write_split(node: Node) -> Written:
-    sizes = node.attrs["split_sizes"]
-    equal = len(set(sizes)) == 1
-    how = {"num_splits": len(sizes)} if equal else {"split_sizes": sizes}
+    sizes, num = node.attrs["split_sizes"], node.attrs["num_splits"]
+    how = {"num_splits": num} if len(set(sizes)) == 1 else {"split_sizes": sizes}
     return Written("split", {"x": node.inputs[0], **how, "axis": node.attrs["axis"]})
 
 

@@ -329,7 +329,7 @@ OPS = (
         shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=-np.inf, picks=True, ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
-            Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
+            Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
         ),
     ),
     Op(
@@ -339,7 +339,7 @@ OPS = (
         canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
-            Case(((1, 5, 7, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,
+            Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,
                                    "exclude_padding": False}),
         ),
     ),

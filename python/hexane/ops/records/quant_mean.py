@@ -10,7 +10,7 @@ from hexane.dtypes import INT32, DType
 from hexane.errors import Error
 from hexane.ops.records.quant import BYTES, SIGNED, UNSIGNED, Types, image, need, rounded
 from hexane.ops.records.reduce import reduced
-from hexane.ops.spec import Case, Op, Shape, axis_indices, element_type, flag, integer, integers, number
+from hexane.ops.spec import Case, Op, Shape, axis_indices, element_type, flag, integer, integers, number, typed
 
 Array = Any
 MOST_TERMS = (2**31 - 1) // 255  # whose sum fits in int32
@@ -90,7 +90,7 @@ def _running_sum(x: Array) -> Array:
 OPS = (
     Op(
         name="quantized_mean", doc="The mean of a quantised tensor over `axes` (none named: all), quantised again. The sum is exact.", inputs=("x",),
-        attrs={"axes": integers(()), "keep_dims": flag(True), "x_scale": number(), "x_zero": integer(0), "dtype": element_type(),
+        attrs={"axes": integers(()), "keep_dims": typed(flag(True)), "x_scale": number(), "x_zero": integer(0), "dtype": element_type(),
                "output_scale": number(), "output_zero": integer(0)},
         shape=lambda x, axes, keep_dims, **_: reduced(x, axes, keep_dims), dtype=_mean_dtype, check=(_check_mean,), canonical=over_axes,
         kernel="quantized_mean", kernel_attrs=_kernel_attrs, layout="reduce", lengths="reduce", ref=_quantized_mean,

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.graph import TensorType, Value
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
 from hexane.ops.records.shape import flatten_shape, resolve_flatten
-from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype
+from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype, typed
 
 Array = Any
 
@@ -189,7 +189,7 @@ OPS = (
     ),
     Op(
         name="flatten2d", doc="Two axes, those before `axis` and the others: flatten under its other name.", inputs=("x",),
-        attrs={"axis": integer(1)}, canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
+        attrs={"axis": typed(integer(1))}, canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.flatten(x, axis=axis),
         moves=("x",), ref=lambda x, axis: x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),
         cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),

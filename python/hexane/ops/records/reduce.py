@@ -25,6 +25,7 @@ from hexane.ops.spec import (
     numeric,
     one_axis,
     same,
+    typed,
 )
 
 Array = Any
@@ -75,7 +76,7 @@ def _reduce(
         return {"axes": axis_indices(attrs["axes"], rank) or tuple(range(rank)), "keep_dims": attrs["keep_dims"]}
 
     return Op(
-        name=name, doc=doc, inputs=("x",), attrs={"axes": integers(()), "keep_dims": flag(True)}, shape=reduced,
+        name=name, doc=doc, inputs=("x",), attrs={"axes": integers(()), "keep_dims": typed(flag(True))}, shape=reduced,
         dtype=dtype, kernel=name, canonical=canonical, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,),
         cases=(Case(((2, 3, 17),), {"axes": (-1,)}, low=low), Case(((2, 5, 4),), {"axes": (0, 1), "keep_dims": False}, low=low),
                Case(((3, 4),), {"keep_dims": False}, low=low)),
@@ -99,7 +100,7 @@ def _arg(name: str, doc: str, ref: Callable[..., Any]) -> Op:
 
     return Op(
         name=name, doc=doc, inputs=("x",),
-        attrs={"axis": integer(-1), "keep_dims": flag(False), "dtype": element_type("int32")},
+        attrs={"axis": integer(-1), "keep_dims": typed(flag(False)), "dtype": element_type("int32")},
         shape=shape, dtype=index_dtype, kernel=name,
         canonical=one_axis,
         kernel_attrs=lambda types, attrs: {"axis": attrs["axis"], "keep_dims": attrs["keep_dims"]},

@@ -23,6 +23,7 @@ from hexane.ops.spec import (
     same,
     same_dtype,
     text,
+    typed,
 )
 
 Array = Any
@@ -267,7 +268,7 @@ OPS = (
     ),
     Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
-        attrs={"shape": integers()}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
+        attrs={"shape": typed(integers())}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
         kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
         cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})),
     ),
@@ -278,20 +279,20 @@ OPS = (
         cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))),
     ),
     Op(
-        name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": integers()},
+        name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": typed(integers())},
         canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
         moves=("x",), lengths="expand_dims", ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
     ),
     Op(
         name="squeeze", doc="x without axes of extent 1: those named, or all.", inputs=("x",),
-        attrs={"axes": integers(())}, canonical=_resolve_squeeze,
+        attrs={"axes": typed(integers(()))}, canonical=_resolve_squeeze,
         shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
         moves=("x",), lengths="squeeze", ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
     ),
     Op(
-        name="flatten", doc="x as a matrix: rows of the axes before `axis`, columns of the others.", inputs=("x",), attrs={"axis": integer(1)},
+        name="flatten", doc="x as a matrix: rows of the axes before `axis`, columns of the others.", inputs=("x",), attrs={"axis": typed(integer(1))},
         canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
         moves=("x",), lengths="reshape", ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
@@ -299,20 +300,20 @@ OPS = (
     ),
     Op(
         name="slice_by_index", doc="x[begin:end:stride] on every axis, bounds as in Python, strides positive.",
-        inputs=("x",), attrs={"begin": integers(), "end": integers(), "stride": integers(())},
+        inputs=("x",), attrs={"begin": integers(), "end": typed(integers()), "stride": integers(())},
         canonical=_resolve_slice, shape=_slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
         moves=("x",), lengths="slice", ref=_slice,
         cases=(Case(((4, 9),), {"begin": (1, -8), "end": (3, 99), "stride": (1, 3)}),
                Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})),
     ),
     Op(
-        name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": integers()},
+        name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": typed(integers())},
         shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),),
     ),
     Op(
         name="split", doc="x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple.", inputs=("x",),
-        attrs={"axis": integer(), "num_splits": integer(0), "split_sizes": integers(())}, canonical=_resolve_split,
+        attrs={"axis": integer(), "num_splits": typed(integer(0)), "split_sizes": typed(integers(()))}, canonical=_resolve_split,
         shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), moves=("x",), lengths="axes", ref=_split,
         cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
     ),

@@ -15,6 +15,7 @@ from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import lift
 from hexane.ops.fold import fold_node, is_encoded
 from hexane.ops.neurons import MODE_OF, NEURONS
+from hexane.ops.recording import check, recorded
 from hexane.ops.records.engine import movement, planar
 from hexane.ops.slots import activation, slot
 from hexane.passes.layout.channels_last import first_perm
@@ -129,10 +130,12 @@ class Layers:
         op = OPS[node.op]
         if not any(math.prod(t.shape) for t in node.types):  # nothing to compute
             return [constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types]
-        if node.op in LOWERINGS:
-            return LOWERINGS[node.op](self, node, *inputs)
-        if node.op in MODE_OF and node.types[0].dtype.kind == "float":
-            return _neuron(self, node, *inputs)
+        if node.op in LOWERINGS or (node.op in MODE_OF and node.types[0].dtype.kind == "float"):
+            view = recorded(node)
+            lowering: Callable[..., Any] = LOWERINGS.get(node.op, _neuron)
+            made = lowering(self, view, *inputs)
+            check(view, "lowering")
+            return made
         if node.op in SAME:
             return self.layer(SAME[node.op].removeprefix("anec."), *inputs, **node.attrs)
         if op.expand is not None:
@@ -372,7 +375,8 @@ def _slice(b: Any, node: Node, x: Any) -> Any:
 
 
 def _concat(b: Any, node: Node, *values: Any) -> Any:
-    return values[0] if len(values) == 1 else b.layer("concat", *values, axis=node.attrs["axis"])
+    axis = node.attrs["axis"]
+    return values[0] if len(values) == 1 else b.layer("concat", *values, axis=axis)
 
 
 def _transpose(b: Any, node: Node, x: Any) -> Any:

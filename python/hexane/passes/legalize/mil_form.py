@@ -20,6 +20,7 @@ from hexane.mil.forms.resizing import in_mil_lines
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.fold import fold_node, is_encoded
+from hexane.ops.recording import check, recorded
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
 from hexane.passes.fuse.fuse_gelu import fuse_gelu
@@ -89,7 +90,10 @@ def mil_nodes(node: Node) -> list[Node]:
 def written(node: Node) -> Written | None:
     """The node as an op of MIL; None where it has no form as it is."""
     write = WRITE.get(node.op)
-    found = None if write is None else write(node)
+    view = recorded(node)
+    found = None if write is None else write(view)
+    if found is not None:
+        check(view, "form in MIL")
     if found is None or any(kind.dtype in (INT64, UINT64) for kind in node.types):
         return None
     if node.op == "layer_norm" and not _takes_norm(node):
@@ -381,6 +385,12 @@ def _cast(b: Builder, x: Value, dtype: DType) -> Value:
     raise Error(f"[emit] cast: got {x.type} to {dtype}, need dtypes that MIL has, or the host")
 
 
+def _depth_to_space(b: Builder, x: Value, block_size: int, mode: str) -> Value:
+    """MIL's own is of the other mode."""
+    assert mode == "CRD"
+    return b.pixel_shuffle(x, upscale_factor=block_size)
+
+
 def _celu(b: Builder, x: Value, alpha: float) -> Value:
     return b.mul(b.elu(b.real_div(x, alpha)), alpha)
 
@@ -415,5 +425,5 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "selu": lambda b, x, alpha, beta: b.mul(b.elu(x, alpha=alpha), beta),
     "hard_swish": lambda b, x: b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),
     "neg": lambda b, x: b.mul(x, -1.0),
-    "depth_to_space": lambda b, x, block_size, mode: b.pixel_shuffle(x, upscale_factor=block_size),
+    "depth_to_space": _depth_to_space,
 }

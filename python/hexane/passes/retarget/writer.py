@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from hexane.graph import Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops.recording import check, recorded
 from hexane.targets import Chip, Verdict
 from hexane.validate.node import fits, judge
 from hexane.validate.width_slices import is_width_slice
@@ -93,7 +94,10 @@ class Writer(Builder):
             before = [(kept, len(kept)) for kept in (self.notes, self.made, self.outside)]
             self._asked.append({})
             try:
-                written = form(self, node)
+                view = recorded(node)
+                written = form(self, view)
+                if written is not None:
+                    check(view, form.__name__)
             except Stuck as stuck:
                 self.stuck = stuck
                 written = None
