@@ -1,5 +1,7 @@
 """Bounds are never too small: what any target computes is inside; and what is said to overflow does."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -238,3 +240,23 @@ def test_a_pixel_that_winograd_s_transform_takes_beyond_fp16_has_no_bound() -> N
     clamped = bound_of(y, x=(-40000, 40000))
     assert (clamped.overflow, clamped.limit) == ("may", 32768)  # it is the accumulator that may overflow
     assert clamped.peak == np.inf
+
+
+@pytest.mark.parametrize(
+    ("build", "low", "high"),
+    [
+        (lambda x: hx.mish(x), -0.31, 2.99),
+        (lambda x: hx.shrink(x, lambd=0.5), -3, 3),
+        (lambda x: hx.celu(x, alpha=0.5), -0.5, 3),
+        (lambda x: hx.log_softmax(x, axis=1), -8.1, 0),
+    ],
+    ids=["mish", "shrink", "celu", "log_softmax"],
+)
+def test_an_op_without_a_rule_has_the_bounds_of_what_it_is_written_as(
+    build: Callable[[hx.Tensor], hx.Tensor], low: float, high: float
+) -> None:
+    """They were "may overflow" for any input."""
+    *_, bound = analyse(hx.graph(build(hx.input("x", (1, 8, 4, 4)))), {"x": (-3.0, 3.0)})
+    assert bound.overflow == "cannot"
+    assert bound.low <= low < high <= bound.high
+    assert bound.high - bound.low < 1.5 * (high - low)

@@ -11,9 +11,11 @@ from hexane.bounds.interval import LARGEST, Interval, constant, unknown, widened
 from hexane.bounds.rules import LIMIT, PRODUCTS, RULES, moves, products
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
-from hexane.ops import LEAVES, OPS, evaluate
+from hexane.ops import LEAVES, OPS, apply, evaluate
+from hexane.ops.compose import Builder, Operand, lift
 
 Overflow = Literal["cannot", "may", "will"]
+MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,53 @@ def _results(
         return [_with_nan(node, operands, moves(node, operands))]
     if node.op in RULES and (_float(node.types[0]) or node.op == "cast"):
         return [_with_nan(node, operands, RULES[node.op](node, operands))]
-    return [unknown(node.types[0])]
+    return [_expanded(node, operands, winograd) or unknown(node.types[0])]
+
+
+class _Apart(Builder):
+    """Applies ops as they are."""
+
+    __slots__ = ()
+
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        return apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+
+
+def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
+    """The bounds of an op without a rule: those of the ops that it is written as; None where these are too many, or none."""
+    expand = OPS[node.op].expand
+    if expand is None or not _float(node.types[0]):
+        return None
+    made = expand(_Apart(*node.sources), *node.inputs, **node.attrs)
+    (value,) = (made,) if isinstance(made, Value) else tuple(made)
+    known = {v: x for v, x in zip(node.inputs, operands, strict=True) if v is not None and x is not None}
+    order = _behind(value, set(known))
+    if len(order) > MOST_EXPANDED:
+        return None
+    exact: dict[Value, Array] = {}
+    for part in order:
+        given = [None if v is None else known[v] for v in part.inputs]
+        results = _results(part, given, {}, exact, winograd)
+        if part.op != "const" and _float(part.types[0]):
+            results[0] = _judged(0, part, given, results[0])[1]
+        known.update(zip(part.values, results, strict=True))
+    found = known[value]
+    return replace(found, partial=None)
+
+
+def _behind(value: Value, ends: set[Value]) -> list[Node]:
+    """The nodes that a value is computed by from these, operands first."""
+    found: dict[Node, None] = {}
+    stack = [(value, False)]
+    while stack:
+        v, is_done = stack.pop()
+        if v in ends or v.node in found:
+            continue
+        if is_done:
+            found[v.node] = None
+            continue
+        stack += [(v, True), *((u, False) for u in v.node.inputs if u is not None)]
+    return list(found)
 
 
 def _with_nan(node: Node, operands: list[Interval | None], found: Interval) -> Interval:
