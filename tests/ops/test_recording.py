@@ -197,3 +197,10 @@ def test_a_lowering_without_an_attribute_computes_something_else(op: Op, index: 
     same = [a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
             for a, b in zip(got, want, strict=True)]  # fmt: skip
     assert not all(same), f"{attribute} of {op.name} changes nothing in its lowering"
+
+
+def test_a_pad_that_reflects_has_no_value() -> None:
+    """So that a form of it need not read one."""
+    (node,) = [n for n in hx.graph(hx.pad(X, begin=(0, 1, 0, 0), end=(0, 0, 0, 0), mode="reflect", value=7)).nodes
+               if n.op == "pad"]  # fmt: skip
+    assert node.attrs["value"] == 0

@@ -219,7 +219,7 @@ def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *o
         raise Error(
             f"[netplist] {node.where}: got {weight.type} of {weight.node.op}, need constants in fp16 without dilation"
         )
-    height, width = weight.shape[2:]
+    height, width = a["kernel_sizes"]
     made = w.unit(
         "Conv",
         weight.shape[0],

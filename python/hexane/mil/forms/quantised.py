@@ -122,13 +122,13 @@ def palette(node: Node) -> Node | None:
     padded = np.zeros(1 << bits, entries.dtype)
     padded[: entries.size] = entries
     inputs = [constant(padded, table.node.sources), constant(picks.astype(np.int32), indices.node.sources)]
-    return make_node(node.op, inputs, node.attrs, node.types, node.sources)
+    return make_node(node.op, inputs, dict(node.attrs), node.types, node.sources)
 
 
 def write_palette(node: Node) -> Written | None:
     """A gather that `palette` has made."""
     made = palette(node)
-    if made is None or made is not node:
+    if made is None or made.inputs != node.inputs:
         return None
     table, indices = node.inputs
     assert table is not None

@@ -167,6 +167,11 @@ def _expand_stack(b: Builder, *values: Value, axis: int) -> Value:
     return b.concat(*(b.expand_dims(v, axes=(axis,)) for v in values), axis=axis)
 
 
+def _used_value(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Only a constant margin has a value."""
+    return {**attrs, "value": attrs["value"] if attrs["mode"] == "constant" else 0.0}
+
+
 def _pad_shape(x: Shape, begin: Shape, end: Shape, mode: str, value: float) -> Shape:
     if not len(begin) == len(end) == len(x):
         raise Error(f"got {len(begin)} begins and {len(end)} ends, need {len(x)} each")
@@ -334,7 +339,7 @@ OPS = (
         inputs=("x",),
         attrs={"begin": integers(), "end": integers(),
                "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},
-        shape=_pad_shape, dtype=same_dtype, kernel="pad", layout="per_axis", moves=("x",), fills=True, results=("value",), ref=_pad,
+        shape=_pad_shape, dtype=same_dtype, canonical=_used_value, kernel="pad", layout="per_axis", moves=("x",), fills=True, results=("value",), ref=_pad,
         cases=(Case(((3, 4),), {"begin": (1, 0), "end": (2, -1), "value": 7.0}),
                Case(((3, 4),), {"begin": (1, 2), "end": (2, 0), "mode": "reflect"}),
                Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})),
