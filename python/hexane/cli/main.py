@@ -41,7 +41,8 @@ def _hexane(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Compile neural networks to flat plans and run them on the CPU."""
+    """Compile neural networks for any Apple Neural Engine, from any machine; say what each chip does with every op, and why; run the
+    same program on the engine of a Mac, on this CPU, or as C99 on a microcontroller."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
