@@ -4,6 +4,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Inputs come from one file, in order, one behind the other; outputs go to another in the same way. Streamed ones come
  * behind the others, and go before them, in the order in which a run moves their rows. Each gives 0 if not all bytes
  * could be moved. */
@@ -20,5 +24,9 @@ int port_output(unsigned output, long begin, long end, const void* from, size_t 
 
 void port_print(const char* text);
 void port_exit(int status);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
