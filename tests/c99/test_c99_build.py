@@ -1,5 +1,6 @@
 """What `hexane codegen` writes is built as C, included from C++, and built again where a setting changed."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,6 +46,27 @@ def test_another_target_builds_again(folder: Path) -> None:
     assert "-mcpu=cortex-m4" in make(folder, "TARGET=cortex-m4", compiler)
     assert "-mcpu=cortex-m7" in make(folder, "TARGET=cortex-m7", compiler)
     assert "-mcpu" not in make(folder, "TARGET=cortex-m7", compiler)
+
+
+@needs_make
+def test_a_setting_with_quotes_is_one_of_the_shell(folder: Path) -> None:
+    """The same words as in the command: a value in parentheses, and one with a backslash that some shells' echo ends at."""
+    make(folder, "CFLAGS=-DOWN_SETTING='(1)'")
+    assert make(folder, "CFLAGS=-DOWN_SETTING='(1)'").startswith("make")
+    assert "(2)" in make(folder, "CFLAGS=-DOWN_SETTING='(2)'")
+    make(folder, "CFLAGS=-DOWN_SETTING='\"a\\c 1\"'")
+    assert "a\\c 2" in make(folder, "CFLAGS=-DOWN_SETTING='\"a\\c 2\"'")
+
+
+@needs_make
+@pytest.mark.parametrize("place", ["net.h", "include/hexane.h", "app/port.h", "app/cortex_m.ld", "src/internal.h"])
+def test_a_changed_header_or_linker_script_builds_again(folder: Path, place: str) -> None:
+    compiler = "CC=touch net; echo"
+    assert "-Iinclude" in make(folder, compiler)
+    assert "-Iinclude" not in make(folder, compiler)
+    later = (folder / "net").stat().st_mtime + 10
+    os.utime(folder / place, (later, later))
+    assert "-Iinclude" in make(folder, compiler)
 
 
 @needs_cpp

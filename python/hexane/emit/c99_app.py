@@ -194,14 +194,17 @@ LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \
 endif
 
 @SETTINGS@COMMAND = $(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $(OUTPUT)
+# As one word of the shell.
+QUOTED = '$(subst ','\\'',$(COMMAND))'
+INCLUDED := $(wildcard *.h include/*.h src/*.h src/kernels/*.h app/*.h app/*.ld cmsis_nn/*.h)
 
-$(OUTPUT): $(SOURCES)@OBJECTS@ Makefile build/command
+$(OUTPUT): $(SOURCES)@OBJECTS@ $(INCLUDED) Makefile build/command
 \t$(COMMAND)
 
 # Rewritten where the command is another one, so that a changed TARGET or setting builds again.
 build/command: always
 \t@mkdir -p build
-\t@echo '$(COMMAND)' | cmp -s - $@ || echo '$(COMMAND)' > $@
+\t@printf '%s\\n' $(QUOTED) | cmp -s - $@ 2>/dev/null || printf '%s\\n' $(QUOTED) > $@
 @RULES@
 clean:
 \trm -rf NAME NAME.elf build
