@@ -134,6 +134,17 @@ def test_a_step_without_a_source_is_named_by_its_kernel() -> None:
         generate(bytes(_core.plan_write(sections)), "net", app=True)
 
 
+def test_a_kernel_that_the_runtime_has_not_got_is_named_by_its_layer(tmp_path: Path) -> None:
+    """By codegen as by compile, though the plan that codegen writes has no names of layers."""
+    values, indices = hx.topk(hx.relu(hx.input("x", (1, 128))), k=3, axis=1)
+    model = {"values": values, "indices": indices}
+    named = r"step \d, topk at test_c99_refusals.py:\d+: got the kernel topk, which"
+    with pytest.raises(Error, match=rf"^\[codegen\] {named}"):
+        generate(saved(hx.compile(model, target="host"), tmp_path), "net", app=True)
+    with pytest.raises(Error, match=rf"^\[compile\] runtime: got 'c99': {named}"):
+        hx.compile(model, target="host", memory=hx.Memory(runtime="c99"))
+
+
 def test_a_dtype_that_the_runtime_has_not_got_names_the_step() -> None:
     plan = PlanBuilder()
     x, y = plan.port("inputs", "x", (4,), "bf16"), plan.port("outputs", "y", (4,), "bf16")

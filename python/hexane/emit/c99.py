@@ -28,8 +28,8 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     Raises Error for a plan that is damaged or needs what the runtime has not got.
     """
     _core.Program(data, 1)  # follows the rows of loops through rings, which the runtime's own loader does not
+    kernels, activations = PlanView(data).used()  # with the names of layers, for errors
     plan = PlanView(prepared(data))
-    kernels, activations = plan.used()
     if why := why_refused(data, plan):
         raise Error(f"[codegen] {why}")
     files = {
