@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from device_graphs import KINDS, device_graph
+from device_graphs import KINDS, device_graph, mambaout
 from hexane import _core
 from hexane.c99_library import own_library
 from hexane.emit.c99 import generate
@@ -133,6 +134,28 @@ def test_what_is_taken_runs_and_what_is_not_is_refused_by_name(kind: str, first:
 def test_what_is_taken_runs_and_what_is_not_is_refused_by_name_at_length(kind: str, first: int) -> None:
     found = outcomes(kind, range(first, first + 50))
     assert min(found["ran"], found["refused"], found["too small"]) > 0
+
+
+def test_a_network_of_gated_convolutions_runs_in_all_memories_that_compile_takes() -> None:
+    """Its norms and products are computed as a whole by the runtime, and row by row by the host."""
+    graph, feeds = mambaout()
+    assert "layer_norm" in refusal(plan_of(compiled(graph, stream_rows=1)))
+    whole = compiled(graph)
+    found = Counter[str]()
+    for kilobytes in range(16, 128, 16):
+        for more in ({}, {"slow": "1M"}, {"slow": "1M", "strategy": "stages"}):
+            memory = hx.Memory(f"{kilobytes}K", runtime="c99", **more)
+            net = made(partial(compiled, memory=memory), graph)
+            if isinstance(net, str):
+                assert net == "too small"
+                found[net] += 1
+                continue
+            got = C99Model(plan_of(net), own_library())(feeds)
+            assert_agrees(got, net, feeds)
+            assert_agrees(got, whole, feeds)
+            assert net.program is not None
+            found["by rows" if net.program.loops else "whole"] += 1
+    assert len(found) == 3, found
 
 
 APPS = [(seed, kind, way) for seed, way in enumerate(("unlimited", "four fifths", "slow", "packed")) for kind in KINDS]

@@ -1,5 +1,7 @@
 """Random graphs of the ops that small devices run, on one image, in both layouts: for the plans that the C99 runtime takes."""
 
+import numpy as np
+
 import hexane as hx
 from hexane.build import FUNCTIONS
 from hexane.emit.plan_view import supported
@@ -74,3 +76,26 @@ def device_graph(seed: int, kind: str, steps: int = 5) -> tuple[Graph, dict[str,
     g.input((1, g.pick((3, 8, 16)), g.pick((8, 12, 16)), g.pick((8, 16, 24))))
     g.take_steps((*STEPS, *3 * quantized.STEPS) if kind == "quantized" else STEPS)
     return g.finish()
+
+
+def mambaout(size: int = 32, widths: tuple[int, ...] = (6, 12), blocks: int = 2) -> tuple[Graph, dict[str, Array]]:
+    """A network of gated convolutions with channels last, and an image."""
+    rng = np.random.default_rng(3)
+
+    def weight(*shape: int) -> Array:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    def gated(x: hx.Tensor, width: int) -> hx.Tensor:
+        inner = 8 * width // 3
+        both = hx.linear(hx.layer_norm(x, weight(width), weight(width), axes=(3,)), weight(2 * inner, width))
+        gate, kept, mixed = hx.split(both, axis=3, split_sizes=(inner, inner - width, width))
+        mixed = hx.conv(mixed, weight(width, 1, 7, 7), weight(width), pad=3, groups=width, layout="nhwc")
+        return hx.add(hx.linear(hx.mul(hx.gelu(gate), hx.concat([kept, mixed], axis=3)), weight(width, inner)), x)
+
+    y = hx.input("image", (1, size, size, 3))
+    for width in widths:
+        y = hx.conv(y, weight(width, y.shape[3], 3, 3), pad=1, strides=(2, 2), layout="nhwc")
+        for _ in range(blocks):
+            y = gated(y, width)
+    graph = hx.graph(hx.linear(hx.reduce_mean(y, axes=(1, 2)), weight(10, widths[-1])))
+    return graph, {"image": rng.standard_normal((1, size, size, 3)).astype(np.float32)}
