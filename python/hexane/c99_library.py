@@ -1,4 +1,4 @@
-"""The C99 runtime as a library of this machine: its kernels, and its loader, by which it says whether it takes a plan."""
+"""The C99 runtime as a library of this machine: its kernels, and its loader, which says whether it takes a plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ROWS = 1  # the axis of rows
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the runtime does not take a plan: a row of a section ("steps"), the name there of a kernel, tensor or memory, or "", and
-    what is wrong."""
+    """Why the runtime does not take a plan: a row of a section ("steps"), the name there of a kernel, tensor or memory,
+    or "", and what is wrong."""
 
     status: str
     section: str

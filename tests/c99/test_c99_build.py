@@ -50,7 +50,7 @@ def test_another_target_builds_again(folder: Path) -> None:
 
 @needs_make
 def test_a_setting_with_quotes_is_one_of_the_shell(folder: Path) -> None:
-    """The same words as in the command: a value in parentheses, and one with a backslash that some shells' echo ends at."""
+    """A value in parentheses, and one with a backslash at which the echo of some shells ends."""
     make(folder, "CFLAGS=-DOWN_SETTING='(1)'")
     assert make(folder, "CFLAGS=-DOWN_SETTING='(1)'").startswith("make")
     assert "(2)" in make(folder, "CFLAGS=-DOWN_SETTING='(2)'")

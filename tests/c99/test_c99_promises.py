@@ -1,5 +1,5 @@
-"""Random networks of small devices, compiled in every way that there is: what `compile` and `codegen` take runs in the C99 runtime and
-agrees with the host, and what they refuse is refused by name."""
+"""Random networks of small devices, compiled in every way that there is: what `compile` and `codegen` take runs in the
+C99 runtime and agrees with the host, and what they refuse is refused by name."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Random graphs of the ops that small devices run, on one image, in both layouts: for the plans that the C99 runtime takes."""
+"""Random graphs of the ops that small devices run, on one image, in both layouts: for plans of the C99 runtime."""
 
 import numpy as np
 
@@ -67,7 +67,8 @@ def last(g: RandomGraph) -> None:
 
 OWN = (unary, unary, binary, norm, reduce, softmax, layout, last)
 MOVES = (movement.concat, movement.transpose, movement.crop, movement.reshape, movement.pad, movement.split)
-STEPS = (*OWN, *OWN, *MOVES, convolution.conv, convolution.conv, convolution.pool_op, convolution.conv_transpose, products.linear, products.matmul)  # fmt: skip
+IMAGES = (convolution.conv, convolution.conv, convolution.pool_op, convolution.conv_transpose)
+STEPS = (*OWN, *OWN, *MOVES, *IMAGES, products.linear, products.matmul)
 
 
 def device_graph(seed: int, kind: str, steps: int = 5) -> tuple[Graph, dict[str, Array]]:

@@ -9,12 +9,15 @@ from hexane.emit.prepare import prepared
 
 _ROWS = 1  # the axis of rows
 _MOST_BYTES = 2**31 - 1  # of a memory; the loader refuses more before it looks at the memory
-_WHOLE = "the C99 runtime computes it as a whole only; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"
+_WHOLE = (
+    "the C99 runtime computes it as a whole only; "
+    "compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"
+)
 
 
 def why_refused(data: bytes, view: PlanView | None = None) -> str:
-    """Why the C99 runtime refuses a sound plan, all of whose kernels it has: "step 3, conv at a.py:7: got X, need Y"; "" for a plan that
-    it takes. view: of `prepared(data)`, if that is there."""
+    """Why the C99 runtime refuses a sound plan, all of whose kernels it has: "step 3, conv at a.py:7: got X, need Y";
+    "" for a plan that it takes. view: of `prepared(data)`, if that is there."""
     view = view or PlanView(prepared(data))
     streamed = {port.space for port in (*view.inputs, *view.outputs) if port.rows}
     spaces = [

@@ -175,7 +175,7 @@ class PlanView:
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{self.way_to_host()}")
 
     def step_text(self, index: int) -> str:
-        """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if that is known, where it comes from."""
+        """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if known, where it comes from."""
         step = self.sections["steps"][index]
         kernel, source = self.string(step["kernel"]), self.string(step["source"])
         known = not source or " at " in source or source in OPS
@@ -184,11 +184,9 @@ class PlanView:
     def way_to_host(self) -> str:
         """What to do with a plan that is for a chip."""
         target = next((self.string(row["name"]) for row in self.sections["numerics"]), "host")
-        return (
-            ""
-            if target not in chip_names()
-            else f"; it is for {target}: compile the model with --target host (target='host')"
-        )
+        if target not in chip_names():
+            return ""
+        return f"; it is for {target}: compile the model with --target host (target='host')"
 
     def only_clamps(self) -> bool:
         """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""

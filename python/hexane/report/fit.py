@@ -91,9 +91,12 @@ class Fit:
     are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
     nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
     layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
-    memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest repeated products, or where
-    none does the one that needs least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many steps. sram: what there is for arena and
-    what counts beside it, None where nobody said. runtime: what runs the plan (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. staged: what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
+    memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest
+    repeated products, or where none does the one that needs least; None where stripes need no less than rows. timeline: of
+    the streamed program's arena, which has so many steps. sram: what there is for arena and what counts beside it, None
+    where nobody said. runtime: what runs the plan (hx.Memory). refused: why the C99 runtime, where it is asked for, does
+    not run the plan that goes by rows. staged: what a plan takes that `memory` asks for with strategy="stages", or why there
+    is none."""
 
     sram: int | None
     whole: int
@@ -130,7 +133,9 @@ class Fit:
 
     @property
     def fits(self) -> bool | None:
-        """Whether some way of computing it fits; None where nobody said into what. What the C99 runtime refuses fits nowhere."""
+        """Whether some way of computing it fits; None where nobody said into what.
+
+        What the C99 runtime refuses fits nowhere."""
         if self.refused:
             return False
         found = [fits for fits in (self.fits_sram, self.fits_flash) if fits is not None]

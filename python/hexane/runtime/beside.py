@@ -36,7 +36,7 @@ def for_runtime(program: Program, runtime: str) -> Program:
 
 
 def whole_text(program: Program, runtime: str) -> str:
-    """A sentence on steps that the host would compute row by row, and the C99 runtime does not; "" where there are none."""
+    """A sentence on steps that the host would compute row by row and the C99 runtime does not; "" where none are."""
     host = replace(program.target, row_kernels=None)
     found = [
         step

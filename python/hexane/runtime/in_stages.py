@@ -68,6 +68,8 @@ def _shortage(
     count = beside(found.program, make(found.program), runtime, 2)
     where = f"{least.step.node.where} ({least.step.kernel})"
     return (
-        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: {least.bytes} for the tensors of {where}, "
-        f"{beside_text(count, runtime)}; and then {found.slow} slow.{whole_text(found.program, runtime)} More sram, smaller images, fewer channels there or a narrower dtype would help"
+        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: "
+        f"{least.bytes} for the tensors of {where}, {beside_text(count, runtime)}; and then {found.slow} slow."
+        f"{whole_text(found.program, runtime)} "
+        "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

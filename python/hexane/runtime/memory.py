@@ -230,9 +230,10 @@ def _shortage(made: Made, memory: Memory) -> str:
     step = program.steps[peak]
     return (
         f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena, "
-        f"{beside_text(_beside(made, memory), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}), whose operands take "
-        f"{operand_bytes(program, peak)}.{whole_text(program, memory.runs_on)} More sram, smaller images, fewer channels there or a narrower dtype would help, "
-        f"and {help_text(memory.runs_on)}"
+        f"{beside_text(_beside(made, memory), memory.runs_on)}. "
+        f"Most is live at {step.node.where} ({step.kernel}), whose operands take {operand_bytes(program, peak)}."
+        f"{whole_text(program, memory.runs_on)} "
+        f"More sram, smaller images, fewer channels there or a narrower dtype would help, and {help_text(memory.runs_on)}"
     )
 
 

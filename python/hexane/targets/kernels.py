@@ -43,7 +43,7 @@ class Kernels:
         return self._row(kernel)["reads_ring"]
 
     def packs(self, kernel: str) -> bool:
-        """Whether it packs its inputs 1 and 2, of some dtypes, before it computes anything, where they are not constant."""
+        """Whether it packs its inputs 1 and 2, of some dtypes, before it computes, where they are not constant."""
         return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:

@@ -39,8 +39,9 @@ class Space:
 class Target:
     """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
     second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes. spaces: the memories where
-    buffers lie, the preferred one of a kind first. asked: the name it was asked for by ("A14"), "" for its own. row_kernels: those that
-    compute some rows of a tensor where another runtime than this library runs the steps; None: as this library's kernels say."""
+    buffers lie, the preferred one of a kind first. asked: the name it was asked for by ("A14"), "" for its own.
+    row_kernels: those that compute some rows of a tensor where another runtime than this library runs the steps; None:
+    as this library's kernels say."""
 
     name: str
     device: str
