@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hexane.build import Tensor, graph
@@ -11,6 +12,7 @@ from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
+from hexane.passes.retarget.views import VIEWS, has_too_many_axes, join_views
 from hexane.report.report import Entry, Report
 from hexane.stages.devices import COMPUTING
 from hexane.targets import Chip, Verdict
@@ -40,10 +42,27 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
         if id(verdicts) not in shared:
-            known = _within_fp16(model, nodes, verdicts)
+            known = _within_fp16(model, nodes, _joined(model, nodes, verdicts, chip))
             shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))
     return reports
+
+
+def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
+    """The verdicts, with views of too many axes of which nothing remains where they meet others."""
+    joined = join_views(model, chip)
+    if joined is model:
+        return verdicts
+    left = {(node.op, node.types, node.sources) for node in joined.nodes if has_too_many_axes(node, chip)}
+    how = "joined with the views around it"
+    return [
+        replace(verdict, verdict="decomposed", form=how, reason=f"{how}: {verdict.reason}", change="")
+        if node.op in (*VIEWS, "transpose")
+        and verdict.verdict != "native"
+        and (node.op, node.types, node.sources) not in left
+        else verdict
+        for node, verdict in zip(nodes, verdicts, strict=True)
+    ]
 
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:

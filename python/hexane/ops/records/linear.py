@@ -115,8 +115,9 @@ def _expand_attention(
     if mask is not None:
         scores = b.select(mask, scores, other) if mask.dtype is BOOL else b.add(scores, mask)
     weights = b.softmax(scores, axis=-1)
-    if zero_hidden:
-        weights = b.select(b.equal(weights, weights), weights, b.const(np.array(0, weights.dtype.numpy)))
+    if zero_hidden:  # by the largest score: the engine has no NaN to tell them by
+        shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
+        weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return b.matmul(weights, value)
 
 

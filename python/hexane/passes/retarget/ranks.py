@@ -5,6 +5,7 @@ from math import prod
 
 from hexane.graph import Node, TensorType, Value
 from hexane.passes.retarget.axes import ELEMENTWISE, lines, reduced_axes
+from hexane.passes.retarget.views import folded
 from hexane.passes.retarget.writer import Form, Writer, Written
 
 REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))
@@ -113,23 +114,14 @@ def fold_transpose(b: Writer, node: Node) -> Written | None:
     assert x is not None
     if x.type.rank <= b.chip.extents.rank and (x.type.rank < 5 or node.attrs["perm"][0] == 0):
         return None
-    runs: list[list[int]] = []
-    for axis in node.attrs["perm"]:
-        if x.shape[axis] == 1:
-            continue
-        if runs and all(x.shape[i] == 1 for i in range(runs[-1][-1] + 1, axis)) and axis > runs[-1][-1]:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    order = sorted(range(len(runs)), key=lambda i: runs[i])
-    perm = [order.index(i) for i in range(len(runs))]
-    if len(runs) >= x.type.rank or len(runs) > b.chip.extents.rank:
+    found = folded(x.shape, node.attrs["perm"])
+    if found is None or len(found[0]) > b.chip.extents.rank:
         return None
-    shape = [prod(x.shape[i] for i in runs[place]) for place in order]
+    shape, perm = found
     y = b.view(x, shape)
-    if perm != sorted(perm):
+    if perm != tuple(range(len(perm))):
         y = b.transpose(y, perm=perm)
-    return Written((b.view(y, node.types[0].shape),), f"written on {len(runs)} axes")
+    return Written((b.view(y, node.types[0].shape),), f"written on {len(shape)} axes")
 
 
 def transpose_twice(b: Writer, node: Node) -> Written | None:

@@ -8,6 +8,7 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget.forms import FORMS
+from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
@@ -25,7 +26,14 @@ def retarget(graph: Graph, target: Target) -> Graph:
     """
     if not isinstance(target, Chip):
         return graph
-    chip, decisions = target, list[Decision]()
+    made = _written(join_views(graph, target), target)
+    while (joined := join_views(made, target)) is not made:  # forms make views as well
+        made = _written(joined, target)
+    return made
+
+
+def _written(graph: Graph, chip: Chip) -> Graph:
+    decisions = list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         node = node.with_inputs(inputs)
@@ -38,7 +46,10 @@ def retarget(graph: Graph, target: Target) -> Graph:
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 
-    return graph.rewrite(change).decided(*decisions)
+    made = graph.rewrite(change)
+    outside = {node.where for node in made.nodes if node.op not in LEAVES and is_border(node, chip)}
+    before = tuple([d for d in made.decisions if d.verdict != "outside" or d.node in outside])
+    return replace(made, decisions=before).decided(*decisions)
 
 
 _known: dict[Any, Verdict] = {}

@@ -1,0 +1,74 @@
+"""Joins reshapes and transposes that meet, where one of the tensors between them has more axes than the chip takes."""
+
+from math import prod
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.targets import Chip
+
+VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "flatten2d")
+SOURCE = "hexane, exact"
+
+
+def join_views(graph: Graph, chip: Chip) -> Graph:
+    """reshape(transpose(reshape(%x) : [1, 8, 7, 8, 7, 96]) : [1, 8, 8, 7, 7, 96])  ->  reshape(transpose(reshape(%x) : [8, 7, 8, 672]))
+
+    A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of extent 1, the
+    transpose has four, and nothing of six axes remains. The order of all elements is the same.
+    """
+    most, decisions = chip.extents.rank, list[Decision]()
+    if not any(has_too_many_axes(node, chip) for node in graph.nodes):
+        return graph
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = inputs[0] if inputs else None
+        if x is None:
+            return None
+        if node.op in VIEWS and x.node.op in VIEWS:
+            return (_viewed(x, node.types[0].shape, node),)
+        if node.op != "transpose" or x.type.rank <= most or (found := folded(x.shape, node.attrs["perm"])) is None:
+            return None
+        shape, perm = found
+        if len(shape) > most:
+            return None
+        y = _viewed(x, shape, node)
+        if perm != tuple(range(len(perm))):
+            (y,) = apply(OPS["transpose"], [y], {"perm": perm}, node.sources)
+        decisions.append(Decision("retarget", node.where, "decomposed", f"written on {len(shape)} axes", SOURCE))
+        return (_viewed(y, node.types[0].shape, node),)
+
+    made = graph.rewrite(change)
+    return graph if made.outputs == graph.outputs and made.updates == graph.updates else made.decided(*decisions)
+
+
+def has_too_many_axes(node: Node, chip: Chip) -> bool:
+    """Whether the node reads or gives a tensor of more axes than the chip takes."""
+    most = chip.extents.rank
+    return any(t.rank > most for t in node.types) or any(v.type.rank > most for v in node.inputs if v is not None)
+
+
+def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shape and the permutation of a transpose on fewer axes: those that stay together are one, those of extent 1 none. None where
+    these are no fewer."""
+    runs: list[list[int]] = []
+    for axis in perm:
+        if shape[axis] == 1:
+            continue
+        if runs and axis > runs[-1][-1] and all(shape[i] == 1 for i in range(runs[-1][-1] + 1, axis)):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(runs) >= len(shape):
+        return None
+    order = sorted(range(len(runs)), key=lambda i: runs[i])
+    return tuple(prod(shape[i] for i in runs[place]) for place in order), tuple(
+        order.index(i) for i in range(len(runs))
+    )
+
+
+def _viewed(x: Value, shape: tuple[int, ...], node: Node) -> Value:
+    """x in another shape; what x is a view of is looked through."""
+    while x.node.op in VIEWS and x.node.inputs[0] is not None:
+        x = x.node.inputs[0]
+    return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, node.sources)[0]

@@ -1,0 +1,61 @@
+"""Windows of an image, tensors of six axes between reshapes, stay on the engine of chips that take five."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.passes.retarget.views import folded, join_views
+from hexane.pipeline import divide
+from hexane.reference import run_reference
+from hexane.targets.query import load_chip
+
+WINDOW = (1, 8, 7, 8, 7, 6)
+
+
+def windows(x: Any) -> Any:
+    """(1, 56, 56, 6) as 64 windows of 49 pixels, and back."""
+    parts = hx.transpose(hx.reshape(x, shape=WINDOW), perm=(0, 1, 3, 2, 4, 5))
+    y = hx.relu(hx.reshape(parts, shape=(64, 49, 6)))
+    back = hx.transpose(hx.reshape(y, shape=(1, 8, 8, 7, 7, 6)), perm=(0, 1, 3, 2, 4, 5))
+    return hx.reshape(back, shape=(1, 56, 56, 6))
+
+
+@pytest.mark.parametrize("chip", ["h13", "h15", "h17s"])
+def test_windows_are_one_segment_and_compute_the_same(chip: str) -> None:
+    """They were five, of which the host had three."""
+    graph = hx.graph(hx.relu(windows(hx.input("x", (1, 56, 56, 6)))))
+    _, segments = divide(graph, load_chip(chip))
+    assert [s.device for s in segments] == ["ane"]
+    assert hx.preflight(graph, chip).ok
+    feed = np.random.default_rng(0).standard_normal((1, 56, 56, 6)).astype(np.float16).astype(np.float32)
+    got = hx.compile(graph, target=chip, threads=1)(feed)
+    np.testing.assert_array_equal(got, run_reference(graph, {"x": feed})["relu"].astype(np.float16))
+
+
+def test_what_computes_on_six_axes_is_left() -> None:
+    x = hx.reshape(hx.input("x", (1, 56, 56, 6)), shape=WINDOW)
+    graph = hx.graph(hx.softmax(hx.transpose(x, perm=(0, 1, 3, 2, 4, 5)), axis=4))
+    joined = join_views(graph, load_chip("h13"))
+    assert any(t.rank == 6 for node in joined.nodes for t in node.types)
+    feed = np.random.default_rng(1).standard_normal((1, 56, 56, 6)).astype(np.float32)
+    np.testing.assert_array_equal(*(next(iter(run_reference(g, {"x": feed}).values())) for g in (graph, joined)))
+
+
+def test_a_graph_of_few_axes_is_itself() -> None:
+    graph = hx.graph(hx.transpose(hx.input("x", (1, 2, 3, 4)), perm=(0, 2, 1, 3)))
+    assert join_views(graph, load_chip("h13")) is graph
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_transpose_on_fewer_axes_moves_the_same_elements(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 4, 6))
+    perm = tuple(int(i) for i in rng.permutation(6))
+    x = np.arange(np.prod(shape)).reshape(shape)
+    found = folded(shape, perm)
+    if found is not None:
+        few, order = found
+        np.testing.assert_array_equal(x.reshape(few).transpose(order).ravel(), x.transpose(perm).ravel())
+        assert len(few) < 6
