@@ -59,3 +59,12 @@ def test_a_transpose_on_fewer_axes_moves_the_same_elements(seed: int) -> None:
         few, order = found
         np.testing.assert_array_equal(x.reshape(few).transpose(order).ravel(), x.transpose(perm).ravel())
         assert len(few) < 6
+
+
+def test_a_reshape_that_stays_keeps_its_verdict() -> None:
+    """Chips before family A13 have a reshape as a flatten alone, next to windows as anywhere."""
+    x = hx.input("x", (1, 56, 56, 6))
+    graph = hx.graph([windows(x), hx.relu(hx.reshape(hx.relu(x), shape=(8, 49, 48)))])
+    entries = [e for e in hx.preflight(graph, "h12").entries if e.node.types[0].shape == (8, 49, 48)]
+    assert entries[0].verdict.reject == "cannot be lowered as Flatten on ANE"
+    assert not entries[0].verdict.form

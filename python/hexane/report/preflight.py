@@ -55,14 +55,14 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
         return verdicts
     left = {(node.op, node.types, node.sources) for node in joined.nodes if has_too_many_axes(node, chip)}
     how = "joined with the views around it"
-    return [
-        replace(verdict, verdict="decomposed", form=how, reason=f"{how}: {verdict.reason}", change="")
-        if node.op in (*VIEWS, "transpose")
-        and verdict.verdict != "native"
-        and (node.op, node.types, node.sources) not in left
-        else verdict
-        for node, verdict in zip(nodes, verdicts, strict=True)
-    ]
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        known = node.op not in (*VIEWS, "transpose") or not has_too_many_axes(node, chip)
+        if known or verdict.verdict == "native" or (node.op, node.types, node.sources) in left:
+            return verdict
+        return replace(verdict, verdict="decomposed", form=how, reason=f"{how}: {verdict.reason}", change="")
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
