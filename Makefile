@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/done
 STEP := .ci/step
 BUILD := build/editable
-SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc runtime -name '*.cpp' -o -name '*.c' -o -name '*.h')
-CPP_FILES := $(shell find csrc runtime tests/cpp tests/c99 tests/fake_ane -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
+SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -name '*.cpp' -o -name '*.c' -o -name '*.h')
+CPP_FILES := $(shell find csrc tests/cpp tests/c99 tests/fake_ane -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 

@@ -1,8 +1,9 @@
 """Hexane's verdicts beside ANEForge's, on graphs that are built in both: `python benchmarks/aneforge_verdicts.py`.
 
-Each step of each graph is judged for every target that ANEForge maps to a family that programs in MIL reach. Every difference has a row in
-aneforge_differences.csv that says why; a difference without one, and a row without a difference, end with exit code 1. Then both
-preflights are timed, each in a process of its own. `--list` prints the differences as rows to explain.
+Each step of each graph is judged for every target that ANEForge maps to a family that programs in MIL reach. Every
+difference has a row in aneforge_differences.csv that says why; a difference without one, and a row without a
+difference, end with exit code 1. Then both preflights are timed, each in a process of its own. `--list` prints the
+differences as rows to explain.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Difference(NamedTuple):
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--list", action="store_true", help="print the differences as rows of the table")
     arguments.add_argument("--no-timing", action="store_true", help="compare only")
     arguments.add_argument("--time", choices=("hexane", "aneforge"), help=argparse.SUPPRESS)
@@ -60,7 +61,8 @@ def main() -> int:
             print(f"{what}: {d.graph}, {d.op}: Hexane {d.ours}, ANEForge {d.theirs} on {d.targets}")
     steps = sum(len(list(steps_of(name))) for name in GRAPHS)
     print(
-        f"{len(GRAPHS)} graphs, {steps} steps, {len(CHIPS)} targets: {len(found)} differences, {len(found) - len(new)} explained"
+        f"{len(GRAPHS)} graphs, {steps} steps, {len(CHIPS)} targets: {len(found)} differences, {len(found) - len(new)}"
+        " explained"
     )
     if not given.no_timing:
         speed()
@@ -73,7 +75,8 @@ def steps_of(name: str) -> Iterator[Step]:
 
 
 def differences() -> Iterator[Difference]:
-    """Where the verdicts on a step differ; targets of one pair of verdicts, and equal steps of one graph, are one difference."""
+    """Where the verdicts on a step differ; targets of one pair of verdicts, and equal steps of one graph, are one
+    difference."""
     for name in GRAPHS:
         found: dict[tuple[str, str, str], dict[str, None]] = {}
         with built(name) as b:
@@ -144,7 +147,8 @@ def speed() -> None:
         medians[contestant] = [float(word) for word in ran.stdout.split()]
     (warm, cold), (peer, _) = medians["hexane"], medians["aneforge"]
     print(
-        f"preflight of ResNet-18 for h13: Hexane {warm:.3f} ms, {cold:.3f} ms with every verdict forgotten; ANEForge {peer:.3f} ms"
+        f"preflight of ResNet-18 for h13: Hexane {warm:.3f} ms, {cold:.3f} ms with every verdict forgotten; ANEForge"
+        f" {peer:.3f} ms"
     )
 
 

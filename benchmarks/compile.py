@@ -1,7 +1,9 @@
-"""How long compiling takes: a network in memory to a program that can be called, all phases, for the host and for chips.
+"""How long compiling takes: a network in memory to a program that can be called, all phases, for the host and for
+chips.
 
-The peer is onnxruntime, which makes a session of the same network from bytes in memory: it optimises the graph and packs weights too, in
-a process of its own whose turns alternate with Hexane's. coremltools has no front end for ONNX, and leaves what a chip runs to macOS.
+The peer is onnxruntime, which makes a session of the same network from bytes in memory: it optimises the graph and
+packs weights too, in a process of its own whose turns alternate with Hexane's. coremltools has no front end for ONNX,
+and leaves what a chip runs to macOS.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Runs each workload beside its peers and prints one table of ratios at the end.
 
-A benchmark is named by its group: "WORKLOAD | THREADS | BAR"; the contestant is `hexane` or a peer. The ratio is the peer's median
-time over Hexane's: above 1, Hexane is faster.
+A benchmark is named by its group: "WORKLOAD | THREADS | BAR"; the contestant is `hexane` or a peer. The ratio is the
+peer's median time over Hexane's: above 1, Hexane is faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def contest(benchmark: Any) -> Callable[..., None]:
-    """contest(group, contestant, call): times the call. setup: what is called before each round, untimed; then a round is one call."""
+    """contest(group, contestant, call): times the call. setup: what is called before each round, untimed; then a round
+    is one call."""
 
     def run(
         group: str,

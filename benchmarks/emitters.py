@@ -1,7 +1,8 @@
-"""Writes ResNet-18 to disk as MIL, by Hexane or by ANEForge, each in a process of its own: `python emitters.py WHO MODEL FOLDER`.
+"""Writes ResNet-18 to disk as MIL, by Hexane or by ANEForge, each in a process of its own: `python emitters.py WHO
+MODEL FOLDER`.
 
-The process reads the model, then serves lines from stdin: "clear" empties the folder, "write" writes the program there, as
-often as it is asked. It answers "done" to each.
+The process reads the model, then serves lines from stdin: "clear" empties the folder, "write" writes the program there,
+as often as it is asked. It answers "done" to each.
 """
 
 import shutil
@@ -19,7 +20,7 @@ def hexane(model: Path) -> Write:
     from hexane.importers.onnx import import_onnx
     from hexane.pipeline import divide
     from hexane.runtime.emitted import save_mil
-    from hexane.stages.join import Parts
+    from hexane.stages.segments.join import Parts
     from hexane.targets.query import load_chip
 
     chip = load_chip("h13")
@@ -29,7 +30,8 @@ def hexane(model: Path) -> Write:
 
 
 def aneforge(model: Path) -> Write:
-    """From its graph of tensors, in which it has folded batch norms: rounding to fp16, text, weights, files. What it compiles from."""
+    """From its graph of tensors, in which it has folded batch norms: rounding to fp16, text, weights, files. What it
+    compiles from."""
     from aneforge._compile import _lower_fused_to_dir
     from aneforge.onnx import onnx_to_tensor
 

@@ -1,4 +1,5 @@
-"""GFLOP/s of the multiply-accumulate kernels on one core, best of many runs: `python benchmarks/kernels_gemm.py [name]`."""
+"""GFLOP/s of the multiply-accumulate kernels on one core, best of many runs: `python benchmarks/kernels_gemm.py
+[name]`."""
 
 import sys
 from typing import Any
@@ -64,7 +65,8 @@ def best(name: str, layout: str, attrs: dict[str, Any], inputs: list[Any], out: 
 
 def report(name: str, dtype: str, flops: float, moved: float, seconds: float) -> None:
     print(
-        f"{name:28} {dtype:8} {seconds * 1e6:10.1f} us {flops / seconds / 1e9:8.1f} GFLOP/s {moved / seconds / 1e9:7.1f} GB/s"
+        f"{name:28} {dtype:8} {seconds * 1e6:10.1f} us {flops / seconds / 1e9:8.1f} GFLOP/s"
+        f" {moved / seconds / 1e9:7.1f} GB/s"
     )
 
 

@@ -1,4 +1,5 @@
-"""What code and instructions the C99 runtime takes on a Cortex-M: prints python/hexane/targets/shared/microcontrollers.toml.
+"""What code and instructions the C99 runtime takes on a Cortex-M: prints
+python/hexane/targets/shared/microcontrollers.toml.
 
 Code: sizes of functions, and which of them each kernel needs. Instructions: those that QEMU counts in a run of
 quantised networks, for each multiply-accumulate. Needs arm-none-eabi-gcc and qemu-system-arm."""
@@ -18,7 +19,10 @@ from hexane.emit.plan_view import runtime_files, supported
 from hexane.report.work import multiply_adds
 
 CORES = {"cortex-m4": ("mps2-an386", "fpv4-sp-d16"), "cortex-m7": ("mps2-an500", "fpv5-d16")}
-FLAGS = "-std=c99 -ffreestanding -mthumb -mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard -Os -fno-math-errno -ffp-contract=off -fbuiltin -DHX_SHORT_ERRORS"
+FLAGS = (
+    "-std=c99 -ffreestanding -mthumb -mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard -Os -fno-math-errno"
+    " -ffp-contract=off -fbuiltin -DHX_SHORT_ERRORS"
+)
 SECTIONS = ("-ffunction-sections", "-fdata-sections")
 STARTUP = 1024  # bytes
 
@@ -97,7 +101,8 @@ def print_code(folder: Path) -> None:
 def read_object(
     path: Path, sizes: dict[Section, int], calls: dict[Section, set[str]], home: dict[str, Section]
 ) -> None:
-    """Adds the sections of an object file: their sizes, the symbols and sections each refers to, and where global symbols are."""
+    """Adds the sections of an object file: their sizes, the symbols and sections each refers to, and where global
+    symbols are."""
     shown = subprocess.run(
         ["arm-none-eabi-objdump", "-h", "-r", "-t", path], check=True, capture_output=True, text=True
     )
@@ -120,7 +125,8 @@ def read_object(
 
 def print_cycles(folder: Path, networks: list[Path]) -> None:
     print(
-        "# Instructions for each multiply-accumulate, counted by QEMU, whole tensors: the largest number of some networks."
+        "# Instructions for each multiply-accumulate, counted by QEMU, whole tensors: the largest number of some"
+        " networks."
     )
     print("# A cycle each is what a core takes at best; waiting for flash comes on top.")
     for core in CORES:

@@ -1,5 +1,5 @@
-"""The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread; then beside
-stages that spill: ours, and TiGrIS where its command is given, at its best budget and at each."""
+"""The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread;
+then beside stages that spill: ours, and TiGrIS where its command is given, at its best budget and at each."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ from options import parser_of
 
 import hexane as hx
 from hexane.program import Program
-from hexane.stages.pools import into_pools, slow_bytes
-from hexane.stages.spill import Spilled, Spills
-from hexane.stages.stream import Streams
-from hexane.stages.traffic import traffic
+from hexane.stages.bufferize.pools import into_pools, slow_bytes
+from hexane.stages.stream.spill import Spilled, Spills
+from hexane.stages.stream.stream import Streams
+from hexane.stages.stream.traffic import traffic
 
 
 class Planned(NamedTuple):
@@ -49,7 +49,8 @@ def main() -> int:
 
 def speeds(files: list[Path], runs: int) -> None:
     print(
-        "bytes of arena; scratch: bytes that kernels use beside it; live: the most bytes live at once; speed: by CPU time\n"
+        "bytes of arena; scratch: bytes that kernels use beside it; live: the most bytes live at once; speed: by CPU"
+        " time\n"
     )
     print("| network | whole | streamed | live | share | scratch | steps in loops | speed |")
     print("|---|---|---|---|---|---|---|---|")
@@ -58,7 +59,7 @@ def speeds(files: list[Path], runs: int) -> None:
 
 
 def measure(file: Path, runs: int) -> None:
-    nets = [hx.compile(file, target="host", threads=1, stream_rows=rows) for rows in (0, 1)]
+    nets = [hx.compile(file, target="host", threads=1, memory=hx.Memory(rows=rows)) for rows in (0, 1)]
     whole, streamed = nets
     assert isinstance(whole, hx.Model)
     assert isinstance(streamed, hx.Model)
@@ -87,9 +88,9 @@ def measure(file: Path, runs: int) -> None:
 
 def beside_stages(files: list[Path], tigris: Path | None) -> None:
     print(
-        "\nbytes of fast and slow memory together at the best of the budgets 16K..1M, with inputs and outputs (of one byte an element in"
-        '\n*_int8); stages: of strategy="stages"; held: the arena with inputs and outputs in it;\n'
-        "streamed: with their rows in it, as they come and go; and the arena alone\n"
+        "\nbytes of fast and slow memory together at the best of the budgets 16K..1M, with inputs and outputs (of one"
+        ' byte an element in\n*_int8); stages: of strategy="stages"; held: the arena with inputs and outputs in'
+        " it;\nstreamed: with their rows in it, as they come and go; and the arena alone\n"
     )
     print("| network | TiGrIS | at | stages | at | held | streamed | arena alone |")
     print("|---|---|---|---|---|---|---|---|")
@@ -107,7 +108,8 @@ def beside_stages(files: list[Path], tigris: Path | None) -> None:
         budgets.append(at_budgets(file, plans, stages, item))
     if tigris is not None:
         print(
-            "\nour bytes over TiGrIS' at the budgets for which it has a plan: memory, and what is moved from and to slow memory\n"
+            "\nour bytes over TiGrIS' at the budgets for which it has a plan: memory, and what is moved from and to"
+            " slow memory\n"
         )
         print("| network | budgets | memory at most | moved at most | more is moved at |")
         print("|---|---|---|---|---|")
@@ -115,8 +117,8 @@ def beside_stages(files: list[Path], tigris: Path | None) -> None:
 
 
 def program_of(file: Path, rows: int, **ports: bool) -> Program:
-    """ports: options of `compile`, where inputs and outputs lie."""
-    net = hx.compile(file, target="host", threads=1, stream_rows=rows, **ports)
+    """ports: the fields of hx.Memory that say where inputs and outputs lie."""
+    net = hx.compile(file, target="host", threads=1, memory=hx.Memory(rows=rows, **ports))
     assert isinstance(net, hx.Model)
     assert net.program is not None
     return net.program
@@ -130,8 +132,8 @@ def in_stages(file: Path) -> dict[int, Planned]:
 
 
 def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
-    """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least of those that take no more
-    memory than theirs."""
+    """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least of those
+    that take no more memory than theirs."""
     whole = program_of(file, 0)
     ports = ports_bytes(whole, item)
     ways = [(Streams(whole, "", hold), 0 if hold else ports) for hold in (True, False)]
@@ -158,8 +160,8 @@ def ports_bytes(program: Program, item: int) -> int:
 
 
 def placed(program: Program, ports: int, budget: int, item: int) -> Planned:
-    """In so much fast memory, and a slow one that has what is left. ports: bytes of inputs and outputs, where these lie in the slow
-    memory too; else 0."""
+    """In so much fast memory, and a slow one that has what is left. ports: bytes of inputs and outputs, where these lie
+    in the slow memory too; else 0."""
     divided = into_pools(program, (budget, 1 << 40), slow=True)
     assert divided is not None
     total = sum(e.bytes for e in divided.extents.values() if e.space.kind == "arena")

@@ -64,14 +64,15 @@ def test_compile_time_grows_with_the_graph(capsys: pytest.CaptureFixture[str]) -
     network = seconds(lambda: hx.compile(graph, threads=1))
     with capsys.disabled():
         print(
-            f"\nimport + compile of a chain: 10,000 nodes {half:.2f} s, 20,000 nodes {whole:.2f} s, ratio {whole / half:.2f} (bar: 6 s, 2.4)"
+            f"\nimport + compile of a chain: 10,000 nodes {half:.2f} s, 20,000 nodes {whole:.2f} s, ratio"
+            f" {whole / half:.2f} (bar: 6 s, 2.4)"
         )
         print(f"compile of a random graph of 5,000 tensors: {network:.2f} s (bar: 6 s)")
 
 
 def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
-    """From a graph in memory to a plan: segments, layers, schedule, allocation. Seconds of CPU time, the least of some runs. Networks:
-    `make bench-compile`."""
+    """From a graph in memory to a plan: segments, layers, schedule, allocation. Seconds of CPU time, the least of some
+    runs. Networks: `make bench-compile`."""
     chip = load_chip("h13")
 
     def cpu(graph: hx.Graph, times: int) -> tuple[float, int]:
@@ -89,5 +90,6 @@ def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
     whole, more = cpu(random_graph(33_800, 0), 2)
     with capsys.disabled():
         print(
-            f"\nrandom graphs: {fewer} layers {half:.2f} s, {more} layers {whole:.2f} s, ratio {whole / half:.2f} (bar: 3 s, 2.4)"
+            f"\nrandom graphs: {fewer} layers {half:.2f} s, {more} layers {whole:.2f} s, ratio {whole / half:.2f} (bar:"
+            " 3 s, 2.4)"
         )

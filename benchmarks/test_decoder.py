@@ -1,4 +1,5 @@
-"""Tokens of the 110M decoder beside onnxruntime on the same weights; both step in place, and their logits are compared."""
+"""Tokens of the 110M decoder beside onnxruntime on the same weights; both step in place, and their logits are
+compared."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime, and a device with nothing to do."""
+"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime, and a device with
+nothing to do."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""How long it takes to write MIL with its weights to disk, beside ANEForge and the bytes alone, and whether many constants cost more each."""
+"""How long it takes to write MIL with its weights to disk, beside ANEForge and the bytes alone, and whether many
+constants cost more each."""
 
 import subprocess
 import sys
@@ -22,7 +23,8 @@ EMITTERS = Path(__file__).with_name("emitters.py")
 def test_resnet18_to_disk(
     peer: str, contestant: str, contest: Callable[..., None], pytestconfig: Any, tmp_path: Path
 ) -> None:
-    """From each one's graph of the model, in fp32, to files in an empty folder; nobody waits for the disk to have them."""
+    """From each one's graph of the model, in fp32, to files in an empty folder; nobody waits for the disk to have
+    them."""
     contestant = peer if contestant == "peer" else contestant
     model = model_path("resnet18_224", pytestconfig.getoption("--models"))
     command = [sys.executable, str(EMITTERS), contestant, str(model), str(tmp_path / "out")]
@@ -60,7 +62,8 @@ def test_many_constants_take_linear_time(capsys: pytest.CaptureFixture[str]) -> 
         seconds[length] = min(times)
     with capsys.disabled():
         print(
-            f"\n16,000 constants: {seconds[16_000]:.2f} s, {seconds[16_000] / seconds[4000] / 4:.2f} times as much each as 4,000"
+            f"\n16,000 constants: {seconds[16_000]:.2f} s, {seconds[16_000] / seconds[4000] / 4:.2f} times as much each"
+            " as 4,000"
         )
 
 

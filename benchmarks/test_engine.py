@@ -1,4 +1,5 @@
-"""The engine's arithmetic on one core: a GEMM beside fp32's, and networks of a chip beside themselves in ieee arithmetic."""
+"""The engine's arithmetic on one core: a GEMM beside fp32's, and networks of a chip beside themselves in ieee
+arithmetic."""
 
 import multiprocessing
 import warnings

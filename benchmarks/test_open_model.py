@@ -1,8 +1,8 @@
 """Calls of a known shape while another thread compiles new ones: how much longer the median call takes.
 
 A thread that only computes takes its share of the machine too, so it is measured beside. Windows take turns, and what
-counts is the median over all of a kind. On a busy machine even that says little; `chrt -r 1` before the command (as root)
-keeps others away.
+counts is the median over all of a kind. On a busy machine even that says little; `chrt -r 1` before the command (as
+root) keeps others away.
 """
 
 import os
@@ -64,7 +64,7 @@ def times_ms(call: Callable[[], Any], beside: Callable[[], Any] | None) -> list[
 @pytest.mark.parametrize("network", NETWORKS)
 def test_known_shapes_beside_a_compilation(network: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     width, layers = NETWORKS[network]
-    net = hx.compile(open_network(width, layers), threads=1, cache_bytes=1 << 26)
+    net = hx.compile(open_network(width, layers), threads=1, memory=hx.Memory(variants=1 << 26))
     assert isinstance(net, hx.OpenModel)
     x = np.ones((rows, width), np.float32)
     net(x)

@@ -1,4 +1,5 @@
-"""How long it takes to say whether chips run a network: again, with every verdict forgotten, on all chips, and as a command.
+"""How long it takes to say whether chips run a network: again, with every verdict forgotten, on all chips, and as a
+command.
 
 `aneforge_verdicts.py` compares with ANEForge, each in a process of its own.
 """

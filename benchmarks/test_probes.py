@@ -1,4 +1,5 @@
-"""The probes of `hexane bench` under pytest-benchmark: what a call, a chain of convolutions and a product of matrices take."""
+"""The probes of `hexane bench` under pytest-benchmark: what a call, a chain of convolutions and a product of matrices
+take."""
 
 from collections.abc import Callable
 

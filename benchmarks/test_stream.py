@@ -1,4 +1,5 @@
-"""Networks streamed row by row beside the same network in whole tensors: time, and bytes of arena in the workload's name."""
+"""Networks streamed row by row beside the same network in whole tensors: time, and bytes of arena in the workload's
+name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ def test_network_streamed(
     name: str, rows: int, threads: int, contestant: str, contest: Callable[..., None], pytestconfig: Any
 ) -> None:
     path = model_path(name, pytestconfig.getoption("--models"))
-    whole, streamed = (hx.compile(path, threads=threads, stream_rows=r) for r in (0, rows))
+    whole, streamed = (hx.compile(path, threads=threads, memory=hx.Memory(rows=r)) for r in (0, rows))
     assert isinstance(whole, hx.Model)
     assert isinstance(streamed, hx.Model)
     feeds = random_feeds(whole)

@@ -1,4 +1,5 @@
-"""Whole networks in fp32 and int8: Hexane beside onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output is checked."""
+"""Whole networks in fp32 and int8: Hexane beside onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output is
+checked."""
 
 import subprocess
 import sys

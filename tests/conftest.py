@@ -73,7 +73,8 @@ def published(request: pytest.FixtureRequest) -> Callable[[str], list[dict[str, 
 
 @pytest.fixture(scope="session")
 def model_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """model_file("resnet8") is the path of that ONNX file: a small network, or one that gen.py builds on first use, kept under build/."""
+    """model_file("resnet8") is the path of that ONNX file: a small network, or one that gen.py builds on first use,
+    kept under build/."""
     folder: Path = request.config.getoption("--models")
     built = ROOT / "build" / "models"
     small = small_networks()

@@ -69,7 +69,10 @@ def test_help_loads_neither_onnx_nor_rich():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
 def test_the_extension_brings_the_libraries_that_not_every_linux_has(distribution):
-    script = "import re, numpy, hexane._core as c; print(c.__file__, *set(re.findall('/.*', open('/proc/self/maps').read())))"
+    script = (
+        "import re, numpy, hexane._core as c; print(c.__file__, *set(re.findall('/.*',"
+        " open('/proc/self/maps').read())))"
+    )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     module, *mapped = map(Path, ran.stdout.split())
     foreign = [path for path in mapped if "libhwy" in path.name and path.parent.resolve() != module.parent.resolve()]

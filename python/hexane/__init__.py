@@ -1,4 +1,5 @@
-"""Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any CPU."""
+"""Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any
+CPU."""
 
 from hexane import targets
 from hexane.build import *  # noqa: F403
@@ -8,6 +9,8 @@ from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarn
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
+from hexane.memory import Memory
+from hexane.options import Device, Options
 from hexane.parse import parse
 from hexane.report import (
     Comparison,
@@ -22,7 +25,7 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Cache, Memory, Model, OpenModel, compile, load
+from hexane.runtime import Cache, Model, OpenModel, compile, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "Comparison",
     "CrossChipFP16Warning",
     "Decision",
+    "Device",
     "DeviceError",
     "DivergenceReport",
     "Error",
@@ -41,6 +45,7 @@ __all__ = [
     "Memory",
     "Model",
     "OpenModel",
+    "Options",
     "Report",
     "Tensor",
     "compare",

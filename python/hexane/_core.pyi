@@ -127,7 +127,8 @@ def run_part(
     family: str = "ieee",
 ) -> None:
     """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: operands, counted over inputs and
-    outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1."""
+    outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1.
+    """
 
 def run_blocks(
     name: str,
@@ -166,7 +167,8 @@ def blob_read(data: object, offset: int) -> tuple[str, Array]:
 
 def save_file(path: str, data: object, sync: bool = True) -> None:
     """Writes a buffer or a WeightFile to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link
-    is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may leave a file that is too short."""
+    is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may leave a file that is too short.
+    """
 
 def file_has(path: str, data: object) -> bool:
     """Whether there is a regular file of just these bytes: a buffer or a WeightFile."""
@@ -226,7 +228,8 @@ class Scheduling:
     """Layers 0..num_layers - 1 and the tensors between them, to be put in order.
 
     A tensor takes its bytes from the step of its producer (-1: it is there before the first) to that of its last reader, both
-    included, or to the end where it is kept. Raises Error for layers that do not exist, or wait for one another in a circle."""
+    included, or to the end where it is kept. Raises Error for layers that do not exist, or wait for one another in a circle.
+    """
 
     def __init__(
         self,
@@ -241,33 +244,42 @@ class Scheduling:
     ) -> None:
         """bytes, producers, kept: one for each tensor. reads: rows (tensor, layer). edges: rows (layer, layer behind it).
         scratch: bytes that a layer needs while it runs. rings: whether a layer reads or writes a ring buffer."""
+
     def greedy(self, ceiling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The list scheduler's order, and a row for each step: the number of the tie-break that told it from the next best
         (0: nothing else was ready), then what it was chosen for: ring, branch sibling and merge sibling scores, when the
         branch around it was begun (0: never), the footprint in bytes of the branch that it begins (0: does not fit)."""
+
     def optimal(
         self, start: NDArray[np.int64], work_budget: int | None = None
     ) -> tuple[NDArray[np.int64], int, int, int]:
         """The order of the lowest peak, that peak, a bound below which no order is, and the number of sets of layers that the
         search met. Peak and bound are equal where the order is proven optimal. Never needs more than `start`; what the
         work budget (a count of small steps) allows is tried, by default some 20 s in the worst case."""
+
     def peak(self, order: NDArray[np.int64]) -> int:
         """The most bytes live at a step."""
+
     def partition(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
         """A row for each partition: the first position in the order, one behind the last, the most bytes in use at a step,
         bytes loaded from main memory, bytes stored there."""
+
     def pairs(self, layers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each layer its partner, with which it may be issued together (-1: none), and the verdict on it and the layer
         behind it: 0 a pair, 1 not in the order, 2 of one class of engine, 3 given to different engines, 4 one waits for the
         other, 5 an input is chained, 6 both outputs stream, 7 no neighbours in a partition, 8 in a pair already.
         layers: rows (class: 0 multiply-accumulate, 1 planar, 2 transfer; engine; position in the order or -1; partition; an
         input is chained; the output goes to main memory; it is a product with a resident weight)."""
+
     def why_not_together(self, layers: NDArray[np.int64], a: int, b: int) -> int:
         """The verdict on two layers."""
+
     def check_pairs(self, layers: NDArray[np.int64], partners: NDArray[np.int64]) -> None:
         """Raises the first pair that is none, with the rule it breaks."""
+
     def check(self, order: NDArray[np.int64], peak: int) -> None:
         """Raises the first broken rule of an order, with the layers, got and need."""
+
     def check_partitions(self, order: NDArray[np.int64], partitions: NDArray[np.int64], limit: int) -> None:
         """Raises the first broken rule of partitions, with got and need."""
 
@@ -452,10 +464,13 @@ class Program:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
         and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which only
         sections may have, weights are copied to it instead, and the section is let go. programs: those of its steps of a device, in order.
-        swaps: names of memories that change places after each call: that of a state, and where a device computes it anew."""
+        swaps: names of memories that change places after each call: that of a state, and where a device computes it anew.
+        """
+
     @staticmethod
     def load(path: str | bytes, threads: int = 1) -> Program:
         """From a file, which is read as a whole."""
+
     @property
     def inputs(self) -> list[PortInfo]: ...
     @property
@@ -469,42 +484,55 @@ class Program:
     @property
     def arithmetics(self) -> list[str]:
         """What steps compute in, by the name of the target it belongs to; that of the program's own target is the first."""
+
     @property
     def threads(self) -> int: ...
     def dtypes(self, kind: str) -> dict[str, str]:
         """The dtype of each named tensor in the "weights" or the "state"."""
+
     @property
     def cost(self) -> int:
         """Nanoseconds one run takes on one core, as the kernels estimate."""
+
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of each memory (arenas, weights, state), by name."""
+
     @property
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
         """About what would be free if this program were gone and the others of its pool were not."""
+
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
         """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
         `__dlpack__`, of the port's dtype (native byte order) and shape; any strides."""
+
     def bind(self, buffers: dict[str, Any]) -> Bound:
         """Binds C-contiguous buffers to ports, by name: every input, and any outputs (the others are allocated).
         Outputs must be writable and overlap no other buffer."""
+
     def trace(
         self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], None]
     ) -> list[Array]:
         """`run`, calling `after(step, copies of the step's outputs)` after each step."""
+
     def profile(self, on: bool) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops."""
+
     def reset_state(self) -> None:
         """Puts the initial contents back."""
+
     def read_state(self, name: str) -> Array:
         """A copy of the state tensor of that name."""
+
     def read_param(self, name: str) -> Array:
         """A copy of the weights tensor of that name, as it is now."""
+
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
         """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+
     def save(self, path: str | bytes) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the initial contents of the state."""
 

@@ -33,8 +33,8 @@ from hexane.ops.valid_lengths import apply, length_of, with_lengths
 
 
 class Tensor:
-    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them. `& | ^ ~` are
-    logical for bools and work on the bits of integers, as `<< >>` do.
+    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them. `& | ^ ~`
+    are logical for bools and work on the bits of integers, as `<< >>` do.
 
     Scalars take the tensor's dtype, arrays become constants; mixed dtypes raise Error.
     """
@@ -211,8 +211,8 @@ def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32",
 def stream(seed: int | None = None) -> Tensor:
     """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
-    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one, which
-    then is the model's own.
+    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one,
+    which then is the model's own.
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)

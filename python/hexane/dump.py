@@ -12,10 +12,11 @@ _FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # what a dump writes
 
 
 class Dump:
-    """A `watch` of `compile_graph`: 00-graph.txt is the graph as it was given, then one file for each pass, and the program last.
+    """A `watch` of `compile_graph`: 00-graph.txt is the graph as it was given, then one file for each pass, and the
+    program last.
 
-    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.parse` reads the graphs; what a pass
-    decided stands below them, as comments. Raises Error where a file cannot be written.
+    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.parse` reads the graphs; what
+    a pass decided stands below them, as comments. Raises Error where a file cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

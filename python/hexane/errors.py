@@ -12,9 +12,9 @@ class Error(Exception):
 
 
 class DeviceError(Error):
-    """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate" or "unload".
-    code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint: what to do, where that is
-    known."""
+    """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate"
+    or "unload". code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint:
+    what to do, where that is known."""
 
     def __init__(self, message: str, stage: str = "", code: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -26,7 +26,8 @@ class FallbackWarning(UserWarning):
 
 
 class HazardWarning(UserWarning):
-    """The chip a network was compiled for computes something else than the network says, for some inputs: where, and which."""
+    """The chip a network was compiled for computes something else than the network says, for some inputs: where, and
+    which."""
 
 
 class CrossChipFP16Warning(UserWarning):

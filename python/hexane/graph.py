@@ -1,7 +1,7 @@
 """The graph: immutable nodes, made once each (hash-consed), and the program they make up.
 
-One Node serves every level, from the ops a user calls to what the executor runs; the record of its op (`hexane.ops`) says
-what it means.
+One Node serves every level, from the ops a user calls to what the executor runs; the record of its op (`hexane.ops`)
+says what it means.
 """
 
 import os
@@ -57,8 +57,8 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """One thing that a kernel does to its accumulators before it stores them: an op of one operand with all of its attributes,
-    or the addition of the node's input number `operand`."""
+    """One thing that a kernel does to its accumulators before it stores them: an op of one operand with all of its
+    attributes, or the addition of the node's input number `operand`."""
 
     op: str
     attributes: tuple[tuple[str, AttrValue], ...] = ()
@@ -123,8 +123,9 @@ _new_tuple = tuple.__new__
 class Node:
     """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
 
-    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial contents
-    of a param or state). `sources` says where in the user's model the node comes from; merging nodes join theirs.
+    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial
+    contents of a param or state). `sources` says where in the user's model the node comes from; merging nodes join
+    theirs.
     """
 
     __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
@@ -233,8 +234,8 @@ def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]
 
 
 def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = None) -> Value:
-    """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for those that NumPy
-    keeps in the bytes of another, uint3 and uint6; the array has just such elements."""
+    """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for
+    those that NumPy keeps in the bytes of another, uint3 and uint6; the array has just such elements."""
     data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
@@ -244,7 +245,8 @@ def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = 
 
 
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
-    """An input, param or state: a node that is only ever equal to itself. Raises Error for a name that no plan can hold."""
+    """An input, param or state: a node that is only ever equal to itself. Raises Error for a name that no plan can
+    hold."""
     check_name(op, name)
     uid = next(_uids)
     data = None if data is None else truths(data)
@@ -394,8 +396,8 @@ def call_site() -> tuple[str, ...]:
 
 
 class Port(NamedTuple):
-    """A named output. Where its extent along an axis is only known when it has been computed, the shape is the largest there
-    may be, and `length` names the output that says how much of it is valid."""
+    """A named output. Where its extent along an axis is only known when it has been computed, the shape is the largest
+    there may be, and `length` names the output that says how much of it is valid."""
 
     name: str
     value: Value
@@ -407,11 +409,11 @@ class Port(NamedTuple):
 class Graph:
     """A program: inputs in the order of its signature, named outputs, and the states it updates.
 
-    `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes decided so far;
-    they are no part of what the graph is. A pass that makes a graph of new ports keeps them by `dataclasses.replace`.
-    `taps` are values that somebody wants to find again behind the passes. They keep nothing in the graph and stop no fusion: a tap may
-    come to name a node that is no longer part of the graph.
-    `takes` says which nodes a pass may bring in: a change that would make another is not made. None: all of them.
+    `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes
+    decided so far; they are no part of what the graph is. A pass that makes a graph of new ports keeps them by
+    `dataclasses.replace`. `taps` are values that somebody wants to find again behind the passes. They keep nothing in
+    the graph and stop no fusion: a tap may come to name a node that is no longer part of the graph. `takes` says which
+    nodes a pass may bring in: a change that would make another is not made. None: all of them.
     """
 
     inputs: tuple[Value, ...]
@@ -476,10 +478,10 @@ class Graph:
     ) -> "Graph":
         """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
-        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It is
-        asked of these ops only, if any are given. `became` is filled with the values that became others, and may begin with
-        inputs that do. Raises Error where a value of another type would take the place of one: its readers' types would be
-        wrong.
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It
+        is asked of these ops only, if any are given. `became` is filled with the values that became others, and may
+        begin with inputs that do. Raises Error where a value of another type would take the place of one: its readers'
+        types would be wrong.
         """
         table = {} if became is None else became
         if only is not None and not table and not any(op in only for op in self.ops):
@@ -533,8 +535,8 @@ class Graph:
     def tapped(self, became: Callable[[Value], Value]) -> tuple[Port, ...]:
         """The taps in a graph in which `became` says what stands for each value of this one.
 
-        A tap that is no longer part of this graph is made anew of what its operands became, so that a reshape which a pass went
-        around is still found. `became` is asked of values of this graph only.
+        A tap that is no longer part of this graph is made anew of what its operands became, so that a reshape which a
+        pass went around is still found. `became` is asked of values of this graph only.
         """
         live = {id(node) for node in self.nodes} if self.taps else ()
         now: dict[Value, Value] = {}

@@ -1,7 +1,7 @@
 """What a chip's program is on the engine: layers in order, the tensors between them, and the partitions of both.
 
-Reports read these: `explain`, the page and the trace compute nothing of their own. Layers, tensors and partitions are numbered through
-the whole program, over all of its segments; bytes are of on-chip memory unless a field says otherwise.
+Reports read these: `explain`, the page and the trace compute nothing of their own. Layers, tensors and partitions are
+numbered through the whole program, over all of its segments; bytes are of on-chip memory unless a field says otherwise.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Literal
 
 from hexane.graph import TensorType
 
+Encoding = Literal["fp16", "int8", "palette", "sparse"]
 Engine = Literal["NE", "PE", "DMA"]  # multiply-accumulate array, planar engine, transfers
 Allocation = Literal[
     "resident",
@@ -26,10 +27,15 @@ Allocation = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of a layer as the engines read them. bytes: as they are stored, compressed if the chip streams that; groups: of output
-    channels, `group` channels each; engines: that have a group; passes: groups of each engine; packed_bytes: of all sub-kernels
-    with their padding. shared: in the memory that all cores share, else in that of each core; limit: bytes that this memory has."""
+    """The weights of a layer as the engines read them.
 
+    encoding: what the chip streams, "fp16" where it streams no other; bytes: as they are stored so, a palette left out;
+    bits: of a weight, or of a pruned one's numbers; groups: of output channels, `group` channels each; engines: that
+    have a group; passes: groups of each engine; packed_bytes: of all sub-kernels with their padding. shared: in the
+    memory that all cores share, else in that of each core; demand: of that memory; limit: bytes that it has.
+    """
+
+    encoding: Encoding
     bytes: int
     bits: int
     group: int
@@ -46,11 +52,12 @@ class Weights:
 class Layer:
     """One layer, in the order they run.
 
-    name: its op and where it comes from in the user's model, as decisions have it; op: "anec.convolution"; kind: the layer of a netplist
-    ("Conv"); slots: what it finishes with, in order, as text. segment, partition: numbers. rule: the tie-break of the list scheduler that
-    chose it ("" for an optimal order). reads, makes: numbers of tensors. partner: the layer that it could be issued with, else None, and why:
-    the verdict on it and the layer behind it. loaded, stored: bytes from and to main memory, spills included, without weights.
-    steps: the first step of the program that computes it, and the one behind its last; equal where it costs nothing.
+    name: its op and where it comes from in the user's model, as decisions have it; op: "anec.convolution"; kind: the
+    layer of a netplist ("Conv"); slots: what it finishes with, in order, as text. segment, partition: numbers. rule:
+    the tie-break of the list scheduler that chose it ("" for an optimal order). reads, makes: numbers of tensors.
+    partner: the layer that it could be issued with, else None, and why: the verdict on it and the layer behind it.
+    loaded, stored: bytes from and to main memory, spills included, without weights. steps: the first step of the
+    program that computes it, and the one behind its last; equal where it costs nothing.
     """
 
     index: int
@@ -74,9 +81,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A tensor in the on-chip memory of one partition: at `offset` from the layer that touches it first to the one that does last, both
-    included. A spilled one lies in main memory instead, and one tile of it (`bytes`) at offsets[i] while touches[i] runs; cost: bytes
-    of extra traffic."""
+    """A tensor in the on-chip memory of one partition: at `offset` from the layer that touches it first to the one that
+    does last, both included. A spilled one lies in main memory instead, and one tile of it (`bytes`) at offsets[i]
+    while touches[i] runs; cost: bytes of extra traffic."""
 
     partition: int
     first: int
@@ -92,11 +99,11 @@ class Stay:
 class Tensor:
     """What layers make and read.
 
-    name: of the layer that makes it, or of the leaf it comes from. producer: a layer, None for what is in main memory before the
-    segment runs; readers: layers; kept: it has to be in main memory when the segment ends. rows of row_bytes lie `stride` bytes apart on chip,
-    so that reading `rows` of them at once takes `conflicts` turns; bytes = rows * stride. main_bytes: in main memory, rows and pages rounded.
-    allocation: its type; not_chained: the first part of the conjunction that fails, "" for a chained one. stays: one for each
-    partition that touches it.
+    name: of the layer that makes it, or of the leaf it comes from. producer: a layer, None for what is in main memory
+    before the segment runs; readers: layers; kept: it has to be in main memory when the segment ends. rows of row_bytes
+    lie `stride` bytes apart on chip, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows *
+    stride. main_bytes: in main memory, rows and pages rounded. allocation: its type; not_chained: the first part of the
+    conjunction that fails, "" for a chained one. stays: one for each partition that touches it.
     """
 
     index: int
@@ -119,9 +126,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Layers first..end - 1, whose tensors lie on chip together. peak: the most bytes live at a layer, limit: what closes a partition;
-    height: bytes in use after packing, of `capacity`. loaded, stored: tensors from and to main memory; spilled: extra traffic
-    of spills; weights: bytes of weights."""
+    """Layers first..end - 1, whose tensors lie on chip together. peak: the most bytes live at a layer, limit: what
+    closes a partition; height: bytes in use after packing, of `capacity`. loaded, stored: tensors from and to main
+    memory; spilled: extra traffic of spills; weights: bytes of weights."""
 
     index: int
     segment: int

@@ -17,8 +17,9 @@ Bound = Mapping[str, Value]  # what the names of a pattern stand for
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """ops: one of these makes the value; None: any. alone: nothing else reads it. fits: what else it is, beside what is bound.
-    parts: its inputs; none: whatever it has. swaps: these may change places. options: patterns, of which it is one."""
+    """ops: one of these makes the value; None: any. alone: nothing else reads it. fits: what else it is, beside what is
+    bound. parts: its inputs; none: whatever it has. swaps: these may change places. options: patterns, of which it is
+    one."""
 
     ops: frozenset[str] | None = None
     name: str = ""
@@ -57,7 +58,8 @@ class Pattern:
         return found + self._operands(graph, inputs[::-1], value, bound) if self.swaps else found
 
     def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
-        """Every way to bind names so that the parts are these inputs, which are all there are. Beside a number none is widened."""
+        """Every way to bind names so that the parts are these inputs, which are all there are. Beside a number none is
+        widened."""
         beside = any(part.ops is _NUMBER for part in self.parts)
         for part, operand in zip(self.parts, inputs, strict=False):
             if operand is None or (part.ops is not None and operand.node.op not in part.ops):
@@ -132,8 +134,8 @@ class Found:
 
 
 def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Value] | None]) -> Graph:
-    """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is None or
-    of another type. Matches are of the graph as it is given."""
+    """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is
+    None or of another type. Matches are of the graph as it is given."""
     assert pattern.ops is not None
     if not pattern.needs() <= graph.ops:
         return graph
@@ -181,7 +183,8 @@ def is_product(value: Value, _: Bound) -> bool:
 
 
 def has_winograd_s_shape(node: Node) -> bool:
-    """Whether a convolution is one that chips compute by Winograd's F(2, 3), where they do: 3x3, dense and of stride 1."""
+    """Whether a convolution is one that chips compute by Winograd's F(2, 3), where they do: 3x3, dense and of stride
+    1."""
     weight = node.inputs[1] if node.op.rpartition(".")[2] == "conv" else None
     return (
         weight is not None and weight.shape[2:] == (3, 3) and {*node.attrs["strides"], *node.attrs["dilations"]} == {1}

@@ -109,7 +109,8 @@ def quote(name: str) -> str:
 
 
 def print_program(program: Program, sources: bool = True) -> str:
-    """The program as text: steps in order, then the bytes of every memory and what was decided. sources: as `print_graph`.
+    """The program as text: steps in order, then the bytes of every memory and what was decided. sources: as
+    `print_graph`.
 
     program "digits" for host
       arena+512 fp32[1, 8, 8, 16] = conv(image+0 fp32[1, 1, 8, 8], weights+0 fp32[16, 1, 3, 3], none)  # net.py:12
@@ -174,9 +175,9 @@ def graph_svg(graph: Graph, max_nodes: int = 400) -> str:
         title = escape(f"{node.where}: {', '.join(map(str, node.types))}")
         fill = {"input": "#e6f2e6", "state": "#f7ead0", "param": "#f7ead0"}.get(node.op, "#eef3fa")
         parts.append(
-            f'<g><title>{title}</title><rect x="10" y="{y}" width="300" height="20" rx="4" fill="{fill}" stroke="#789"/>'
-            f'<text x="18" y="{y + 14}">{escape(label[:24])}</text>'
-            f'<text x="302" y="{y + 14}" text-anchor="end" fill="#567">{escape(str(node.types[0]))}</text></g>'
+            f'<g><title>{title}</title><rect x="10" y="{y}" width="300" height="20" rx="4" fill="{fill}"'
+            f' stroke="#789"/><text x="18" y="{y + 14}">{escape(label[:24])}</text><text x="302" y="{y + 14}"'
+            f' text-anchor="end" fill="#567">{escape(str(node.types[0]))}</text></g>'
         )
     height = 26 * len(shown) + 30
     left = len(nodes) - len(shown)

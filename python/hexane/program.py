@@ -16,9 +16,10 @@ BufferKind = Literal["arena", "weights", "state", "param", "port"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of `bytes` bytes. `data` is its first contents; `name` and `type` are those of the leaf it belongs to. `space` names
-    the target's memory that it lies in; "" for a port, which is a memory of its own. surface: a memory of its own, too, which a device
-    reads and writes; a leaf lies there with `strides`, not without gaps. A param is kept in one as the kind "param"."""
+    """Memory of `bytes` bytes. `data` is its first contents; `name` and `type` are those of the leaf it belongs to.
+    `space` names the target's memory that it lies in; "" for a port, which is a memory of its own. surface: a memory of
+    its own, too, which a device reads and writes; a leaf lies there with `strides`, not without gaps. A param is kept
+    in one as the kind "param"."""
 
     kind: BufferKind
     bytes: int
@@ -53,8 +54,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes. cut: the axis of the output and
-    the range of it, None for all of it."""
+    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes. cut: the axis of the
+    output and the range of it, None for all of it."""
 
     kernel: str
     node: Node
@@ -76,8 +77,8 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Weights (`buffers`) that are packed in the plan, and unpacked to the arena's buffer `home` before step `first`, for so many
-    steps; each begins at the next multiple of the alignment of weights behind the one before."""
+    """Weights (`buffers`) that are packed in the plan, and unpacked to the arena's buffer `home` before step `first`,
+    for so many steps; each begins at the next multiple of the alignment of weights behind the one before."""
 
     buffers: tuple[int, ...]
     home: int
@@ -87,8 +88,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPort:
-    """A value that goes into a segment or comes out of it, and what it is on the way: an engine's floats are fp16. source: the
-    segment that computes it, None for an input of the model; readers: of an output, the segments that read it."""
+    """A value that goes into a segment or comes out of it, and what it is on the way: an engine's floats are fp16.
+    source: the segment that computes it, None for an input of the model; readers: of an output, the segments that read
+    it."""
 
     name: str
     value: Value
@@ -99,8 +101,9 @@ class SegmentPort:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the graph that was divided,
-    in order; moved: those of the host that the engine would take. why: it is a segment of its own. steps: the first step of the program that is its, and the one behind its last."""
+    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the graph that was
+    divided, in order; moved: those of the host that the engine would take. why: it is a segment of its own. steps: the
+    first step of the program that is its, and the one behind its last."""
 
     index: int
     device: Literal["ane", "host"]
@@ -134,8 +137,8 @@ class PortView:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once; no allocation takes
-    less."""
+    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once; no allocation
+    takes less."""
 
     space: Space
     bytes: int
@@ -144,11 +147,13 @@ class Extent:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by name of the
-    memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they run; layers, tensors,
-    partitions: what those of the engine consist of. swaps: the buffer of a state, and the one where a device has computed the state
-    for the next call; the two change places after each. spans: of buffers in loops of which nothing is left from one trip to the
-    next, the steps from and to which they live in each. blocks: in the order of their first steps. repeated: multiply-accumulates that are done more than once, in stripes of columns."""
+    """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by
+    name of the memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they
+    run; layers, tensors, partitions: what those of the engine consist of. swaps: the buffer of a state, and the one
+    where a device has computed the state for the next call; the two change places after each. spans: of buffers in
+    loops of which nothing is left from one trip to the next, the steps from and to which they live in each. blocks: in
+    the order of their first steps. repeated: multiply-accumulates that are done more than once, in stripes of
+    columns."""
 
     graph: Graph
     target: Target
@@ -170,12 +175,14 @@ class Program:
     repeated: int = 0
 
     def occupancy(self) -> list[Occupancy]:
-        """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there is."""
+        """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there
+        is."""
         return occupancy(self.tensors, self.partitions)
 
     def __str__(self) -> str:
         return printer.print_program(self)
 
     def print(self) -> None:
-        """Prints the steps in order, each with its operands' places, the bytes of every memory, and what was decided."""
+        """Prints the steps in order, each with its operands' places, the bytes of every memory, and what was
+        decided."""
         print(self, end="")

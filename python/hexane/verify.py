@@ -20,15 +20,17 @@ _sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are those of
 
 
 def level_of(graph: Graph) -> GraphLevel:
-    """The level of a parsed graph: "user", or "lowering" where it has other ops, since text may be printed after any pass."""
+    """The level of a parsed graph: "user", or "lowering" where it has other ops, since text may be printed after any
+    pass."""
     return "user" if all(node.op in USER_OPS or node.op in LEAVES for node in graph.nodes) else "lowering"
 
 
 def verify(graph: Graph, level: GraphLevel, target: Target) -> None:
     """Raises Error naming the node that does not belong into a graph of this level.
 
-    Types are what the record infers, attributes are known and in their one form, operands as many as it takes; slots do what
-    kernels can; at the level of kernels, the target has them and they read the order of axes; at that of the engine, all are its layers. Ports and updates make sense.
+    Types are what the record infers, attributes are known and in their one form, operands as many as it takes; slots do
+    what kernels can; at the level of kernels, the target has them and they read the order of axes; at that of the
+    engine, all are its layers. Ports and updates make sense.
     """
     for node in graph.nodes:
         try:

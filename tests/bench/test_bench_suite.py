@@ -81,7 +81,10 @@ def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
         ('{"format": "hexane-bench", "version": 7}', "got version 7, need 1"),
         ('{"format": "hexane-bench", "version": 1}', "device: got NoneType, need str"),
         (
-            '{"format": "hexane-bench", "version": 1, "device": "cpu", "environment": {}, "cliffs": [], "results": [{"name": "a"}]}',
+            (
+                '{"format": "hexane-bench", "version": 1, "device": "cpu", "environment": {}, "cliffs": [], "results":'
+                ' [{"name": "a"}]}'
+            ),
             r"results\[0\]",
         ),
     ],

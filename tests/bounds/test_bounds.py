@@ -101,7 +101,8 @@ def test_an_op_with_a_rule_stays_within_its_bounds(name: str) -> None:
 
 
 def test_winograd_s_transforms_stay_within_bounds() -> None:
-    """d0 = ((d0 - d2) + (d1 + d2) / 2) + (d2 - d1) / 2 for the taps 1, 0, 0: what rounding large neighbours leaves of a small pixel."""
+    """d0 = ((d0 - d2) + (d1 + d2) / 2) + (d2 - d1) / 2 for the taps 1, 0, 0: what rounding large neighbours leaves of a
+    small pixel."""
     x = hx.input("x", (1, 1, 6, 8), "fp16")
     weight = np.zeros((1, 1, 3, 3), np.float16)
     weight[0, 0, :, 0] = 1
@@ -183,7 +184,8 @@ def test_ranges_that_do_not_fit_are_refused(ranges: dict[str, object], words: st
 
 
 def sizes_of_winograd_s_products(x: Array, w: Array) -> Array:
-    """The sum of the sizes of each output's products in units of 2^-16: x [N, H, W, C] without a margin, w [O, C, 3, 3]."""
+    """The sum of the sizes of each output's products in units of 2^-16: x [N, H, W, C] without a margin, w [O, C, 3,
+    3]."""
     d, g = x.astype(np.float64), w.astype(np.float64)
     d = np.pad(d, ((0, 0), (0, 0), (0, 1), (0, 0)))
     u = [half_away(v) for v in (g[..., 0], g.sum(-1) / 2, (g[..., 0] - g[..., 1] + g[..., 2]) / 2, g[..., 2])]

@@ -1,4 +1,5 @@
-"""Steps that generated code leaves to CMSIS-NN: outputs beside the host's, and the scratch of its functions in the arena.
+"""Steps that generated code leaves to CMSIS-NN: outputs beside the host's, and the scratch of its functions in the
+arena.
 
 CMSIS-NN itself is not there: tests/c99/cmsis_nn computes what the documentation of its functions says.
 """
@@ -82,7 +83,7 @@ def calls_in(printed: str) -> dict[str, int]:
 
 
 def compiled(source: bytes, rows: int = 0, **options: Any) -> hx.Model:
-    net = hx.compile(source, target="host", threads=1, stream_rows=rows, **{"numerics": "q31", **options})
+    net = hx.compile(source, target="host", threads=1, **{"numerics": "q31", "memory": hx.Memory(rows=rows), **options})
     assert isinstance(net, hx.Model)
     return net
 

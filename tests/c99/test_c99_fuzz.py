@@ -21,20 +21,26 @@ BITS = {"64": (), "32": ("-m32", "-msse2", "-mfpmath=sse")}
 def plans(folder: Path) -> list[Path]:
     """Streamed networks, float ones, streamed ports, a ring in a loop in a loop, and packed weights."""
     nets = {
-        name: hx.compile(build(), target="host", threads=1, stream_rows=1)
+        name: hx.compile(build(), target="host", threads=1, memory=hx.Memory(rows=1))
         for name, build in SMALL_DEVICE_NETWORKS.items()
     }
     nets["q31"] = hx.compile(
-        SMALL_DEVICE_NETWORKS["residual"](), target="host", threads=1, stream_rows=1, numerics="q31"
+        SMALL_DEVICE_NETWORKS["residual"](), target="host", threads=1, memory=hx.Memory(rows=1), numerics="q31"
     )
     nets["ports"] = hx.compile(
-        SMALL_DEVICE_NETWORKS["keyword_spotting"](), target="host", threads=1, stream_rows=1, stream_input=True
+        SMALL_DEVICE_NETWORKS["keyword_spotting"](),
+        target="host",
+        threads=1,
+        memory=hx.Memory(rows=1, stream_input=True),
     )
     nets["ports-float"] = hx.compile(
-        small_networks()["unet"], target="host", threads=1, stream_rows=1, stream_input=True, stream_output=True
+        small_networks()["unet"],
+        target="host",
+        threads=1,
+        memory=hx.Memory(rows=1, stream_input=True, stream_output=True),
     )
     for name in ("detector", "mobile-13"):
-        nets[name] = hx.compile(small_networks()[name], target="host", threads=1, stream_rows=1)
+        nets[name] = hx.compile(small_networks()[name], target="host", threads=1, memory=hx.Memory(rows=1))
     for name, net in nets.items():
         net.save(folder / f"{name}.hxp")
     plan = PlanBuilder()

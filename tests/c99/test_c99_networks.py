@@ -18,8 +18,8 @@ from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
-from hexane.stages.spill import Spilled, Spills, TooLarge
-from hexane.stages.stripe_choice import StripeChoice
+from hexane.stages.stream.column_tile_choice import StripeChoice
+from hexane.stages.stream.spill import Spilled, Spills, TooLarge
 from networks import small_networks
 from plans import PlanBuilder
 from small_devices import SMALL_DEVICE_NETWORKS, camera
@@ -28,7 +28,7 @@ SUM = 1e-5  # of the largest number of an output, where sums of floats are added
 
 
 def plan_of(model: Any, folder: Path, rows: int, numerics: str = "") -> tuple[hx.Model, bytes]:
-    net = hx.compile(model, target="host", threads=1, stream_rows=rows, numerics=numerics)
+    net = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=rows), numerics=numerics)
     assert isinstance(net, hx.Model)
     net.save(folder / "plan.hxp")
     return net, (folder / "plan.hxp").read_bytes()
@@ -94,8 +94,8 @@ def test_stripes_of_columns_have_the_hosts_bits(c99, numerics):
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
 def test_rows_that_hooks_bring_have_the_hosts_bits(c99, tmp_path, name, rows, output):
     """C99Model stops the run where rows do not come in order, each once."""
-    ports = {"stream_input": True, "stream_output": output}
-    net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, stream_rows=rows, **ports)
+    memory = hx.Memory(rows=rows, stream_input=True, stream_output=output)
+    net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, memory=memory)
     net.save(tmp_path / "plan.hxp")
     model, feeds = C99Model((tmp_path / "plan.hxp").read_bytes(), c99), feeds_of(net)
     assert [port.rows is not None for port in (*model.inputs, *model.outputs)] == [True, output]
@@ -108,7 +108,10 @@ def test_rows_that_hooks_bring_have_the_hosts_bits(c99, tmp_path, name, rows, ou
 @pytest.mark.parametrize("name", ["detector", "mobile-13", "unet"])
 def test_rows_of_images_come_and_go_through_hooks(c99, tmp_path, name, rows):
     net = hx.compile(
-        small_networks()[name], target="host", threads=1, stream_rows=rows, stream_input=True, stream_output=True
+        small_networks()[name],
+        target="host",
+        threads=1,
+        memory=hx.Memory(rows=rows, stream_input=True, stream_output=True),
     )
     net.save(tmp_path / "plan.hxp")
     feeds = feeds_of(net)
@@ -215,7 +218,9 @@ def test_the_app_that_codegen_writes_builds_and_has_the_hosts_bits(tmp_path):
 def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver(tmp_path):
     if shutil.which("make") is None:
         pytest.skip("no make")
-    net = hx.compile(SMALL_DEVICE_NETWORKS["mobile"](), target="host", threads=1, stream_rows=1, stream_input=True)
+    net = hx.compile(
+        SMALL_DEVICE_NETWORKS["mobile"](), target="host", threads=1, memory=hx.Memory(rows=1, stream_input=True)
+    )
     net.save(tmp_path / "plan.hxp")
     app = tmp_path / "app"
     assert run_command("codegen", tmp_path / "plan.hxp", "-o", app, "--name", "mobile").returncode == 0
@@ -301,7 +306,7 @@ def test_windows_in_the_padding_need_no_rows(c99, tmp_path, kernel, stride, pad)
     y = hx.conv(hx.input("x", (1, 4, 9, 8)), rng.standard_normal((8, 4, 3, 3)).astype(np.float32), pad=1)
     y = hx.conv(y, rng.standard_normal((8, 8, kernel, kernel)).astype(np.float32), strides=stride, pad=pad)
     for rows in (1, 2, 4):
-        net = hx.compile({"y": hx.relu(y)}, target="host", threads=1, stream_rows=rows)
+        net = hx.compile({"y": hx.relu(y)}, target="host", threads=1, memory=hx.Memory(rows=rows))
         assert net.program.loops
         net.save(tmp_path / "plan.hxp")
         feeds = feeds_of(net)

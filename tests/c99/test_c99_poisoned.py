@@ -13,9 +13,9 @@ from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph
 from hexane.program import Program
 from hexane.runtime.c99 import C99Model
-from hexane.stages.rows import StepRows
-from hexane.stages.spill import Spilled, Spills, TooLarge
-from hexane.stages.stream import Streams, arena_bytes
+from hexane.stages.stream.rows import StepRows
+from hexane.stages.stream.spill import Spilled, Spills, TooLarge
+from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.targets import load_target
 from poisoned import run_poisoned
 

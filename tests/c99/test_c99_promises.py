@@ -48,7 +48,7 @@ def compiled(graph: Graph, **options: Any) -> hx.Model:
 # For the host, without a word of the C99 runtime.
 HOST: dict[str, Callable[[Graph], hx.Model]] = {
     "whole": compiled,
-    "a row at a time": lambda g: compiled(g, stream_rows=1),
+    "a row at a time": lambda g: compiled(g, memory=hx.Memory(rows=1)),
     "small": lambda g: compiled(g, memory=arena(g, 0.8, ports=False, runtime="host")),
 }
 # For the runtime.
@@ -59,9 +59,9 @@ DEVICE: dict[str, Callable[[Graph], hx.Model]] = {
     "slow": lambda g: compiled(g, memory=arena(g, 0.5, slow=1 << 20)),
     "stages": lambda g: compiled(g, memory=arena(g, 0.6, slow=1 << 20, strategy="stages")),
     "packed": lambda g: compiled(g, memory=arena(g, 1.5, compress="lz4")),
-    "held ports": lambda g: compiled(g, memory=arena(g, 1), hold_ports=True),
-    "streamed input": lambda g: compiled(g, memory=arena(g, 0.9), stream_input=True),
-    "streamed ports": lambda g: compiled(g, memory=arena(g, 1), stream_input=True, stream_output=True),
+    "held ports": lambda g: compiled(g, memory=arena(g, 1, hold_ports=True)),
+    "streamed input": lambda g: compiled(g, memory=arena(g, 0.9, stream_input=True)),
+    "streamed ports": lambda g: compiled(g, memory=arena(g, 1, stream_input=True, stream_output=True)),
     "q31": lambda g: compiled(g, memory=arena(g, 0.8, runtime="cmsis-nn"), numerics="q31"),
 }
 
@@ -139,7 +139,7 @@ def test_what_is_taken_runs_and_what_is_not_is_refused_by_name_at_length(kind: s
 def test_a_network_of_gated_convolutions_runs_in_all_memories_that_compile_takes() -> None:
     """Its norms and products are computed as a whole by the runtime, and row by row by the host."""
     graph, feeds = mambaout()
-    assert "layer_norm" in refusal(plan_of(compiled(graph, stream_rows=1)))
+    assert "layer_norm" in refusal(plan_of(compiled(graph, memory=hx.Memory(rows=1))))
     whole = compiled(graph)
     found = Counter[str]()
     for kilobytes in range(16, 128, 16):

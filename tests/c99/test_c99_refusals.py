@@ -58,7 +58,7 @@ def test_the_library_of_the_package_has_the_kernels_of_the_sources() -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_codegen_refuses_rows_that_the_runtime_does_not_compute(tmp_path: Path, name: str) -> None:
-    data = saved(hx.compile(network(WHOLE[name]), target="host", threads=1, stream_rows=1), tmp_path)
+    data = saved(hx.compile(network(WHOLE[name]), target="host", threads=1, memory=hx.Memory(rows=1)), tmp_path)
     with pytest.raises(Error, match=r"steps\[1\]"):
         C99Model(data, own_library())
     with pytest.raises(Error) as raised:
@@ -98,11 +98,11 @@ def test_where_whole_tensors_do_not_fit_compile_says_what_the_runtime_lacks() ->
     """The host has the same network in the same memory row by row."""
     model = {"y": hx.relu(hx.softmax(hx.relu(hx.input("x", (1, 64, 64, 8))), axis=3))}
     streamed = {"stream_input": True, "stream_output": True}
-    hx.compile(model, target="host", threads=1, memory=hx.Memory("32K"), **streamed)
+    hx.compile(model, target="host", threads=1, memory=hx.Memory("32K", **streamed))
     for more in ({}, {"slow": 1 << 20, "strategy": "stages"}):
-        memory = hx.Memory("32K", runtime="c99", **more)
+        memory = hx.Memory("32K", runtime="c99", **(more or streamed))
         with pytest.raises(Error, match=r"The C99 runtime computes softmax at .*\(softmax\) as a whole only\."):
-            hx.compile(model, target="host", threads=1, memory=memory, **({} if more else streamed))
+            hx.compile(model, target="host", threads=1, memory=memory)
 
 
 def test_compile_and_fit_for_the_runtime_name_the_step_that_it_does_not_run() -> None:

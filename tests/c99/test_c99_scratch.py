@@ -27,7 +27,7 @@ static void poison(void* context, uint32_t step, int axis, int32_t begin, int32_
 @pytest.mark.parametrize("size", [16, 300])
 def test_scratch_meets_nothing_that_is_live(tmp_path, runtime_archive, name, rows, size):
     """The scratch of every step is overwritten before each of its runs."""
-    net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, stream_rows=rows)
+    net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, memory=hx.Memory(rows=rows))
     write_app(net, tmp_path)
     view = PlanView(prepared((tmp_path / "net.hxp").read_bytes()))
     arena = [space.name for space in view.spaces].index("arena")
@@ -46,7 +46,8 @@ def test_scratch_meets_nothing_that_is_live(tmp_path, runtime_archive, name, row
 
 
 def sections(*tensors: tuple[int, int], steps: list[tuple[list[int], list[int]]], limit: int = 0) -> dict[str, Any]:
-    """The tables of a plan with one arena of 100 bytes. tensors: offset and bytes; steps: tensors that are read and written."""
+    """The tables of a plan with one arena of 100 bytes. tensors: offset and bytes; steps: tensors that are read and
+    written."""
     operands = [id for reads, writes in steps for id in (*reads, *writes)]
     rows, first = [], 0
     for reads, writes in steps:

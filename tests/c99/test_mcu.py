@@ -1,4 +1,5 @@
-"""Generated apps on Cortex-M under QEMU, in the memory of a common part: outputs beside the host's, and sizes. `make test-mcu`."""
+"""Generated apps on Cortex-M under QEMU, in the memory of a common part: outputs beside the host's, and sizes. `make
+test-mcu`."""
 
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import hexane as hx
 from c99_apps import write_app
 from hexane.emit.c99 import generate
 from hexane.emit.prepare import prepared
-from hexane.runtime.flash import flash_of
+from hexane.planning.flash import flash_of
 from qdq import quantized_model
 from small_devices import SMALL_DEVICE_NETWORKS
 from symmetric import symmetric
@@ -56,7 +57,7 @@ def run_on_board(folder: Path, core: str, *options: str, ram: int = RAM) -> dict
     [*((name, "") for name in (*SMALL_DEVICE_NETWORKS, *BENCHMARKS)), *((name, "q31") for name in Q31)],
 )
 def test_an_int8_network_on_a_microcontroller(name, numerics, core, tmp_path, model_file, capsys):
-    net = hx.compile(model_of(name, model_file), target="host", threads=1, stream_rows=1, numerics=numerics)
+    net = hx.compile(model_of(name, model_file), target="host", threads=1, memory=hx.Memory(rows=1), numerics=numerics)
     net.save(tmp_path / "net.hxp")
     plan = (tmp_path / "net.hxp").read_bytes()
     for place, text in generate(plan, "net", app=True).items():
@@ -76,7 +77,8 @@ def test_an_int8_network_on_a_microcontroller(name, numerics, core, tmp_path, mo
         with capsys.disabled():
             code, kind = sizes["text"] - len(prepared(plan)), "without verification" if options else "whole"
             print(
-                f"\n{name} {numerics} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss {sizes['bss']:,}",
+                f"\n{name} {numerics} {core}, {kind}: text {sizes['text']:,}, data {sizes['data']:,}, bss"
+                f" {sizes['bss']:,}",
                 end="",
             )
             print(f"; plan {len(prepared(plan)):,}, code {code:,}", end="")
@@ -92,9 +94,12 @@ STREAMED = {"ds_cnn": 12 << 10, "mobilenet_v1_025_96": 22 << 10}  # bytes of RAM
 @pytest.mark.parametrize("name", STREAMED)
 def test_an_input_that_does_not_fit_the_ram_comes_row_by_row(name, core, tmp_path, model_file, capsys):
     """With the input whole the app takes more RAM than there is here."""
-    whole = hx.compile(model_of(name, model_file), target="host", threads=1, stream_rows=1)
+    whole = hx.compile(model_of(name, model_file), target="host", threads=1, memory=hx.Memory(rows=1))
     net = hx.compile(
-        model_of(name, model_file), target="host", threads=1, stream_rows=1, stream_input=True, stream_output=True
+        model_of(name, model_file),
+        target="host",
+        threads=1,
+        memory=hx.Memory(rows=1, stream_input=True, stream_output=True),
     )
     net.save(tmp_path / "net.hxp")
     plan = (tmp_path / "net.hxp").read_bytes()
@@ -126,7 +131,7 @@ def test_an_input_that_does_not_fit_the_ram_comes_row_by_row(name, core, tmp_pat
 def test_an_app_with_a_double_of_cmsis_nn_on_a_microcontroller(tmp_path, rows, core):
     """The double of tests/c99/cmsis_nn, for CMSIS-NN itself is not there: its sizes and times say nothing."""
     source = symmetric(SMALL_DEVICE_NETWORKS["residual"]())
-    net = hx.compile(source, target="host", threads=1, stream_rows=rows, numerics="q31")
+    net = hx.compile(source, target="host", threads=1, memory=hx.Memory(rows=rows), numerics="q31")
     write_app(net, tmp_path, cmsis_nn=True)
     x = np.random.default_rng(0).standard_normal(net.inputs[0].shape).astype(np.float32)
     (tmp_path / "input.bin").write_bytes(x.tobytes())

@@ -47,13 +47,15 @@ def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     lines = [re.sub(r" +", " ", line.strip()) for line in text.splitlines()]
     assert lines[0] == "M1 (h13): A14, M1"
     assert "extents.width 16384 0x138 measured guide ch24" in lines
-    assert "extents.live_tensors 2 decoded guide app. A" in lines
-    at = lines.index("descriptor 7 disputed tinygrad")
+    assert "extents.live_tensors 2 not used decoded guide app. A" in lines
+    at = lines.index("descriptor 7 reports only disputed tinygrad")
     assert lines[at + 1] == "claim 7 measured tinygrad, live programs"
     assert lines[at + 4] == "claim 10 decoded guide ch20 and ch23"
     fact = json.loads(cli("targets", "m1", "--json").out)["facts"]["memory.working_set"]
     assert (fact["value"], fact["unit"], fact["offsets"], len(fact["claims"])) == (2_097_152, "bytes", ["0x1b8"], 3)
     assert fact["meaning"].startswith("Largest operand on the chip")
+    facts = json.loads(cli("targets", "m1", "--json").out)["facts"]
+    assert [facts[path]["used"] for path in ("cores", "descriptor", "extents.live_tensors")] == [True, "reports", False]
     assert "memory.working_set 2097152 bytes 0x1b8 disputed guide ch21" in lines
 
 

@@ -21,7 +21,8 @@ INJECTED = ("--library", LIBRARY, "--framework", FRAMEWORK)
 
 
 def plan(folder: Path, offsets: Callable[[list[int]], list[int]] = list, rows: int = 5) -> bytes:
-    """The plan of the self-test's text. offsets: those that are read, of those in the text. rows: so many elements of each row count."""
+    """The plan of the self-test's text. offsets: those that are read, of those in the text. rows: so many elements of
+    each row count."""
     text, weights = (folder / "model.mil").read_text(), (folder / "weights" / "weights.bin").read_bytes()
     found = [int(offset) for offset in re.findall(r"offset = uint64\((\d+)\)", text)]
     arrays = [_core.blob_read(weights, offset)[1] for offset in offsets(found)]

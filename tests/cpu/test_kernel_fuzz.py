@@ -1,8 +1,8 @@
 """Damaged calls of every op: the plan of each of the catalogue's cases, with operands and attributes changed at random.
 
-Kernels have to refuse what they cannot do, and to stay inside their operands in what they accept. All operands lie in one
-memory with room between them, filled differently for two runs: an output that differs has read outside its inputs, a
-byte that changed outside the outputs was written by mistake."""
+Kernels have to refuse what they cannot do, and to stay inside their operands in what they accept. All operands lie in
+one memory with room between them, filled differently for two runs: an output that differs has read outside its inputs,
+a byte that changed outside the outputs was written by mistake."""
 
 import copy
 import random

@@ -1,4 +1,5 @@
-"""Kernels of fp64 against the records: elementwise over special values, reductions and products over shapes and strides."""
+"""Kernels of fp64 against the records: elementwise over special values, reductions and products over shapes and
+strides."""
 
 from typing import Any
 

@@ -71,7 +71,8 @@ def all_axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def assert_close(got: Array, exact: Array, scale: Array | float = 0) -> None:
-    """Within 1e-6 of `exact`, or of the sum of magnitudes `scale` where terms cancel; fp16 within an ulp of the rounding."""
+    """Within 1e-6 of `exact`, or of the sum of magnitudes `scale` where terms cancel; fp16 within an ulp of the
+    rounding."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rounded = exact.astype(got.dtype)

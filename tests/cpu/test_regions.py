@@ -1,5 +1,5 @@
-"""What kernels say about regions, on every case of the op records, in every dtype: a box of the output depends on the boxes
-of the inputs that it needs, and on nothing else."""
+"""What kernels say about regions, on every case of the op records, in every dtype: a box of the output depends on the
+boxes of the inputs that it needs, and on nothing else."""
 
 from collections import defaultdict
 

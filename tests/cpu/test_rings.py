@@ -50,8 +50,8 @@ def keep(ring: Array, whole: Array, begin: int, end: int) -> None:
 
 
 def stream(case: KernelCase, step: int, spare: int) -> set[int]:
-    """Runs the case `step` rows at a time. The output, and every input that can, is a ring of the rows of a step and `spare`
-    more; the others are whole. The numbers of those inputs."""
+    """Runs the case `step` rows at a time. The output, and every input that can, is a ring of the rows of a step and
+    `spare` more; the others are whole. The numbers of those inputs."""
     found = rows_of(case)
     assert found is not None
     extent, _ = found

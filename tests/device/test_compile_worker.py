@@ -97,7 +97,10 @@ def weights(i: int) -> Array:
 def compiled(i: int, cache: Cache | bool) -> hx.Model:
     """The i-th network on the device, whose results are right."""
     graph = hx.graph({"y": hx.relu(hx.conv(hx.input("x", (1, 3, 8, 7)), weights(i), pad=1))})
-    net, cpu = hx.compile(graph, target="h13", device="ane", cache=cache), hx.compile(graph, target="h13", device="cpu")
+    net, cpu = (
+        hx.compile(graph, target="h13", device=hx.Device("ane", cache=cache)),
+        hx.compile(graph, target="h13", device="cpu"),
+    )
     np.testing.assert_array_equal(net(X), cpu(X))  # type: ignore[operator]
     assert isinstance(net, hx.Model)
     return net

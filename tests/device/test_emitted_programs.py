@@ -1,4 +1,5 @@
-"""Graph -> MIL text and weight file -> the stand-in's compiler -> surfaces: a program that is written wrongly computes something else."""
+"""Graph -> MIL text and weight file -> the stand-in's compiler -> surfaces: a program that is written wrongly computes
+something else."""
 
 from collections.abc import Callable
 

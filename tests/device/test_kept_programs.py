@@ -1,4 +1,5 @@
-"""Programs of the engine from the cache: put back instead of compiled where the system takes that, else compiled as ever."""
+"""Programs of the engine from the cache: put back instead of compiled where the system takes that, else compiled as
+ever."""
 
 import ctypes as c
 import subprocess
@@ -51,7 +52,7 @@ def set_stand_in(**values: int) -> None:
 def compiles(engine: _core.Device, cache: Cache | bool, weights: Array = W) -> int:
     """How many programs were compiled for a model whose results are right."""
     before = engine.counters["compiled"]
-    net = hx.compile(network(weights), target="h13", device="ane", cache=cache)
+    net = hx.compile(network(weights), target="h13", device=hx.Device("ane", cache=cache))
     want = hx.compile(network(weights), target="h13", device="cpu")(X)  # type: ignore[operator]
     np.testing.assert_array_equal(net(X), want)  # type: ignore[operator]
     assert want.any()
@@ -86,7 +87,7 @@ def test_copies_of_the_weights_are_kept_as_their_name(engine: _core.Device, cach
     x = hx.input("x", (1, 256, 4, 4))
     graph = hx.graph({"y": hx.conv(x, weights, pad=1)})
     given = np.ones((1, 256, 4, 4), np.float32)
-    results = [hx.compile(graph, target="h13", device="ane", cache=cache)(given) for _ in range(2)]  # type: ignore[operator]
+    results = [hx.compile(graph, target="h13", device=hx.Device("ane", cache=cache))(given) for _ in range(2)]  # type: ignore[operator]
     np.testing.assert_array_equal(*results)
     ((_, _, path),) = cache.entries()
     files = cache.get(path.stem)

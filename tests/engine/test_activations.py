@@ -1,4 +1,5 @@
-"""The engine's activation tables: their errors are those measured on silicon, and fitted knots are the fit that they claim to be."""
+"""The engine's activation tables: their errors are those measured on silicon, and fitted knots are the fit that they
+claim to be."""
 
 from math import erf
 

@@ -1,4 +1,5 @@
-"""numerics="engine": what a chip's program returns is what the chip's products return, on the way from a network to the numbers."""
+"""numerics="engine": what a chip's program returns is what the chip's products return, on the way from a network to the
+numbers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_decisions_say_by_which_rule_a_step_computes_and_how_that_is_known() -> 
     assert said(hx.gelu(network())) == [("engine", f"inferred: {products}; then gelu: by the table of gelu")]
     assert said(hx.exp(hx.input("x", (2, 3), "fp16"))) == [("engine", "measured: by the table of exp2")]
     assert said(hx.sin(network())) == [("engine", f"inferred: {products}; then sin: by the table of sin")]
-    (verdict, reason) = said(hx.atan(hx.input("x", (2, 3), "fp16")))[0]
+    verdict, reason = said(hx.atan(hx.input("x", (2, 3), "fp16")))[0]
     assert verdict == "engine"
     assert reason.startswith("open: the formula itself, one rounding")
     small = hx.quantize(hx.input("x", (2, 3), "fp16"), np.float32(0.1), dtype="int8")
@@ -198,7 +199,7 @@ def test_threads_and_streamed_rows_give_the_same_bits(chip: str, size: int) -> N
         {"threads": 1},
         {"threads": 2},
         {"threads": 5},
-        *({"threads": 2, "stream_rows": rows} for rows in (1, 2, 5)),
+        *({"threads": 2, "memory": hx.Memory(rows=rows)} for rows in (1, 2, 5)),
     ]
     nets = [hx.compile(x, target=chip, numerics="engine", **how) for how in options]  # type: ignore[arg-type]
     assert all(net.program and net.program.loops for net in nets[3:]), "some rows are streamed"

@@ -1,4 +1,5 @@
-"""Elementwise ops in the engine's arithmetic, against fp64 rounded as the engine rounds: all inputs of one operand, hostile pairs of two."""
+"""Elementwise ops in the engine's arithmetic, against fp64 rounded as the engine rounds: all inputs of one operand,
+hostile pairs of two."""
 
 import numpy as np
 import pytest

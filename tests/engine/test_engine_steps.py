@@ -1,4 +1,5 @@
-"""Layers that no one kernel computes as the chip does: each of their steps rounded to fp16, in programs as users compile them."""
+"""Layers that no one kernel computes as the chip does: each of their steps rounded to fp16, in programs as users
+compile them."""
 
 import warnings
 from collections.abc import Callable

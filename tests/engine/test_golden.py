@@ -1,5 +1,5 @@
-"""Checksums of what kernels return in the engine's arithmetic, by the models alone: tests/cpp/test_engine.cpp computes the same on every
-instruction set, also where there is no Python (arm64 under qemu).
+"""Checksums of what kernels return in the engine's arithmetic, by the models alone: tests/cpp/test_engine.cpp computes
+the same on every instruction set, also where there is no Python (arm64 under qemu).
 
 Operands are made of a hash of their place, so that both sides have the same ones without a file.
 """

@@ -1,4 +1,5 @@
-"""The engine's arithmetic on each instruction set of this machine: the same oracles, in a process that has that one alone."""
+"""The engine's arithmetic on each instruction set of this machine: the same oracles, in a process that has that one
+alone."""
 
 import subprocess
 import sys
@@ -14,7 +15,10 @@ FILES = ["test_engine_planar.py", "test_engine_lines.py", "test_numeric_cases.py
 
 @pytest.mark.parametrize("name", _core.instruction_sets())
 def test_oracles_hold_on_an_instruction_set(name: str) -> None:
-    code = f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
+    code = (
+        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
+        " sys.exit(pytest.main(sys.argv[1:]))"
+    )
     options = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not products or 33 or 37 or 6-2-2"]
     run = [sys.executable, "-c", code, *options, *(str(HERE / file) for file in FILES)]
     done = subprocess.run(run, cwd=HERE.parent.parent, capture_output=True, text=True, check=False)

@@ -1,4 +1,5 @@
-"""Products of int8 with int8 on the chips that compute them in integers, against NumPy's integers; and what was measured on M6."""
+"""Products of int8 with int8 on the chips that compute them in integers, against NumPy's integers; and what was
+measured on M6."""
 
 import warnings
 from collections.abc import Callable

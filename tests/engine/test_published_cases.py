@@ -1,4 +1,5 @@
-"""Every single number that others saw on silicon is in a test, or docs/numerics.md says why not: the list walked row by row."""
+"""Every single number that others saw on silicon is in a test, or docs/numerics.md says why not: the list walked row by
+row."""
 
 import csv
 from pathlib import Path

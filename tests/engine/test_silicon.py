@@ -1,7 +1,9 @@
-"""What chips returned, one number per seeded case: the relative distance of their result to fp64's. Equal bits give equal distances.
+"""What chips returned, one number per seeded case: the relative distance of their result to fp64's. Equal bits give
+equal distances.
 
-Others measured the numbers with ANEForge's seeded cases: the linear ones on M1, M2 Max, M4 Max, M5 Pro and M6, which agree; convolutions
-on M1, M2 Max and M4 Max, which compute them directly, and on M5 Pro and M6, which do by Winograd. docs/numerics.md has the table.
+Others measured the numbers with ANEForge's seeded cases: the linear ones on M1, M2 Max, M4 Max, M5 Pro and M6, which
+agree; convolutions on M1, M2 Max and M4 Max, which compute them directly, and on M5 Pro and M6, which do by Winograd.
+docs/numerics.md has the table.
 """
 
 import re

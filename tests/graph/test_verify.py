@@ -145,7 +145,7 @@ def broken(graph: Graph, target: object) -> Graph:
 @pytest.mark.parametrize("checked", ["1", "0"])
 def test_the_pass_that_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch, checked: str) -> None:
     monkeypatch.setenv("HEXANE_VERIFY", checked)
-    monkeypatch.setattr(pipeline, "passes", lambda *_: [Pass("broken", broken)])
+    monkeypatch.setattr(pipeline, "passes", lambda *_: [Pass(broken)])
     with source_scope("the_relu"):
         written = hx.graph(hx.relu(hx.input("x", (3,))))
     if checked == "0":

@@ -34,7 +34,8 @@ def proto() -> onnx.ModelProto:
 
 @pytest.fixture(params=["", "onnx", "deep/onnx"])
 def snapshot(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder of a snapshot, its files links to blobs as the hub's client makes them; secrets outside the repository."""
+    """A folder of a snapshot, its files links to blobs as the hub's client makes them; secrets outside the
+    repository."""
     repository = tmp_path / "hub" / "models--org--name"
     folder = repository / "snapshots" / "0123abcd" / request.param
     folder.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""Models damaged in their bytes, or in what they say, end in a graph or in hexane.Error: no other exception, crash or hang.
+"""Models damaged in their bytes, or in what they say, end in a graph or in hexane.Error: no other exception, crash or
+hang.
 
 Each batch is imported by a process of its own, whose memory and processor time are bounded.
 """

@@ -174,7 +174,10 @@ def test_unsupported_nodes_are_reported_all_at_once():
         "[import] 3 nodes cannot be imported:",
         "  places: TfIdfVectorizer (opset 17): Hexane has no such op yet",
         "  Secret#2: my.ops.Secret (opset ?): got an op of the domain 'my.ops', need standard ONNX ops",
-        "  pool: MaxPool (opset 17): got the output Indices for fp32[1, 3, 3, 3, 3] with storage_order 1, need floats, of two axes for 1",
+        (
+            "  pool: MaxPool (opset 17): got the output Indices for fp32[1, 3, 3, 3, 3] with storage_order 1, need"
+            " floats, of two axes for 1"
+        ),
     ]
 
 

@@ -1,4 +1,5 @@
-"""Quantised ONNX models: what becomes integer arithmetic, what stays floats, and that both mean what onnxruntime says."""
+"""Quantised ONNX models: what becomes integer arithmetic, what stays floats, and that both mean what onnxruntime
+says."""
 
 from pathlib import Path
 from typing import Any

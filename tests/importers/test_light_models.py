@@ -1,7 +1,8 @@
-"""The nine light_* networks of the onnx package, whose weights are all one constant there: as they are, and with random weights.
+"""The nine light_* networks of the onnx package, whose weights are all one constant there: as they are, and with random
+weights.
 
-onnxruntime is what they are held against: the evaluator of the onnx package takes batch norms of opset 9 for training, and
-does not flatten what goes into the softmax of that time.
+onnxruntime is what they are held against: the evaluator of the onnx package takes batch norms of opset 9 for training,
+and does not flatten what goes into the softmax of that time.
 """
 
 from typing import Any

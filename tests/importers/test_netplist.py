@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.emit.netplist import UNITS as WRITTEN
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.importers.netplist import NetConstant, Netplist, NetPort, Unit, as_graph, read_plist, write_plist
-from hexane.importers.netplist.meaning import MEANINGS
-from hexane.importers.netplist.units import UNITS
+from hexane.netplist import NetConstant, Netplist, NetPort, Unit, as_graph, read_plist, write_plist
+from hexane.netplist.read import MEANINGS
+from hexane.netplist.units import UNITS
+from hexane.netplist.write import UNITS as WRITTEN
 from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 

@@ -1,4 +1,5 @@
-"""Weight files of MIL programs: written as Apple's own writer writes them, read as its reader reads them, and nothing damaged is read."""
+"""Weight files of MIL programs: written as Apple's own writer writes them, read as its reader reads them, and nothing
+damaged is read."""
 
 import random
 import struct

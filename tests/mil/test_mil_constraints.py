@@ -1,4 +1,5 @@
-"""What the engine's compiler would refuse is refused before it is written, with its number; what can be written otherwise is."""
+"""What the engine's compiler would refuse is refused before it is written, with its number; what can be written
+otherwise is."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Damaged MIL: thousands of mutants of whole programs, of their characters, words and lines. None crashes, and Error alone comes out."""
+"""Damaged MIL: thousands of mutants of whole programs, of their characters, words and lines. None crashes, and Error
+alone comes out."""
 
 import random
 import re

@@ -1,5 +1,5 @@
-"""What MIL's ops mean: each example of an op is written, its statements are computed by Core ML's tools, and the graph that is read
-gives the same numbers."""
+"""What MIL's ops mean: each example of an op is written, its statements are computed by Core ML's tools, and the graph
+that is read gives the same numbers."""
 
 import logging
 import warnings
@@ -102,8 +102,10 @@ def test_core_ml_computes_the_same(builder: Any, op: Op, i: int) -> None:
     case = op.cases[i]
     feeds = {
         p.name: (
-            rng.uniform(case.low, case.high, p.shape) if p.dtype.kind == "float" else rng.integers(0, 2, p.shape)
-        ).astype(p.dtype.numpy)
+            (
+                rng.uniform(case.low, case.high, p.shape) if p.dtype.kind == "float" else rng.integers(0, 2, p.shape)
+            ).astype(p.dtype.numpy)
+        )
         for p in mil.inputs
     }
     theirs = by_core_ml(builder, mil.text, feeds, mil.weights)

@@ -1,4 +1,5 @@
-"""Whole networks: emitted for h13, read back and run piece by piece, they give the bits of the program that is compiled at once."""
+"""Whole networks: emitted for h13, read back and run piece by piece, they give the bits of the program that is compiled
+at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from hexane.graph import Array, Graph, Value
 from hexane.importers.mil import load_mil
 from hexane.importers.onnx import import_onnx
 from hexane.runtime.mil import Piece, emit_pieces
-from hexane.stages.join import Parts
+from hexane.stages.segments.join import Parts
 from hexane.targets.query import load_chip
 from mil_programs import assert_read_back
 from networks import small_networks
@@ -30,7 +31,8 @@ def run(net: hx.Model, feeds: dict[str, Array]) -> dict[str, Array]:
 
 
 def run_pieces(graph: Graph, pieces: tuple[Piece, ...], feeds: dict[str, Array]) -> dict[str, Array]:
-    """Piece after piece, each engine's from its text; what crosses is fp16 there, and in the model's dtypes on the host."""
+    """Piece after piece, each engine's from its text; what crosses is fp16 there, and in the model's dtypes on the
+    host."""
     parts = Parts(graph, [piece.segment for piece in pieces])
     values: dict[Value, Array] = {v: feeds[str(v.node.attrs["name"])] for v in graph.inputs}
     for piece, own in zip(pieces, parts.graphs(), strict=True):

@@ -99,7 +99,8 @@ def test_attention_as_training_code_writes_it() -> None:
 
 def test_a_program_without_build_info_and_of_ios16() -> None:
     graph = load_mil(
-        'program(1.0) { func f<ios16>(tensor<fp16, [2]> x) { tensor<fp16, [2]> y = relu(x = x)[name = string("y")]; } -> (y); }'
+        'program(1.0) { func f<ios16>(tensor<fp16, [2]> x) { tensor<fp16, [2]> y = relu(x = x)[name = string("y")]; }'
+        " -> (y); }"
     )
     assert ops(graph) == ["relu"]
     assert graph.name == "f"
@@ -144,8 +145,10 @@ def test_numbers(literal: str, expected: list[float]) -> None:
 @pytest.mark.parametrize("pad_type", ["same", "same_lower"])
 def test_padding_by_name_keeps_the_extent(pad_type: str) -> None:
     graph = read(
-        "tensor<fp16, [1, 1, 3, 3]> y = max_pool(x = x, kernel_sizes = tensor<int32, [2]>([2, 2]), strides = tensor<int32, [2]>([1, 1]), "
-        f'pad_type = string("{pad_type}"), pad = tensor<int32, [4]>([0, 0, 0, 0]), ceil_mode = bool(false))[name = string("y")];',
+        "tensor<fp16, [1, 1, 3, 3]> y = max_pool(x = x, kernel_sizes = tensor<int32, [2]>([2, 2]), strides ="
+        " tensor<int32, [2]>([1, 1]), "
+        f'pad_type = string("{pad_type}"), pad = tensor<int32, [4]>([0, 0, 0, 0]), ceil_mode = bool(false))[name ='
+        ' string("y")];',
         "tensor<fp16, [1, 1, 3, 3]> x",
     )
     assert graph.nodes[-1].attrs["pad"] == ((0, 1, 0, 1) if pad_type == "same" else (1, 0, 1, 0))

@@ -1,4 +1,5 @@
-"""Weights that are stored smaller than they are read: written as they are stored, and read back as the same constants."""
+"""Weights that are stored smaller than they are read: written as they are stored, and read back as the same
+constants."""
 
 from collections.abc import Callable
 
@@ -149,14 +150,18 @@ def test_zeros_with_a_sign_keep_it() -> None:
 
 
 FORMS = {
-    PALETTE: """
+    PALETTE: (
+        """
         tensor<uint{bits}, [32, 16]> i = const()[name = string("i"), val = tensor<uint{bits}, [32, 16]>({first})];
         tensor<fp16, [1, 1, {entries}, 1]> t = const()[name = string("t"), val = tensor<fp16, [1, 1, {entries}, 1]>({second})];
-        tensor<fp16, [32, 16]> w = constexpr_lut_to_dense(indices = i, lut = t)[name = string("w")];""",
-    SPARSE: """
+        tensor<fp16, [32, 16]> w = constexpr_lut_to_dense(indices = i, lut = t)[name = string("w")];"""
+    ),
+    SPARSE: (
+        """
         tensor<uint1, [32, 32]> m = const()[name = string("m"), val = tensor<uint1, [32, 32]>({first})];
         tensor<fp16, [{entries}]> v = const()[name = string("v"), val = tensor<fp16, [{entries}]>({second})];
-        tensor<fp16, [32, 32]> w = constexpr_sparse_to_dense(nonzero_data = v, mask = m)[name = string("w")];""",
+        tensor<fp16, [32, 32]> w = constexpr_sparse_to_dense(nonzero_data = v, mask = m)[name = string("w")];"""
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from hexane.cli.stub import PATH, stub
 from hexane.ops import OPS, USER_OPS, Op
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.reference import run_reference
-from hexane.stages.steps import kernel_attrs
+from hexane.stages.bufferize.steps import kernel_attrs
 from hexane.targets import load_target
 from hexane.targets.kernels import kernels
 
@@ -93,7 +93,8 @@ def test_an_op_has_a_way_to_run(op: Op) -> None:
     assert op.kernel or op.expand, f"{op.name}: the record has neither a kernel nor an `expand`: add one of them"
     assert op.doc.endswith((".", "sum.")), f"{op.name}: `doc` is no sentence: end it with a full stop"
     assert op.cases or op.name == "write_state", (
-        f"{op.name}: the record has no cases: add some to `cases`. The tests of kernels, expansions and random graphs run them"
+        f"{op.name}: the record has no cases: add some to `cases`. The tests of kernels, expansions and random graphs"
+        " run them"
     )
 
 
@@ -101,8 +102,8 @@ def test_an_op_has_a_way_to_run(op: Op) -> None:
 def test_kernel_attributes_are_the_fields_of_the_struct(op: Op, i: int) -> None:
     rows = [row for row in _core.kernels() if row["name"] == op.kernel]
     assert rows, (
-        f"{op.name}: there is no kernel {op.kernel!r}. Add a row to a table in csrc/cpu and build (make .venv/done/package), "
-        "or give the record an `expand`"
+        f"{op.name}: there is no kernel {op.kernel!r}. Add a row to a table in csrc/cpu and build (make"
+        " .venv/done/package), or give the record an `expand`"
     )
     if op.kernel == "copy":
         return

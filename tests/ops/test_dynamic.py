@@ -1,4 +1,5 @@
-"""Results as large as the data makes them: capacity and length, from the op to the caller, and what may be done with them."""
+"""Results as large as the data makes them: capacity and length, from the op to the caller, and what may be done with
+them."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Ops that read between elements, against whole numbers: which points of a region lie outside, what points of a grid read."""
+"""Ops that read between elements, against whole numbers: which points of a region lie outside, what points of a grid
+read."""
 
 from fractions import Fraction
 from itertools import product
@@ -23,7 +24,8 @@ def in_units(v: Any) -> Any:
 
 
 def regions(extent: int, parts: int, scale: float) -> Any:
-    """(R, 2) begins and ends of which one of the points lies at an edge that counts, or next to it. Twice `parts` parts."""
+    """(R, 2) begins and ends of which one of the points lies at an edge that counts, or next to it. Twice `parts`
+    parts."""
     found = []
     for edge, size, k in product((-1.0, float(extent)), (0.125, 1.0, 3.0), range(parts)):
         begin = edge - (2 * k + 1) * size

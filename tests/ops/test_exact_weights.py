@@ -81,7 +81,8 @@ def test_elements_weigh_what_fractions_say(case: dict[str, Any], by_scales: bool
 
 
 def of_an_image(mode: str, coordinate: str, extent: int, by_scales: bool) -> Any:
-    """(model, image, results). Channel c of (1, 65, extent, 65 - extent) is 1 in row c, or else in column c - extent."""
+    """(model, image, results). Channel c of (1, 65, extent, 65 - extent) is 1 in row c, or else in column c -
+    extent."""
     rows, columns = np.eye(65, extent), np.eye(65, 65 - extent, -extent)
     x = (rows[:, :, None] + columns[:, None, :]).astype(np.float32)[None]
     options = [{"mode": mode, "coordinate_transformation_mode": coordinate}]

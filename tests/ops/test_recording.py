@@ -12,9 +12,10 @@ import pytest
 
 import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
-from hexane.emit import netplist
+from hexane.emit.netplist import emit_netplist
 from hexane.graph import AttrValue, Node, Value
 from hexane.mil.forms import WRITE, elementwise
+from hexane.netplist import write
 from hexane.ops import OPS, Op
 from hexane.ops.recording import IgnoredError, RecordedNode
 from hexane.ops.spec import REQUIRED
@@ -44,12 +45,12 @@ def forgetful(*read: str) -> Callable[..., Any]:
 def test_a_lowering_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new op, so that nothing of it is remembered."""
     (node,) = [n for n in hx.graph(hx.softmax(hx.input("x", (3, 11, 5)), axis=1)).nodes if n.op == "softmax"]
-    monkeypatch.setitem(lower.LOWERINGS, "softmax", forgetful())
+    monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful()),))
     with pytest.raises(IgnoredError, match=r"\[softmax at .*\] axis: got 1, which the lowering of softmax ignores"):
         lower.lower_node(node, [False])
     with pytest.raises(IgnoredError):
         hx.preflight(hx.softmax(hx.input("x", (3, 13, 5)), axis=1), "h13")
-    monkeypatch.setitem(lower.LOWERINGS, "softmax", forgetful("axis"))
+    monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful("axis")),))
     lower.lower_node(node, [False])
 
 
@@ -76,10 +77,10 @@ def test_a_form_in_mil_that_ignores_an_attribute_is_an_error(monkeypatch: pytest
 
 
 def test_a_unit_of_a_netplist_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(netplist.UNITS, "softmax", lambda w, node, x: w.name(x))  # type: ignore[index]
+    monkeypatch.setitem(write.UNITS, "softmax", lambda w, node, x: w.name(x))  # type: ignore[index]
     graph = hx.graph(hx.softmax(hx.input("x", (2, 8, 6, 4), "fp16"), axis=1))
     with pytest.raises(IgnoredError, match=r"axis: got 1, which the unit of anec\.softmax ignores"):
-        netplist.emit_netplist(graph, load_chip("h12"))
+        emit_netplist(graph, load_chip("h12"))
 
 
 def test_the_types_say_what_some_attributes_say() -> None:

@@ -85,7 +85,8 @@ def test_the_inputs_of_a_commutative_op_may_change_places(op: Op, i: int) -> Non
 
 @those(lambda op: op.expand)
 def test_what_is_written_of_operands_that_are_not_known_yet_is_not_known_yet(op: Op, i: int) -> None:
-    """Whether ops behind it are folded, and so what a chip does with them, does not depend on how this one is written."""
+    """Whether ops behind it are folded, and so what a chip does with them, does not depend on how this one is
+    written."""
     graph = expand(graph_of(op, op.cases[i], arrays(op, op.cases[i])), load_target("host"))
     assert not graph.inputs or not any(is_constant(port.value.node) for port in graph.outputs)
 

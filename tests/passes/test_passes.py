@@ -10,14 +10,15 @@ import pytest
 
 import hexane as hx
 from compare import assert_close
-from hexane import pipeline
 from hexane.graph import Graph
+from hexane.passes import order
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.order import Pass
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
-from hexane.pipeline import lower, passes
+from hexane.pipeline import lower
 from hexane.printer import print_graph
 from hexane.reference import run_reference
 from hexane.verify import verify
@@ -43,9 +44,11 @@ def _same_weights_in_whatever_order_tests_run() -> None:
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
     values = np.random.default_rng(5)
     return {
-        str(v.node.attrs["name"]): values.integers(0, 256, v.shape).astype(v.dtype.numpy)
-        if v.dtype.name in ("int8", "uint8")
-        else values.uniform(-2, 2, v.shape).astype(v.dtype.numpy)
+        str(v.node.attrs["name"]): (
+            values.integers(0, 256, v.shape).astype(v.dtype.numpy)
+            if v.dtype.name in ("int8", "uint8")
+            else values.uniform(-2, 2, v.shape).astype(v.dtype.numpy)
+        )
         for v in graph.inputs
     }
 
@@ -169,26 +172,27 @@ PAGE = Path(__file__).parents[2] / "docs" / "passes.md"
 START, END = "## In order\n", "## Without a pass\n"
 
 
-def section(name: str, why_here: str, again: bool) -> str:
-    """The page's section on a pass: its docstring the first time, and the pipeline's reason for its place."""
-    rule, *conditions = inspect.getdoc(getattr(pipeline, name)).split("\n\n")
+def section(row: Pass, why_here: str, again: bool) -> str:
+    """The page's section on a pass: its docstring the first time, its pipelines, and the reason for its place."""
+    rule, *conditions = str(inspect.getdoc(row.run)).split("\n\n")
     block = (
         [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]
     )
+    runs = f"*Runs in:* {', '.join(row.pipelines)}."
     place = [f"*Its place:* {why_here[0].lower()}{why_here[1:]}"] if why_here else []
-    return "\n".join([f"### {name}{' again' if again else ''}", "", *block, *place, ""])
+    return "\n".join(
+        [f"### {row.name}{' again' if again else ''}", "", *block, *([""] * bool(block)), runs, *place, ""]
+    )
 
 
 def test_the_page_of_passes_says_what_the_code_does(request: pytest.FixtureRequest) -> None:
     """--update-golden writes that part of the page."""
-    written_out = re.search(r"^WRITTEN_OUT = \(\n(.*?)^\)", inspect.getsource(pipeline), re.DOTALL | re.MULTILINE)
-    assert written_out is not None
-    source = inspect.getsource(passes).replace("        *WRITTEN_OUT,\n", written_out[1])
-    found = re.findall(r"((?: +# .*\n)*) +Pass\(\"(\w+)\"", source)
-    assert [name for _, name in found] == [p.name for p in passes(HOST)]
+    source = inspect.getsource(order).partition("ORDER = (\n")[2]
+    found = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
+    assert [name for _, name in found] == [row.name for row in order.ORDER]
     names = [name for _, name in found]
     text = "\n".join(
-        section(name, re.sub(r"\s*# ", " ", comment).strip(), name in names[:i])
+        section(order.ORDER[i], re.sub(r"\s*# ", " ", comment).strip(), name in names[:i])
         for i, (comment, name) in enumerate(found)
     )
     page = PAGE.read_text(encoding="utf-8")
@@ -201,13 +205,27 @@ def test_the_page_of_passes_says_what_the_code_does(request: pytest.FixtureReque
 
 
 def test_every_pass_has_a_case_it_fires_on() -> None:
-    wanted = {p.name for p in passes(HOST, dtype="fp16", trim=True)} - {
-        "trim_output_transpose",
-        "narrow_ports",
-        "engine_ports",
-    }  # tests of their own
+    with_tests_of_their_own = {"trim_output_transpose", "narrow_ports", "engine_ports", "round_attributes"}
+    wanted = {row.name for row in order.ORDER} - with_tests_of_their_own
     cases = {run.__name__ for run, _ in FIRES.values()}
     assert wanted <= cases, (
-        f"{', '.join(sorted(wanted - cases))}: no case. Add `NAME: (the pass, a function that makes a graph it changes)` to "
-        "FIRES of a file in tests/support/pass_cases, run pytest --update-golden, and read tests/golden/passes/NAME.txt"
+        f"{', '.join(sorted(wanted - cases))}: no case. Add `NAME: (the pass, a function that makes a graph it"
+        " changes)` to FIRES of a file in tests/support/pass_cases, run pytest --update-golden, and read"
+        " tests/golden/passes/NAME.txt"
+    )
+
+
+def test_every_pass_is_in_a_pipeline() -> None:
+    """A pass is a function with the name of its file; mil_form runs a pipeline itself."""
+    folder = Path(str(order.__file__)).parent
+    files = [
+        path for room in ("simplify", "fuse", "quantize", "layout", "legalize") for path in (folder / room).glob("*.py")
+    ]
+    found = {path.stem for path in files if f"\ndef {path.stem}(graph: Graph" in path.read_text(encoding="utf-8")}
+    missing = found - {row.name for row in order.ORDER} - {"mil_form"}
+    uses = "; ".join(f"{name}: {use}" for name, use in order.PIPELINES.items())
+    assert not missing, (
+        f"{', '.join(sorted(missing))}: in no pipeline. Give it a row in ORDER of {order.__file__}, with the pipelines"
+        " in whose graphs "
+        f'it finds its ops ({uses}); legal=True if "engine" is one and the pass need not change a graph'
     )

@@ -1,4 +1,5 @@
-"""The pass that writes a network for a chip: what it records, what it leaves alone, and random graphs for every chip."""
+"""The pass that writes a network for a chip: what it records, what it leaves alone, and random graphs for every
+chip."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Each form that stands for an op: what it fires on and which chips need it, what it leaves alone, and that results are the same."""
+"""Each form that stands for an op: what it fires on and which chips need it, what it leaves alone, and that results are
+the same."""
 
 from collections.abc import Callable
 from typing import Any

@@ -47,7 +47,7 @@ each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 
 def run(graph: Graph, feeds: dict[str, Array], target: Target, dtype: str = "") -> dict[str, Array]:
-    program = _core.Program(emit_plan(compile_graph(graph, target, dtype)), 1)
+    program = _core.Program(emit_plan(compile_graph(graph, target, hx.Options(dtype=dtype))), 1)
     return dict(zip([p["name"] for p in program.outputs], program.run(feeds), strict=True))
 
 

@@ -1,4 +1,5 @@
-"""Several slices that begin inside a row, concatenated: chips before A16 give wrong elements. Forms avoid it, networks are warned of it."""
+"""Several slices that begin inside a row, concatenated: chips before A16 give wrong elements. Forms avoid it, networks
+are warned of it."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Damaged plans of the engine's arithmetic: every number of the activation tables set to extremes, checksums and sizes right.
+"""Damaged plans of the engine's arithmetic: every number of the activation tables set to extremes, checksums and sizes
+right.
 
 None may crash, hang, or raise anything but Error, also where a table has no domain, or one that no double divides.
 """
@@ -64,7 +65,8 @@ def sections() -> Sections:
 
 
 def block(sections: Sections) -> tuple[slice, dict[str, int]]:
-    """Where the engine's parameters lie among the bytes of attributes, and the place of each of their doubles by its name."""
+    """Where the engine's parameters lie among the bytes of attributes, and the place of each of their doubles by its
+    name."""
     (row,) = [r for r in sections["numerics"] if r["bytes"]]
     places, at = {}, 0
     for name, _, count in fields(_core.numerics_families()["engine"]):

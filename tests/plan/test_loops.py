@@ -14,7 +14,8 @@ ROWS, COLUMNS = 13, 40
 
 
 def chain_plan(ring: int = 0, block: int = 2, delay: int = 0, trips: int = 0, tanhs: int = 2) -> PlanBuilder:
-    """y = tanh(... (x + x)), rows of axis 1 in blocks; step i is `delay` rows behind the one before; rings between them."""
+    """y = tanh(... (x + x)), rows of axis 1 in blocks; step i is `delay` rows behind the one before; rings between
+    them."""
     plan = PlanBuilder()
     shape = (1, ROWS, COLUMNS)
     x, y = plan.port("inputs", "x", shape), plan.port("outputs", "y", shape)
@@ -219,7 +220,8 @@ def test_a_loop_inside_another_does_not_cross_its_end():
 
 
 def pieces_plan(delay: int = 0, ring: int = 2, from_column: int = 0) -> PlanBuilder:
-    """y = what a, of 2 columns, and b, of 3, are side by side, from a column on: rows of a ring, b's written `delay` runs later."""
+    """y = what a, of 2 columns, and b, of 3, are side by side, from a column on: rows of a ring, b's written `delay`
+    runs later."""
     plan = PlanBuilder()
     a, b = plan.port("inputs", "a", (1, ROWS, 4, 2)), plan.port("inputs", "b", (1, ROWS, 4, 3))
     y = plan.port("outputs", "y", (1, ROWS, 4, 5 - from_column))
@@ -255,8 +257,9 @@ def test_a_row_of_which_a_piece_is_missing_is_refused():
 
 
 def overlaid_plan(behind: int = 0, last: str = "") -> PlanBuilder:
-    """y = tanh(tanh(tanh(x))): the middle is a ring of one row, and the third result begins `behind` rows before the first, over its
-    rows, which the loop has read. last: a kernel that writes over one row of the first before the loop."""
+    """y = tanh(tanh(tanh(x))): the middle is a ring of one row, and the third result begins `behind` rows before the
+    first, over its rows, which the loop has read. last: a kernel that writes over one row of the first before the
+    loop."""
     plan = PlanBuilder()
     shape, row = (1, ROWS, COLUMNS), 4 * COLUMNS
     x, y = plan.port("inputs", "x", shape), plan.port("outputs", "y", shape)

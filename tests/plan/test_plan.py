@@ -360,7 +360,8 @@ def test_save_over_a_folder_leaves_nothing_behind(tmp_path: Path):
 
 
 def limited(path: Path, limit: int) -> str:
-    """A process that may write `limit` bytes to a file and dies by the signal, unless it is ignored, saving more to `path`."""
+    """A process that may write `limit` bytes to a file and dies by the signal, unless it is ignored, saving more to
+    `path`."""
     return (
         "import resource, signal, sys; from hexane import _core; from hexane.errors import Error\n"
         "ignore = sys.argv[1] == 'ignore'\n"

@@ -1,4 +1,5 @@
-"""Damaged plans: thousands of mutants, and not one may crash, hang, or raise anything but Error. What loads is run once.
+"""Damaged plans: thousands of mutants, and not one may crash, hang, or raise anything but Error. What loads is run
+once.
 
 Every section is given as an exact-size copy on the heap, so that AddressSanitizer sees a read past its end."""
 

@@ -76,7 +76,8 @@ def test_every_lane_has_a_name_and_its_bars_do_not_overlap(trace: dict[str, Any]
 def test_arrows_lead_from_a_bar_to_a_later_one_for_each_reader_of_a_tensor(
     found: Explanation, trace: dict[str, Any]
 ) -> None:
-    """A viewer binds an end of an arrow to the bar of its lane that is there at its time; ends of one arrow share id, category and name."""
+    """A viewer binds an end of an arrow to the bar of its lane that is there at its time; ends of one arrow share id,
+    category and name."""
     ends: dict[int, dict[str, Event]] = defaultdict(dict)
     for event in trace["traceEvents"]:
         if event["ph"] in "sf":

@@ -1,4 +1,5 @@
-"""The page of `hexane explain --html` in Chromium: the schedule, a layer's story, filters, addresses, ten thousand layers."""
+"""The page of `hexane explain --html` in Chromium: the schedule, a layer's story, filters, addresses, ten thousand
+layers."""
 
 import re
 from dataclasses import replace
@@ -44,7 +45,8 @@ def page(found: Explanation, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def long_chain(count: int) -> Explanation:
-    """The records of so many pools in a row, from those of three: compiling them all would take longer than this file may."""
+    """The records of so many pools in a row, from those of three: compiling them all would take longer than this file
+    may."""
     y = hx.input("x", (1, 4, 8, 8))
     for _ in range(3):
         y = hx.max_pool(y, kernel_sizes=(3, 3), strides=(1, 1), pad=1)
@@ -94,7 +96,10 @@ def test_names_are_text_and_nothing_is_loaded(browser: Chromium, page: str, foun
 
 def test_the_timeline_draws_every_layer_edge_and_stay(browser: Chromium, page: str, found: Explanation) -> None:
     browser.open(page)
-    pieces = "[...document.querySelectorAll('.plot path.{0}')].map(p => p.getAttribute('d').split('M').length - 1).reduce((a, b) => a + b, 0)"
+    pieces = (
+        "[...document.querySelectorAll('.plot path.{0}')].map(p => p.getAttribute('d').split('M').length -"
+        " 1).reduce((a, b) => a + b, 0)"
+    )
     program = found.program
     assert browser.evaluate(pieces.format("box")) == len(program.layers)
     assert browser.evaluate(pieces.format("arc")) == sum(
@@ -171,7 +176,10 @@ def test_filters_leave_what_they_name(browser: Chromium, page: str, found: Expla
     assert 0 < len(browser.evaluate(DECISIONS)) < len(decisions)
     browser.evaluate("document.getElementById('clear').click()")
     assert len(browser.evaluate(DECISIONS)) == len(decisions)
-    set_to = "(name, value, what) => { const field = document.getElementById(name); field.value = value; field.dispatchEvent(new Event(what)); }"
+    set_to = (
+        "(name, value, what) => { const field = document.getElementById(name); field.value = value;"
+        " field.dispatchEvent(new Event(what)); }"
+    )
     browser.evaluate(f"({set_to})('stage', 'simple_activation', 'change')")
     assert set(browser.evaluate(DECISIONS)) == {"simple_activation"}
     fused = [layer.index for layer in layers if any("post_activation" in slot for slot in layer.slots)]

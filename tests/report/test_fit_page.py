@@ -1,4 +1,5 @@
-"""The page of `hexane fit --html`: all of a report, one file, names as text; and in Chromium, where that is installed."""
+"""The page of `hexane fit --html`: all of a report, one file, names as text; and in Chromium, where that is
+installed."""
 
 import json
 import re
@@ -22,7 +23,7 @@ def found() -> hx.Fit:
     for name in ("stem", HOSTILE, "a/very/long/name/" * 12, "head"):
         with source_scope(name):
             y = hx.relu(hx.conv(y, rng.standard_normal((8, y.shape[1], 3, 3)).astype(np.float32), pad=1))
-    return hx.fit(hx.graph({"y": y}), memory=hx.Memory("64K", flash="32K"), stream_input=True)
+    return hx.fit(hx.graph({"y": y}), memory=hx.Memory("64K", flash="32K", stream_input=True))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""What a chip does with a network, before anything is compiled: op by op, with rule, source and what to write instead."""
+"""What a chip does with a network, before anything is compiled: op by op, with rule, source and what to write
+instead."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Verdicts are remembered, and shared by chips that look the same to the rules: they have to be those of a fresh start."""
+"""Verdicts are remembered, and shared by chips that look the same to the rules: they have to be those of a fresh
+start."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""A device that runs the MIL it gets on the CPU, for the tests of the way there: in the core, and behind the stand-in for Apple's framework."""
+"""A device that runs the MIL it gets on the CPU, for the tests of the way there: in the core, and behind the stand-in
+for Apple's framework."""
 
 import pytest
 

@@ -134,7 +134,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for given in (tmp_path / "file", 5):
         with pytest.raises(hx.Error, match=r"\[cache\] got .*, need a folder"):
-            hx.compile(hx.graph({"y": hx.relu(hx.input("x", (1, 2, 3, 4)))}), cache=given)  # type: ignore[arg-type]
+            hx.compile(hx.graph({"y": hx.relu(hx.input("x", (1, 2, 3, 4)))}), device=hx.Device(cache=given))  # type: ignore[arg-type]
     for limit in (-1, True, "2G"):
         with pytest.raises(hx.Error, match=r"\[cache\] limit: got .*, need a number of bytes"):
             hx.Cache(tmp_path, limit)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""States that no step writes are constants between calls: what kernels pack of them is packed once, and anew when they change."""
+"""States that no step writes are constants between calls: what kernels pack of them is packed once, and anew when they
+change."""
 
 from collections.abc import Callable
 from typing import Any

@@ -100,7 +100,8 @@ def test_infinities_that_are_given_are_no_overflow() -> None:
 
 
 def test_winograd_overflows_by_itself() -> None:
-    """y1 = (d1 + d2) - (d2 - d1) - (d1 - d3) for the taps 1, 0, 1: 20000 + 20000 - 40000 on the pixels 0, 20000, 0, -20000."""
+    """y1 = (d1 + d2) - (d2 - d1) - (d1 - d3) for the taps 1, 0, 1: 20000 + 20000 - 40000 on the pixels 0, 20000, 0,
+    -20000."""
     x = hx.input("x", (1, 1, 4, 4), "fp16")
     weight = np.zeros((1, 1, 3, 3), np.float16)
     weight[0, 0, 1] = 1, 0, 1

@@ -1,5 +1,6 @@
 """What is said of a model's memory: bounds that hold, causes, ways, and a timeline that is the program's."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_no_plan_is_below_the_bounds(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_held_is_the_arena_that_ports_lie_in(name: str):
-    net = hx.compile(small_networks()[name].SerializeToString(), stream_rows=1, hold_ports=True, threads=1)
+    net = hx.compile(small_networks()[name].SerializeToString(), memory=hx.Memory(rows=1, hold_ports=True), threads=1)
     assert fitted(name).held == net.memory["arena"]
 
 
@@ -111,15 +112,17 @@ def test_several_memories_fit_where_no_piece_is_too_large():
 
 def test_a_small_device_has_inputs_beside_the_arena_unless_they_are_streamed():
     model = small_networks()["detector"].SerializeToString()
-    device = hx.Memory("64M", runtime="c99")
-    found, streamed = (hx.fit(model, memory=device, stream_input=one, stream_output=one) for one in (False, True))
+    found, streamed = (
+        hx.fit(model, memory=hx.Memory("64M", runtime="c99", stream_input=one, stream_output=one))
+        for one in (False, True)
+    )
     assert (found.scratch, found.beside) == (0, found.inputs + found.outputs)
     assert (streamed.scratch, streamed.beside) == (0, 0)
     assert found.verdict.endswith("(on the C99 runtime, inputs and outputs counted)")
     assert "--stream-input would help" in str(found)
     assert "--stream-input would help" not in str(streamed)
     exact = hx.Memory(streamed.streamed, runtime="c99")
-    assert hx.fit(model, memory=exact, stream_input=True, stream_output=True).fits
+    assert hx.fit(model, memory=replace(exact, stream_input=True, stream_output=True)).fits
     assert not hx.fit(model, memory=exact).fits
 
 
@@ -177,23 +180,24 @@ def test_slow_memory_counts_where_sram_is_not_enough():
 
 
 def test_a_streamed_input_counts_what_its_plan_takes():
-    """Two convolutions of 3 rows each, one of them two rows behind: the input's rows from the oldest that is still read."""
+    """Two convolutions of 3 rows each, one of them two rows behind: the input's rows from the oldest that is still
+    read."""
     x = hx.input("x", (1, 4, 32, 8))
     w = np.ones((4, 4, 3, 3), np.float32)
     graph = hx.graph({"y": hx.conv(hx.relu(hx.conv(x, w, pad=1)), w, pad=1) + 1.0})
-    apart, rows = hx.fit(graph), hx.fit(graph, stream_input=True)
-    net = hx.compile(graph, target="host", threads=1, stream_rows=1, stream_input=True)
+    apart, rows = hx.fit(graph), hx.fit(graph, memory=hx.Memory(stream_input=True))
+    net = hx.compile(graph, target="host", threads=1, memory=hx.Memory(rows=1, stream_input=True))
     row = 4 * 8 * 4
     assert (apart.inputs, rows.inputs) == (32 * row, 0)
     assert rows.streamed == net.memory["arena"]
     assert apart.streamed <= rows.streamed <= apart.streamed + 4 * row
-    both = hx.fit(graph, stream_input=True, stream_output=True)
+    both = hx.fit(graph, memory=hx.Memory(stream_input=True, stream_output=True))
     assert (both.inputs, both.outputs) == (0, 0)
 
 
 def test_a_streamed_input_that_a_step_reads_whole_is_counted_whole():
     graph = hx.graph({"y": hx.input("x", (6, 8)) @ np.ones((8, 16), np.float32)})
-    assert hx.fit(graph, stream_input=True).streamed == 6 * 8 * 4
+    assert hx.fit(graph, memory=hx.Memory(stream_input=True)).streamed == 6 * 8 * 4
 
 
 def test_latency_is_an_estimate_with_its_basis():

@@ -13,8 +13,8 @@ import pytest
 import hexane as hx
 from hexane.emit.c99 import generate
 from hexane.errors import Error
+from hexane.planning.flash import flash_of
 from hexane.runtime.c99 import C99Model, library
-from hexane.runtime.flash import flash_of
 from hexane.targets.microcontrollers import code_bytes, cores
 from onnx_models import model, node, rand
 from qdq import quantized_model

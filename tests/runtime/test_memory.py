@@ -1,4 +1,5 @@
-"""Models compiled into a given amount of memory: the bits of whole tensors, in no more than that, or an error that says why."""
+"""Models compiled into a given amount of memory: the bits of whole tensors, in no more than that, or an error that says
+why."""
 
 from functools import cache
 from typing import Any
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.stages.pools import slow_bytes
-from hexane.stages.traffic import traffic
+from hexane.stages.bufferize.pools import slow_bytes
+from hexane.stages.stream.traffic import traffic
 from networks import small_networks
 from small_devices import SMALL_DEVICE_NETWORKS
 
@@ -41,7 +42,7 @@ def needed(net: hx.Model) -> int:
 @cache
 def least() -> int:
     """What it needs with fewest rows."""
-    net = hx.compile(network(), target="host", threads=1, stream_rows=1)
+    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(rows=1))
     assert isinstance(net, hx.Model)
     return needed(net)
 
@@ -85,9 +86,10 @@ def compiled_into(model: Any, sram: int) -> hx.Model | None:
 
 
 def assert_monotonic(model: Any, budgets: int = 20) -> None:
-    """Each of so many budgets is kept with the bits of whole tensors, or refused; and where one is kept, all larger ones are."""
+    """Each of so many budgets is kept with the bits of whole tensors, or refused; and where one is kept, all larger
+    ones are."""
     whole = hx.compile(model, target="host", threads=1)
-    streamed = hx.compile(model, target="host", threads=1, stream_rows=1)
+    streamed = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1))
     assert isinstance(whole, hx.Model)
     assert isinstance(streamed, hx.Model)
     rng = np.random.default_rng(1)
@@ -180,7 +182,7 @@ def test_a_run_reads_the_rows_of_its_window_again():
     x = hx.input("x", (1, 4, 16, 8))
     wide = hx.conv(hx.softmax(x, axis=2), np.ones((32, 4, 3, 3), np.float32), pad=1)
     y = hx.conv(wide, np.ones((4, 32, 3, 3), np.float32), pad=1)
-    net = hx.compile({"y": hx.softmax(y, axis=2)}, target="host", threads=1, stream_rows=1)
+    net = hx.compile({"y": hx.softmax(y, axis=2)}, target="host", threads=1, memory=hx.Memory(rows=1))
     program = net.program
     assert program.loops
     image, row = 32 * 16 * 8 * 4, 32 * 8 * 4
@@ -191,9 +193,9 @@ def test_a_run_reads_the_rows_of_its_window_again():
 
 def in_stages(sram: int, slow: int | str = "1M", hold_ports: bool = False) -> hx.Model | None:
     """None where that is refused."""
-    memory = hx.Memory(sram, slow=slow, strategy="stages")
+    memory = hx.Memory(sram, slow=slow, strategy="stages", hold_ports=hold_ports)
     try:
-        net = hx.compile(network(), target="host", threads=1, memory=memory, hold_ports=hold_ports)
+        net = hx.compile(network(), target="host", threads=1, memory=memory)
     except hx.Error as error:
         if "[compile] memory: got" not in str(error):
             raise
@@ -296,14 +298,14 @@ def test_a_size_that_is_none_is_refused(text: Any):
 
 
 def test_rows_and_chips_are_not_chosen_twice():
-    with pytest.raises(hx.Error, match=r"\[compile\] memory: got it"):
-        hx.compile(network(), target="host", stream_rows=1, memory=hx.Memory("1M"))
-    with pytest.raises(hx.Error, match=r"\[compile\] memory: got it"):
+    with pytest.raises(hx.Error, match=r"\[memory\] rows: got 1 with sram, need one or the other"):
+        hx.Memory("1M", rows=1)
+    with pytest.raises(hx.Error, match=r"\[compile\] memory: got sram for h13, need the host"):
         hx.compile(network(), target="h13", device="cpu", memory=hx.Memory("1M"))
 
 
 def for_device(sram: int, **options: bool) -> hx.Model:
-    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, runtime="c99"), **options)
+    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(sram, runtime="c99", **options))
     assert isinstance(net, hx.Model)
     return net
 
@@ -311,7 +313,7 @@ def for_device(sram: int, **options: bool) -> hx.Model:
 @pytest.mark.parametrize("streams_ports", [False, True])
 def test_a_small_device_has_inputs_and_outputs_and_no_scratch(streams_ports: bool) -> None:
     ports = {"stream_input": streams_ports, "stream_output": streams_ports}
-    net = hx.compile(network(), target="host", threads=1, stream_rows=1, **ports)
+    net = hx.compile(network(), target="host", threads=1, memory=hx.Memory(rows=1, **ports))
     assert isinstance(net, hx.Model)
     assert net.memory["scratch"] > 0
     beside = 0 if streams_ports else 4 * (3 * 64 * 16 + 24)

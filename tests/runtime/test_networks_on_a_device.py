@@ -45,7 +45,8 @@ OF_110M = (768, 12, 256, 2048)  # a layer of 12 heads of 64, as in a model of 11
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("size", [(32, 2, 16, 64), pytest.param(OF_110M, marks=pytest.mark.slow)])
 def test_a_decoder_layer_keeps_its_cache_on_the_device(size: tuple[int, ...], norm: str, engine: _core.Device) -> None:
-    """MIL has no rms_norm: it is written as six ops, each of which rounds to fp16, where the CPU's rounds once. All else is equal."""
+    """MIL has no rms_norm: it is written as six ops, each of which rounds to fp16, where the CPU's rounds once. All
+    else is equal."""
     net, cpu = (compiled(decoder_layer(*size, norm), device=device) for device in ("ane", "cpu"))
     rng = np.random.default_rng(0)
     for i in range(6):

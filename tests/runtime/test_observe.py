@@ -89,7 +89,7 @@ def test_observing_leaves_states_as_they_were() -> None:
 def test_a_streamed_program_is_refused() -> None:
     x = hx.input("x", (1, 4, 32, 32))
     weight = np.ones((4, 4, 3, 3), np.float32)
-    net = hx.compile(hx.relu(hx.conv(hx.conv(x, weight), weight)), stream_rows=1)
+    net = hx.compile(hx.relu(hx.conv(hx.conv(x, weight), weight)), memory=hx.Memory(rows=1))
     assert net.program is not None
-    with pytest.raises(hx.Error, match="stream_rows"):
+    with pytest.raises(hx.Error, match="row by row"):
         observe(net._core, net.program, {"x": np.zeros((1, 4, 32, 32), np.float32)})

@@ -97,7 +97,8 @@ def tokens_64() -> hx.Graph:
 
 
 def stored_small() -> hx.Graph:
-    """Weights as they are stored: bytes and nibbles with a scale, indices of 3 and 6 bits, and numbers without the zeros between them."""
+    """Weights as they are stored: bytes and nibbles with a scale, indices of 3 and 6 bits, and numbers without the
+    zeros between them."""
     x = hx.input("x", (4, 64))
     rng = np.random.default_rng(1)
     tables = [np.arange(1 << bits, dtype=np.float32) % 3 - 1 for bits in (3, 6)]
@@ -290,8 +291,8 @@ def test_devices_that_make_no_sense_are_refused(engine: _core.Device) -> None:
     ]:
         with pytest.raises(hx.Error, match=words):
             hx.compile(one_segment(), target=target, device=device)
-    for options in ({"numerics": "engine"}, {"numerics": "ieee"}, {"stream_rows": 1}):
-        with pytest.raises(hx.Error, match="need the CPU for these"):
+    for options in ({"numerics": "engine"}, {"numerics": "ieee"}, {"memory": hx.Memory(rows=1)}):
+        with pytest.raises(hx.Error, match="need the CPU for it"):
             compiled(one_segment(), device="ane", **options)
         assert "the CPU was asked for" in compiled(one_segment(), **options).device
 
@@ -357,4 +358,4 @@ def test_a_program_reads_the_surface_that_another_wrote(engine: _core.Device) ->
 def test_a_class_of_queues_is_a_number_up_to_63() -> None:
     for qos in (64, -1, True, "user-interactive"):
         with pytest.raises(hx.Error, match=r"qos: got .*, need an integer from 0 to 63"):
-            hx.compile(one_segment(), target="h13", qos=qos)  # type: ignore[arg-type]
+            hx.compile(one_segment(), target="h13", device=hx.Device(qos=qos))  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def test_a_param_of_a_shared_program_changes_in_that_program_only() -> None:
 
 def test_what_is_not_used_for_longest_is_let_go() -> None:
     proto, weights = layers(2, 64)
-    net = hx.compile(proto, threads=1, cache_bytes=0)
+    net = hx.compile(proto, threads=1, memory=hx.Memory(variants=0))
     assert isinstance(net, hx.OpenModel)
     first = net.specialised({"x0": rows(3, 64)})
     assert net.specialised({"x0": rows(3, 64)}) is first
@@ -139,7 +139,7 @@ def test_what_is_not_used_for_longest_is_let_go() -> None:
     np.testing.assert_array_equal(bound.outputs["x2"], meaning(rows(3, 64), weights))
 
     one = first.unshared_bytes
-    net = hx.compile(proto, threads=1, cache_bytes=3 * one)
+    net = hx.compile(proto, threads=1, memory=hx.Memory(variants=3 * one))
     assert isinstance(net, hx.OpenModel)
     models = {}
     for count in (1, 2, 3, 1, 2, 4, 5, 6, 7, 8):
@@ -148,10 +148,10 @@ def test_what_is_not_used_for_longest_is_let_go() -> None:
     assert net.specialised({"x0": rows(1, 64)}) is not models[1]
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, True, "1"])
+@pytest.mark.parametrize("value", [-1, 1.5, True, "a"])
 def test_a_cache_of_no_number_of_bytes_is_refused(value: Any) -> None:
-    with pytest.raises(hx.Error, match=r"\[compile\] cache_bytes: got"):
-        hx.compile(layers(1, 8)[0], cache_bytes=value)
+    with pytest.raises(hx.Error, match=r"\[memory\] variants: got"):
+        hx.Memory(variants=value)
 
 
 # ---- threads ----
@@ -172,8 +172,8 @@ def test_an_open_model_is_debugged_for_the_shapes_it_is_given() -> None:
 
 
 def held(net: hx.OpenModel, rows_held: int) -> tuple[threading.Event, threading.Event, list[int]]:
-    """Makes the compilation for `rows_held` rows wait. Returns two events, set when it begins and to let it go on, and the
-    numbers of rows that were compiled."""
+    """Makes the compilation for `rows_held` rows wait. Returns two events, set when it begins and to let it go on, and
+    the numbers of rows that were compiled."""
     began, go_on, compiled = threading.Event(), threading.Event(), list[int]()
     specialise = net._specialise
 

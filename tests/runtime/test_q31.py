@@ -1,4 +1,5 @@
-"""Networks in TFLite's arithmetic: what the compiler makes of scales, against the model of it in Python's whole numbers."""
+"""Networks in TFLite's arithmetic: what the compiler makes of scales, against the model of it in Python's whole
+numbers."""
 
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_what_tflite_has_no_integers_for_is_kept_and_said(make: Any, reason: str
 def test_a_network_streams_and_is_a_few_steps_from_onnxs_arithmetic(name: str) -> None:
     model = SMALL_DEVICE_NETWORKS[name]()
     exact = hx.compile(model, target="host")
-    whole, streamed = (hx.compile(model, target="host", numerics="q31", stream_rows=rows) for rows in (0, 1))
+    whole, streamed = (hx.compile(model, target="host", numerics="q31", memory=hx.Memory(rows=rows)) for rows in (0, 1))
     assert isinstance(exact, hx.Model)
     x = np.random.default_rng(0).standard_normal(exact.inputs[0].shape).astype(np.float32)
     assert whole(x).tobytes() == streamed(x).tobytes()

@@ -136,8 +136,8 @@ def test_an_average_pool_has_the_bits_of_tflite(seed: int) -> None:
 @pytest.mark.parametrize("by_channel", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_matrix_product_is_tflites_but_for_one_rounding(seed: int, by_channel: bool) -> None:
-    """The multipliers are the same: rounded once, in whole numbers, the sums give LiteRT's bytes. Here they are rounded twice, as its
-    convolutions are."""
+    """The multipliers are the same: rounded once, in whole numbers, the sums give LiteRT's bytes. Here they are rounded
+    twice, as its convolutions are."""
     rng, file = np.random.default_rng(seed), TfliteFile()
     x_grid, (_, zero) = grids(rng, 2)
     x, weight = some(rng, 4, 64), rng.integers(-127, 128, (300, 64)).astype(np.int8)

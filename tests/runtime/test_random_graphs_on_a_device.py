@@ -1,6 +1,8 @@
-"""Random graphs, and every op by itself, on a device that runs the MIL it gets: beside the CPU's program of the same pieces.
+"""Random graphs, and every op by itself, on a device that runs the MIL it gets: beside the CPU's program of the same
+pieces.
 
-The bits are equal, for one reason less: the CPU rounds once where the chip has one layer, and MIL has no op for some of these. It says
+The bits are equal, for one reason less: the CPU rounds once where the chip has one layer, and MIL has no op for some of
+these. It says
 
 * SEVERAL in several ops, each of which rounds to fp16, for the reason beside each;
 * a layer with a param as its bias or gain, which is an input of the program, as a layer and an elementwise op;

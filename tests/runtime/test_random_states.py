@@ -1,4 +1,5 @@
-"""Random programs that write states in any order and read any version of them: three calls give what the reference gives."""
+"""Random programs that write states in any order and read any version of them: three calls give what the reference
+gives."""
 
 import numpy as np
 import pytest

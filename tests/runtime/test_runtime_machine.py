@@ -1,4 +1,5 @@
-"""Any sequence of calls, updates, state writes, resets, saves, loads and binds computes what a NumPy model of it does."""
+"""Any sequence of calls, updates, state writes, resets, saves, loads and binds computes what a NumPy model of it
+does."""
 
 import gc
 import tempfile

@@ -1,4 +1,5 @@
-"""`hexane emit` into a folder that has a program: whenever it is interrupted, text and weights there belong together."""
+"""`hexane emit` into a folder that has a program: whenever it is interrupted, text and weights there belong
+together."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""Several programs of one model in a folder: whatever interrupts `hexane emit`, what is there is the set of one model."""
+"""Several programs of one model in a folder: whatever interrupts `hexane emit`, what is there is the set of one
+model."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""Models that TiGrIS 0.12.1 computes wrongly or refuses, beside onnxruntime: in whole tensors, and row by row with the same bits."""
+"""Models that TiGrIS 0.12.1 computes wrongly or refuses, beside onnxruntime: in whole tensors, and row by row with the
+same bits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -119,14 +120,14 @@ def test_models_compute_what_onnxruntime_does_and_the_same_by_rows(make: Any):
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     x = numbers(3, *session.get_inputs()[0].shape)
     (want,) = session.run(None, {"x": x})
-    whole, streamed = (hx.compile(model, target="host", threads=1, stream_rows=rows) for rows in (0, 1))
+    whole, streamed = (hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=rows)) for rows in (0, 1))
     got = whole(x)
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
     assert streamed(x).tobytes() == got.tobytes()
 
 
 def test_a_chain_of_24_convolutions_runs_in_one_loop_where_memory_is_small():
-    whole, streamed = (hx.compile(chain(), target="host", threads=1, stream_rows=rows) for rows in (0, 1))
+    whole, streamed = (hx.compile(chain(), target="host", threads=1, memory=hx.Memory(rows=rows)) for rows in (0, 1))
     assert max(len(loop.moves) for loop in streamed.program.loops) >= 17
     assert streamed.memory["arena"] < whole.memory["arena"]
     sram = streamed.memory["arena"] + streamed.memory["scratch"]

@@ -1,4 +1,5 @@
-"""Workers that hang, end, answer nonsense or are interrupted: each request gets its own answer or an error, within its limit."""
+"""Workers that hang, end, answer nonsense or are interrupted: each request gets its own answer or an error, within its
+limit."""
 
 import gc
 import linecache
@@ -88,7 +89,8 @@ class Interrupt:
         return self
 
     def _leaves_with(self, frame: FrameType) -> bool:
-        """Python takes no signal between the block of a `with` statement and its end, for which it runs that line again."""
+        """Python takes no signal between the block of a `with` statement and its end, for which it runs that line
+        again."""
         place = frame, frame.f_lineno
         again = place in self.inside
         self.inside.add(place)
@@ -144,9 +146,10 @@ def test_a_worker_that_does_not_answer_is_replaced() -> None:
         assert answer(worker, "one") == "one"
         process = process_of(worker)
         started = time.monotonic()
-        assert answer(worker, HANG, b"12345") == (
-            "[device compile] the process that compiles for this one gave no answer within 0.3 s; it was asked for a program of "
-            "8 characters and 5 bytes of weights for h13; the next program gets a new one"
+        assert (
+            answer(worker, HANG, b"12345")
+            == "[device compile] the process that compiles for this one gave no answer within 0.3 s; it was asked for a"
+            " program of 8 characters and 5 bytes of weights for h13; the next program gets a new one"
         )
         assert time.monotonic() - started < 10 * LIMIT
         assert process.returncode == -signal.SIGKILL

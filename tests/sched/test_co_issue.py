@@ -11,7 +11,8 @@ PAIR, UNSCHEDULED, CLASS, ENGINE, DEPENDENT, CHAINED, STREAM, APART, PAIRED = ra
 
 
 def layers(*rows: tuple[int, ...]) -> np.ndarray:
-    """(class, engine, position, partition, chained input, streams output, resident weight), zeros at the end left out."""
+    """(class, engine, position, partition, chained input, streams output, resident weight), zeros at the end left
+    out."""
     return np.array([row + (0,) * (7 - len(row)) for row in rows], np.int64)
 
 

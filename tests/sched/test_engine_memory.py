@@ -18,7 +18,8 @@ BANKS, BANK_BYTES = H13.memory.banks, H13.memory.bank_bytes
 
 
 def solve(tensors: list[tuple[int, ...]], touches: list[tuple[int, ...]], capacity: int, alignment: int = 1):  # type: ignore[no-untyped-def]
-    """tensors: (bytes, bytes of a tile, made, stored, fixed). touches: the steps of each. The result passes the check."""
+    """tensors: (bytes, bytes of a tile, made, stored, fixed). touches: the steps of each. The result passes the
+    check."""
     rows = np.array(tensors, np.int64).reshape(-1, 5)
     steps = np.array([(i, step) for i, s in enumerate(touches) for step in s], np.int64).reshape(-1, 2)
     result = _core.working_set(rows, steps, capacity, alignment)

@@ -1,4 +1,5 @@
-"""Buffers with gaps in their lives, places and alignments of their own: the solver against its check and a brute-force optimum."""
+"""Buffers with gaps in their lives, places and alignments of their own: the solver against its check and a brute-force
+optimum."""
 
 import itertools
 import re

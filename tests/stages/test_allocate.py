@@ -12,8 +12,8 @@ from hexane.errors import Error
 from hexane.pipeline import lower
 from hexane.program import Program
 from hexane.runtime.model import Model
-from hexane.stages.allocate import allocate
-from hexane.stages.place import place
+from hexane.stages.bufferize.allocate import allocate
+from hexane.stages.bufferize.place import place
 from hexane.targets import Space, load_target
 
 HOST = load_target("host")

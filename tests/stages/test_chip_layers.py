@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import hexane as hx
 from chip_layers import check_layers_add_up
 from hexane import _core
 from hexane.errors import Error
-from hexane.graph import topological
+from hexane.graph import tensor_type, topological
 from hexane.importers.onnx import import_onnx
 from hexane.program import Program
+from hexane.stages.engine.layer_problem import footprint
+from hexane.targets.query import load_chip
 from networks import small_networks
 from random_graphs import random_graph
 
@@ -118,7 +121,8 @@ def test_compiling_leaves_the_collector_of_cycles_as_it_was() -> None:
 
 
 def test_weights_of_a_layer_are_packed_in_groups_of_the_engine() -> None:
-    """64 channels of 3 x 3 x 512 in fp16: 9,216 bytes each, so 4 of them in the 64 KB of an engine, and 16 groups for 16 engines."""
+    """64 channels of 3 x 3 x 512 in fp16: 9,216 bytes each, so 4 of them in the 64 KB of an engine, and 16 groups for
+    16 engines."""
     image = hx.input("x", (1, 512, 7, 7), "fp16")
     (layer,) = [x for x in program(hx.conv(image, np.ones((64, 512, 3, 3), np.float16), pad=1)).layers if x.weights]
     weights = layer.weights
@@ -133,3 +137,9 @@ def test_rows_of_a_tensor_lie_at_the_stride_of_fewest_conflicts(width: int, stri
     made = program(hx.relu(x)).tensors[-1]
     assert (made.row_bytes, made.rows, made.stride) == (2 * width, 128, stride)
     assert made.conflicts == _core.bank_conflicts(64, 16, made.rows, stride) == 2
+
+
+def test_a_stride_is_no_larger_than_the_chip_takes() -> None:
+    memory, kind = load_chip("h13").memory, tensor_type("fp16", (1, 2, 64, 512))
+    for most, stride in ((memory.destination_stride, 1040), (None, 1040), (1024, 1024)):
+        assert footprint(kind, replace(memory, destination_stride=most)).stride == stride

@@ -12,7 +12,7 @@ from hexane.emit.plan import emit_plan
 from hexane.ops import OPS
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.hold import CASTS, hold
+from hexane.stages.bufferize.ports_in_arena import CASTS, hold
 from hexane.targets import load_target
 from networks import small_networks
 from small_devices import SMALL_DEVICE_NETWORKS
@@ -21,7 +21,7 @@ HOST = load_target("host")
 
 
 def held(graph: hx.Graph, rows: int = 0) -> Program:
-    return compile_graph(graph, HOST, stream_rows=rows, holds_ports=True)
+    return compile_graph(graph, HOST, hx.Options(memory=hx.Memory(rows=rows, hold_ports=True)))
 
 
 def assert_ports_are_only_copied(program: Program) -> None:
@@ -96,7 +96,9 @@ def test_holding_twice_changes_nothing():
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
 def test_networks_of_bytes_hold_their_input_as_bytes(name: str):
     model = SMALL_DEVICE_NETWORKS[name]()
-    alone, both = (hx.compile(model, target="host", threads=1, stream_rows=1, hold_ports=h) for h in (False, True))
+    alone, both = (
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1, hold_ports=h)) for h in (False, True)
+    )
     assert isinstance(alone, hx.Model)
     assert isinstance(both, hx.Model)
     rng = np.random.default_rng(0)
@@ -113,18 +115,18 @@ def test_networks_of_bytes_hold_their_input_as_bytes(name: str):
 @pytest.mark.parametrize("name", ["unet", "detector"])
 def test_budgets_count_what_is_held(name: str):
     model = small_networks()[name].SerializeToString()
-    least = hx.compile(model, target="host", threads=1, stream_rows=1, hold_ports=True).memory
+    least = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1, hold_ports=True)).memory
     sram = least["arena"] + least["scratch"]
-    net = hx.compile(model, target="host", threads=1, memory=hx.Memory(sram), hold_ports=True)
+    net = hx.compile(model, target="host", threads=1, memory=hx.Memory(sram, hold_ports=True))
     assert net.memory["arena"] + net.memory["scratch"] <= sram
     with pytest.raises(hx.Error, match=r"\[compile\] memory: got") as refused:
-        hx.compile(model, target="host", threads=1, memory=hx.Memory(64), hold_ports=True)
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(64, hold_ports=True))
     need = int(str(refused.value).split("need ")[1].split(":")[0])
     assert need <= sram
     with pytest.raises(hx.Error, match=f"got {need - 64} bytes of sram, need {need}"):
-        hx.compile(model, target="host", threads=1, memory=hx.Memory(need - 64), hold_ports=True)
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(need - 64, hold_ports=True))
 
 
 def test_chips_hold_no_ports():
-    with pytest.raises(hx.Error, match="hold_ports: got it for h13, need the host"):
-        hx.compile(hx.relu(hx.input("x", (4,))), target="h13", hold_ports=True)
+    with pytest.raises(hx.Error, match="memory: got hold_ports for h13, need the host"):
+        hx.compile(hx.relu(hx.input("x", (4,))), target="h13", memory=hx.Memory(hold_ports=True))

@@ -1,4 +1,5 @@
-"""Programs: ordinary calls, threads, state and weights; what is wrong at a call is refused with the port, got and need."""
+"""Programs: ordinary calls, threads, state and weights; what is wrong at a call is refused with the port, got and
+need."""
 
 import array
 import os

@@ -10,7 +10,7 @@ import hexane as hx
 from hexane.errors import Error
 from hexane.importers.onnx import import_onnx
 from hexane.pipeline import lower
-from hexane.stages.schedule import peak_bytes, schedule
+from hexane.stages.bufferize.order import peak_bytes, schedule
 from hexane.targets import load_target
 from random_graphs import random_graph
 

@@ -1,4 +1,5 @@
-"""Segments: devices that let the fewest values cross, as few pieces as can be, cuts that say why; held against brute force."""
+"""Segments: devices that let the fewest values cross, as few pieces as can be, cuts that say why; held against brute
+force."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -12,8 +13,8 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
 from hexane.pipeline import divide
 from hexane.program import Segment
-from hexane.stages.devices import assign_devices
-from hexane.stages.segment import segment
+from hexane.stages.segments.devices import assign_devices
+from hexane.stages.segments.segment import segment
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge

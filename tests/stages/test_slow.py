@@ -1,4 +1,5 @@
-"""What lies in slow memory where the other is not enough: as little is moved from and to it as can be, and the bits are the same."""
+"""What lies in slow memory where the other is not enough: as little is moved from and to it as can be, and the bits are
+the same."""
 
 from itertools import product
 from typing import Any
@@ -10,8 +11,8 @@ from test_stream import random_branches, random_chain, run
 import hexane as hx
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.pools import _fast, _Held, into_pools, slow_bytes
-from hexane.stages.stream import Streams, arena_bytes
+from hexane.stages.bufferize.pools import _fast, _Held, into_pools, slow_bytes
+from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.targets import load_target
 from networks import small_networks
 from small_devices import SMALL_DEVICE_NETWORKS
@@ -98,7 +99,7 @@ def compiled_into(model: Any, sram: int) -> hx.Model | None:
 
 def assert_no_more_is_moved_with_more(model: Any, budgets: int = 20) -> None:
     whole = hx.compile(model, target="host", threads=1)
-    least = hx.compile(model, target="host", threads=1, stream_rows=1)
+    least = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1))
     assert isinstance(whole, hx.Model)
     assert isinstance(least, hx.Model)
     rng = np.random.default_rng(1)

@@ -1,4 +1,5 @@
-"""Programs in stages: the bits of whole tensors, in no more fast memory than there is, and no byte moved that is not counted."""
+"""Programs in stages: the bits of whole tensors, in no more fast memory than there is, and no byte moved that is not
+counted."""
 
 from collections import Counter
 
@@ -9,10 +10,10 @@ from test_stream import quantized_images, random_branches, random_chain, run, we
 import hexane as hx
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.place import place
-from hexane.stages.spill import Spilled, Spills, TooLarge
-from hexane.stages.stage import SLOW
-from hexane.stages.tensors import find_tensors
+from hexane.stages.bufferize.place import place
+from hexane.stages.bufferize.tensors import find_tensors
+from hexane.stages.stream.spill import Spilled, Spills, TooLarge
+from hexane.stages.stream.stage import SLOW
 from hexane.targets import load_target
 from program_runs import runs
 
@@ -52,8 +53,8 @@ def assert_sound(found: Spilled) -> None:
 
 
 def assert_same_bits(graph: hx.Graph, holds_ports: bool, budgets: int) -> int:
-    """At so many budgets from the least to what whole tensors need. Memory is full of what another call left. Gives how many plans
-    have loops."""
+    """At so many budgets from the least to what whole tensors need. Memory is full of what another call left. Gives how
+    many plans have loops."""
     whole = whole_of(graph)
     want = [a.tobytes() for a in run(whole)]
     spills = Spills(whole, "", holds_ports)
@@ -92,7 +93,8 @@ def test_quantized_images_have_the_same_bits(stride: int, holds_ports: bool):
 
 
 def windows(count: int) -> hx.Graph:
-    """Convolutions of 3x3 on 8 channels of 32 rows of 8 pixels, between two softmaxes that need whole tensors of a row."""
+    """Convolutions of 3x3 on 8 channels of 32 rows of 8 pixels, between two softmaxes that need whole tensors of a
+    row."""
     rng = np.random.default_rng(0)
     y = hx.softmax(hx.input("x", (1, 32, 8, 1)), axis=2)
     y = hx.transpose(hx.tanh(y), perm=(0, 3, 1, 2))
@@ -113,7 +115,8 @@ def test_what_fits_is_one_stage_of_whole_tensors():
 
 
 def test_stages_that_fit_pass_whole_tensors_through_slow_memory():
-    """Four images are live at the third convolution; each of two that it does not touch is written once and read once."""
+    """Four images are live at the third convolution; each of two that it does not touch is written once and read
+    once."""
     rng = np.random.default_rng(0)
     images = [hx.conv(hx.input("x", (1, 1, 32, 8)), weights(rng, 8, 1, 3, 3), pad=1)]
     for _ in range(3):
@@ -127,7 +130,8 @@ def test_stages_that_fit_pass_whole_tensors_through_slow_memory():
 
 
 def test_steps_that_do_not_fit_run_in_one_loop_and_keep_what_a_window_needs_again():
-    """Four convolutions, each over the budget: their images are rings, and slow memory has neither these nor any row twice."""
+    """Four convolutions, each over the budget: their images are rings, and slow memory has neither these nor any row
+    twice."""
     graph = windows(4)
     found = spilled(graph, 24 * ROW)
     assert_sound(found)

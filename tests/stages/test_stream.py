@@ -12,10 +12,10 @@ from hexane.dtypes import dtype
 from hexane.emit.plan import emit_plan
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.allocate import allocate
-from hexane.stages.by_rows import by_rows
-from hexane.stages.place import place
-from hexane.stages.stream import Streams, stream
+from hexane.stages.bufferize.allocate import allocate
+from hexane.stages.bufferize.place import place
+from hexane.stages.stream.by_rows import by_rows
+from hexane.stages.stream.stream import Streams, stream
 from hexane.targets import load_target
 from networks import small_networks
 
@@ -61,7 +61,8 @@ def random_chain(seed: int) -> hx.Graph:
 
 
 def random_branches(seed: int) -> hx.Graph:
-    """Convolutions of any stride, pools, pads and resizes on images of any height; their results are added, joined and cut apart."""
+    """Convolutions of any stride, pools, pads and resizes on images of any height; their results are added, joined and
+    cut apart."""
     rng = np.random.default_rng(seed)
     width = int(rng.integers(3, 9))
     images = [hx.input("x", (1, int(rng.integers(1, 7)), int(rng.integers(6, 30)), width))]
@@ -103,7 +104,7 @@ def random_branches(seed: int) -> hx.Graph:
 
 
 def compiled(graph: hx.Graph, rows: int) -> Program:
-    return compile_graph(graph, HOST, stream_rows=rows)
+    return compile_graph(graph, HOST, hx.Options(memory=hx.Memory(rows=rows)))
 
 
 def run(program: Program, threads: int = 1) -> list[Any]:
@@ -174,7 +175,7 @@ def test_random_branches_are_streamed_in_many_ways():
 @pytest.mark.parametrize("name", ["mobile-17", "unet", "detector"])
 def test_small_networks_have_the_same_bits_in_no_more_memory(name: str):
     model = small_networks()[name].SerializeToString()
-    whole, streamed = (hx.compile(model, target="host", threads=1, stream_rows=rows) for rows in (0, 1))
+    whole, streamed = (hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=rows)) for rows in (0, 1))
     assert isinstance(whole, hx.Model)
     assert isinstance(streamed, hx.Model)
     assert streamed.memory["arena"] <= whole.memory["arena"]
@@ -232,7 +233,8 @@ def test_an_image_lies_over_rows_that_nobody_reads_any_more():
 
 
 def test_what_a_concatenation_joins_is_apart_where_it_is_there_long_before():
-    """A U of two levels: inside the result of the concatenation, the first image would hold memory for both through all of it."""
+    """A U of two levels: inside the result of the concatenation, the first image would hold memory for both through all
+    of it."""
     rng = np.random.default_rng(0)
     wide = hx.relu(hx.conv(hx.input("x", (1, 3, 32, 16)), weights(rng, 8, 3, 3, 3), pad=1))
     low = hx.relu(hx.conv(hx.max_pool(wide, kernel_sizes=2, strides=2), weights(rng, 64, 8, 3, 3), pad=1))
@@ -386,15 +388,15 @@ def test_images_of_a_batch_are_not_streamed():
 def test_compile_streams_where_it_is_told_to():
     graph = inverted_residual()
     x = np.random.default_rng(3).standard_normal((1, 8, 20, 12)).astype(np.float32)
-    whole, streamed = hx.compile(graph, threads=1), hx.compile(graph, threads=1, stream_rows=2)
+    whole, streamed = hx.compile(graph, threads=1), hx.compile(graph, threads=1, memory=hx.Memory(rows=2))
     assert streamed.memory["arena"] < whole.memory["arena"]
     assert streamed(x).tobytes() == whole(x).tobytes()
 
 
 @pytest.mark.parametrize("rows", [-1, 1.5, True])
 def test_a_wrong_number_of_rows_is_refused(rows: Any):
-    with pytest.raises(hx.Error, match="stream_rows: got"):
-        hx.compile(inverted_residual(), stream_rows=rows)
+    with pytest.raises(hx.Error, match="rows: got"):
+        hx.compile(inverted_residual(), memory=hx.Memory(rows=rows))
 
 
 def test_streams_of_one_program_do_not_depend_on_those_before() -> None:

@@ -19,7 +19,7 @@ HOST = load_target("host")
 
 
 def streamed(graph: hx.Graph, rows: int = 0, output: bool = True) -> Program:
-    return compile_graph(graph, HOST, stream_rows=rows, streams_input=True, streams_output=output)
+    return compile_graph(graph, HOST, hx.Options(memory=hx.Memory(rows=rows, stream_input=True, stream_output=output)))
 
 
 def port_steps(program: Program) -> list[str]:
@@ -88,26 +88,28 @@ def test_both_forms_of_a_concatenation_are_streamed():
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
 def test_a_budget_holds_the_input_too(name: str):
     model = SMALL_DEVICE_NETWORKS[name]()
-    least = hx.compile(model, target="host", threads=1, stream_rows=1, stream_input=True, stream_output=True)
+    least = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1, stream_input=True, stream_output=True))
     sram = least.memory["arena"] + least.memory["scratch"]
     net = hx.compile(
-        model, target="host", threads=1, memory=hx.Memory(sram), stream_input=True, stream_output=True, hold_ports=True
+        model, target="host", threads=1, memory=hx.Memory(sram, stream_input=True, stream_output=True, hold_ports=True)
     )
     assert net.memory["arena"] + net.memory["scratch"] <= sram
     x = np.random.default_rng(0).standard_normal(net.inputs[0].shape).astype(np.float32)
     assert net(x).tobytes() == hx.compile(model, target="host", threads=1)(x).tobytes()
     with pytest.raises(hx.Error, match=f"got {sram // 2} bytes of sram"):
-        hx.compile(model, target="host", threads=1, memory=hx.Memory(sram // 2), stream_input=True)
+        hx.compile(model, target="host", threads=1, memory=hx.Memory(sram // 2, stream_input=True))
 
 
 @pytest.mark.parametrize("option", ["stream_input", "stream_output"])
 def test_chips_have_no_streamed_ports(option: str):
-    with pytest.raises(hx.Error, match=f"{option}: got it for h13, need the host"):
-        hx.compile(hx.relu(hx.input("x", (4,))), target="h13", **{option: True})
+    with pytest.raises(hx.Error, match=f"memory: got {option} for h13, need the host"):
+        hx.compile(hx.relu(hx.input("x", (4,))), target="h13", memory=hx.Memory(**{option: True}))
 
 
 def test_a_saved_plan_is_loaded(tmp_path: Any):
-    net = hx.compile(SMALL_DEVICE_NETWORKS["mobile"](), target="host", threads=1, stream_rows=1, stream_input=True)
+    net = hx.compile(
+        SMALL_DEVICE_NETWORKS["mobile"](), target="host", threads=1, memory=hx.Memory(rows=1, stream_input=True)
+    )
     net.save(tmp_path / "net.hxp")
     x = np.random.default_rng(0).standard_normal(net.inputs[0].shape).astype(np.float32)
     assert hx.load(tmp_path / "net.hxp")(x).tobytes() == net(x).tobytes()

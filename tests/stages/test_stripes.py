@@ -11,10 +11,10 @@ from hexane.emit.plan import emit_plan
 from hexane.graph import Node, topological
 from hexane.pipeline import compile_graph
 from hexane.program import Program
-from hexane.stages.place import place
-from hexane.stages.stream import Streams, arena_bytes
-from hexane.stages.stripe_choice import StripeChoice
-from hexane.stages.stripes import Part, Parts, in_stripes
+from hexane.stages.bufferize.place import place
+from hexane.stages.stream.column_tile_choice import StripeChoice
+from hexane.stages.stream.column_tiles import Part, Parts, in_stripes
+from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.targets import load_target
 from small_devices import SMALL_DEVICE_NETWORKS
 
@@ -25,8 +25,8 @@ def weights(rng: np.random.Generator, *shape: int) -> Any:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def compiled(graph: hx.Graph, rows: int = 0, **options: Any) -> Program:
-    return compile_graph(graph, HOST, stream_rows=rows, **options)
+def compiled(graph: hx.Graph, **memory: Any) -> Program:
+    return compile_graph(graph, HOST, hx.Options(memory=hx.Memory(**memory)))
 
 
 def run(program: Program, threads: int = 1) -> list[Any]:
@@ -190,7 +190,7 @@ def wide(width: int = 160) -> hx.Graph:
 def test_stripes_take_less_than_rows_and_each_choice_less_than_the_one_before():
     whole = compiled(wide())
     choice = StripeChoice(whole)
-    rows = arena_bytes(compiled(wide(), 1))
+    rows = arena_bytes(compiled(wide(), rows=1))
     ways = list(choice.ways())
     taken = []
     for way in ways:
@@ -205,11 +205,11 @@ def test_stripes_take_less_than_rows_and_each_choice_less_than_the_one_before():
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_a_budget_below_what_rows_need_is_kept_in_stripes(holds: bool):
-    rows = hx.compile(wide(), target="host", threads=1, stream_rows=1, hold_ports=holds)
+    rows = hx.compile(wide(), target="host", threads=1, memory=hx.Memory(rows=1, hold_ports=holds))
     assert isinstance(rows, hx.Model)
     x = np.random.default_rng(1).standard_normal((1, 3, 24, 160)).astype(np.float32)
     needed = rows.memory["arena"] + rows.memory["scratch"]
-    net = hx.compile(wide(), target="host", threads=1, memory=hx.Memory(needed * 4 // 5), hold_ports=holds)
+    net = hx.compile(wide(), target="host", threads=1, memory=hx.Memory(needed * 4 // 5, hold_ports=holds))
     assert isinstance(net, hx.Model)
     assert net.program is not None
     assert net.memory["arena"] + net.memory["scratch"] <= needed * 4 // 5
@@ -219,18 +219,19 @@ def test_a_budget_below_what_rows_need_is_kept_in_stripes(holds: bool):
     assert net(x).tobytes() == rows(x).tobytes()
 
 
-@pytest.mark.parametrize("streamed", [("streams_input",), ("streams_output",), ("streams_input", "streams_output")])
+@pytest.mark.parametrize("streamed", [("stream_input",), ("stream_output",), ("stream_input", "stream_output")])
 def test_rows_of_streamed_ports_go_by_once(streamed: tuple[str, ...]):
     """No stripe reads again what no memory holds."""
     choice = StripeChoice(compiled(wide(), **dict.fromkeys(streamed, True)))
     for way in choice.ways():
         program = choice.streamed(way)
-        assert [port.streamed for port in program.inputs] == ["streams_input" in streamed]
+        assert [port.streamed for port in program.inputs] == ["stream_input" in streamed]
         assert_same_bits(program, compiled(wide()))
 
 
 def random_images(seed: int) -> hx.Graph:
-    """Windows of any stride, dilation and pad, pools, elementwise ops, joins and cuts of channels, on images of any width."""
+    """Windows of any stride, dilation and pad, pools, elementwise ops, joins and cuts of channels, on images of any
+    width."""
     rng = np.random.default_rng(seed)
     images = [image(int(rng.integers(8, 48)), int(rng.integers(4, 14)), int(rng.integers(1, 6)))]
     for _ in range(int(rng.integers(3, 10))):

@@ -1,4 +1,5 @@
-"""Well-known networks, small: few layers and pixels, the structure of each as published, weights seeded and scaled by fan-in.
+"""Well-known networks, small: few layers and pixels, the structure of each as published, weights seeded and scaled by
+fan-in.
 
 `ARCHITECTURES[name]()` is a Graph whose numbers stay near 1 from layer to layer, so that fp16 holds them.
 """
@@ -199,8 +200,8 @@ def vit() -> Graph:
 
 
 def swin() -> Graph:
-    """Attention in windows of 4 x 4 with a bias for each relative place, then in windows moved by 2, whose parts from opposite
-    edges do not see each other; four neighbours are merged into one."""
+    """Attention in windows of 4 x 4 with a bias for each relative place, then in windows moved by 2, whose parts from
+    opposite edges do not see each other; four neighbours are merged into one."""
     b = Layers(8)
     size, width, window = 8, 32, 4
     x = hx.transpose(patches(b, image(), width, 4), perm=(0, 2, 3, 1))

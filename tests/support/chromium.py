@@ -1,4 +1,5 @@
-"""Chromium without a window, driven over a pipe by its DevTools protocol: opens pages, clicks, reads and takes pictures."""
+"""Chromium without a window, driven over a pipe by its DevTools protocol: opens pages, clicks, reads and takes
+pictures."""
 
 import base64
 import json
@@ -70,7 +71,8 @@ class Chromium:
             self.process.wait()
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """The result of a command of the protocol; what else arrives becomes an event. Raises RuntimeError for an error."""
+        """The result of a command of the protocol; what else arrives becomes an event. Raises RuntimeError for an
+        error."""
         self.number += 1
         message: dict[str, Any] = {"id": self.number, "method": method, "params": params}
         if self.session:

@@ -30,7 +30,8 @@ def assert_close(got: Any, want: Array) -> None:
 
 
 def assert_matches(found: Any, wanted: Any) -> None:
-    """Floats within TYPICAL of the largest value, for peers that round elsewhere than ONNX says; everything else exactly."""
+    """Floats within TYPICAL of the largest value, for peers that round elsewhere than ONNX says; everything else
+    exactly."""
     wanted = np.asarray(wanted)
     assert found.shape == wanted.shape
     assert found.dtype == wanted.dtype

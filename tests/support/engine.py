@@ -10,9 +10,9 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import LEAVES, OPS, apply
-from hexane.passes.engine.as_kernels import as_kernels
-from hexane.stages.allocate import allocate
-from hexane.stages.place import place
+from hexane.passes.order import run_passes
+from hexane.stages.bufferize.allocate import allocate
+from hexane.stages.bufferize.place import place
 from hexane.targets import Chip, load_target
 from hexane.validate import judge
 from hexane.verify import verify
@@ -23,7 +23,7 @@ CHIPS = ("h13", "h14", "h15", "h16", "h17s")
 
 def run_layers(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """What the executor computes for a graph of layers, by output."""
-    lowered = as_kernels(graph, HOST)
+    lowered = run_passes("layers", graph, HOST)
     verify(lowered, "kernel", HOST)
     program = _core.Program(emit_plan(allocate(place(lowered, HOST))), 1, None)
     return dict(zip([p.name for p in graph.outputs], program.run(dict(feeds)), strict=True))
@@ -45,7 +45,8 @@ def feeds_of(graph: Graph, inputs: list[Any]) -> dict[str, Array]:
 
 
 def native_part(graph: Graph, chip: Chip) -> Graph | None:
-    """What of a graph is native on the chip, or written with what is, as a segment: from the inputs as far as that goes; None for nothing."""
+    """What of a graph is native on the chip, or written with what is, as a segment: from the inputs as far as that
+    goes; None for nothing."""
     good: set[Node] = set()
     for node in graph.nodes:
         fits = not node.op.startswith("quantized_") and judge(node, chip).verdict in ("native", "decomposed")

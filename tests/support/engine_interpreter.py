@@ -1,7 +1,8 @@
 """Runs a chip's program node by node in NumPy: every step in the engine's arithmetic by the model of its rule.
 
-It shares with the program the graph and which step computes in which arithmetic. What the executor makes of a step (views, buffers,
-fused loops, panels) has no part in it. Steps in IEEE arithmetic are the CPU's kernels, alone on whole arrays.
+It shares with the program the graph and which step computes in which arithmetic. What the executor makes of a step
+(views, buffers, fused loops, panels) has no part in it. Steps in IEEE arithmetic are the CPU's kernels, alone on whole
+arrays.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What the engine's multiply-accumulate path returns, in exact integers: the oracle of the C++ path, and no code shared with it.
+"""What the engine's multiply-accumulate path returns, in exact integers: the oracle of the C++ path, and no code shared
+with it.
 
 An fp16 is sign * significand * 2^(exponent - 10), with exponent 31 a number like any other. Units are 2^-16 throughout.
 """
@@ -84,7 +85,8 @@ def half_away(x: Array) -> Array:
 
 
 def winograd(x: Array, w: Array, bias: Array, groups: int, pads: Sequence[int] = (1, 1, 1, 1)) -> Array:
-    """A 3x3 convolution by F(2, 3) along the width: x [N, H, W, C], w [O, C / groups, 3, 3]; pads (top, bottom, left, right)."""
+    """A 3x3 convolution by F(2, 3) along the width: x [N, H, W, C], w [O, C / groups, 3, 3]; pads (top, bottom, left,
+    right)."""
     d = np.pad(x.astype(np.float64), ((0, 0), pads[:2], (pads[2], pads[3] + 1), (0, 0)))
     g = w.astype(np.float64)
     u = [g[..., 0], g.sum(-1) / 2, (g[..., 0] - g[..., 1] + g[..., 2]) / 2, g[..., 2]]

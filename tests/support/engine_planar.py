@@ -1,7 +1,7 @@
 """What the engine's planar path returns, in NumPy's fp64: the oracle of the C++ path, and no code shared with it.
 
-fp64 holds sums and products of two fp16 exactly. Results are rounded once, halves away from zero; a NaN is read as infinity, and what is
-no number is written as 0.
+fp64 holds sums and products of two fp16 exactly. Results are rounded once, halves away from zero; a NaN is read as
+infinity, and what is no number is written as 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine_model import matmul
 from hexane import _core
 from hexane.attrs import Strings, pack
-from hexane.stages.engine_numerics import engine_arithmetic
+from hexane.stages.engine.numerics import engine_arithmetic
 from hexane.targets.activations import Activation, activations
 from hexane.targets.query import load_chip
 

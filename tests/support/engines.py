@@ -1,4 +1,5 @@
-"""Devices for tests. They compile MIL by reading it again, and run the chip's program of what it says on the CPU, with rows of 64 bytes."""
+"""Devices for tests. They compile MIL by reading it again, and run the chip's program of what it says on the CPU, with
+rows of 64 bytes."""
 
 import pytest
 
@@ -7,6 +8,7 @@ from hexane.emit.mil.refusals import Loaded
 from hexane.emit.plan import emit_plan
 from hexane.graph import Graph
 from hexane.importers.mil import MODEL_PATH, load_mil, load_mil_file
+from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
@@ -37,7 +39,7 @@ def plan_engine() -> _core.Device:
 
 def to_plan(graph: Graph) -> bytes:
     """The bytes of the plan that h13's program of a graph is."""
-    return _core.plan_write(emit_plan(chip_program(graph, load_chip("h13"), narrow=True)))
+    return _core.plan_write(emit_plan(chip_program(graph, load_chip("h13"), Options(io="fp16"))))
 
 
 def in_the_same_pieces(graph: Graph) -> Model:

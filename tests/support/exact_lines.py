@@ -56,7 +56,8 @@ def scale_of(extent: int, out: int) -> float | None:
 
 
 def scales_of(mode: str, pairs: Sequence[tuple[int, int]], by_scales: bool) -> list[Fraction] | None:
-    """The scales between (extent, out) of each axis. None where peers disagree on what they mean: such models are refused."""
+    """The scales between (extent, out) of each axis. None where peers disagree on what they mean: such models are
+    refused."""
     if mode == "tf_crop_and_resize" and any(extent == out for extent, out in pairs):
         return None
     if not by_scales:
@@ -68,7 +69,8 @@ def scales_of(mode: str, pairs: Sequence[tuple[int, int]], by_scales: bool) -> l
 def resizes(
     x: Any, extents: Sequence[int], outs: Sequence[Sequence[int]], options: Sequence[dict[str, Any]], by_scales: bool
 ) -> tuple[Any, dict[str, tuple[Sequence[int], dict[str, Any], list[Fraction]]]]:
-    """(model, results by name): x's last axes, whose extents these are, resized to each of outs with each of the options."""
+    """(model, results by name): x's last axes, whose extents these are, resized to each of outs with each of the
+    options."""
     kept = x.ndim - len(extents)
     constants: dict[str, Any] = {}
     nodes, results = [], {}

@@ -1,4 +1,5 @@
-"""The nine light_* networks of the onnx package, whose weights are all one constant there, and the same with seeded weights."""
+"""The nine light_* networks of the onnx package, whose weights are all one constant there, and the same with seeded
+weights."""
 
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def load(name: str) -> tuple[onnx.ModelProto, str, tuple[int, ...]]:
 
 
 def fill_with_random_weights(model: onnx.ModelProto) -> None:
-    """Initializers of seeded random numbers in place of the constant fills, so that sums of products keep about the size of
-    what they add: every activation of the nine stays within fp16."""
+    """Initializers of seeded random numbers in place of the constant fills, so that sums of products keep about the
+    size of what they add: every activation of the nine stays within fp16."""
     graph, rng = model.graph, np.random.default_rng(0)
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if "__SHAPE" in tensor.name}
     nodes = []

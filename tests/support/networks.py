@@ -69,7 +69,8 @@ def encoder() -> onnx.ModelProto:
 
 
 def unet() -> onnx.ModelProto:
-    """Two levels with a skip between them: down by pooling, up by transposed convolutions that do and do not overlap."""
+    """Two levels with a skip between them: down by pooling, up by transposed convolutions that do and do not
+    overlap."""
     nodes = [
         *block("x", "a"),
         node("MaxPool", "a", "down", kernel_shape=[2, 2], strides=[2, 2]),
@@ -86,7 +87,8 @@ def unet() -> onnx.ModelProto:
 
 
 def detector() -> onnx.ModelProto:
-    """SiLU throughout, a stage that works on half of its channels, pools of growing windows, and heads at two scales."""
+    """SiLU throughout, a stage that works on half of its channels, pools of growing windows, and heads at two
+    scales."""
     pool = {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]}
     nodes = [
         *block("x", "a", "silu", strides=[2, 2]),

@@ -60,7 +60,8 @@ def by_onnx(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
 
 @cache
 def onnxruntime_saturates() -> bool:
-    """Whether onnxruntime's products of uint8 and int8 are wrong on this CPU: on x86 without VNNI it adds pairs in int16."""
+    """Whether onnxruntime's products of uint8 and int8 are wrong on this CPU: on x86 without VNNI it adds pairs in
+    int16."""
     arrays = {"a": np.full((1, 4), 255, np.uint8), "b": np.full((4, 1), 127, np.int8)}
     (found,) = by_onnxruntime(model([node("MatMulInteger", "a b", "y")], arrays, ["y"]), arrays)
     return int(found[0, 0]) != 4 * 255 * 127

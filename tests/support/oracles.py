@@ -69,7 +69,8 @@ ORACLES = (
 
 @dataclass(frozen=True)
 class Flaw:
-    """Nodes that an oracle (its name begins so) gets wrong or does not have: it is given their results. All else is compared."""
+    """Nodes that an oracle (its name begins so) gets wrong or does not have: it is given their results. All else is
+    compared."""
 
     oracle: str
     has: Callable[[Node], bool]

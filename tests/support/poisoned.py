@@ -1,7 +1,8 @@
-"""Runs a program in the C99 runtime with every byte of its arenas overwritten as soon as no later run reads it, before the next run begins.
+"""Runs a program in the C99 runtime with every byte of its arenas overwritten as soon as no later run reads it, before
+the next run begins.
 
-Which bytes those are is found from the last run back, by what kernels say they need and by nothing of how the program was made. So what
-reads a row that is no longer there, or bytes outside of what it needs, shows as other results.
+Which bytes those are is found from the last run back, by what kernels say they need and by nothing of how the program
+was made. So what reads a row that is no longer there, or bytes outside of what it needs, shows as other results.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ from hexane.emit.plan import emit_plan
 from hexane.graph import Array
 from hexane.program import Program, View
 from hexane.runtime.c99 import C99Model
-from hexane.stages.rows import AXIS, StepRows
+from hexane.stages.stream.rows import AXIS, StepRows
 from program_runs import runs
 
 POISON = 0xD5  # -43 as int8, about -3e13 as fp32

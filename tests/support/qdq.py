@@ -1,4 +1,5 @@
-"""A small quantiser for tests: QuantizeLinear and DequantizeLinear around every tensor, by the range it takes for one input."""
+"""A small quantiser for tests: QuantizeLinear and DequantizeLinear around every tensor, by the range it takes for one
+input."""
 
 from collections import Counter
 from typing import Any
@@ -17,7 +18,8 @@ CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
 def quantized_model(
     model: onnx.ModelProto, feeds: dict[str, Array], kind: str = "int8", weights: str = "int8"
 ) -> bytes:
-    """The model with 8-bit activations of one scale, and weights of one for each output channel: symmetric if they are int8."""
+    """The model with 8-bit activations of one scale, and weights of one for each output channel: symmetric if they are
+    int8."""
     ranges = _ranges(model, feeds)
     result = onnx.ModelProto()
     result.CopyFrom(model)

@@ -1,4 +1,5 @@
-"""What tests of retargeting share: chips of small extents, and that a retargeted graph is sound, final, and computes the same."""
+"""What tests of retargeting share: chips of small extents, and that a retargeted graph is sound, final, and computes
+the same."""
 
 from dataclasses import replace
 from typing import Any

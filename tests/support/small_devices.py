@@ -1,4 +1,5 @@
-"""Quantised networks of the kinds that microcontrollers run, with random weights: keyword spotting, a residual one, a MobileNet."""
+"""Quantised networks of the kinds that microcontrollers run, with random weights: keyword spotting, a residual one, a
+MobileNet."""
 
 import numpy as np
 import onnx

@@ -133,8 +133,8 @@ RESULTS = {
 
 
 class StandIn:
-    """The two libraries. `lower(folder)` gives the bytes of a plan for the model.mil in the folder, or raises, which the stand-in's
-    compiler quotes."""
+    """The two libraries. `lower(folder)` gives the bytes of a plan for the model.mil in the folder, or raises, which
+    the stand-in's compiler quotes."""
 
     answer: Any = None
 

@@ -1,4 +1,5 @@
-"""TFLite's integer arithmetic in Python's whole numbers, one element at a time, as gemmlowp and TFLite's reference kernels write it."""
+"""TFLite's integer arithmetic in Python's whole numbers, one element at a time, as gemmlowp and TFLite's reference
+kernels write it."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -24,7 +25,8 @@ def rounding_divide(x: int, exponent: int) -> int:
 
 
 def rescaled(x: int, multiplier: int, shift: int) -> int:
-    """MultiplyByQuantizedMultiplier with two roundings; what overflows to the left, which TFLite leaves undefined, saturates."""
+    """MultiplyByQuantizedMultiplier with two roundings; what overflows to the left, which TFLite leaves undefined,
+    saturates."""
     left = max(LEAST, min(MOST, x * 2 ** max(shift, 0)))
     return rounding_divide(doubling_high_mul(left, multiplier), max(-shift, 0))
 
@@ -68,7 +70,8 @@ def conv(
     low: int,
     high: int,
 ) -> None:
-    """Fills `out` [N, OH, OW, O] from x [N, H, W, C] and a weight [O, C / groups, KH, KW]; pads: those at the top and the left."""
+    """Fills `out` [N, OH, OW, O] from x [N, H, W, C] and a weight [O, C / groups, KH, KW]; pads: those at the top and
+    the left."""
     each = weight.shape[0] // groups
     for n, oy, ox, o in np.ndindex(*out.shape):
         total, first = int(bias[o]), o // each * weight.shape[1]

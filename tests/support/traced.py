@@ -11,8 +11,8 @@ from hexane.program import Step, View
 
 
 class Memory:
-    """Every buffer of a program by itself, filled from what the steps are seen to write. A step that reads anything else
-    (memory given to another buffer too early, say) shows as a result that does not follow from these."""
+    """Every buffer of a program by itself, filled from what the steps are seen to write. A step that reads anything
+    else (memory given to another buffer too early, say) shows as a result that does not follow from these."""
 
     def __init__(self, net: hx.Model, feeds: Mapping[str, Array]) -> None:
         assert net.program is not None

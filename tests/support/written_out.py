@@ -1,5 +1,5 @@
-"""Random chains of what models write out in several ops, and of what passes move past or fold into its neighbours: norms, GELU, SiLU,
-attention, pads, batch norms, transposes and reshapes."""
+"""Random chains of what models write out in several ops, and of what passes move past or fold into its neighbours:
+norms, GELU, SiLU, attention, pads, batch norms, transposes and reshapes."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""What can be wrong with the blocks of `packed_plan`: a change of its sections, and what the host's loader says of it."""
+"""What can be wrong with the blocks of `packed_plan`: a change of its sections, and what the host's loader says of
+it."""
 
 from collections.abc import Callable
 from typing import Any

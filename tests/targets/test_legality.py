@@ -148,9 +148,18 @@ def test_the_family_decides_and_not_the_tier() -> None:
         assert op_status(op, "h16").verdict == op_status(op, "h15").verdict
 
 
-def test_what_nobody_measured_is_inferred() -> None:
-    assert op_status("conv", "h13").status == "measured"
-    assert op_status("conv", "h15").status == "inferred"
+@pytest.mark.parametrize(
+    ("chip", "status"),
+    [
+        *((chip, "measured") for chip in ("h13", "h14", "h17")),
+        *((chip, "inherited") for chip in ("h13g", "t1", "u1", "h18")),
+        *((chip, "inferred") for chip in ("h15", "h16")),
+    ],
+)
+def test_a_verdict_is_measured_where_its_source_measured(chip: str, status: str) -> None:
+    """The guide measured M1, M2 and M5, says its sources; other chips of their families inherit, and the rest is
+    inferred."""
+    assert op_status("conv", chip).status == status
 
 
 def test_a_route_that_is_closed_names_the_other() -> None:

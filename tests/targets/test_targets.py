@@ -46,9 +46,9 @@ h18   A17        A16    10  4   16  10  20   14
 h18g  A17        A16    -   16  16  11  24   14
 h19   A17        A16    -   16  16  11  24   14
 m11   A15        A15    -   1   1   8   10   16
-u1    A14        A14    -   4   4   -   -    0
-u2    A14        A14    -   4   4   -   -    0
-u3    A14        A14    -   4   4   -   -    0
+u1    A13        A13    -   4   4   -   -    0
+u2    A13        A13    -   4   4   -   -    0
+u3    A13        A13    -   4   4   -   -    0
 """
 
 # field: its value on A11 and A12 | M1 | M2 | M3 | M4 and M5. "-" is no such limit, "?" what nobody has published.
@@ -134,6 +134,9 @@ EXCEPTIONS = [
     ("u1", "extents.width", 65535),
     ("u2", "extents.kernel_width", 1023),
     ("u3", "extents.depth", 1),
+    ("u1", "gates.texture_engine", False),
+    ("u2", "gates.texture_engine", False),
+    ("u3", "gates.texture_engine", False),
     ("u1", "gates.cross_die", False),
     ("u2", "gates.cross_die", True),
     ("h13", "gates.cross_die", False),
@@ -142,6 +145,7 @@ EXCEPTIONS = [
     ("h15", "gates.multi_die_remote", True),
     ("h17", "gates.multi_die_remote", True),
     ("h18", "gates.multi_die_hazards", False),
+    ("h18", "gates.cross_die", True),
     ("h18", "gates.dma_e4m3", True),
     ("h18", "gates.fifo_dma", True),
     ("h18", "gates.double_int8", True),
@@ -194,10 +198,10 @@ def test_every_chip_of_the_tables_is_there() -> None:
 def test_only_chips_of_the_tables_cite_them(field: str) -> None:
     """So no chip escapes the census. What another chip has from its base it has from other chips."""
     for name in sorted(set(CHIPS) - set(LISTED)):
-        source = load_chip(name).facts[field].source
-        assert not source.startswith("guide") or source.endswith(", of other chips"), (
-            f'{name}, {field}: {source} does not list this chip. Give the source of the value, or `inherited = "inferred"` '
-            "where its base does; a chip that the guide lists needs a row in CENSUS"
+        fact = load_chip(name).facts[field]
+        assert not fact.source.startswith("guide") or fact.status == "inherited", (
+            f"{name}, {field}: {fact.source} does not list this chip. Give the source of the value, or `inherited ="
+            " true` where its base does; a chip that the guide lists needs a row in CENSUS"
         )
 
 
@@ -340,13 +344,54 @@ def test_a_disputed_fact_keeps_every_claim(name: str, path: str, values: set[obj
     assert all(claim.source and claim.status in STATUSES for claim in fact.claims)
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "status"),
+    [
+        ("h13", "extents.width", "measured"),  # by the guide, on M1
+        ("h13g", "extents.height", "measured"),  # by ANEForge, on M1 Max
+        ("h13g", "memory.row_alignment", "inherited"),  # by eiln, on M1
+        ("t1", "extents.width", "inherited"),
+        ("u1", "extents.channels", "inherited"),
+        ("h14", "extents.width", "measured"),
+        ("h14g", "extents.width", "inherited"),
+        ("h14c", "extents.height", "inherited"),
+        ("h16", "extents.transpose_elements", "inherited"),
+        ("h16g", "extents.transpose_elements", "measured"),
+        ("h17", "extents.transpose_elements", "measured"),
+        ("h17", "gates.winograd", "verified"),
+        ("h17s", "gates.winograd", "inherited"),
+        ("h18", "extents.transpose_elements", "inherited"),
+        ("h18g", "gates.winograd", "verified"),
+        ("h19", "gates.winograd", "inherited"),
+        ("h11", "hal.output_group", "inherited"),
+        ("h16g", "hal.output_group", "measured"),
+        ("u1", "gates.softmax", "inherited"),  # decoded for other chips
+    ],
+)
+def test_what_was_measured_on_another_chip_is_inherited(name: str, path: str, status: str) -> None:
+    assert targets.fact(name, path).status == status
+
+
+@pytest.mark.parametrize("name", ["t1", "u1", "u2", "u3", "h18", "h14c", "m11", "t0"])
+def test_a_chip_without_measured_silicon_has_no_measured_fact(name: str) -> None:
+    """h18 is A19, which no source has measured; the others have no product."""
+    for path, fact in load_chip(name).facts.items():
+        assert not {"measured", "verified"} & {fact.status, *(claim.status for claim in fact.claims)}, path
+
+
+def test_sources_of_measured_silicon_are_known_and_their_products_too() -> None:
+    for source, silicon in table("measured_on").items():
+        assert source.startswith(tuple(table("sources")))
+        assert all(targets.parse(product) in CHIPS for product in silicon)
+
+
 def test_what_silicon_showed_is_taken_where_sources_disagree() -> None:
-    """Where a claim is measured, the value is a measured one; but a working set that only shows as a smooth rise does not change
-    what the compiler plans with."""
+    """Where a claim is measured, the value is a measured one; but a working set that only shows as a smooth rise does
+    not change what the compiler plans with."""
     exempt = {("h17", "memory.working_set"), ("h17s", "memory.working_set")}
     for name in CHIPS:
         for path, fact in load_chip(name).facts.items():
-            seen = [claim.value for claim in fact.claims if claim.status in ("measured", "verified")]
+            seen = [claim.value for claim in fact.claims if claim.status in ("measured", "verified", "inherited")]
             assert not seen or fact.value in seen or (name, path) in exempt, (name, path)
 
 
@@ -354,7 +399,7 @@ def test_every_field_is_described() -> None:
     described = field_table()
     assert described.keys() == schema(Chip).keys()
     for path, row in described.items():
-        assert row.keys() <= {"text", "unit", "offset"}, path
+        assert row.keys() <= {"text", "unit", "offset", "used"}, path
         assert re.fullmatch(r"[A-Za-z0-9].*\.", row["text"]), path
 
 

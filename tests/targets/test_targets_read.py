@@ -77,9 +77,9 @@ def test_a_chip_is_added_by_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
             function.cache_clear()
 
 
-def test_what_a_file_inherits_for_a_chip_nobody_has_seen_is_inferred() -> None:
-    chip = targets.read_target(changed('base = "a17"', 'base = "a17"\ninherited = "inferred"'), name="h99")
-    assert chip.facts["extents.height"].status == "inferred"
+def test_what_a_file_inherits_for_a_chip_nobody_has_seen_says_so() -> None:
+    chip = targets.read_target(changed('base = "a17"', 'base = "a17"\ninherited = true'), name="h99")
+    assert chip.facts["extents.height"].status == "inherited"
     assert chip.facts["extents.width"].status == "read"
     assert chip.facts["gates.square_after_reduction"].status == "disputed"
     assert chip.facts["gates.chaining"].status == "unknown"
@@ -119,6 +119,7 @@ def test_what_a_file_inherits_for_a_chip_nobody_has_seen_is_inferred() -> None:
         (changed('base = "a17"', 'base = "a99"'), "[h99.toml] base: got 'a99', need one of a13, a14"),
         (changed('base = "a17"', "base = 17"), "[h99.toml] base: got 17, need one of a13, a14"),
         (changed('base = "a17"', 'base = "a17"\ninherited = "read"'), "[h99.toml] inherited: got 'read'"),
+        (changed('status = "read"', 'status = "inherited"'), "[h99.toml] file.status: got 'inherited', need one of"),
         (changed('["M87", ', "[87, "), "[h99.toml] products: got 87, need a name"),
         (changed('["t999x"]', '"t999x"'), "[h99.toml] dies: got 't999x', need a list of names"),
         (changed('{ name = "M87 Pro", ', "{ "), "[h99.toml] products: got the keys source, status, need exactly name"),

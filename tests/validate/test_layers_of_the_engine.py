@@ -1,6 +1,7 @@
 """The validators of the engine's compiler: each row is a layer, what it is given, and what the compiler says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -410,3 +411,18 @@ def test_no_string_is_called_published_that_is_not(published: Published) -> None
     split = {f"InvalidInputView{what}" for what in ("Dimension", "Offset", "Size", "Step")}
     in_chapter_35 = {"cannot be lowered as Flatten on ANE"}
     assert {words for words in _words() if words not in known} <= split | in_chapter_35
+
+
+@pytest.mark.parametrize(
+    ("layer", "attrs"),
+    [
+        ("Tile", {"factors": (1, 3, 1, 1)}),
+        ("SpaceToBatch", {"factors": (3, 1, 1)}),
+        ("PixelUnshuffle", {"factors": (3, 1, 1)}),
+    ],
+)
+def test_factors_are_those_of_the_chip(layer: str, attrs: dict[str, object]) -> None:
+    chip, x = load_chip("h13"), tensor_type("fp16", (1, 9, 12, 12))
+    assert validate(layer, [x], attrs, chip) == []
+    fewer = replace(chip, extents=replace(chip.extents, stride_factors=(2, 4)))
+    assert validate(layer, [x], attrs, fewer)

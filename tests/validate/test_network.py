@@ -1,4 +1,5 @@
-"""The compiler's checks beside those of single layers: the umbrella, modules, edits of weights, and programs when they are loaded."""
+"""The compiler's checks beside those of single layers: the umbrella, modules, edits of weights, and programs when they
+are loaded."""
 
 from dataclasses import replace
 

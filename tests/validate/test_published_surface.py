@@ -10,7 +10,7 @@ import hexane as hx
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
 from hexane.graph import tensor_type
-from hexane.importers.netplist import read_plist, write_plist
+from hexane.netplist import read_plist, write_plist
 from hexane.targets import Verdict
 from hexane.targets.legality import layers
 from hexane.targets.query import load_chip

@@ -74,11 +74,15 @@ def test_table_35_1_versions_resolve_to_families(version: int, family: str, inde
 
 # Table 35.2: the floor that the compiler declares, and the ops it names.
 DECLARED = {
-    "A11Legacy": "conv conv_transpose matmul avg_pool max_pool l2_pool add sub mul maximum minimum abs square pow equal greater "
-    "select reshape transpose concat sigmoid tanh relu gelu silu quantize dequantize",
-    "A13": "softmax layer_norm instance_norm batch_norm reduce_sum reduce_mean reduce_max reduce_min reduce_sum_square "
-    "reduce_l1_norm reduce_l2_norm reduce_log_sum reduce_log_sum_exp resize scaled_dot_product_attention erf exp2 rsqrt sqrt "
-    "tile space_to_depth",
+    "A11Legacy": (
+        "conv conv_transpose matmul avg_pool max_pool l2_pool add sub mul maximum minimum abs square pow equal greater "
+        "select reshape transpose concat sigmoid tanh relu gelu silu quantize dequantize"
+    ),
+    "A13": (
+        "softmax layer_norm instance_norm batch_norm reduce_sum reduce_mean reduce_max reduce_min reduce_sum_square"
+        " reduce_l1_norm reduce_l2_norm reduce_log_sum reduce_log_sum_exp resize scaled_dot_product_attention erf exp2"
+        " rsqrt sqrt tile space_to_depth"
+    ),
     "A14": "crop_resize resample",
     "A15": "sin cos global_argmax global_argmin",
 }

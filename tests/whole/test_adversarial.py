@@ -1,5 +1,5 @@
-"""Programs built to break the compiler: memory that is shared, overwritten or empty, passes that meet. Each once failed or
-was meant to; all are compared with the reference, with and without the passes that touch them."""
+"""Programs built to break the compiler: memory that is shared, overwritten or empty, passes that meet. Each once failed
+or was meant to; all are compared with the reference, with and without the passes that touch them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,5 @@
-"""Ops that are made of others compile for every chip: what check accepts, compile does, also for random equations and graphs."""
+"""Ops that are made of others compile for every chip: what check accepts, compile does, also for random equations and
+graphs."""
 
 import numpy as np
 import pytest

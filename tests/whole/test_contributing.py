@@ -19,8 +19,8 @@ def test_a_composite_is_its_record(copy: Copy) -> None:
     copy.edit(
         RECORDS,
         '    _unary("abs"',
-        '    Op(name="cube", doc="x * x * x.", inputs=("x",), shape=same, dtype=floating, cases=(Case(((2, 3, 17),)),),\n'
-        "       expand=lambda b, x: b.mul(b.mul(x, x), x), ref=lambda x: x * x * x),\n",
+        '    Op(name="cube", doc="x * x * x.", inputs=("x",), shape=same, dtype=floating, cases=(Case(((2, 3,'
+        " 17),)),),\n       expand=lambda b, x: b.mul(b.mul(x, x), x), ref=lambda x: x * x * x),\n",
     )
     copy.fails("run python -m hexane.cli.stub", CATALOGUE, "-k", "test_the_stub")
     copy.fails("run python -m hexane.cli.ops_page > docs/ops.md", CATALOGUE, "-k", "test_the_page")
@@ -70,11 +70,13 @@ def fuse_square(graph: Graph, target: Target) -> Graph:
 
 def test_a_pass_is_its_file_its_place_and_a_case_it_fires_on(copy: Copy) -> None:
     own, cases = "python/hexane/passes/fuse/fuse_square.py", "tests/support/pass_cases/activations.py"
-    pipeline, tests = "python/hexane/pipeline.py", "tests/passes/test_passes.py"
+    pipeline, tests = "python/hexane/passes/order.py", "tests/passes/test_passes.py"
     named = "from hexane.passes.fuse.fuse_square import fuse_square\n"
     copy.write(own, PASS)
+    copy.fails("fuse_square: in no pipeline. Give it a row in ORDER", tests, "-k", "in_a_pipeline")
     copy.edit(pipeline, "from hexane.passes.fuse.fuse_transpose import", named)
-    copy.edit(pipeline, '    Pass("fuse_silu", fuse_silu),\n', '    Pass("fuse_square", fuse_square),\n')
+    silu = '    Pass(fuse_silu, ("host", "engine", "mil"), legal=True),\n'
+    copy.edit(pipeline, silu, '    Pass(fuse_square, ("host",)),\n')
     copy.fails("fuse_square: no case. Add `NAME: (the pass,", tests, "-k", "test_every_pass")
     copy.fails("pytest --update-golden writes it", tests, "-k", "test_the_page")
     copy.edit(cases, "from pass_cases.graphs import", named)
@@ -113,7 +115,7 @@ def test_a_target_is_its_file(copy: Copy) -> None:
 
 CHIP = """# A chip of which little is known.
 base = "a18"
-inherited = "inferred"
+inherited = true
 source = "M6 study"
 status = "decoded"
 silicon = "M7"
@@ -132,7 +134,7 @@ num_nes = 8
 def test_a_chip_is_its_file(copy: Copy) -> None:
     """The tests of targets take it in, and hold it to what they hold every chip to."""
     own, tests = "python/hexane/targets/h97.toml", "tests/targets/test_targets.py"
-    copy.write(own, CHIP.replace('inherited = "inferred"\n', ""))
+    copy.write(own, CHIP.replace("inherited = true\n", ""))
     copy.fails("family: guide ch35, table 35.1 does not list this chip", tests, "-k", "cite")
     (copy.folder / own).write_text(CHIP, encoding="utf-8")
     copy.fails("run python -m hexane.cli.targets_page > docs/targets.md", tests, "-k", "page_of_targets")

@@ -11,7 +11,8 @@ from hexane.reference import run_reference
 
 
 def every_way(op: str, x: Array, **attrs: object) -> Array:
-    """The op's result on x: by the records, computed in a call, and computed when the graph is compiled; all the same."""
+    """The op's result on x: by the records, computed in a call, and computed when the graph is compiled; all the
+    same."""
     graph = hx.graph(FUNCTIONS[op](hx.input("x", x.shape, x.dtype), **attrs))
     want = run_reference(graph, {"x": x})[op]
     assert_close(hx.compile(graph, threads=1)(x), want)

@@ -1,5 +1,5 @@
-"""Random graphs: what is compiled computes what the records, the onnx package's evaluator and onnxruntime say, with all passes,
-without each, with two threads, and after a trip through an ONNX model.
+"""Random graphs: what is compiled computes what the records, the onnx package's evaluator and onnxruntime say, with all
+passes, without each, with two threads, and after a trip through an ONNX model.
 
 `pytest tests/whole/test_differential.py --seed N` runs the graph of one seed again, with every pass off in turn.
 """
@@ -32,7 +32,7 @@ NEEDED = {
     "select_kernels": "kernels run the ops of their level",
     "legalize_dtypes": "some dtypes have no kernel",
 }
-OPTIONAL = list(dict.fromkeys(p.name for p in passes(HOST) if p.wanted and p.name not in NEEDED))
+OPTIONAL = list(dict.fromkeys(p.name for p in passes("host", HOST) if p.name not in NEEDED))
 OVER_QUANTIZED = (
     "move_qdq_past_data_movement",
     "fuse_lookup",
@@ -149,8 +149,8 @@ def test_a_large_random_graph_computes_what_the_oracles_do(kind: str, large: int
 
 @pytest.mark.parametrize("op", [op for op in USER_OPS.values() if op.name not in APART], ids=lambda op: op.name)
 def test_every_op_is_drawn_and_compared(op: Op) -> None:
-    """A new op needs nothing here where its record's cases will do: see NOT_DRAWN and NOT_IN_ONNX, support/onnx_export/forms.py for an
-    op that ONNX says otherwise, support/random_graphs/ for a step of its own."""
+    """A new op needs nothing here where its record's cases will do: see NOT_DRAWN and NOT_IN_ONNX,
+    support/onnx_export/forms.py for an op that ONNX says otherwise, support/random_graphs/ for a step of its own."""
     graphs = [found for seed in range(40) if (found := graph_ending_in(op, seed)) is not None][:2]
     assert bool(graphs) != (op.name in NOT_DRAWN), (
         "no case of its record, at other dims, gives results fit for comparing"

@@ -1,5 +1,5 @@
-"""fp16 programs step by step: each, fed the program's own values, is within 1 ulp of fp64 rounded once (or, where the terms
-of a product cancel, within what fp32 accumulators hold).
+"""fp16 programs step by step: each, fed the program's own values, is within 1 ulp of fp64 rounded once (or, where the
+terms of a product cancel, within what fp32 accumulators hold).
 
 `pytest tests/whole/test_fp16_layers.py --seed N` runs the graphs of one seed again.
 """
@@ -29,7 +29,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def without_cancelled(step: Step, inputs: list[Array | None], got: Array, want: Array) -> Array:
-    """`got`, with what is wanted where it is a product, a weighted sum, a scale and shift or a distance from a mean, whose terms cancel down to what an fp32 accumulator is off by."""
+    """`got`, with what is wanted where it is a product, a weighted sum, a scale and shift or a distance from a mean,
+    whose terms cancel down to what an fp32 accumulator is off by."""
     node = step.node
     if step.kernel in ("conv", "conv_transpose", "matmul"):
         bare = apply(OPS[node.op], node.inputs[:3], {**node.attrs, "epilogue": ()})[0].node

@@ -1,4 +1,5 @@
-"""What fp16 does not hold stays on the host, or is written so that fp16 holds it: sums of integers, small scales, many steps."""
+"""What fp16 does not hold stays on the host, or is written so that fp16 holds it: sums of integers, small scales, many
+steps."""
 
 import re
 import warnings
@@ -83,8 +84,8 @@ FORMS = {
 @pytest.mark.parametrize("gain", [1.0, 0.01])
 @pytest.mark.parametrize("form", FORMS)
 def test_quantised_networks_mean_on_chips_what_onnxruntime_says(form: str, gain: float, tmp_path: Path) -> None:
-    """A gain of 0.01 brings scales below the smallest normal number of fp16. The peer runs without optimisations: with them it fuses
-    other integer arithmetic."""
+    """A gain of 0.01 brings scales below the smallest normal number of fp16. The peer runs without optimisations: with
+    them it fuses other integer arithmetic."""
     if form == "dynamic int8" and not _peer_sums_all():
         pytest.skip("this CPU's onnxruntime saturates sums of signed weights")
     onnx.save(network(gain), tmp_path / "model.onnx")

@@ -1,9 +1,9 @@
 """Known networks on every chip: preflight says what compile does, and the program computes what the network means.
 
-Three comparisons for each: the network as the chip takes it, in fp32 and before it is cut, is the network (1e-5); each step of the
-program, fed what the program computed, is the reference rounded once; and the whole program is as near to the exact results as fp16
-on the host is, or within four times that, since other places are rounded. Chips whose programs are the same to the bit share the
-last two: the programs are compared, not what they were made from.
+Three comparisons for each: the network as the chip takes it, in fp32 and before it is cut, is the network (1e-5); each
+step of the program, fed what the program computed, is the reference rounded once; and the whole program is as near to
+the exact results as fp16 on the host is, or within four times that, since other places are rounded. Chips whose
+programs are the same to the bit share the last two: the programs are compared, not what they were made from.
 """
 
 import hashlib
@@ -57,7 +57,8 @@ def small(name: str, monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def calls_of(graph: Graph, count: int) -> Calls:
-    """Inputs of calls one after the other: normal floats, and small whole numbers for what counts or names something."""
+    """Inputs of calls one after the other: normal floats, and small whole numbers for what counts or names
+    something."""
     rng = np.random.default_rng(1)
 
     def draw(name: str, value: Any, call: int) -> Array:

@@ -1,7 +1,9 @@
-"""What check says, what compile divides and what emit writes are one verdict, for random graphs, every op and whole networks."""
+"""What check says, what compile divides and what emit writes are one verdict, for random graphs, every op and whole
+networks."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import hexane as hx
@@ -10,8 +12,9 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane.graph import Graph
 from hexane.ops import Op
 from hexane.pipeline import divide
+from hexane.reference import run_reference
 from hexane.runtime.mil import emit_pieces
-from hexane.stages.devices import COMPUTING
+from hexane.stages.segments.devices import COMPUTING
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph
@@ -74,3 +77,29 @@ def test_networks(name: str, chip: str) -> None:
     graph = ARCHITECTURES[name]()
     assert divide(graph, load_chip(chip))
     assert_one_verdict(graph, chip)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_what_is_made_of_stored_weights_is_computed_when_the_program_is_compiled(chip: str) -> None:
+    """The engine pads no channels; no layer has to, where the channels are those of a dequantised constant."""
+    stored = hx.dequantize(hx.const(np.arange(102, dtype=np.int8).reshape(2, 3, 17)), np.float32(0.25), np.int8(-3))
+    weight = hx.pad(hx.split(stored, axis=1, split_sizes=(1, 2))[0], begin=(1, 0, 0), end=(2, 0, 0))
+    graph = hx.graph({"y": hx.input("x", (5, 1, 17)) + weight})
+    assert {e.verdict.verdict for e in hx.preflight(graph, chip).entries} == {"native"}
+    net = hx.compile(graph, target=chip, device="cpu", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    assert [layer.op for layer in net.program.layers] == ["anec.add"]
+    x = np.ones((5, 1, 17), np.float32)
+    np.testing.assert_array_equal(net(x), run_reference(graph, {"x": x})["y"])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_norm_in_front_of_a_rounding_is_no_scale_of_quantisation(chip: str) -> None:
+    y = hx.rms_norm(hx.input("x", (1, 7, 6, 16), "fp16"), axes=(2, 3))
+    graph = hx.graph({"codes": hx.cast(hx.round(y), dtype="int64"), "y": hx.relu(y)})
+    refused = {e.node.op for e in hx.preflight(graph, chip).entries if not e.verdict.runs}
+    net = hx.compile(graph, target=chip, device="cpu", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    assert refused == {d.node.partition(" at ")[0] for d in net.program.decisions if d.verdict == "host"}

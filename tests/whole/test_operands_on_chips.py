@@ -1,4 +1,5 @@
-"""Every case of the records on chips, with its operands constant and computed: what a chip's program computes is what the record means."""
+"""Every case of the records on chips, with its operands constant and computed: what a chip's program computes is what
+the record means."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,8 @@
 """Quantised networks end to end: in integers, and as near to onnxruntime without optimisations as its default mode is.
 
-Where a sum of floats falls between two steps of a grid, the order of the sum decides, and twenty layers make five steps of it: onnxruntime's own order
-is no nearer to ONNX than another. So a network may also be as far from onnxruntime as ONNX is when every op is computed exactly and rounded once.
+Where a sum of floats falls between two steps of a grid, the order of the sum decides, and twenty layers make five steps
+of it: onnxruntime's own order is no nearer to ONNX than another. So a network may also be as far from onnxruntime as
+ONNX is when every op is computed exactly and rounded once.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""What models write out compiles for every chip there is: passes in front of the layers make nothing that the chip does not take.
+"""What models write out compiles for every chip there is: passes in front of the layers make nothing that the chip does
+not take.
 
 `pytest tests/whole/test_written_out_on_chips.py --seed N` compiles the graph of one seed again, for all chips.
 """
@@ -57,7 +58,8 @@ def test_many_graphs_compile_for_all_chips(many: range) -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_stride_that_no_factors_make_compiles(chip: str) -> None:
-    """Where the chip has slices they take every fifth row, else the host does the convolution: a validator refuses it."""
+    """Where the chip has slices they take every fifth row, else the host does the convolution: a validator refuses
+    it."""
     x = hx.pad(hx.relu(hx.input("x", (2, 1, 20, 20))), begin=(0, 0, 7, 0), end=(0, 0, 3, 9))
     weight = np.ones((1, 1, 5, 7), np.float32)
     net = hx.compile(hx.sigmoid(hx.conv(x, weight, strides=5)), target=chip)

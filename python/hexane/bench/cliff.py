@@ -1,4 +1,5 @@
-"""Finds where time stops growing as it did: a continuous line in pieces through (bytes, time), and how sure its breaks are."""
+"""Finds where time stops growing as it did: a continuous line in pieces through (bytes, time), and how sure its breaks
+are."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,9 @@ def breaks(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> lis
     """The breaks of the line that explains the times, at most two; none where a straight line does.
 
     sizes: bytes, rising; times: us. Errors count relative to the time, since clocks and caches err by parts. A break is
-    believed where it explains more than it would of 99 in 100 lines without it, drawn with the same errors (a bootstrap).
-    Its interval comes from the fits of lines that have it, drawn in the same way. Fewer than eight sizes have no breaks.
+    believed where it explains more than it would of 99 in 100 lines without it, drawn with the same errors (a
+    bootstrap). Its interval comes from the fits of lines that have it, drawn in the same way. Fewer than eight sizes
+    have no breaks.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(x) < 8:
@@ -72,7 +74,8 @@ def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
 
 
 def _fit(x: Array, t: Array, count: int) -> _Fit:
-    """The best line with `count` breaks, at any sizes but the two at each end: a least-squares problem for every choice."""
+    """The best line with `count` breaks, at any sizes but the two at each end: a least-squares problem for every
+    choice."""
     choices = list(combinations(x[2:-2], count))
     chosen = np.array(choices, float).reshape(len(choices), count)
     unit = x[-1]  # keeps the problems well conditioned

@@ -13,7 +13,8 @@ TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_s
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document that `hexane bench --json` wrote. Raises Error for a file that is none, naming what is wrong with it."""
+    """A document that `hexane bench --json` wrote. Raises Error for a file that is none, naming what is wrong with
+    it."""
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
@@ -38,10 +39,11 @@ def _complete(result: Mapping[str, Any]) -> bool:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each configuration that both have: its medians in us, their ratio (below 1: `after` is faster), and a verdict.
+    """A row for each configuration that both have: its medians in us, their ratio (below 1: `after` is faster), and a
+    verdict.
 
-    The verdict is "faster" or "slower" where the middle 80 % of the times of one lie wholly outside the other's, else "same";
-    "no result" where one of the two failed.
+    The verdict is "faster" or "slower" where the middle 80 % of the times of one lie wholly outside the other's, else
+    "same"; "no result" where one of the two failed.
     """
     known = {(r["probe"], r["name"]): r for r in before["results"]}
     rows = []

@@ -20,8 +20,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Network:
     """A graph, inputs, the output they must give, and what a call costs.
 
-    operations: multiplications and additions. weight_bytes, activation_bytes: of what is read and written once (activations: inputs,
-    results between layers, output), a float taking the `stored` bytes that the device keeps it in.
+    operations: multiplications and additions. weight_bytes, activation_bytes: of what is read and written once
+    (activations: inputs, results between layers, output), a float taking the `stored` bytes that the device keeps it
+    in.
     """
 
     graph: Graph

@@ -20,7 +20,8 @@ def need_matplotlib() -> None:
 
 
 def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes PNG files into the folder, which is made if need be, and returns their paths. Needs matplotlib (extra `plot`)."""
+    """Writes PNG files into the folder, which is made if need be, and returns their paths. Needs matplotlib (extra
+    `plot`)."""
     need_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     made = [_cliff(document, cliff, folder) for cliff in document["cliffs"] if cliff["points"]]

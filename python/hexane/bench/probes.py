@@ -15,7 +15,8 @@ class Configuration:
     """One network and one way to call it, measured in a process of its own.
 
     mode: bound (NumPy buffers bound once), call (arrays given and returned), idle (bound, half a second after the call
-    before), threads (that many programs at once, one thread each). qos: the priority class of the Neural Engine's queues.
+    before), threads (that many programs at once, one thread each). qos: the priority class of the Neural Engine's
+    queues.
     """
 
     probe: str
@@ -77,7 +78,8 @@ def _peak(device: Device) -> Iterator[Configuration]:
 def _sram(device: Device) -> Iterator[Configuration]:
     """Time against bytes: where memory near the units ends, the line gets steeper.
 
-    On a CPU a product with one column reads each weight once, and an addition each number once: its caches are the cliffs.
+    On a CPU a product with one column reads each weight once, and an addition each number once: its caches are the
+    cliffs.
     """
     dtype = _dtype(device)
     width = 64 if device == "ane" else 1

@@ -27,8 +27,8 @@ def run(
 ) -> dict[str, Any]:
     """The document of results (docs/bench.md). `told` hears of each as it is there.
 
-    seconds: how long each is measured. A configuration that fails, or whose result is wrong, has the key "error" and the
-    others go on. Raises Error for device "ane" where this machine has no Neural Engine.
+    seconds: how long each is measured. A configuration that fails, or whose result is wrong, has the key "error" and
+    the others go on. Raises Error for device "ane" where this machine has no Neural Engine.
     """
     if device == "ane" and (why := find_engine(own_chip())[1]):
         raise Error(f"[bench] device: got 'ane', need a Neural Engine: {why}")

@@ -34,7 +34,10 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
     for probe in dict.fromkeys(r["probe"] for r in right if r["probe"].endswith("peak")):
         best = max((r for r in right if r["probe"] == probe), key=lambda r: r["gflops"])
         fastest = best["operations"] / best["times_us"]["min"] / 1000
-        yield f"{probe}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest): {best['name']}"
+        yield (
+            f"{probe}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
+            f" {best['name']}"
+        )
     floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
     for r in right:
         other = floats.get((r["probe"], str(r["sizes"])))

@@ -1,7 +1,8 @@
-"""Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin, prints what it found.
+"""Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin, prints what it
+found.
 
-A process of its own: the first call is then truly the first, no program before it has warmed or filled anything, and the
-Neural Engine's limit on compilations per process is never reached.
+A process of its own: the first call is then truly the first, no program before it has warmed or filled anything, and
+the Neural Engine's limit on compilations per process is never reached.
 """
 
 import json
@@ -14,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from hexane import options
 from hexane.bench.networks import NETWORKS, Array, Network
 from hexane.bench.probes import Configuration, Device
 from hexane.bench.statistics import Times, measure
 from hexane.errors import Error
 from hexane.runtime import Model, compile
 
-# Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point sums of
-# an engine 0.01 for each layer, growing with the root of their number.
+# Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point
+# sums of an engine 0.01 for each layer, growing with the root of their number.
 FARTHEST = 0.2
 IDLE = 0.5  # seconds
 AT_ONCE = 64  # calls by each thread in a sample
@@ -57,9 +59,10 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
 
 
 def _compile(network: Network, c: Configuration, device: Device, threads: int | None) -> Model:
-    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network."""
+    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the
+    network."""
     if device == "ane":
-        net = compile(network.graph, device="ane", fallback="error", qos=c.qos, cache=False)
+        net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=False), fallback="error")
     else:
         net = compile(network.graph, target="host", threads=threads)
     assert isinstance(net, Model)  # all shapes are fixed

@@ -11,8 +11,8 @@ from hexane.bounds.interval import LARGEST, Interval, constant, unknown, widened
 from hexane.bounds.rules import LIMIT, PRODUCTS, RULES, moves, products
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
-from hexane.ops import LEAVES, OPS, apply, evaluate
-from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops import LEAVES, OPS, evaluate
+from hexane.ops.rewriter import Rewriter
 
 Overflow = Literal["cannot", "may", "will"]
 MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
@@ -20,8 +20,9 @@ MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Of the results of a node: the interval they stay in; overflow: whether one is beyond what holds it (limit) for the ranges given:
-    for none of them, perhaps, or for all. peak: of a product, the largest size of any partial sum, None for other ops."""
+    """Of the results of a node: the interval they stay in; overflow: whether one is beyond what holds it (limit) for
+    the ranges given: for none of them, perhaps, or for all. peak: of a product, the largest size of any partial sum,
+    None for other ops."""
 
     number: int
     node: Node
@@ -43,9 +44,10 @@ class Bound:
 def analyse(graph: Graph, ranges: Mapping[str, Any] | None = None, winograd: bool = True) -> list[Bound]:
     """The bound of every node of floats that is not constant, in the order of the graph.
 
-    ranges: by name of an input, (smallest, largest), or an array: of the input's shape, that very input; with one axis more in
-    front, samples, between whose smallest and largest each element stays. An input without one is any finite fp16. winograd: bounds
-    hold for chips that compute 3x3 convolutions so, too. Raises Error for names that the graph does not have and ranges that do not fit.
+    ranges: by name of an input, (smallest, largest), or an array: of the input's shape, that very input; with one axis
+    more in front, samples, between whose smallest and largest each element stays. An input without one is any finite
+    fp16. winograd: bounds hold for chips that compute 3x3 convolutions so, too. Raises Error for names that the graph
+    does not have and ranges that do not fit.
     """
     return [bound for bound, _ in walk(graph, ranges, winograd)]
 
@@ -99,21 +101,13 @@ def _results(
     return [_expanded(node, operands, winograd) or unknown(node.types[0])]
 
 
-class _Apart(Builder):
-    """Applies ops as they are."""
-
-    __slots__ = ()
-
-    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        return apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
-
-
 def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
-    """The bounds of an op without a rule: those of the ops that it is written as; None where these are too many, or none."""
+    """The bounds of an op without a rule: those of the ops that it is written as; None where these are too many, or
+    none."""
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None
-    made = expand(_Apart(*node.sources), *node.inputs, **node.attrs)
+    made = expand(Rewriter(*node.sources), *node.inputs, **node.attrs)
     (value,) = (made,) if isinstance(made, Value) else tuple(made)
     known = {v: x for v, x in zip(node.inputs, operands, strict=True) if v is not None and x is not None}
     order = _behind(value, set(known))
@@ -197,7 +191,8 @@ def _range(name: str, node: Node, given: Any) -> Interval:
         low, high = array.astype(np.float64).min(0), array.astype(np.float64).max(0)
     else:
         raise Error(
-            f"[bounds] range of {name!r}: got the shape {array.shape}, need (smallest, largest), {kind}, or samples of it"
+            f"[bounds] range of {name!r}: got the shape {array.shape}, need (smallest, largest), {kind}, or samples"
+            " of it"
         )
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
     if wrong.size:

@@ -17,9 +17,9 @@ TABLE = 2.0**-6  # relative and absolute: more than any activation table is off 
 class Interval:
     """low <= element <= high, in fp64; infinite where nothing is known.
 
-    partial: a bound on the size of every partial sum that the value may be made of, where a product made it and passes may fold what
-    follows into the weights; None for other values. overflowed: an element may be infinite because of an overflow. nan: one that is
-    infinite on both sides may be NaN as well.
+    partial: a bound on the size of every partial sum that the value may be made of, where a product made it and passes
+    may fold what follows into the weights; None for other values. overflowed: an element may be infinite because of an
+    overflow. nan: one that is infinite on both sides may be NaN as well.
     """
 
     low: Array

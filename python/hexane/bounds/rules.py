@@ -1,7 +1,8 @@
-"""The interval of each op's result from those of its operands, by the op's record where it is monotone. An op without a rule may be anything.
+"""The interval of each op's result from those of its operands, by the op's record where it is monotone. An op without a
+rule may be anything.
 
-Each rule holds for the op by itself and for what a chip's compiler may make of it: fused with its neighbours, written in other ops,
-read from a table, or summed in another order.
+Each rule holds for the op by itself and for what a chip's compiler may make of it: fused with its neighbours, written
+in other ops, read from a table, or summed in another order.
 """
 
 from collections.abc import Callable, Sequence
@@ -227,7 +228,8 @@ def _stays_as_it_is(node: Node) -> bool:
 
 
 def by_products(x: Interval) -> Interval:
-    """Elements that a chip may move by products with 1, which are rounded to a multiple of 2^-16 and overflow as all products do."""
+    """Elements that a chip may move by products with 1, which are rounded to a multiple of 2^-16 and overflow as all
+    products do."""
     fits = x.size < LIMIT
     low, high = np.where(fits, x.low - UNIT, -inf), np.where(fits, x.high + UNIT, inf)
     return Interval(low, high, x.partial, x.overflowed or not fits.all(), x.nan)
@@ -278,7 +280,8 @@ def _reduced(node: Node) -> int:
 
 
 def products(node: Node, operands: Operands, winograd: bool) -> Interval:
-    """Center and radius: the sum of the centers, and absolute weights times the radii. Sums of absolute products bound what is lost."""
+    """Center and radius: the sum of the centers, and absolute weights times the radii. Sums of absolute products bound
+    what is lost."""
     x, weight, bias = (*operands, None)[:3]
     assert x is not None
     assert weight is not None
@@ -310,8 +313,8 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
-    """The sum of the sizes of F(2, 3)'s products, which are more and others than those of the convolution; and whether all
-    transformed pixels are within fp16, beyond which they are clamped.
+    """The sum of the sizes of F(2, 3)'s products, which are more and others than those of the convolution; and whether
+    all transformed pixels are within fp16, beyond which they are clamped.
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 
@@ -392,7 +395,8 @@ def _known(x: Interval | None) -> bool:
 
 
 def softmax(node: Node, operands: Operands) -> Interval:
-    """Between 0 and 1, hidden elements (-infinity) too; the logarithm down to the range of x and the logarithm of the count."""
+    """Between 0 and 1, hidden elements (-infinity) too; the logarithm down to the range of x and the logarithm of the
+    count."""
     (x,) = operands
     assert x is not None
     low, high = x.whole

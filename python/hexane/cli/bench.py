@@ -29,8 +29,11 @@ def bench(
         str,
         typer.Argument(
             metavar="PROBE",
-            help="dispatch, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe, ane_int8_bench, "
-            "test_qos_sweep: the configurations of those programs; compare: two files of --json.",
+            help=(
+                "dispatch, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
+                " ane_int8_bench, "
+                "test_qos_sweep: the configurations of those programs; compare: two files of --json."
+            ),
         ),
     ],
     files: Annotated[list[Path] | None, typer.Argument(metavar="[A.json B.json]", help="For compare.")] = None,
@@ -78,7 +81,8 @@ def bench(
             print(f"wrote {path}")
     if wrong := [r for r in document["results"] if "error" in r]:
         raise Error(
-            f"[bench] got {len(wrong)} of {len(chosen)} configurations without a right result, the first: {wrong[0]['name']}: {wrong[0]['error']}"
+            f"[bench] got {len(wrong)} of {len(chosen)} configurations without a right result, the first:"
+            f" {wrong[0]['name']}: {wrong[0]['error']}"
         )
 
 

@@ -35,8 +35,11 @@ def check(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Chips or devices, with commas between them: A14,M5 or iphone 12,h17; all: every chip that a product has "
-            "and programs in MIL reach. [default: this machine's, else all]",
+            help=(
+                "Chips or devices, with commas between them: A14,M5 or iphone 12,h17; all: every chip that a product"
+                " has "
+                "and programs in MIL reach. [default: this machine's, else all]"
+            ),
         ),
     ] = None,
     unowned: Annotated[
@@ -83,7 +86,8 @@ def check(
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:
-    """The chips a list of names means, each once, in the order asked for. unowned: all are also those that no product has."""
+    """The chips a list of names means, each once, in the order asked for. unowned: all are also those that no product
+    has."""
     if given is None:
         found = detect_name()
         given = ALL if unowned or found.target == "host" else found.written

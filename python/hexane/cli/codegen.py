@@ -45,7 +45,11 @@ def codegen(
     backend: Annotated[
         Backend,
         typer.Option(
-            help="reference: the runtime's own kernels; cmsis-nn: CMSIS-NN for the steps of a plan in TFLite's arithmetic (compile --numerics q31) that it computes with the same bits, from where `make CMSIS_NN=FOLDER` says."
+            help=(
+                "reference: the runtime's own kernels; cmsis-nn: CMSIS-NN for the steps of a plan in TFLite's"
+                " arithmetic (compile --numerics q31) that it computes with the same bits, from where `make"
+                " CMSIS_NN=FOLDER` says."
+            )
         ),
     ] = Backend.REFERENCE,
     json: Json = False,
@@ -75,7 +79,8 @@ def codegen(
         )
         return
     print(
-        f"{output}: {len(files)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)}); RAM: arena {size_text(arena)}, ports {size_text(ports)}"
+        f"{output}: {len(files)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)});"
+        f" RAM: arena {size_text(arena)}, ports {size_text(ports)}"
     )
     print(f"kernels: {', '.join([*kernels, *activations])}")
     if bodies:
@@ -83,8 +88,8 @@ def codegen(
 
 
 def _rows(found: Assignment) -> list[dict[str, object]]:
-    """For each step: reason: why the runtime's own kernel computes it, null where CMSIS-NN does; partly: whether that kernel computes
-    the rows that go round in a ring; scratch: bytes."""
+    """For each step: reason: why the runtime's own kernel computes it, null where CMSIS-NN does; partly: whether that
+    kernel computes the rows that go round in a ring; scratch: bytes."""
     return [
         {
             "step": i,

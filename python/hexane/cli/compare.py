@@ -28,8 +28,11 @@ def compare_targets(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Two or more, with commas between them: chips by any name (A14, M4, iPhone 12, h13), in their engines' arithmetic; ieee: the model "
-            "in its own dtypes; q31: the same with quantised ops as TFLite computes them.",
+            help=(
+                "Two or more, with commas between them: chips by any name (A14, M4, iPhone 12, h13), in their engines'"
+                " arithmetic; ieee: the model "
+                "in its own dtypes; q31: the same with quantised ops as TFLite computes them."
+            ),
         ),
     ],
     inputs: Annotated[
@@ -42,7 +45,10 @@ def compare_targets(
         typer.Option(
             metavar="T",
             min=0,
-            help="The relative L2 of a layer from which on two targets part. [default: any bit between chips, 0.01 from ieee]",
+            help=(
+                "The relative L2 of a layer from which on two targets part. [default: any bit between chips, 0.01 from"
+                " ieee]"
+            ),
         ),
     ] = None,
     plot: Annotated[

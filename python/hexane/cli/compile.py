@@ -14,8 +14,8 @@ from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, 
 from hexane.cli.output import print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.planning.flash import flash_of
 from hexane.printer import size_text
-from hexane.runtime.flash import flash_of
 
 
 class Compression(str, Enum):
@@ -40,7 +40,11 @@ def compile_model(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="The memory for the arena, and for what counts beside it (--runtime), on one thread, as in 128K: parts are computed row by row where whole tensors do not fit. 128K+64K: in two memories, what counts beside the arena in the first.",
+            help=(
+                "The memory for the arena, and for what counts beside it (--runtime), on one thread, as in 128K: parts"
+                " are computed row by row where whole tensors do not fit. 128K+64K: in two memories, what counts beside"
+                " the arena in the first."
+            ),
         ),
     ] = None,
     slow: Annotated[
@@ -49,7 +53,10 @@ def compile_model(
     strategy: Annotated[
         Strategy,
         typer.Option(
-            help="Where whole tensors do not fit --sram: stream: parts go row by row, and --slow has what still does not fit; stages: as much as fits is computed at a time, and what passes on goes through --slow."
+            help=(
+                "Where whole tensors do not fit --sram: stream: parts go row by row, and --slow has what still does not"
+                " fit; stages: as much as fits is computed at a time, and what passes on goes through --slow."
+            )
         ),
     ] = Strategy.STREAM,
     hold_ports: Annotated[
@@ -59,7 +66,10 @@ def compile_model(
         bool,
         typer.Option(
             "--stream-input",
-            help="Inputs come row by row, as from a camera: on a device only the rows that are needed at once are in memory, in the arena.",
+            help=(
+                "Inputs come row by row, as from a camera: on a device only the rows that are needed at once are in"
+                " memory, in the arena."
+            ),
         ),
     ] = False,
     stream_output: Annotated[
@@ -75,7 +85,10 @@ def compile_model(
     compress: Annotated[
         Compression | None,
         typer.Option(
-            help="Pack weights that become smaller; they are unpacked to --sram before they are used. Needs hexane[compress]."
+            help=(
+                "Pack weights that become smaller; they are unpacked to --sram before they are used. Needs"
+                " hexane[compress]."
+            )
         ),
     ] = None,
     xip: Annotated[
@@ -100,28 +113,32 @@ def compile_model(
         raise Error("[compile] --slow: got it alone, need --sram as well")
     if strategy is Strategy.STAGES and sram is None:
         raise Error("[compile] --strategy: got stages, need --sram as well")
-    memory = None
-    if sram is not None or flash is not None or compress is not None or xip or runtime is not None:
-        packed = compress.value if compress else ""
-        device = runtime.value if runtime else ""
-        memory = hexane.Memory(sram, slow or 0, flash or 0, packed, xip, strategy.value, device)
+    memory = hexane.Memory(
+        sram,
+        slow=slow or 0,
+        strategy=strategy.value,
+        hold_ports=hold_ports,
+        stream_input=stream_input,
+        stream_output=stream_output,
+        runtime=runtime.value if runtime else "",
+        flash=flash or 0,
+        compress=compress.value if compress else "",
+        xip=xip,
+    )
     try:
         net = open_model(
             model,
             target=target,
-            threads=None if memory is None else 1,
+            threads=1 if memory.limits else None,
             dtype=dtype,
             input_shapes=input_shape,
             dump=dump,
             fallback=fallback,
             numerics=numerics,
             memory=memory,
-            hold_ports=hold_ports,
-            stream_input=stream_input,
-            stream_output=stream_output,
         )
     except Error as error:
-        if memory is None:
+        if not memory.limits:
             raise
         raise Error(f"{error}; no plan written") from None
     if isinstance(net, hexane.OpenModel):
@@ -129,7 +146,7 @@ def compile_model(
     with working(f"writing {output.name}"):
         net.save(output)
     file_bytes = output.stat().st_size
-    in_flash = None if memory is None or net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
+    in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
     if json:
         record = {"plan": str(output), "target": net.target, "file_bytes": file_bytes}
         record |= {} if in_flash is None else {"flash": {**asdict(in_flash), "total": in_flash.total}}
@@ -140,7 +157,8 @@ def compile_model(
     print(f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}")
     if in_flash is not None:
         print(
-            f"flash: plan {in_flash.plan} bytes, of them {in_flash.in_place} of weights read in place and {in_flash.weights - in_flash.in_place} packed"
+            f"flash: plan {in_flash.plan} bytes, of them {in_flash.in_place} of weights read in place and"
+            f" {in_flash.weights - in_flash.in_place} packed"
             + ("" if in_flash.missing else f"; code about {in_flash.code} (Cortex-M4 at -Os)")
         )
 

@@ -14,8 +14,8 @@ from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.errors import Error
 from hexane.graph import Graph, Value
-from hexane.importers.netplist import Netplist
-from hexane.importers.netplist import as_graph as as_graph_of_netplist
+from hexane.netplist import Netplist
+from hexane.netplist import as_graph as as_graph_of_netplist
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.program import Segment
@@ -42,7 +42,8 @@ def emit(
 ) -> None:
     """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin.
 
-    Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the host's.
+    Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
+    host's.
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
@@ -129,7 +130,8 @@ def _why(graph: Graph, ops: list[str]) -> str:
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:
-    """Raises Error for a program that would be left beside those that are written into the folders, and look like one of them."""
+    """Raises Error for a program that would be left beside those that are written into the folders, and look like one
+    of them."""
     for text in sorted((output / name, *output.glob(f"segment_*/{name}"))):
         if text.exists() and text.parent not in folders:
             raise Error(f"[emit] {text}: got a program of another model or chip there, need a folder without it")

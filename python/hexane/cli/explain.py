@@ -1,4 +1,5 @@
-"""`hexane explain`: what a chip's compiler made of a network, as text, as JSON, as a page and as a trace; and the story of a node."""
+"""`hexane explain`: what a chip's compiler made of a network, as text, as JSON, as a page and as a trace; and the story
+of a node."""
 
 from enum import Enum
 from pathlib import Path
@@ -40,7 +41,10 @@ def explain(
         str | None,
         typer.Option(
             metavar="N",
-            help="Tell the story of one node: the number of a layer, of an op as op3 (hexane check numbers them), or its name.",
+            help=(
+                "Tell the story of one node: the number of a layer, of an op as op3 (hexane check numbers them), or its"
+                " name."
+            ),
         ),
     ] = None,
     html: Annotated[

@@ -1,4 +1,5 @@
-"""`hexane explain` as the page docs/explain.md, with an example: `python -m hexane.cli.explain_page > docs/explain.md`."""
+"""`hexane explain` as the page docs/explain.md, with an example: `python -m hexane.cli.explain_page >
+docs/explain.md`."""
 
 import sys
 

@@ -67,16 +67,19 @@ def fit(
         raise Error(f"[fit] {html}: got the model itself as the page, need another file")
     if strategy is Strategy.STAGES and sram is None:
         raise Error("[fit] --strategy: got stages, need --sram as well")
-    memory = None
-    if sram is not None or flash is not None or runtime is not None:
-        device = runtime.value if runtime else ""
-        memory = hexane.Memory(sram, slow or 0, flash or 0, strategy=strategy.value, runtime=device)
+    memory = hexane.Memory(
+        sram,
+        slow=slow or 0,
+        strategy=strategy.value,
+        stream_input=stream_input,
+        stream_output=stream_output,
+        runtime=runtime.value if runtime else "",
+        flash=flash or 0,
+    )
     with working(f"compiling {model.name}"):
         found = hexane.fit(
             model,
             memory=memory,
-            stream_input=stream_input,
-            stream_output=stream_output,
             dtype=dtype.value if dtype else "",
             input_shapes=shapes_of(input_shape),
         )

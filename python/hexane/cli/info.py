@@ -1,4 +1,5 @@
-"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; what a container of Apple's has."""
+"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; what a container of
+Apple's has."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ def info(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write, their parts."""
+    """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write,
+    their parts."""
     if (kind := container_of(model)) is not None:
         if dtype or input_shape:
             raise Error(f"[info] {model}: got --dtype or --input-shape for a compiled program, need neither")

@@ -64,7 +64,8 @@ def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
 
 
 def read_archive(ports: Sequence[PortType], path: Path) -> dict[str, Array]:
-    """The arrays of all ports from an npz file. Raises Error for a missing or unknown name and an array that does not fit its port."""
+    """The arrays of all ports from an npz file. Raises Error for a missing or unknown name and an array that does not
+    fit its port."""
     need = {port.name: port for port in ports}
     with os.fdopen(open_regular(path, f"[compare] --input {path}", "npz file"), "rb") as file:
         try:

@@ -79,7 +79,10 @@ def page() -> str:
 
 def _ops() -> Iterator[str]:
     yield "## Ops of MIL, and what other sources name beside them\n"
-    yield f"| op | unit | {' | '.join(str(load_chip(c).family) for c in CHIPS)} | layer of a netplist | why not, and what instead |"
+    yield (
+        f"| op | unit | {' | '.join(str(load_chip(c).family) for c in CHIPS)} | layer of a netplist | why not, and what"
+        " instead |"
+    )
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for floor in sorted(floors().values(), key=lambda f: f.op):
         verdicts = [op_status(floor.op, chip).verdict for chip in CHIPS]
@@ -100,9 +103,9 @@ def _catalogue() -> Iterator[str]:
 def _forms() -> Iterator[str]:
     yield "## What is written instead\n"
     yield (
-        "An op that a chip does not run as it is becomes one of its forms when the network is compiled: the first whose every op runs on\n"
-        "that chip (`python/hexane/passes/retarget/`). What has none stays for the host. What a form changes in rounding is a hazard in\n"
-        "`net.program.decisions`.\n"
+        "An op that a chip does not run as it is becomes one of its forms when the network is compiled: the first whose"
+        " every op runs on\nthat chip (`python/hexane/passes/retarget/`). What has none stays for the host. What a form"
+        " changes in rounding is a hazard in\n`net.program.decisions`.\n"
     )
     yield "| form | of | what it writes |"
     yield "| --- | --- | --- |"

@@ -37,9 +37,6 @@ def open_model(
     fallback: Fallback = Fallback.HOST,
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
-    hold_ports: bool = False,
-    stream_input: bool = False,
-    stream_output: bool = False,
 ) -> hexane.Model | hexane.OpenModel:
     """A loaded plan or a compiled model. Raises Error for a plan with options that only compiling can follow."""
     shapes = shapes_of(input_shapes)
@@ -61,9 +58,6 @@ def open_model(
             numerics=numerics.value if numerics else "",
             dump=dump,
             memory=memory,
-            hold_ports=hold_ports,
-            stream_input=stream_input,
-            stream_output=stream_output,
         )
 
 

@@ -22,7 +22,7 @@ def page() -> str:
 
 
 def _family(doc: str, ops: tuple[Op, ...]) -> str:
-    title = doc.strip().splitlines()[0].rstrip(".")
+    title = " ".join(doc.strip().split("\n\n")[0].split()).rstrip(".")
     rows = [f"| `{op.name}{signature(op)}` | {_cell(op.doc)} | {', '.join(op.onnx)} |" for op in ops]
     return "\n".join([f"## {title}\n", "| call | what it is | ONNX |", "|---|---|---|", *rows, ""])
 

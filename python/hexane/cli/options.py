@@ -38,7 +38,8 @@ class Fallback(str, Enum):
 
 
 class Numerics(str, Enum):
-    """--numerics: whose arithmetic a program is computed in: engine and ieee for chips, q31 for quantised ops as TFLite computes them."""
+    """--numerics: whose arithmetic a program is computed in: engine and ieee for chips, q31 for quantised ops as TFLite
+    computes them."""
 
     ENGINE = "engine"
     IEEE = "ieee"
@@ -53,7 +54,8 @@ class Strategy(str, Enum):
 
 
 class Runtime(str, Enum):
-    """--runtime: what will run a plan: this machine's kernels, or the C99 runtime of small devices, with CMSIS-NN or without."""
+    """--runtime: what will run a plan: this machine's kernels, or the C99 runtime of small devices, with CMSIS-NN or
+    without."""
 
     HOST = "host"
     C99 = "c99"
@@ -107,22 +109,31 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What to compile for: host, or a chip by its name or that of a device (A14, M1, iPhone 12, h13), which this CPU then stands for.",
+        help=(
+            "What to compile for: host, or a chip by its name or that of a device (A14, M1, iPhone 12, h13), which this"
+            " CPU then stands for."
+        ),
     ),
 ]
 Arithmetic = Annotated[
     Numerics | None,
     typer.Option(
-        help="Of a chip's program; engine: the chip's arithmetic, as far as it is known; ieee: fp32, rounded to fp16 behind each "
-        "layer. [default: engine] Of the host's; q31: quantised ops as TFLite computes them. [default: as ONNX does]",
+        help=(
+            "Of a chip's program; engine: the chip's arithmetic, as far as it is known; ieee: fp32, rounded to fp16"
+            " behind each layer. [default: engine] Of the host's; q31: quantised ops as TFLite computes them. [default:"
+            " as ONNX does]"
+        ),
         show_default=False,
     ),
 ]
 RunsOn = Annotated[
     Runtime | None,
     typer.Option(
-        help="What will run the plan. host: this machine, whose kernels' scratch counts against --sram; c99: a small device, whose "
-        "inputs and outputs count unless they are streamed; cmsis-nn: there with the kernels of CMSIS-NN and their scratch. [default: host; with --flash, c99]",
+        help=(
+            "What will run the plan. host: this machine, whose kernels' scratch counts against --sram; c99: a small"
+            " device, whose inputs and outputs count unless they are streamed; cmsis-nn: there with the kernels of"
+            " CMSIS-NN and their scratch. [default: host; with --flash, c99]"
+        ),
         show_default=False,
     ),
 ]

@@ -46,7 +46,8 @@ def file_names(names: Mapping[str, object]) -> list[str]:
 
 
 def summary(port: PortType, array: Array) -> dict[str, Any]:
-    """Its type, smallest, largest and mean value (of the finite ones), and the likeliest classes of a probability row."""
+    """Its type, smallest, largest and mean value (of the finite ones), and the likeliest classes of a probability
+    row."""
     record: dict[str, Any] = {"name": port.name, "dtype": str(port.dtype), "shape": list(array.shape)}
     values = array.astype(np.float64)
     finite = values[np.isfinite(values)]

@@ -1,4 +1,5 @@
-"""`hexane targets`: all targets, one of them with every number and its source, or the generations of task descriptors."""
+"""`hexane targets`: all targets, one of them with every number and its source, or the generations of task
+descriptors."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -119,6 +120,7 @@ def _record(target: Target) -> dict[str, Any]:
 def _fact(path: str, fact: Fact) -> dict[str, Any]:
     meaning = field_table()[field_of(path)]
     record = {"value": plain(fact.value), "source": fact.source, "status": fact.status, "meaning": meaning["text"]}
+    record["used"] = meaning.get("used", True)
     if "unit" in meaning:
         record["unit"] = meaning["unit"]
     if offsets(path):
@@ -148,7 +150,7 @@ def value_text(fact: Any) -> str:
 def _print_target(target: Target) -> None:
     about = f": {target.silicon}" if isinstance(target, Chip) else ""
     print(f"{target.label}{about}\n")
-    print_table(("what", "value", "unit", "offset", "status", "source"), list(_rows(target)))
+    print_table(("what", "value", "unit", "offset", "compiler", "status", "source"), list(_rows(target)))
     if isinstance(target, Chip):
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
 
@@ -160,8 +162,8 @@ def image_formats(chip: Chip) -> str:
         return "Ports take no image format (guide ch34, decoded); Hexane's are plain tensors."
     yuv = "YUV 4:2:0 among them" if chip.gates.yuv420 else "YUV 4:2:0 not among them"
     return (
-        f"Ports take {counted(count, 'image format')}, {yuv} (guide ch34, decoded). Which the others are is published for no "
-        "single chip: the compiler knows BGRA8, RhA, L8, L16 and 420. Hexane's ports are plain tensors."
+        f"Ports take {counted(count, 'image format')}, {yuv} (guide ch34, decoded). Which the others are is published"
+        " for no single chip: the compiler knows BGRA8, RhA, L8, L16 and 420. Hexane's ports are plain tensors."
     )
 
 
@@ -169,9 +171,14 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
     order = list(field_table())
     for path, fact in sorted(target.facts.items(), key=lambda item: order.index(field_of(item[0]))):
         unit = field_table()[field_of(path)].get("unit", "")
-        yield path, value_text(fact), unit, " ".join(offsets(path)), fact.status, fact.source
+        yield path, value_text(fact), unit, " ".join(offsets(path)), use_text(path), fact.status, fact.source
         for claim in fact.claims:
-            yield "  claim", value_text(claim), unit, "", claim.status, claim.source
+            yield "  claim", value_text(claim), unit, "", "", claim.status, claim.source
+
+
+def use_text(path: str) -> str:
+    """What the compiler does with a field: "" where it uses it."""
+    return {True: "", False: "not used", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 
 def field_of(path: str) -> str:

@@ -42,8 +42,10 @@ its own, which it does not print.
 
 FIELDS = """\
 One chip of each generation. "?": no source gives the value; "none": a source says that there is no such limit. `hexane targets NAME` shows
-the status of each number. Offsets are those of the compiler's parameter block.
+the status of each number. Offsets are those of the compiler's parameter block. Numbers that Hexane's compiler does not
+use are said to be so: no verdict, rewrite or schedule depends on them.
 """
+USED = {True: "", False: "; not used by the compiler", "reports": "; used by reports only"}
 
 HIDDEN = (
     "Targets that no product has: reference targets, embedded parts, and variants that no device was seen to report"
@@ -96,12 +98,15 @@ def page() -> str:
             _table(DISPUTE, _disputes(chips)),
             _folded(HIDDEN, _table(DISPUTE, _disputes(hidden))),
             "## Task descriptors\n",
-            "The offset of the patch width in each generation, the families that a published table gives it, and the chips.\n",
+            (
+                "The offset of the patch width in each generation, the families that a published table gives it, and"
+                " the chips.\n"
+            ),
             _table(("generation", "patch width", "families", "targets", "source"), map(descriptor_row, descriptors())),
             *(f"Generation {d.generation}: {d.defect}\n" for d in descriptors() if d.defect),
             "## Status and sources\n",
             _table(("status", "meaning"), STATUSES.items()),
-            _table(("source", "what it is"), table("sources").items()),
+            _table(("source", "what it is", "chips it measured"), _sources()),
         ]
     )
 
@@ -158,7 +163,16 @@ def _fields(shown: list[Chip]) -> Iterable[tuple[str, ...]]:
         if "." in path:
             unit = f", {row['unit']}" if "unit" in row else ""
             at = f" ({', '.join(offsets(path))})" if offsets(path) else ""
-            yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), f"{row['text'].rstrip('.')}{unit}{at}"
+            what = f"{row['text'].rstrip('.')}{unit}{at}{USED[row.get('used', True)]}"
+            yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), what
+
+
+def _sources() -> Iterable[tuple[str, str, str]]:
+    for name, what in table("sources").items():
+        silicon = [
+            product for source, row in table("measured_on").items() if source.startswith(name) for product in row
+        ]
+        yield name, what, ", ".join(silicon)
 
 
 def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:

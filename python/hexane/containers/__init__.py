@@ -1,6 +1,7 @@
 """Containers of compiled programs, as Apple's compilers write them: what is in one, for `hexane info`.
 
-Nobody could try these readers on a file of Apple's: they follow published descriptions, and are tested with files made here.
+Nobody could try these readers on a file of Apple's: they follow published descriptions, and are tested with files made
+here.
 """
 
 from hexane.containers.e5 import E5, read_e5

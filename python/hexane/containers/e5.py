@@ -2,8 +2,9 @@
 
     root: [names of symbols], [(key, value) of the build], [sections], version of the format
 
-Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer says where its fields are but not what they
-are, so a file of another order is refused where the order shows, by the byte. What is inside a section is not published.
+Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer says where its
+fields are but not what they are, so a file of another order is refused where the order shows, by the byte. What is
+inside a section is not published.
 """
 
 from collections.abc import Iterator

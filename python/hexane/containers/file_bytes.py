@@ -6,7 +6,8 @@ MOST_NAME_BYTES = 1024
 
 
 class FileBytes:
-    """All of a file. kind: of what file, for errors. Names may lie in one another: all that are read have no more bytes than the file."""
+    """All of a file. kind: of what file, for errors. Names may lie in one another: all that are read have no more bytes
+    than the file."""
 
     def __init__(self, data: bytes, kind: str) -> None:
         self.data, self.kind = data, kind

@@ -1,9 +1,10 @@
-"""A program of the engine as the compiler's last stage writes it (.hwx): a Mach-O file of 64 bits with a magic of its own.
+"""A program of the engine as the compiler's last stage writes it (.hwx): a Mach-O file of 64 bits with a magic of its
+own.
 
     mach_header_64 | load commands: segments with their sections, symbols, .. | task descriptors (__text) | weights (__KERN_0, ..) | ..
 
 Sources: the ANE guide (chapter 23 and appendix C) for magic, processor and sections; Mach-O itself for the layout.
-"""
+"""  # noqa: E501
 
 from dataclasses import dataclass
 
@@ -31,7 +32,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of the engine's address space, and the bytes of the file that are put there (0: a window without contents)."""
+    """A range of the engine's address space, and the bytes of the file that are put there (0: a window without
+    contents)."""
 
     name: str
     address: int
@@ -63,8 +65,8 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets whose generation is that of the file, by the field `cpu_subtype`; those that no product has only where there
-        are no others."""
+        """The targets whose generation is that of the file, by the field `cpu_subtype`; those that no product has only
+        where there are no others."""
         every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
         return tuple(name for name in every if load_chip(name).known) or tuple(every)
 

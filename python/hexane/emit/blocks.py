@@ -19,7 +19,8 @@ _found: dict[bytes, bytes] | None = None
 
 @contextmanager
 def packing_once() -> Iterator[None]:
-    """While this lasts, what has been packed is found again: whoever tries which weights to pack packs the same ones many times."""
+    """While this lasts, what has been packed is found again: whoever tries which weights to pack packs the same ones
+    many times."""
     global _found
     if _found is not None:
         yield
@@ -68,7 +69,8 @@ def unpacked_weights(sections: Mapping[str, Any]) -> Array:
 
 
 def packed_weights(blocks: Array, weights: Array) -> dict[str, Any]:
-    """The sections of these blocks, whose places in "packed" are decided here, with the contents that `weights` has there."""
+    """The sections of these blocks, whose places in "packed" are decided here, with the contents that `weights` has
+    there."""
     rows, packed = blocks.copy(), bytearray()
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for row in sorted(range(len(rows)), key=lambda i: int(rows[i]["offset"])):

@@ -22,8 +22,8 @@ def c_name(text: str) -> str:
 
 
 def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[str, str]:
-    """The files by their place in the folder. `name` is a prefix of every symbol that is made. cmsis_nn: steps that CMSIS-NN computes
-    with the same bits are left to it.
+    """The files by their place in the folder. `name` is a prefix of every symbol that is made. cmsis_nn: steps that
+    CMSIS-NN computes with the same bits are left to it.
 
     Raises Error for a plan that is damaged or needs what the runtime has not got.
     """
@@ -142,7 +142,8 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
     lines += ["", f"static hx_memory memory[{max(len(rows), 1)}] = {{", *(rows or ["    {0, 0},"]), "};", ""]
     lines.append(f"static const hx_kernel* const kernels[] = {{{''.join(f'&hx_kernel_{k}, ' for k in kernels)}0}};")
     lines.append(
-        f"static const hx_activation* const activations[] = {{{''.join(f'&hx_activation_{a}, ' for a in activations)}0}};"
+        "static const hx_activation* const activations[] ="
+        f" {{{''.join(f'&hx_activation_{a}, ' for a in activations)}0}};"
     )
     lines.append(f"static const hx_codec* const codecs[] = {{{''.join(f'&hx_codec_{c}, ' for c in plan.codecs)}0}};")
     call = f"hx_load(&{name}_net, {name}_plan, sizeof {name}_plan, kernels, activations, codecs, memory, {len(rows)});"

@@ -8,7 +8,8 @@ def main_program(plan: PlanView, name: str) -> str:
     upper = name.upper()
     moves = {
         side: [
-            f'  if (!port_{verb}({name}_{side}({i}), {upper}_{side.upper()}_{i}_BYTES)) return failed("{side}", "{what}");'
+            f'  if (!port_{verb}({name}_{side}({i}), {upper}_{side.upper()}_{i}_BYTES)) return failed("{side}",'
+            f' "{what}");'
             for i, port in enumerate(these)
             if not port.rows
         ]
@@ -135,8 +136,8 @@ _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
 # make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
 # Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
-# The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done it.
-# INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
+# The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done
+# it. INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
 # HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
 @USAGE@TARGET ?= host
@@ -214,10 +215,14 @@ clean:
 
 # Its sources are not ours to warn about; hosted, for then GCC has its own memcpy and memset for them.
 _CMSIS_NN = {
-    "USAGE": """\
-# CMSIS_NN=FOLDER             where CMSIS-NN 7.0.0 or another version with the same functions is, which computes some of the steps
-""",
-    "SETTINGS": """\
+    "USAGE": (
+        """\
+# CMSIS_NN=FOLDER             where CMSIS-NN 7.0.0 or another version with the same functions is, which computes some of
+# the steps
+"""
+    ),
+    "SETTINGS": (
+        """\
 ifneq ($(MAKECMDGOALS),clean)
 ifeq ($(wildcard $(CMSIS_NN)/Include/arm_nnfunctions.h),)
 $(error CMSIS_NN: got "$(CMSIS_NN)", need the folder of CMSIS-NN, with Include/arm_nnfunctions.h: make CMSIS_NN=FOLDER)
@@ -227,11 +232,14 @@ SOURCES += cmsis_nn/cmsis_nn.c
 FLAGS += -DHX_BODIES -isystem $(CMSIS_NN)/Include
 CMSIS_NN_OBJECTS := $(patsubst $(CMSIS_NN)/Source/%.c,build/$(TARGET)/%.o,$(wildcard $(CMSIS_NN)/Source/*/*.c))
 
-""",
+"""
+    ),
     "OBJECTS": " $(CMSIS_NN_OBJECTS)",
-    "RULES": """
+    "RULES": (
+        """
 build/$(TARGET)/%.o: $(CMSIS_NN)/Source/%.c Makefile build/command
 \t@mkdir -p $(@D)
 \t$(CC) $(FLAGS) $(CFLAGS) -std=gnu11 -fhosted -w -c $< -o $@
-""",
+"""
+    ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.emit.blocks import unpacked_weights
 from hexane.emit.scratch import ALIGNMENT, Gaps, Scratch
-from hexane.stages.allocate import rounded_up
+from hexane.stages.bufferize.allocate import rounded_up
 
 EXTENSIONS = ("dsp", "mve")  # for which CMSIS-NN's functions need different buffers
 _LIST = 9  # words of a list in the attributes: count, 8 values
@@ -21,9 +21,9 @@ _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A step that CMSIS-NN computes: which body of runtime/cmsis_nn does, bytes of scratch for each of EXTENSIONS, bytes of rows
-    that it copies where they go round in a ring, and for each channel the shift and, where the plan does not have them so, the
-    multiplier and bias."""
+    """A step that CMSIS-NN computes: which body of csrc/c99/cmsis_nn does, bytes of scratch for each of EXTENSIONS,
+    bytes of rows that it copies where they go round in a ring, and for each channel the shift and, where the plan does
+    not have them so, the multiplier and bias."""
 
     step: int
     name: str
@@ -73,8 +73,8 @@ class _No(Exception):
 
 
 class Chooser:
-    """Chooses bodies for the steps of a plan. sections: as `_core.plan_read` gives them, of a plan whose weights lie as `prepared`
-    lays them."""
+    """Chooses bodies for the steps of a plan. sections: as `_core.plan_read` gives them, of a plan whose weights lie as
+    `prepared` lays them."""
 
     def __init__(self, sections: Mapping[str, Any]) -> None:
         self._sections, self._weights = sections, np.ascontiguousarray(unpacked_weights(sections))
@@ -84,7 +84,7 @@ class Chooser:
     def choose(self) -> Iterator[tuple[int, str, Body | str]]:
         """For each step its row, its kernel, and the body or why there is none."""
         makers = {
-            "q31_conv": self._conv, "q31_matmul": self._matmul, "q31_add": self._add, "q31_avg_pool": self._pool, "max_pool": self._pool,
+            "q31_conv": self._conv, "q31_matmul": self._matmul, "q31_add": self._add, "q31_avg_pool": self._pool, "max_pool": self._pool,  # noqa: E501
         }  # fmt: skip
         for i, row in enumerate(self._sections["steps"]):
             kernel = self._text(row["kernel"])
@@ -184,8 +184,8 @@ class Chooser:
 
 
 def _scaling(step: _Step, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The multiplier of each channel where the plan has one for all, its shift, and zeros where it has no bias. axes: of the weight, the
-    channel first. Sums may not overflow: there CMSIS-NN may differ."""
+    """The multiplier of each channel where the plan has one for all, its shift, and zeros where it has no bias. axes:
+    of the weight, the channel first. Sums may not overflow: there CMSIS-NN may differ."""
     x, weight, scale = (step.input(i) for i in range(3))
     if {x.dtype, weight.dtype, step.out.dtype} != {"int8"}:
         raise _No(f"got {x.dtype}, {weight.dtype} and {step.out.dtype}, need int8")
@@ -254,9 +254,9 @@ def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What computes the steps of a plan. steps: for each its row, its kernel, and its body or why it has none; scratch: by the row of a
-    step, for one of EXTENSIONS; partly: steps of which it does not compute rows that go round in a ring, for want of room; sizes: bytes
-    of each arena, by its row, with scratch."""
+    """What computes the steps of a plan. steps: for each its row, its kernel, and its body or why it has none; scratch:
+    by the row of a step, for one of EXTENSIONS; partly: steps of which it does not compute rows that go round in a
+    ring, for want of room; sizes: bytes of each arena, by its row, with scratch."""
 
     steps: tuple[tuple[int, str, Body | str], ...]
     scratch: Mapping[int, Scratch]
@@ -267,7 +267,8 @@ class Assignment:
 def assigned(
     sections: Mapping[str, Any], extension: str, item_bytes: Mapping[int, int], without: Mapping[int, str] | None = None
 ) -> Assignment:
-    """Bodies for the steps of a plan, with their scratch placed. item_bytes: see Gaps. without: steps that shall have none, and why.
+    """Bodies for the steps of a plan, with their scratch placed. item_bytes: see Gaps. without: steps that shall have
+    none, and why.
 
     Rows that go round in a ring get room to be copied to only where the arenas do not grow by it.
     """

@@ -144,7 +144,8 @@ class _Writer:
         return self.rows[view]
 
     def add_named(self) -> None:
-        """Adds a row for each whole param and state, so that its name is found even where steps read only parts of it."""
+        """Adds a row for each whole param and state, so that its name is found even where steps read only parts of
+        it."""
         for i, buffer in enumerate(self.program.buffers):
             if buffer.kind in ("weights", "state", "param") and buffer.name and buffer.type:
                 self.tensor(View(i, 0, buffer.type, buffer.strides or dense_strides(buffer.type)))

@@ -24,7 +24,7 @@ _CHECKOUT = Path(__file__).parents[3]
 
 def runtime_files() -> dict[str, Path]:
     """The runtime's C files by their place in it, and plan.h, which it shares with the compiler."""
-    root = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT / "runtime"
+    root = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT / "csrc" / "c99"
     files = {
         str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.suffix in (".c", ".h", ".ld")
     }
@@ -53,8 +53,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How a streamed port goes by rows, as the runtime's hooks bring and take them: so many, of so many bytes each. shape, strides: of all of
-    them as a view into the port's array."""
+    """How a streamed port goes by rows, as the runtime's hooks bring and take them: so many, of so many bytes each.
+    shape, strides: of all of them as a view into the port's array."""
 
     count: int
     bytes: int

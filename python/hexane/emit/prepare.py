@@ -14,10 +14,11 @@ from hexane.emit.plan_view import extent, text_at
 
 
 def prepared(data: bytes) -> bytes:
-    """The plan with the weights of convolutions in the order in which the runtime reads them, channels innermost, those of products of
-    integers with the terms of a sum innermost, and without the names of layers, which it does not show.
+    """The plan with the weights of convolutions in the order in which the runtime reads them, channels innermost, those
+    of products of integers with the terms of a sum innermost, and without the names of layers, which it does not show.
 
-    Only where weights lie changes, which their strides say; packed weights are packed again. Raises Error for a file that is no sound plan.
+    Only where weights lie changes, which their strides say; packed weights are packed again. Raises Error for a file
+    that is no sound plan.
     """
     sections = dict(_core.plan_read(np.frombuffer(data, np.uint8)))
     strings, spaces = bytes(sections["strings"]), sections["spaces"]
@@ -95,6 +96,6 @@ def _without_sources(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NAMED = {
-    "spaces": ("name", "kind"), "tensors": ("name", "dtype", "layout"), "numerics": ("name", "family"), "steps": ("kernel", "device"),
+    "spaces": ("name", "kind"), "tensors": ("name", "dtype", "layout"), "numerics": ("name", "family"), "steps": ("kernel", "device"),  # noqa: E501
     "inputs": ("name",), "outputs": ("name",), "blocks": ("codec",),
 }  # fmt: skip

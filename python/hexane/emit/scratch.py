@@ -1,7 +1,7 @@
 """Where kernels of a plan may keep their scratch while a step runs: the lowest free gap of an arena.
 
-With all tensors placed, the scratch of one step (or of the steps of a loop, which take turns) meets only what is live meanwhile, and
-no other scratch. So the lowest gap is the best one for each step by itself.
+With all tensors placed, the scratch of one step (or of the steps of a loop, which take turns) meets only what is live
+meanwhile, and no other scratch. So the lowest gap is the best one for each step by itself.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from hexane.stages.allocate import rounded_up
+from hexane.stages.bufferize.allocate import rounded_up
 
 ALIGNMENT = 16  # HX_SCRATCH_ALIGNMENT
 Ranges = list[tuple[int, int]]
@@ -52,8 +52,8 @@ class Gaps:
         return dict(self._sizes)
 
     def place(self, step: int, size: int, grows: bool = True) -> Scratch | None:
-        """The lowest gap of `size` bytes beside what is live at a step: in an arena as it is, else behind one whose limit allows
-        it. None where there is none, or where an arena would have to grow and may not."""
+        """The lowest gap of `size` bytes beside what is live at a step: in an arena as it is, else behind one whose
+        limit allows it. None where there is none, or where an arena would have to grow and may not."""
         found = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
         ends = {one.space: one.offset + one.bytes for one in found}
         for one in found:
@@ -143,7 +143,8 @@ class Gaps:
         return end - begin == size
 
     def _covers(self, index: int, id: int) -> bool:
-        """Whether the runs of a step, of which the reader knows that they leave no row out between the first and the last, write all."""
+        """Whether the runs of a step, of which the reader knows that they leave no row out between the first and the
+        last, write all."""
         step = self._sections["steps"][index]
         axis, begin, end = int(step["cut_axis"]), int(step["begin"]), int(step["end"])
         if axis < 0:
@@ -158,7 +159,8 @@ class Gaps:
 
 
 def _units(sections: Mapping[str, Any]) -> list[int]:
-    """For each step the number of its outermost loop or, outside of loops, of itself, in the order in which they run."""
+    """For each step the number of its outermost loop or, outside of loops, of itself, in the order in which they
+    run."""
     units: list[int] = []
     loops = {int(row["first_step"]): int(row["num_steps"]) for row in reversed(sections["loops"])}
     step = unit = 0
@@ -170,8 +172,9 @@ def _units(sections: Mapping[str, Any]) -> list[int]:
 
 
 def _lifetimes(accesses: list[_Access]) -> Iterator[tuple[int, int]]:
-    """The first and last unit in which a byte holds something that is still read: from one unit that touches it to the next, unless
-    that one replaces it before it reads it. The steps of a loop take turns, so there no other tensor may read the byte at all."""
+    """The first and last unit in which a byte holds something that is still read: from one unit that touches it to the
+    next, unless that one replaces it before it reads it. The steps of a loop take turns, so there no other tensor may
+    read the byte at all."""
     last: int | None = None
     for unit, here in groupby(accesses, lambda access: access.unit):
         first, *rest = here

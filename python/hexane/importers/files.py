@@ -20,7 +20,8 @@ def read_all(descriptor: int, where: str) -> bytes:
 
 
 def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:
-    """A descriptor of the file the user named, which may be a link. `where` opens the message of an Error, `need` ends it.
+    """A descriptor of the file the user named, which may be a link. `where` opens the message of an Error, `need` ends
+    it.
 
     Pipes and devices are refused: reading them may never end.
     """
@@ -77,19 +78,21 @@ def open_inside(folder: Path, location: str, where: str) -> int:
 
 
 def _into(opened: int, part: str, flag: int) -> int:
-    """A descriptor of the part, no link, of the opened directory, which is closed. Raises OSError, the directory still open."""
+    """A descriptor of the part, no link, of the opened directory, which is closed. Raises OSError, the directory still
+    open."""
     inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flag, dir_fd=opened)
     os.close(opened)
     return inner
 
 
 def _blob(path: Path, opened: int) -> PurePosixPath | None:
-    """Where a link in a Hugging Face cache leads, which keeps a model's files under their hashes; None for anything else.
+    """Where a link in a Hugging Face cache leads, which keeps a model's files under their hashes; None for anything
+    else.
 
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
-    The link has to say exactly that: one `..` for each folder up to the repository's, `blobs`, and a plain name. `opened` is
-    the directory that holds it.
+    The link has to say exactly that: one `..` for each folder up to the repository's, `blobs`, and a plain name.
+    `opened` is the directory that holds it.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)

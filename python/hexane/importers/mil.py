@@ -1,4 +1,5 @@
-"""Reads MIL text back into a graph, and checks it: the arguments and types of every op, and the weights it points to."""
+"""Reads MIL text back into a graph, and checks it: the arguments and types of every op, and the weights it points
+to."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,19 +16,19 @@ from hexane.importers.files import open_inside, open_regular, read_all
 from hexane.mil.arguments import Parameter, parameters_of
 from hexane.mil.forms import READ
 from hexane.mil.text import Argument, Bits, BlobFile, Literal, Name, Place, Statement, Type, parse_program
-from hexane.ops import OPS, apply
-from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.fold import fold_node
+from hexane.ops.rewriter import Rewriter
 
 MODEL_PATH = "@model_path/"
 Weights = bytes | Mapping[str, bytes]
 
 
 def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
-    """The graph of a program. weights: the file that its constants lie in, or several files by the paths that the text has.
+    """The graph of a program. weights: the file that its constants lie in, or several files by the paths that the text
+    has.
 
-    Raises Error with `name`, line and column for text that is no MIL, ops and arguments that do not fit, and weights that are not
-    what the text says.
+    Raises Error with `name`, line and column for text that is no MIL, ops and arguments that do not fit, and weights
+    that are not what the text says.
     """
     if isinstance(weights, Mapping):
         files = weights
@@ -64,15 +65,6 @@ def load_mil_file(path: str | os.PathLike[str]) -> Graph:
         return known[name]
 
     return _Reader(decoded, str(where), file).graph()
-
-
-class _Direct(Builder):
-    """Applies ops as they are."""
-
-    __slots__ = ()
-
-    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        return apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
 
 
 class _Reader:
@@ -127,7 +119,7 @@ class _Reader:
             raise Error(f"got the argument {min(unknown)}, need some of {need}")
         arguments = {p.name: self.bound(p, given.get(p.name)) for p in parameters}
         self.check_floats(parameters, arguments)
-        made = READ[statement.op](_Direct(*source), **arguments)
+        made = READ[statement.op](Rewriter(*source), **arguments)
         values = (made,) if isinstance(made, Value) else tuple(made)
         if len(values) != len(statement.results):
             raise Error(f"got {len(statement.results)} results, need {len(values)}")

@@ -33,11 +33,13 @@ _MAX_INDEX_BYTES = 100_000_000  # as the safetensors package limits a header
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a *.safetensors.index.json.
+    """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a
+    *.safetensors.index.json.
 
-    The arrays are read-only, and views of one block of memory for each file, which is read as a whole: what becomes of the
-    file later changes no weight (of a mapped file it would, or end the process). bf16 and fp8 come in the dtypes of ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the
-    folder, no links but those of a Hugging Face cache to its blobs. Raises Error for what is missing, damaged, or there twice.
+    The arrays are read-only, and views of one block of memory for each file, which is read as a whole: what becomes of
+    the file later changes no weight (of a mapped file it would, or end the process). bf16 and fp8 come in the dtypes of
+    ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the folder, no links
+    but those of a Hugging Face cache to its blobs. Raises Error for what is missing, damaged, or there twice.
     """
     path = Path(path)
     if path.is_dir():

@@ -15,11 +15,11 @@ from hexane.ops import OPS, apply
 def from_torch(model: Any, example_inputs: Any = None) -> Graph:
     """The graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram as it is.
 
-    example_inputs: what the module is called with, a tensor or a tuple; their shapes become the graph's. An ExportedProgram
-    has its own. Inputs are named after the parameters of `forward`, outputs after the operations they come from. Buffers that
-    `forward` changes become states of their names (of shape (1,) where they are scalars); inputs are never written.
-    Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for dynamic
-    shapes.
+    example_inputs: what the module is called with, a tensor or a tuple; their shapes become the graph's. An
+    ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
+    come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
+    inputs are never written. Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane
+    cannot import, and for dynamic shapes.
     """
     # Loaded where it is used: torch is optional, and onnx takes longer to import than all of hexane.
     try:
@@ -67,8 +67,8 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
 
 
 def _export(model: Any, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, Array]]:
-    """The ONNX program, and the first contents of the buffers that it changes, by name: those are inputs by that name, where
-    they are read, and what they become the last outputs."""
+    """The ONNX program, and the first contents of the buffers that it changes, by name: those are inputs by that name,
+    where they are read, and what they become the last outputs."""
     import torch
 
     exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False)

@@ -1,13 +1,14 @@
 """The arguments of MIL's ops: one table, for who writes MIL and who reads it.
 
-Each line is an op and its arguments in Core ML's own order. An argument is NAME, or NAME:KIND; a tensor unless a kind is named:
+Each line is an op and its arguments in Core ML's own order. An argument is NAME, or NAME:KIND; a tensor unless a kind
+is named:
 
     values   several tensors             int, ints, bool, bools, float, factor, str, dtype   constants
     weight   a tensor that is constant   ?        may be left out                     =VALUE  the same, and means VALUE then
 
-MIL text has no defaults, so whoever writes it writes every argument. `!` marks those which Core ML's tools fill in but the engine's
-compiler does not: text without them is refused, here as there.
-"""
+MIL text has no defaults, so whoever writes it writes every argument. `!` marks those which Core ML's tools fill in but
+the engine's compiler does not: text without them is refused, here as there.
+"""  # noqa: E501
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ topk x k:int=1 axis:int=-1 ascending:bool=false sort:bool=true return_indices:bo
 transpose x perm:ints
 upsample_bilinear x scale_factor_height:factor=1 scale_factor_width:factor=1 align_corners:bool=true half_pixel_centers:bool?
 upsample_nearest_neighbor x scale_factor_height:factor=1 scale_factor_width:factor=1
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ Operand = Value | Array | float | None
 
 
 class Builder(ABC):
-    """Applies ops by name: `b.add(x, 1.0)` is the value of an op that has one output, `b.several("topk", x, k=3)` gives those
-    of any. Arrays and scalars become constants, scalars of the first tensor's dtype."""
+    """Applies ops by name: `b.add(x, 1.0)` is the value of an op that has one output, `b.several("topk", x, k=3)` gives
+    those of any. Arrays and scalars become constants, scalars of the first tensor's dtype."""
 
     __slots__ = ("sources",)
 
@@ -45,7 +45,7 @@ def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | No
     """Arrays and scalars as constants, scalars of the first tensor's dtype."""
     like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
     return [
-        x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else np.array(x, like), sources)
+        x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else np.array(x, like), sources)  # noqa: E501
         for x in inputs
     ]  # fmt: skip
 
@@ -80,7 +80,8 @@ def check_lengths(lengths: Array, most: int) -> None:
 
 
 def checked_lengths(b: Builder, lengths: Value, most: int) -> Value:
-    """In int64. Others than 0..most are refused: constants at once, those of run time as indices of what does not exist."""
+    """In int64. Others than 0..most are refused: constants at once, those of run time as indices of what does not
+    exist."""
     if lengths.node.data is not None:
         check_lengths(lengths.node.data, most)
         return cast(b, lengths, INT64)

@@ -1,4 +1,5 @@
-"""Where resized axes read: output i at the source coordinate (i * scale + offset) / unit, whose rounding to an index is exact.
+"""Where resized axes read: output i at the source coordinate (i * scale + offset) / unit, whose rounding to an index is
+exact.
 
 Fractions of extents are no floats: 3 * (1 / 3) may be below 1 in any of them, and its floor another element.
 """

@@ -1,7 +1,8 @@
 """The activations of the engine by the names of its compiler, and the ops of users that mean the same.
 
-Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Others are functions that
-MIL runs as one activation and that the enumeration has no value for: the compiler fits a table to them (mode custom_lut there).
+Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Others are
+functions that MIL runs as one activation and that the enumeration has no value for: the compiler fits a table to them
+(mode custom_lut there).
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from typing import NamedTuple
 
 
 class Neuron(NamedTuple):
-    """op: of users. alpha, beta: the attributes of it that the activation's two parameters are, "" where it has none."""
+    """op: of users. alpha, beta: the attributes of it that the activation's two parameters are, "" where it has
+    none."""
 
     op: str
     alpha: str = ""

@@ -1,4 +1,5 @@
-"""Nodes that remember which of their attributes were read: a form of a node that leaves one out computes something else."""
+"""Nodes that remember which of their attributes were read: a form of a node that leaves one out computes something
+else."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -63,7 +64,8 @@ class RecordedNode(Node):
         return self._node.with_inputs(inputs)
 
     def check(self, form: str) -> None:
-        """Raises IgnoredError for an attribute of the node that is not its record's default and that the form has not read."""
+        """Raises IgnoredError for an attribute of the node that is not its record's default and that the form has not
+        read."""
         read = self._attrs.read
         if len(read) == len(self._attrs):
             return

@@ -1,12 +1,13 @@
 """What a layer of the engine does to its accumulators before it stores them: a chain of typed slots in one order.
 
-The per-channel scale of quantised weights comes first. Then come the seven slots of a layer (guide ch22, listing 22.3): a remap of
-pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each may be there once:
+The per-channel scale of quantised weights comes first. Then come the seven slots of a layer (guide ch22, listing 22.3):
+a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each may be
+there once:
 
     (gain_offset(gain=-1, offset=2, axis=1), post_activation(mode=relu, alpha=0.0, beta=0.0))
 
-Numbers like `offset=2` name inputs of the node, -1 none. `rounds` of the node names the points of the chain where the value is rounded
-to what the layer stores; between them it is as wide as the accumulator.
+Numbers like `offset=2` name inputs of the node, -1 none. `rounds` of the node names the points of the chain where the
+value is rounded to what the layer stores; between them it is as wide as the accumulator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +157,8 @@ _TYPES: Mapping[str, Callable[[TensorType, Mapping[str, Any], Operand], TensorTy
 def run_chain(
     b: Any, y: Any, slots: Sequence[EpilogueSlot], inputs: Sequence[Any], rounds: Sequence[str], store: Any
 ) -> Any:
-    """The chain as ops of users, on an accumulator that is as wide as it is; the result in the dtype `store`, unless it is quantised."""
+    """The chain as ops of users, on an accumulator that is as wide as it is; the result in the dtype `store`, unless it
+    is quantised."""
     wide = y.dtype
 
     def point(name: str, y: Any) -> Any:

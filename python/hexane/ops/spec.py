@@ -40,8 +40,8 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dt
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """An attribute: its kind, and its default unless it has to be given. `choices` are the strings allowed. typed: the types of the
-    outputs say all that it says."""
+    """An attribute: its kind, and its default unless it has to be given. `choices` are the strings allowed. typed: the
+    types of the outputs say all that it says."""
 
     kind: AttrKind
     default: Any = REQUIRED
@@ -103,8 +103,8 @@ class Case:
 
 
 class LayerCall(NamedTuple):
-    """A layer of the engine as its rules see it: the kind of layer, its operands without those that are part of it, its attributes by
-    the names of the rules' files, and its result."""
+    """A layer of the engine as its rules see it: the kind of layer, its operands without those that are part of it, its
+    attributes by the names of the rules' files, and its result."""
 
     layer: str
     types: tuple[TensorType, ...]
@@ -116,30 +116,29 @@ class LayerCall(NamedTuple):
 class Op:
     """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
 
-    level: "user" for what users write, "kernel" for what only kernels are told, "engine" for layers of the Neural Engine (anec.*);
-    a user's op whose kernel needs to know no more than it says serves both of the first levels, see kernel_form. layer: which layer
-    of a netplist an engine's op is, by whose rules it is checked.
+    level: "user" for what users write, "kernel" for what only kernels are told, "engine" for layers of the Neural
+    Engine (anec.*); a user's op whose kernel needs to know no more than it says serves both of the first levels, see
+    kernel_form. layer: which layer of a netplist an engine's op is, by whose rules it is checked.
 
     shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
-    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not take.
-    check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
-    canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side).
-    kernel: name of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those
-    of dtypes that neither it nor a wider row of it takes. view: the result is the first
-    input's memory under other strides (NumPy says which, through ref). layout: how the op moves to channels last, see
-    passes/layout/channels_last.py. epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute
-    of its kernel form; those of engine layers are of another kind, see ops/slots.py.
+    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not
+    take. check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
+    canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side). kernel: name
+    of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those of
+    dtypes that neither it nor a wider row of it takes. view: the result is the first input's memory under other strides
+    (NumPy says which, through ref). layout: how the op moves to channels last, see passes/layout/channels_last.py.
+    epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute of its kernel
+    form; those of engine layers are of another kind, see ops/slots.py.
 
-    Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they need.
-    elementwise: each element of the result depends on one element of each input, broadcast.
-    commutative: the two inputs may change places.
-    moves: the inputs whose elements are all that the result consists of, bit for bit. The other inputs and the attributes alone
-    decide which one goes where. fills: beside them there are elements that an attribute or the op gives.
-    picks: the result consists of elements of the first input, chosen by their order.
-    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives the scale
-    of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight.
-    padding: what the attribute `pad` puts around x. not_negative: no element of a float result is below 0.
-    results: attributes that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
+    Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they
+    need. elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two
+    inputs may change places. moves: the inputs whose elements are all that the result consists of, bit for bit. The
+    other inputs and the attributes alone decide which one goes where. fills: beside them there are elements that an
+    attribute or the op gives. picks: the result consists of elements of the first input, chosen by their order.
+    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives
+    the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding:
+    what the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results: attributes
+    that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
 
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
@@ -203,7 +202,8 @@ def moved_inputs(op: Op, count: int) -> list[int]:
 
 
 def kernel_form(op: Op) -> Op:
-    """The record of what its kernel is told: that of `cpu.conv` for `conv`, which has epilogue slots. Most are told just what the user says."""
+    """The record of what its kernel is told: that of `cpu.conv` for `conv`, which has epilogue slots. Most are told
+    just what the user says."""
     if not op.epilogue:
         return op
     attrs = {**(op.attrs or {}), "epilogue": SLOTS}
@@ -332,7 +332,8 @@ def finite(*names: str) -> Callable[..., None]:
 
 
 def normalize_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, AttrValue]:
-    """All attributes in the record's order, in their kind, defaults filled in. Raises Error for unknown or missing ones."""
+    """All attributes in the record's order, in their kind, defaults filled in. Raises Error for unknown or missing
+    ones."""
     declared = op.attrs or {}
     if unknown := attrs.keys() - declared.keys():
         need = ", ".join(declared) or "none"
@@ -471,7 +472,8 @@ def apply(
 
 
 class _Call(NamedTuple):
-    """An application that was found sound: what all that are like it give, and the optional inputs left out at the end."""
+    """An application that was found sound: what all that are like it give, and the optional inputs left out at the
+    end."""
 
     op: Op
     types: tuple[TensorType | None, ...]
@@ -486,7 +488,8 @@ _EXACT = frozenset((bool, int, str, DType))  # equal values of one of these type
 
 
 def _call_key(op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Any:
-    """Equal for applications that are alike: of the same op, types and attributes to the bit. None for one that is not remembered.
+    """Equal for applications that are alike: of the same op, types and attributes to the bit. None for one that is not
+    remembered.
 
     By the ids of op and types, which a `_Call` keeps alive.
     """

@@ -10,7 +10,8 @@ from hexane.ops import OPS, apply
 
 
 def advance_streams(graph: Graph) -> Graph:
-    """The graph that also counts the call in each state that a random op draws from, unless it writes that state itself.
+    """The graph that also counts the call in each state that a random op draws from, unless it writes that state
+    itself.
 
     Raises Error where two ops draw from one stream: they would draw the same numbers.
     """

@@ -1,8 +1,9 @@
-"""Lengths: how much of a value is valid where its extent depends on the data, carried from op to op while a graph is built.
+"""Lengths: how much of a value is valid where its extent depends on the data, carried from op to op while a graph is
+built.
 
-Ops like non_zero have results of the largest size there may be, and the number of what is valid. What follows keeps to the
-valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and whatever
-would mix the rest into its result is refused.
+Ops like non_zero have results of the largest size there may be, and the number of what is valid. What follows keeps to
+the valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and
+whatever would mix the rest into its result is refused.
 """
 
 import weakref
@@ -44,7 +45,8 @@ def length_of(value: Value) -> Length | None:
 def apply(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue], sources: tuple[str, ...] = ()
 ) -> tuple[Value, ...]:
-    """`ops.apply` where inputs may have lengths. Raises Error for an op whose result would hang on what is not valid."""
+    """`ops.apply` where inputs may have lengths. Raises Error for an op whose result would hang on what is not
+    valid."""
     lengths = [None if v is None else length_of(v) for v in inputs]
     if not any(lengths):
         return ops.apply(op, inputs, attrs, sources)
@@ -60,7 +62,7 @@ def apply(
         at = next(i for i, length in enumerate(lengths) if length)
         where = " at ".join((op.name, *sources[:1]))
         raise Error(
-            f"[{where}] input {at}: got {inputs[at].type}, of whose axis {lengths[at].axis} the data decides how much is "  # type: ignore[union-attr]
+            f"[{where}] input {at}: got {inputs[at].type}, of whose axis {lengths[at].axis} the data decides how much is "  # type: ignore[union-attr]  # noqa: E501
             f"valid: {error}"
         ) from None
     return values

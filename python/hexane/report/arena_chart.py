@@ -9,7 +9,8 @@ LABELLED = 0.04  # of the picture's height: smaller tensors have no room for a n
 
 
 def arena_chart(fit: Fit, name: str, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not installed."""
+    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -24,8 +24,8 @@ HEADROOM = LIMIT / 2
 
 
 class Cause(NamedTuple):
-    """kind: slice, overflow, winograd, dropped, rounding, table, reduction, q31, fp16 or accumulated. where: the op of the
-    program; evidence: what the numbers of this run show; change: what to do about it."""
+    """kind: slice, overflow, winograd, dropped, rounding, table, reduction, q31, fp16 or accumulated. where: the op of
+    the program; evidence: what the numbers of this run show; change: what to do about it."""
 
     kind: str
     where: str
@@ -36,7 +36,8 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the user's node."""
+    """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the
+    user's node."""
 
     name: str
     chip: Chip | None
@@ -148,12 +149,18 @@ def _winograd(a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause | None:
     (run,) = with_it
     other = b if run is a else a
     step = steps[run.name][0]
-    why = f"{run.label} computes this 3x3 convolution by Winograd's F(2, 3), whose transforms are rounded to fp16; {other.label} adds its products directly"
+    why = (
+        f"{run.label} computes this 3x3 convolution by Winograd's F(2, 3), whose transforms are rounded to fp16;"
+        f" {other.label} adds its products directly"
+    )
     array, operands = run.seen[step.node.values[0]], run.operands(step.node)
     plain = evaluate(step.node, operands)[0].astype(np.float64)
     distance = difference(array, plain)
     evidence = f"{run.label} is {distance.relative_l2:.2g} (relative L2) from the exact sums of its operands"
-    change = "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are added directly on both"
+    change = (
+        "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are"
+        " added directly on both"
+    )
     return Cause("winograd", step.node.where, why, evidence, change)
 
 
@@ -191,8 +198,9 @@ def _products(node: Node, run: Run, part: _Part) -> Cause | None:
         first, factor = sums[0], _up(array, operands, sums)
         count = int(first.dropped.sum())
         evidence = (
-            f"element {list(_index(worst[0], array))}: the exact sum is {first.exact:g}; {count} of {len(first.products)} products are "
-            f"dropped, which takes {first.lost_by_drops:g}, and rounding takes {first.lost_by_rounding:g}"
+            f"element {list(_index(worst[0], array))}: the exact sum is {first.exact:g}; {count} of"
+            f" {len(first.products)} products are dropped, which takes {first.lost_by_drops:g}, and rounding takes"
+            f" {first.lost_by_rounding:g}"
         )
         why = {
             "dropped": f"{run.label} drops products whose factors' exponents add up to -17 or less",
@@ -231,7 +239,10 @@ def _other(graph: Graph, number: int, a: Run, b: Run, parts: Mapping[str, _Part]
     elif any(_in_q31(step) for part in parts.values() for step in part.steps):
         kind, change = (
             "q31",
-            "nothing in the network is wrong: integers may be a step apart where sums fall between two; allow a tolerance",
+            (
+                "nothing in the network is wrong: integers may be a step apart where sums fall between two; allow a"
+                " tolerance"
+            ),
         )
     elif steps and node.op.startswith("reduce_"):
         kind, change = "reduction", "reduce by a product with ones, which engines add exactly below 32768"

@@ -21,7 +21,8 @@ def check_plotting() -> None:
 
 
 def chart(comparison: Comparison, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not installed."""
+    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    installed."""
     check_plotting()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -30,8 +30,8 @@ HEAD = ("layer", "op", "target", "max abs", "relative L2", "first overflow", *(f
 
 @dataclass(frozen=True)
 class Layer:
-    """A result of the user's network, and how far each target is from the base, or where that has fused it into another layer, from
-    the first that has it."""
+    """A result of the user's network, and how far each target is from the base, or where that has fused it into another
+    layer, from the first that has it."""
 
     number: int
     node: Node
@@ -66,15 +66,20 @@ class Parting:
     cause: Cause | None = None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
-        """What is said of it, and of the pairs of others with `second` that part in the same way. labels: what targets are called."""
+        """What is said of it, and of the pairs of others with `second` that part in the same way. labels: what targets
+        are called."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
         if self.layer is None or self.difference is None or self.cause is None:
             return [
-                f"{pair}: {'the same numbers' if self.tolerance == 0 else f'within {self.tolerance:g}'} in every layer that both have"
+                f"{pair}: {'the same numbers' if self.tolerance == 0 else f'within {self.tolerance:g}'} in every layer"
+                " that both have"
             ]
         d = self.difference
         overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""
-        head = f"{pair} part at {self.layer.node.where} (layer {self.layer.number}): {d.different} of {d.size} numbers differ"
+        head = (
+            f"{pair} part at {self.layer.node.where} (layer {self.layer.number}): {d.different} of {d.size} numbers"
+            " differ"
+        )
         lines = [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", f"  why: {self.cause.kind}: {self.cause.why}"]
         lines += [f"  seen: {self.cause.evidence}"] if self.cause.evidence else []
         return [*lines, f"  change: {self.cause.change}"]
@@ -90,8 +95,9 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several targets make of a network and its inputs. base: the target that the others' differences are from. missing: for each
-    target the numbers of layers that others have. notes: what the numbers do not show. labels: what each target is called: "M1 (h13)"."""
+    """What several targets make of a network and its inputs. base: the target that the others' differences are from.
+    missing: for each target the numbers of layers that others have. notes: what the numbers do not show. labels: what
+    each target is called: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]
@@ -139,7 +145,8 @@ class Comparison:
             if numbers:
                 shown = ", ".join(map(str, numbers[:10])) + (", .." if len(numbers) > 10 else "")
                 found.append(
-                    f"not compared on {self.labels[name]}, fused or written otherwise: {counted(len(numbers), 'layer')} ({shown})"
+                    f"not compared on {self.labels[name]}, fused or written otherwise: {counted(len(numbers), 'layer')}"
+                    f" ({shown})"
                 )
         return [*found, *self.notes]
 
@@ -189,12 +196,12 @@ def compare(
 ) -> Comparison:
     """Runs a model as each of the targets computes it, and compares every layer that they share.
 
-    targets: chips in any spelling, in their engines' arithmetic; "ieee" (or "host"), the model in its own dtypes on this CPU; "q31", the
-    same with quantised ops as TFLite computes them. The differences
-    in the table are from "ieee" where it is there, else from the first. tolerance: the relative L2 from which two part; None: 0.01
-    from ieee, and any bit between chips. model, input_shapes: as `preflight` takes them. inputs: by name. name: what reports call it.
-    Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for inputs that do not
-    fit.
+    targets: chips in any spelling, in their engines' arithmetic; "ieee" (or "host"), the model in its own dtypes on
+    this CPU; "q31", the same with quantised ops as TFLite computes them. The differences in the table are from "ieee"
+    where it is there, else from the first. tolerance: the relative L2 from which two part; None: 0.01 from ieee, and
+    any bit between chips. model, input_shapes: as `preflight` takes them. inputs: by name. name: what reports call it.
+    Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for
+    inputs that do not fit.
     """
     if tolerance is not None and not 0 <= tolerance < np.inf:
         raise Error(f"[compare] tolerance: got {tolerance}, need a number from 0 on")
@@ -294,7 +301,7 @@ def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> lis
             if over.size:
                 first = [int(i) for i in np.unravel_index(over[0], sliced.shape)]
                 found.append(
-                    f"{run.label} would make {over.size} numbers of {node.where} infinite, the first at {first}: {danger.reason} "
-                    f"({danger.source}); the numbers above do not show it; {slice_change()}"
+                    f"{run.label} would make {over.size} numbers of {node.where} infinite, the first at {first}:"
+                    f" {danger.reason} ({danger.source}); the numbers above do not show it; {slice_change()}"
                 )
     return found

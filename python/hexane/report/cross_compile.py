@@ -20,12 +20,12 @@ def cross_compile_check(
     against: str | Chip | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bool:
-    """Compiles a model for a chip up to its plan, which is checked too. True: all of it is for the engine; False: some ops are left to
-    the host, which a FallbackWarning names. What the chip computes otherwise is a HazardWarning.
+    """Compiles a model for a chip up to its plan, which is checked too. True: all of it is for the engine; False: some
+    ops are left to the host, which a FallbackWarning names. What the chip computes otherwise is a HazardWarning.
 
-    against: a chip on which the network is known to be right, by default this machine's, if it has one. Where numbers may differ between the
-    two there is one CrossChipFP16Warning: `predict_fp16_divergence` has all of it.
-    model and input_shapes as `preflight` takes them. Raises Error for a target that is no chip in any spelling (nothing is taken
+    against: a chip on which the network is known to be right, by default this machine's, if it has one. Where numbers
+    may differ between the two there is one CrossChipFP16Warning: `predict_fp16_divergence` has all of it. model and
+    input_shapes as `preflight` takes them. Raises Error for a target that is no chip in any spelling (nothing is taken
     for it instead), and for what cannot be compiled.
     """
     chip = load_chip(target)

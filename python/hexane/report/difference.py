@@ -14,9 +14,9 @@ _EDGES = (0, 1, 3, 15, 255)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of `got` from `want`. max_abs and relative_l2 are of the elements that are finite in both; overflow: the first element that is not
-    finite in `got` only, of `overflows`; ulps: how many elements are how far apart when rounded to fp16, by BUCKETS, where both are
-    finite floats."""
+    """Of `got` from `want`. max_abs and relative_l2 are of the elements that are finite in both; overflow: the first
+    element that is not finite in `got` only, of `overflows`; ulps: how many elements are how far apart when rounded to
+    fp16, by BUCKETS, where both are finite floats."""
 
     size: int
     different: int

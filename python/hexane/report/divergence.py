@@ -1,4 +1,5 @@
-"""Whether a network's numbers may differ between two chips, and whether they may overflow: from the graph alone, nothing runs."""
+"""Whether a network's numbers may differ between two chips, and whether they may overflow: from the graph alone,
+nothing runs."""
 
 import json
 from collections import Counter
@@ -24,8 +25,8 @@ HEAD = ("verdict", "op", "field", "why", "overflow")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One op: the verdict, the fact of the chips that drives it ("" for none) with its value on both, and the bound of its numbers (None where
-    it computes no floats)."""
+    """One op: the verdict, the fact of the chips that drives it ("" for none) with its value on both, and the bound of
+    its numbers (None where it computes no floats)."""
 
     number: int
     node: Node
@@ -93,7 +94,10 @@ class DivergenceReport:
             ", ".join(f"{overflows[o]} {o}" for o in ("will", "may", "cannot") if overflows[o])
             or "none computes floats"
         )
-        return f"{self.name or 'network'} on {self.first.label} and {self.second.label}: {self.verdict} ({said}); overflow: {bounds}"
+        return (
+            f"{self.name or 'network'} on {self.first.label} and {self.second.label}: {self.verdict} ({said});"
+            f" overflow: {bounds}"
+        )
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Under HEAD: what may differ, then what will overflow, and the first op that may."""
@@ -137,17 +141,19 @@ def predict_fp16_divergence(
     ranges: Mapping[str, Any] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> DivergenceReport:
-    """Which ops of a network may give other numbers on one chip than on the other, and which may overflow. Nothing is run or compiled.
+    """Which ops of a network may give other numbers on one chip than on the other, and which may overflow. Nothing is
+    run or compiled.
 
-    Verdicts, strongest first: saturation: a slice makes numbers above a limit infinite on one of them, which the bounds below may rule out.
-    round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a 3x3 convolution; scaled weights where the
-    other adds products of bytes as integers). ulp1: one of them adds a reduction in another order. none: no known fact of the two
-    chips differs.
+    Verdicts, strongest first: saturation: a slice makes numbers above a limit infinite on one of them, which the bounds
+    below may rule out. round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a
+    3x3 convolution; scaled weights where the other adds products of bytes as integers). ulp1: one of them adds a
+    reduction in another order. none: no known fact of the two chips differs.
 
-    Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very input; or samples, with
-    one axis more in front. Inputs without one may be any finite fp16. They are never too small: an op that "cannot" overflow does not,
-    in the arithmetic that Hexane knows of the engines; one that "will" does for everything in the ranges. Params count as they are.
-    model, input_shapes: as `preflight` takes them. Raises Error for targets that are no chips, and ranges that do not fit.
+    Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very
+    input; or samples, with one axis more in front. Inputs without one may be any finite fp16. They are never too small:
+    an op that "cannot" overflow does not, in the arithmetic that Hexane knows of the engines; one that "will" does for
+    everything in the ranges. Params count as they are. model, input_shapes: as `preflight` takes them. Raises Error for
+    targets that are no chips, and ranges that do not fit.
     """
     a, b = load_chip(first), load_chip(second)
     graph = as_graph(model, input_shapes)

@@ -41,8 +41,9 @@ def cache_state() -> CacheState | None:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """machine: what there is, by name. checks: of the framework and the self-test. problem: why programs do not run on an engine
-    here, "" if they do. has_engine: False where there is none, which is no fault. cache: None where it is off."""
+    """machine: what there is, by name. checks: of the framework and the self-test. problem: why programs do not run on
+    an engine here, "" if they do. has_engine: False where there is none, which is no fault. cache: None where it is
+    off."""
 
     machine: dict[str, str]
     checks: tuple[Check, ...]

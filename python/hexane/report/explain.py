@@ -1,4 +1,5 @@
-"""What a chip's compiler made of a network: layers, partitions, on-chip memory and traffic; and the story of each node."""
+"""What a chip's compiler made of a network: layers, partitions, on-chip memory and traffic; and the story of each
+node."""
 
 import json
 from collections import Counter
@@ -12,6 +13,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.layers import Layer, Occupancy, Stay
+from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
 from hexane.printer import size_text
 from hexane.program import Program
@@ -20,7 +22,6 @@ from hexane.report.report import DEVICES, MOST_ROWS, segment_record
 from hexane.report.story import Stories, Story, orders
 from hexane.report.work import Work, host_operations, layer_work, total
 from hexane.runtime.chip import listed
-from hexane.stages.schedule_layers import SCHEDULES
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
 
@@ -51,9 +52,10 @@ def explain(
 ) -> "Explanation":
     """What compiling a network for a chip makes of it, and why: nothing runs, no chip is needed.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path, bytes or
-    ModelProto; input_shapes fix free dims of those. target: a chip in any spelling. schedule: "apple" or "optimal", as `compile` has it. Raises Error for a target that
-    is no chip, for a model without fixed shapes, and for one of which no op runs on the engine.
+    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
+    bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling. schedule: "apple" or
+    "optimal", as `compile` has it. Raises Error for a target that is no chip, for a model without fixed shapes, and for
+    one of which no op runs on the engine.
     """
     chip = load_chip(target)
     return examine(as_graph(model, input_shapes), chip, schedule, model_name(model))
@@ -69,13 +71,14 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
         raise Error(
             f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
         )
-    program = compile_segments(divided, segments, chip, schedule=schedule)
+    program = compile_segments(divided, segments, chip, Options(schedule=schedule))
     return Explanation(name or graph.name, chip, schedule, graph, program)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A network as compiled for a chip: `program` has its layers, tensors, partitions and decisions, this says them in words."""
+    """A network as compiled for a chip: `program` has its layers, tensors, partitions and decisions, this says them in
+    words."""
 
     name: str
     chip: Chip
@@ -88,7 +91,8 @@ class Explanation:
         return Stories(self.graph, self.program, self.chip)
 
     def story(self, wanted: str | int) -> Story:
-        """Of a layer by its number, of an op by `op3`, its number in the graph, or of all that comes from a source in the model."""
+        """Of a layer by its number, of an op by `op3`, its number in the graph, or of all that comes from a source in
+        the model."""
         return self.stories.find(str(wanted))
 
     @cached_property
@@ -123,7 +127,10 @@ class Explanation:
     def summary(self) -> str:
         """One line: the chip, and how much there is."""
         p = self.program
-        counts = f"{counted(len(p.segments), 'segment')}, {counted(len(p.layers), 'layer')}, {counted(len(p.partitions), 'partition')}"
+        counts = (
+            f"{counted(len(p.segments), 'segment')}, {counted(len(p.layers), 'layer')},"
+            f" {counted(len(p.partitions), 'partition')}"
+        )
         return f"{self.name} on {self.chip.title}, schedule {self.schedule}: {counts}"
 
     @property
@@ -161,8 +168,9 @@ class Explanation:
         peak, memory, traffic = self.peak, self.chip.memory, self.traffic
         limit = self.program.partitions[0].limit
         yield (
-            f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of {size_text(peak.capacity)}, at "
-            f"layer {peak.layer}; partitions close at {limit} bytes ({memory.partition_percent} %)"
+            f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of"
+            f" {size_text(peak.capacity)}, at layer {peak.layer}; partitions close at {limit} bytes"
+            f" ({memory.partition_percent} %)"
         )
         activations = f"{size_text(traffic['loaded'])} of tensors loaded, {size_text(traffic['stored'])} stored"
         everything = sum(traffic.values())
@@ -174,7 +182,10 @@ class Explanation:
     @property
     def _dominant_lines(self) -> Iterator[str]:
         every = total(self.work)
-        yield f"operations: {every.operations:,}, {every.operations / max(every.bytes, 1):.1f} for each byte from or to main memory"
+        yield (
+            f"operations: {every.operations:,}, {every.operations / max(every.bytes, 1):.1f} for each byte from or to"
+            " main memory"
+        )
         for what in ("operations", "bytes"):
             whole = getattr(every, what)
             found = [
@@ -243,7 +254,7 @@ class Explanation:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
         left = len(rows) - MOST_ROWS
         more = f"<p>and {left} more: print() shows all</p>" if left > 0 else ""
-        return f"<p><b>{escape(self.summary)}</b><br>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>{more}"
+        return f"<p><b>{escape(self.summary)}</b><br>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>{more}"  # noqa: E501
 
     # ---- JSON ----
 

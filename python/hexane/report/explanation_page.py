@@ -1,4 +1,5 @@
-"""A network as compiled for a chip as one HTML file that needs no network: layers, on-chip memory over the schedule, and decisions."""
+"""A network as compiled for a chip as one HTML file that needs no network: layers, on-chip memory over the schedule,
+and decisions."""
 
 from dataclasses import asdict
 from typing import Any
@@ -75,24 +76,25 @@ class _Data:
         return [*map(self.words.place, texts), [self.sources.place(source) for source in node.sources]]
 
     def _layer(self, layer: Layer, work: Work) -> list[Any]:
-        """[name, kind, slots, engine, segment, partition, reads, makes, operations, loaded, stored, weights, bytes on chip, sources,
-        decisions about itself]"""
+        """[name, kind, slots, engine, segment, partition, reads, makes, operations, loaded, stored, weights, bytes on
+        chip, sources, decisions about itself]"""
         log = self.stories.of_layer[layer.index]
         own = [self.number[id(log[stage])] for stage in ABOUT_A_LAYER if stage in log]
         sources = [self.sources.place(source) for source in self.stories.sources[layer.index]]
         slots = [self.words.place(slot) for slot in layer.slots]
         weights = work.bytes - layer.loaded - layer.stored
         return [
-            self.words.place(layer.name), self.words.place(layer.kind), slots, layer.engine, layer.segment, layer.partition,
-            layer.reads, layer.makes, work.operations, layer.loaded, layer.stored, weights, self.found.occupancy[layer.index].bytes,
+            self.words.place(layer.name), self.words.place(layer.kind), slots, layer.engine, layer.segment, layer.partition,  # noqa: E501
+            layer.reads, layer.makes, work.operations, layer.loaded, layer.stored, weights, self.found.occupancy[layer.index].bytes,  # noqa: E501
             sources, own,
         ]  # fmt: skip
 
     def _tensor(self, t: Tensor) -> list[Any]:
-        """[name, type, producer, readers, kept, allocation, why not chained, rows, bytes of a row, stride, turns, stays]"""
+        """[name, type, producer, readers, kept, allocation, why not chained, rows, bytes of a row, stride, turns,
+        stays]"""
         place = self.words.place
         return [
-            place(t.name), place(str(t.type)), t.producer, t.readers, int(t.kept), place(t.allocation), place(t.not_chained),
+            place(t.name), place(str(t.type)), t.producer, t.readers, int(t.kept), place(t.allocation), place(t.not_chained),  # noqa: E501
             t.rows, t.row_bytes, t.stride, t.conflicts, [_stay(stay) for stay in t.stays],
         ]  # fmt: skip
 

@@ -8,24 +8,25 @@ from hexane import _core
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
+from hexane.memory import Memory
+from hexane.planning.flash import Flash, flash_of
+from hexane.planning.scratch import beside, for_runtime
+from hexane.planning.search import ROWS, operand_bytes
+from hexane.planning.stages import in_stages
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.report.work import multiply_adds
-from hexane.runtime.beside import beside, for_runtime
 from hexane.runtime.compile import compile
-from hexane.runtime.flash import Flash, flash_of
-from hexane.runtime.in_stages import in_stages
-from hexane.runtime.memory import ROWS, Memory, operand_bytes
 from hexane.runtime.model import Model
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
-from hexane.stages.allocate import live_bytes
-from hexane.stages.pools import into_pools, slow_bytes
-from hexane.stages.spill import Spilled, Spills
-from hexane.stages.stage import SLOW
-from hexane.stages.stream import Streams, arena_bytes, stream
-from hexane.stages.stripe_choice import StripeChoice
-from hexane.stages.traffic import Traffic
+from hexane.stages.bufferize.allocate import live_bytes
+from hexane.stages.bufferize.pools import into_pools, slow_bytes
+from hexane.stages.stream.column_tile_choice import StripeChoice
+from hexane.stages.stream.spill import Spilled, Spills
+from hexane.stages.stream.stage import SLOW
+from hexane.stages.stream.stream import Streams, arena_bytes, stream
+from hexane.stages.stream.traffic import Traffic
 
 MOST_LAYERS = 5
 PORT_HELP = {
@@ -48,8 +49,8 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True)
 class StepBytes:
-    """A step of the streamed program: its layer and kernel, rows that a run computes (0: all), bytes of the arena that are live meanwhile, of
-    weights that it reads, and multiply-accumulates."""
+    """A step of the streamed program: its layer and kernel, rows that a run computes (0: all), bytes of the arena that
+    are live meanwhile, of weights that it reads, and multiply-accumulates."""
 
     layer: str
     kernel: str
@@ -61,7 +62,8 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What takes memory when most of the arena is live: bytes of a layer's result, why they lie there, and what would help."""
+    """What takes memory when most of the arena is live: bytes of a layer's result, why they lie there, and what would
+    help."""
 
     layer: str
     bytes: int
@@ -71,8 +73,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way of computing a model. total: bytes of arena, what counts beside it, and slow memory; read, written: bytes that a call moves from and
-    to slow memory; runs: of kernels in a call; repeated: multiply-accumulates that are done more than once, in stripes of columns."""
+    """A way of computing a model. total: bytes of arena, what counts beside it, and slow memory; read, written: bytes
+    that a call moves from and to slow memory; runs: of kernels in a call; repeated: multiply-accumulates that are done
+    more than once, in stripes of columns."""
 
     name: str
     total: int
@@ -85,18 +88,18 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time. bound: that are live at
-    once in the streamed program, below which no placement gets; floor: below which no plan gets. scratch:
-    of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are in the arena, as the rows that
-    are needed at once. held: of the arena with hold_ports, streamed. flash: what there is for plan and code, None where
-    nobody said; in_flash: what they take. each: the steps of the streamed program. latency: estimates for microcontrollers.
-    layers: those that read and write most. causes: what lies in the streamed arena when most does. ways: those that nothing beats in
-    memory, traffic, repeated products and runs. striped: of those in stripes of columns the one that fits with fewest
-    repeated products, or where none does the one that needs least; None where stripes need no less than rows. timeline: of
-    the streamed program's arena, which has so many steps. sram: what there is for arena and what counts beside it, None
-    where nobody said. runtime: what runs the plan (hx.Memory). refused: why the C99 runtime, where it is asked for, does
-    not run the plan that goes by rows. staged: what a plan takes that `memory` asks for with strategy="stages", or why there
-    is none."""
+    """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time.
+    bound: that are live at once in the streamed program, below which no placement gets; floor: below which no plan
+    gets. scratch: of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are
+    in the arena, as the rows that are needed at once. held: of the arena with hold_ports, streamed. flash: what there
+    is for plan and code, None where nobody said; in_flash: what they take. each: the steps of the streamed program.
+    latency: estimates for microcontrollers. layers: those that read and write most. causes: what lies in the streamed
+    arena when most does. ways: those that nothing beats in memory, traffic, repeated products and runs. striped: of
+    those in stripes of columns the one that fits with fewest repeated products, or where none does the one that needs
+    least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many
+    steps. sram: what there is for arena and what counts beside it, None where nobody said. runtime: what runs the plan
+    (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. staged:
+    what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
 
     sram: int | None
     whole: int
@@ -173,7 +176,10 @@ class Fit:
 
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
-            return f"cannot be counted against {limit} bytes of flash: {self.in_flash.missing.removeprefix('[codegen] ').split(', need')[0]}"
+            return (
+                f"cannot be counted against {limit} bytes of flash:"
+                f" {self.in_flash.missing.removeprefix('[codegen] ').split(', need')[0]}"
+            )
         total = self.in_flash.total
         over = "" if total <= limit else f", {total - limit} more"
         return f"{'does not fit' if over else 'fits'} {limit} bytes of flash: plan and code need {total}{over}"
@@ -195,11 +201,17 @@ class Fit:
         if self.sram < streamed <= self.sram + self.slow and self.divided:
             return f"fits {self.sram} bytes with {self.slow} of slow memory, row by row: needs {streamed}"
         if streamed <= self.sram + self.slow and not self.divided:
-            return f"does not fit {self.sram} bytes in several memories: needs {streamed} row by row, in pieces that are too large"
+            return (
+                f"does not fit {self.sram} bytes in several memories: needs {streamed} row by row, in pieces that are"
+                " too large"
+            )
         if streamed <= self.sram:
             return f"fits {self.sram} bytes row by row; whole tensors need {whole}"
         least = f"; in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
-        return f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in whole tensors{least}"
+        return (
+            f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in"
+            f" whole tensors{least}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs."""
@@ -219,7 +231,8 @@ class Fit:
         lines.append(f"  flash      plan {flash.plan}, of them weights {flash.weights}; {code}")
         for core in self.latency:
             lines.append(
-                f"  {core.core}  {_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz; {core.basis}"
+                f"  {core.core}  {_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz;"
+                f" {core.basis}"
             )
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
@@ -275,14 +288,15 @@ def _slow_text(way: Way) -> str:
     return f"{way.slow} slow, reads {way.read} and writes {way.written} there"
 
 
-def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False, **options: Any) -> Fit:
-    """What a model takes on one thread of this CPU, or on a small device with memory=hx.Memory(runtime="c99"), and whether it fits; options: those of `compile`, beside threads and target.
-    stream_input: inputs come row by row, as from a camera, so that only the rows count which are needed at once: of the plan that
-    `compile` makes with it. So stream_output.
+def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
+    """The memory that a model takes on one thread of this CPU, or on a small device with
+    memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: those of `compile` but threads and
+    target.
 
     Raises Error as `compile` does, and for a model of open shapes.
     """
-    made = compile(model, target="host", threads=1, stream_input=stream_input, **options)
+    ports = Memory() if memory is None else memory.unlimited
+    made = compile(model, target="host", threads=1, memory=ports, **options)
     if not isinstance(made, Model) or made.program is None:
         raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
     runtime = "host" if memory is None else memory.runs_on
@@ -312,7 +326,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         made.memory.get("weights", 0),
         _largest(program),
         _causes(best, held, runtime),
-        _undominated([_whole(made, runtime), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order, runtime)]),
+        _undominated([_whole(made, runtime), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order, runtime)]),  # noqa: E501
         held,
         len(best.steps),
         in_flash,
@@ -320,7 +334,7 @@ def fit(model: Any, *, memory: Memory | None = None, stream_input: bool = False,
         latencies(best),
         divided=memory is None or memory.sram is None or _is_divided(best, memory, besides[1]),
         flash=None if memory is None else memory.flash_bytes or None,
-        stream_input=stream_input,
+        stream_input=ports.stream_input,
         slow=0 if memory is None else memory.slow_bytes,
         staged=None if memory is None or memory.strategy != "stages" else _staged_at(made, memory, order),
         striped=in_stripes,
@@ -456,15 +470,7 @@ def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
     if whole.total <= memory.bytes:
         return whole
     try:
-        found, core = in_stages(
-            program,
-            lambda one: _core.Program(emit_plan(one), 1),
-            memory.bytes,
-            memory.slow_bytes,
-            order,
-            False,
-            memory.runs_on,
-        )
+        found, core = in_stages(program, lambda one: _core.Program(emit_plan(one), 1), memory, order)
     except Error as error:
         return str(error).removeprefix("[compile] memory: ")
     slow = found.extents[SLOW].bytes if SLOW in found.extents else 0

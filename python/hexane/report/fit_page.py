@@ -1,4 +1,5 @@
-"""What memory a network takes as one HTML file that needs no network: verdict, ways of computing it, the arena over time, its layers."""
+"""What memory a network takes as one HTML file that needs no network: verdict, ways of computing it, the arena over
+time, its layers."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,7 +9,8 @@ from hexane.report.html_document import html_document
 
 
 def fit_page(found: Fit, name: str) -> str:
-    """The page. What comes from a model is data in it, never markup; it may run its own script and nothing else, and load nothing."""
+    """The page. What comes from a model is data in it, never markup; it may run its own script and nothing else, and
+    load nothing."""
     words = f"{name} {found.verdict}."
     styles, scripts = ("page.css", "fit.css"), ("common.js", "fit.js")
     return html_document(f"{name}: memory", words, {"model": name, **_data(found)}, styles, scripts)

@@ -14,7 +14,8 @@ FOLDER = Path(__file__).parent
 def html_document(title: str, words: str, data: Any, styles: Sequence[str], scripts: Sequence[str]) -> str:
     """A page of these files of this folder over this data. words: for those who run no scripts.
 
-    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and load nothing.
+    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and
+    load nothing.
     """
     style, script = (
         "".join((FOLDER / name).read_text(encoding="utf-8") for name in names) for names in (styles, scripts)

@@ -11,7 +11,8 @@ CLOCK = 100  # MHz, of the times; they scale with it
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Millions of cycles on a core, between the least and the most, the same as milliseconds at 100 MHz, and what that is based on."""
+    """Millions of cycles on a core, between the least and the most, the same as milliseconds at 100 MHz, and what that
+    is based on."""
 
     core: str
     cycles: tuple[float, float]
@@ -27,7 +28,10 @@ def latencies(program: Program) -> tuple[Latency, ...]:
     for core in cores():
         least, most = core.instructions["int8" if quantized else "fp32"]
         cycles = (macs * least / 1e6, macs * most / 1e6)
-        basis = f"estimate: {macs} multiply-accumulates x {least} to {most} instructions (C99 runtime, {core.status} by {core.source} under QEMU), one cycle each, no waiting for flash"
+        basis = (
+            f"estimate: {macs} multiply-accumulates x {least} to {most} instructions (C99 runtime, {core.status} by"
+            f" {core.source} under QEMU), one cycle each, no waiting for flash"
+        )
         found.append(Latency(core.name, cycles, (cycles[0] * 1000 / CLOCK, cycles[1] * 1000 / CLOCK), basis))
     return tuple(found)
 

@@ -1,4 +1,5 @@
-"""A network on many chips as one HTML file that needs no network: verdicts as data, rows made by the page's own script."""
+"""A network on many chips as one HTML file that needs no network: verdicts as data, rows made by the page's own
+script."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +12,11 @@ from hexane.targets import Verdict
 
 
 def html_page(reports: Sequence[Report]) -> str:
-    """The page on reports of one network, one for each chip. Raises Error for reports of several networks, and for none.
+    """The page on reports of one network, one for each chip. Raises Error for reports of several networks, and for
+    none.
 
-    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and load nothing.
+    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and
+    load nothing.
     """
     if not reports or any(report.graph is not reports[0].graph for report in reports):
         raise Error(f"[page] got {len(reports)} reports, need one or more on one graph")
@@ -23,9 +26,9 @@ def html_page(reports: Sequence[Report]) -> str:
 
 
 def _data(reports: Sequence[Report]) -> dict[str, Any]:
-    """verdicts: each once; patterns: for each group of chips with equal verdicts the verdict of a node, each pattern once;
-    nodes: (op, type, pattern, where), all but the last by their place in a list; divisions: lists of segments, each once; chips: their
-    group and division beside what is known of them."""
+    """verdicts: each once; patterns: for each group of chips with equal verdicts the verdict of a node, each pattern
+    once; nodes: (op, type, pattern, where), all but the last by their place in a list; divisions: lists of segments,
+    each once; chips: their group and division beside what is known of them."""
     groups: dict[int, list[Verdict]] = {}
     divisions, division = Table(), {}
     for report in reports:
@@ -58,7 +61,8 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _segment(segment: Segment) -> tuple[Any, ...]:
-    """(device, number of ops, their names, values that it reads of others, bytes of those, why it is a segment of its own)"""
+    """(device, number of ops, their names, values that it reads of others, bytes of those, why it is a segment of its
+    own)"""
     names = ", ".join(dict.fromkeys(node.op for node in segment.nodes))
     return (
         DEVICES[segment.device],

@@ -14,7 +14,7 @@ from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.passes.retarget.views import VIEWS, has_too_many_axes, join_views
 from hexane.report.report import Entry, Report
-from hexane.stages.devices import COMPUTING
+from hexane.stages.segments.devices import COMPUTING
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
@@ -26,10 +26,12 @@ Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 
 
 def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
-    """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and source.
+    """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and
+    source.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free
-    dims of those. target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
+    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
+    (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling.
+    Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target)
     return examine(as_graph(model, input_shapes), [chip], model_name(model))[0]
@@ -92,7 +94,8 @@ def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = No
         return model if isinstance(model, Graph) else graph(model)
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
-            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto; a torch module becomes a Graph by hexane.from_torch"
+            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto; a"
+            " torch module becomes a Graph by hexane.from_torch"
         )
     if is_written_model(model):
         if input_shapes:

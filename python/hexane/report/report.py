@@ -88,8 +88,8 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
-    native: runs as it is. decompose: runs on the engine as other ops. oversize: larger than the chip takes. host: computed
-    outside the engine. reject: refused by the engine's compiler. ok: the whole network runs on the engine.
+    native: runs as it is. decompose: runs on the engine as other ops. oversize: larger than the chip takes. host:
+    computed outside the engine. reject: refused by the engine's compiler. ok: the whole network runs on the engine.
     """
 
     name: str
@@ -158,7 +158,8 @@ class Report:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The encodings in which weights stay compressed up to the engine; what others save, they save in files only."""
+        """The encodings in which weights stay compressed up to the engine; what others save, they save in files
+        only."""
         return self.chip.formats.streams
 
     @property

@@ -1,5 +1,5 @@
-"""A program of which one run shows whether the Neural Engine and Hexane understand each other: rows of surfaces, ports by name, weights
-of each layer, numbers. What goes wrong is told apart by what the program returns."""
+"""A program of which one run shows whether the Neural Engine and Hexane understand each other: rows of surfaces, ports
+by name, weights of each layer, numbers. What goes wrong is told apart by what the program returns."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +32,7 @@ weight = w2, x = once)[name = string("twice")];
         tensor<fp16, [1, 4, 3, 1]> largest = reduce_max(axes = width, keep_dims = bool(true), x = z)[name = string("largest")];
     }} -> (sum, largest);
 }}
-"""
+"""  # noqa: E501
 FIRST, SECOND = (1, 2, 3, 4), (8, 4, 2, 1)  # diagonals of the two weights
 SHAPES = {"z": (1, 4, 3, 5), "a": (1, 4, 1, 1)}
 

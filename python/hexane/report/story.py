@@ -32,11 +32,13 @@ MEANING: dict[Allocation, str] = {
     "in place, dependent": "rewrites a tensor that was made on chip",
     "ring": "in a ring buffer",
     "ring, dependent": "in a ring buffer, made on chip",
-    "in place, main memory": "rewrites what lies in main memory; a state is written in a line, and so is no ring buffer",
+    "in place, main memory": (
+        "rewrites what lies in main memory; a state is written in a line, and so is no ring buffer"
+    ),
 }
 TAKEN_IN = (
-    "a pass in front of the layers has made it part of another op (attention, norms, GELU), folded it into a constant or removed it; "
-    "these record nothing"
+    "a pass in front of the layers has made it part of another op (attention, norms, GELU), folded it into a constant"
+    " or removed it; these record nothing"
 )
 _TYPES = "guide ch22, table 22.2"
 
@@ -57,7 +59,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """title: what it is about; sources: where in the user's model that comes from; layers: numbers of those that come from there."""
+    """title: what it is about; sources: where in the user's model that comes from; layers: numbers of those that come
+    from there."""
 
     title: str
     sources: tuple[str, ...]
@@ -92,7 +95,8 @@ def phase_of(stage: str) -> str:
 
 
 class Stories:
-    """Finds what the program and its decisions say of a place in the model. A decision belongs to a place where they share a source."""
+    """Finds what the program and its decisions say of a place in the model. A decision belongs to a place where they
+    share a source."""
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
@@ -118,8 +122,8 @@ class Stories:
                     self.decisions.setdefault(source, []).append(decision)
 
     def find(self, wanted: str) -> Story:
-        """Of the layer of this number, of the op `op3` as `hexane check` numbers it, or of what comes from this source. Raises Error
-        where there is none."""
+        """Of the layer of this number, of the op `op3` as `hexane check` numbers it, or of what comes from this source.
+        Raises Error where there is none."""
         if wanted in self.known:
             return self.of_source(wanted)
         kind, number = ("op", wanted[2:]) if wanted.startswith("op") else ("layer", wanted)
@@ -128,8 +132,9 @@ class Stories:
             return self.of_op(int(number)) if kind == "op" else self.of_layer_number(int(number))
         near = get_close_matches(wanted, sorted(self.known), NEAREST) or sorted(self.known)[:NEAREST]
         raise Error(
-            f"[explain] --node: got {wanted!r}, need the number of a layer below {len(self.program.layers)}, an op below "
-            f"op{len(self.ops)}, or a source in the model, for example {', '.join(near) or 'none: this model names none'}"
+            f"[explain] --node: got {wanted!r}, need the number of a layer below {len(self.program.layers)}, an op"
+            f" below op{len(self.ops)}, or a source in the model, for example"
+            f" {', '.join(near) or 'none: this model names none'}"
         )
 
     def of_layer_number(self, number: int) -> Story:
@@ -279,7 +284,8 @@ def typed(node: Node) -> str:
 
 
 def _by_layer(program: Program) -> list[dict[str, Decision]]:
-    """The decisions about each layer by stage. Layers of one name are told apart by their order, which is that of the log."""
+    """The decisions about each layer by stage. Layers of one name are told apart by their order, which is that of the
+    log."""
     waiting: dict[tuple[str, str], deque[Decision]] = {}
     for decision in program.decisions:
         if decision.stage in ABOUT_A_LAYER and (decision.stage != "schedule" or decision.verdict.startswith("step ")):

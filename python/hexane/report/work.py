@@ -1,5 +1,5 @@
-"""How much a layer does, as far as types and shapes say it: operations, and bytes from and to main memory. No times: no source
-says how many operations a core does in a cycle, or how many bytes a chip moves in a second."""
+"""How much a layer does, as far as types and shapes say it: operations, and bytes from and to main memory. No times: no
+source says how many operations a core does in a cycle, or how many bytes a chip moves in a second."""
 
 from collections.abc import Iterable
 from math import prod
@@ -11,8 +11,9 @@ from hexane.program import Program, Step
 
 
 class Work(NamedTuple):
-    """operations: of products two for a multiply-add, as everybody counts FLOPs; of other layers elements, those they read or those they make, whichever are more; 0 for
-    transfers. bytes: tensors loaded and stored, spills included, and weights, which are read once."""
+    """operations: of products two for a multiply-add, as everybody counts FLOPs; of other layers elements, those they
+    read or those they make, whichever are more; 0 for transfers. bytes: tensors loaded and stored, spills included, and
+    weights, which are read once."""
 
     operations: int
     bytes: int

@@ -2,8 +2,7 @@
 
 from hexane.runtime.cache import Cache
 from hexane.runtime.compile import compile, load
-from hexane.runtime.memory import Memory
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
 
-__all__ = ["Cache", "Memory", "Model", "OpenModel", "PortType", "compile", "load"]
+__all__ = ["Cache", "Model", "OpenModel", "PortType", "compile", "load"]

@@ -91,7 +91,8 @@ class C99Model:
 
 
 class _Moves:
-    """A hook that moves rows of streamed ports from or to their arrays, and stops the run where they are not asked for in order."""
+    """A hook that moves rows of streamed ports from or to their arrays, and stops the run where they are not asked for
+    in order."""
 
     def __init__(self, ports: Sequence[Port], arrays: Sequence[Array], is_input: bool) -> None:
         self._ports, self._is_input = ports, is_input

@@ -4,8 +4,8 @@ An entry is one file of that folder, KEY.kept:
 
     "HXKEPT01" | SHA-256 of all that follows | u64 bytes of the header | header: JSON [[name, bytes], ..] | the files
 
-It is written beside its place, synced and renamed to it, so who reads finds all of an entry or none, and several processes may do
-both at once. What a killed process leaves is removed by the next who writes.
+It is written beside its place, synced and renamed to it, so who reads finds all of an entry or none, and several
+processes may do both at once. What a killed process leaves is removed by the next who writes.
 """
 
 import fcntl
@@ -31,8 +31,9 @@ _HEAD = len(MAGIC) + sha256().digest_size + 8
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The entries of a folder, which is made when the first is written. limit: the most bytes that they take; where another needs
-    room, those go that were not used for longest. Raises Error for what is no folder, and no number of bytes."""
+    """The entries of a folder, which is made when the first is written. limit: the most bytes that they take; where
+    another needs room, those go that were not used for longest. Raises Error for what is no folder, and no number of
+    bytes."""
 
     folder: Path
     limit: int
@@ -59,7 +60,8 @@ class Cache:
         return files
 
     def put(self, key: str, files: Mapping[str, bytes]) -> bool:
-        """Keeps the files, in the place of what the key had. False where there is no room, or the folder cannot be written to."""
+        """Keeps the files, in the place of what the key had. False where there is no room, or the folder cannot be
+        written to."""
         header = json.dumps([[name, len(data)] for name, data in files.items()]).encode()
         rest = b"".join((len(header).to_bytes(8, "little"), header, *files.values()))
         entry = MAGIC + sha256(rest).digest() + rest
@@ -143,8 +145,8 @@ def cache_key(*parts: str | bytes) -> str:
 
 
 def find_cache(given: "Cache | str | os.PathLike[str] | bool | None" = None) -> Cache | None:
-    """The cache that is asked for: None or True for the one of HEXANE_CACHE_DIR, else of the user's folder for such files; False for
-    none. Raises Error for what is no folder."""
+    """The cache that is asked for: None or True for the one of HEXANE_CACHE_DIR, else of the user's folder for such
+    files; False for none. Raises Error for what is no folder."""
     if given is False:
         return None
     if isinstance(given, Cache):

@@ -7,6 +7,7 @@ from hexane.decisions import Decision
 from hexane.emit.mil.refusals import Loaded
 from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
+from hexane.options import DEFAULTS, Options
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
 from hexane.runtime.collector import collector_paused
@@ -18,19 +19,15 @@ MOST_LISTED = 10
 def chip_program(
     graph: Graph,
     chip: Chip,
-    fallback: str = "host",
-    dtype: str = "",
+    options: Options = DEFAULTS,
     *,
-    numerics: str = "engine",
-    narrow: bool = False,
-    stream_rows: int = 0,
-    schedule: str = "apple",
     watch: Watch | None = None,
     on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, and once of those that the chip computes otherwise.
+    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, and
+    once of those that the chip computes otherwise.
 
-    Raises Error with the list of the former where `fallback` is "error".
+    Raises Error with the list of the former where `fallback` of the options is "error".
     """
     if on_engine is not None:
         graph = _with_writes(graph)
@@ -39,22 +36,21 @@ def chip_program(
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host"]:
         words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host: {listed(left)}"
-        if fallback == "error":
+        if options.fallback == "error":
             raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
-        program = compile_segments(
-            graph, segments, chip, dtype, numerics, narrow, stream_rows, schedule, watch, on_engine
-        )
+        program = compile_segments(graph, segments, chip, options, watch=watch, on_engine=on_engine)
     if lost := [d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"]:
         warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(lost)}", HazardWarning)
     return program
 
 
 def _with_writes(graph: Graph) -> Graph:
-    """The graph whose updates are all its writes: what reads a state after a write may read what a program has computed for it."""
+    """The graph whose updates are all its writes: what reads a state after a write may read what a program has computed
+    for it."""
     writes = [node.values[0] for node in graph.nodes if node.op == "write_state"]
     return replace(graph, updates=tuple(dict.fromkeys((*graph.updates, *writes))))
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A compilation makes hundreds of thousands of objects that live on and no cycles of them: walking all of them again and again
-    took a quarter of its time."""
+    """A compilation makes hundreds of thousands of objects that live on and no cycles of them: walking all of them
+    again and again took a quarter of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -3,8 +3,9 @@
     request   {"chip", "text", "weights": {name: number of bytes}, "qos", "folder", "limit"}, then the bytes of the weights
     answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}
 
-`worker_process.py` says how they travel. A worker whose answer was not read to its end, for whatever reason, is not asked again.
-"""
+`worker_process.py` says how they travel. A worker whose answer was not read to its end, for whatever reason, is not
+asked again.
+"""  # noqa: E501
 
 import atexit
 import json
@@ -29,7 +30,8 @@ class CompileWorker:
     """The worker of this process, which is started when it is needed. Threads take turns."""
 
     def __init__(self, program: str = PROGRAM, limit: float | None = None) -> None:
-        """limit: seconds for a program; None for as long as the engine may take to compile and load it, and some more."""
+        """limit: seconds for a program; None for as long as the engine may take to compile and load it, and some
+        more."""
         self.program = program
         self.limit = limit
         self._turn = Lock()
@@ -40,7 +42,8 @@ class CompileWorker:
     def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache, budget: int) -> None:
         """Has a program compiled, and kept in the cache. budget: how many programs a process may compile.
 
-        Raises DeviceError for what the worker cannot compile, and if it ends, takes longer than its limit or cannot be started.
+        Raises DeviceError for what the worker cannot compile, and if it ends, takes longer than its limit or cannot be
+        started.
         """
         head = {
             "chip": chip,
@@ -114,7 +117,8 @@ _all: "WeakSet[CompileWorker]" = WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the threads that hold a lock, and the worker is its parent's: it ends when nobody has its pipe open."""
+    """The child has none of the threads that hold a lock, and the worker is its parent's: it ends when nobody has its
+    pipe open."""
     for each in list(_all):
         each._turn = Lock()
         worker, each._worker = each._worker, None

@@ -25,7 +25,8 @@ HEAD = ("layer", "type", "smallest", "largest")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a step computed: the smallest and largest finite number (None: there is none), and how many are not finite."""
+    """What a step computed: the smallest and largest finite number (None: there is none), and how many are not
+    finite."""
 
     where: str
     type: str
@@ -47,8 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first number that is infinite or NaN though all operands are finite. index: in the order of axes that the step has, which
-    `type` shows. products: the largest ones; path: the accumulator after so many products. Both are empty for other ops."""
+    """The first number that is infinite or NaN though all operands are finite. index: in the order of axes that the
+    step has, which `type` shows. products: the largest ones; path: the accumulator after so many products. Both are
+    empty for other ops."""
 
     step: int
     where: str
@@ -75,7 +77,8 @@ class Stop:
 
 @dataclass(frozen=True)
 class Debug:
-    """The ranges of the layers, in the order they ran, and where the run stopped: None where no finite numbers overflow."""
+    """The ranges of the layers, in the order they ran, and where the run stopped: None where no finite numbers
+    overflow."""
 
     device: str
     layers: tuple[Range, ...]
@@ -89,7 +92,10 @@ class Debug:
     def summary(self) -> str:
         """One line."""
         if self.stop is not None:
-            return f"stopped at {self.stop.where}, layer {len(self.layers)}: element {list(self.stop.index)} is {self.stop.value}"
+            return (
+                f"stopped at {self.stop.where}, layer {len(self.layers)}: element {list(self.stop.index)} is"
+                f" {self.stop.value}"
+            )
         sizes = [
             (max(abs(r.low), abs(r.high)), r.where) for r in self.layers if r.low is not None and r.high is not None
         ]
@@ -164,7 +170,8 @@ def _finite(array: Array) -> bool:
 
 
 def stop_at(number: int, step: Step, array: Array, operands: list[Array | None]) -> Stop | None:
-    """The first element of a step's result that overflows; None where there is none, or an operand is not finite itself."""
+    """The first element of a step's result that overflows; None where there is none, or an operand is not finite
+    itself."""
     if _finite(array) or not all(_finite(a) for a in operands if a is not None):
         return None
     node = step.node
@@ -188,7 +195,10 @@ def why_too_large(step: Step, found: Sum) -> str:
         at = "its bias alone" if found.overflow < 0 else f"with product {found.overflow + 1} of {count} the sum"
         return f"the accumulator overflows: {at} reaches {LIMIT:g}, from where on it is infinite"
     if engine and by_winograd(step):
-        return f"the sum of {count} products is {found.exact:g}; Winograd's transforms, by which the chip computes it, are larger"
+        return (
+            f"the sum of {count} products is {found.exact:g}; Winograd's transforms, by which the chip computes it, are"
+            " larger"
+        )
     behind = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
     return f"the sum of {count} products is {found.exact:g}, which {step.node.types[0].dtype} does not hold{behind}"
 

@@ -1,8 +1,8 @@
-"""Emitted programs in files: whatever interrupts the writing, a text has the weights that it was made with, and several programs are
-those of one model.
+"""Emitted programs in files: whatever interrupts the writing, a text has the weights that it was made with, and several
+programs are those of one model.
 
-Nothing is synced to the disk. After a loss of power within seconds a file may be too short, which readers refuse; emitting again
-writes it. A loss of the process alone never does that.
+Nothing is synced to the disk. After a loss of power within seconds a file may be too short, which readers refuse;
+emitting again writes it. A loss of the process alone never does that.
 """
 
 import fcntl
@@ -20,8 +20,8 @@ from hexane.emit.mil import Mil
 from hexane.emit.mil.write import WEIGHTS
 from hexane.errors import Error
 from hexane.importers.mil import MODEL_PATH
-from hexane.importers.netplist import Netplist, write_plist
-from hexane.importers.netplist.plist import WEIGHTS as NETPLIST_WEIGHTS
+from hexane.netplist import Netplist, write_plist
+from hexane.netplist.plist import WEIGHTS as NETPLIST_WEIGHTS
 
 FolderPath = str | os.PathLike[str]
 
@@ -47,7 +47,8 @@ def _files_of(program: Mil | Netplist) -> _Files:
 
 
 def save_mil(mil: Mil, folder: FolderPath) -> Path:
-    """Writes folder/model.mil and the weights it names beside it, and gives the path of the text. Raises Error where that fails.
+    """Writes folder/model.mil and the weights it names beside it, and gives the path of the text. Raises Error where
+    that fails.
 
     Whatever goes wrong, also the end of the process: the text that is there has the weights that it was made with.
     """
@@ -60,7 +61,8 @@ def save_netplist(net: Netplist, folder: FolderPath) -> Path:
 
 
 def _save(folder: Path, files: _Files) -> Path:
-    """Writes weights, and the text that names them. A text with other weights that is there already keeps them until it is replaced:
+    """Writes weights, and the text that names them. A text with other weights that is there already keeps them until it
+    is replaced:
 
     model.mil (old)        weights.bin (old)
     model.mil (old)        weights.bin (old)   .next.weights.bin (new)
@@ -87,11 +89,13 @@ def _save(folder: Path, files: _Files) -> Path:
 
 
 def save_programs(programs: Mapping[int, Mil | Netplist], folder: FolderPath) -> dict[int, Path]:
-    """Writes each program into `folder`/segment_N, N its number, and gives the paths of their texts. All are MIL, or all netplists.
+    """Writes each program into `folder`/segment_N, N its number, and gives the paths of their texts. All are MIL, or
+    all netplists.
 
-    They are written into a folder beside it, which then takes its place at one moment, so that nobody finds programs of two models. What
-    others have put into the folder goes with it. Who emits into the same folder at the same time waits. Raises Error where that fails,
-    and for a folder that cannot be replaced: the working folder, and one that is mounted.
+    They are written into a folder beside it, which then takes its place at one moment, so that nobody finds programs of
+    two models. What others have put into the folder goes with it. Who emits into the same folder at the same time
+    waits. Raises Error where that fails, and for a folder that cannot be replaced: the working folder, and one that is
+    mounted.
     """
     files = {f"segment_{number}": _files_of(program) for number, program in programs.items()}
     path = Path(folder).resolve()
@@ -128,7 +132,8 @@ def _put_in_place(aside: Path, path: Path) -> None:
 
 
 def _clear(aside: Path, path: Path, own: set[str]) -> None:
-    """Removes what is beside the programs: some that were not finished, or the old ones. What others had put there goes to the new."""
+    """Removes what is beside the programs: some that were not finished, or the old ones. What others had put there goes
+    to the new."""
     if aside.is_dir() and path.is_dir():
         _move_others(aside, path, own)
     if aside.exists():

@@ -74,7 +74,8 @@ def _engine() -> _core.Device:
 
 @dataclass
 class OnEngine:
-    """Compiles segments for a device while the program of a network is made. `made` are the programs, in the order of their index."""
+    """Compiles segments for a device while the program of a network is made. `made` are the programs, in the order of
+    their index."""
 
     device: _core.Device
     chip: Chip
@@ -85,8 +86,8 @@ class OnEngine:
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
-        Params and states that the segment reads become inputs of its program: weights cannot change inside of one. A state that it
-        writes is an output, which is written behind the program; where it lies, `place` says.
+        Params and states that the segment reads become inputs of its program: weights cannot change inside of one. A
+        state that it writes is an output, which is written behind the program; where it lies, `place` says.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip)

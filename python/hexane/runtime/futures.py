@@ -20,8 +20,8 @@ class Submits:
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Starts a call and returns its future, whose result or error is that of the call.
 
-        Arrays are read when the call runs: leave them as they are until then. Calls of one model run in the order they were
-        submitted, those of several models beside each other.
+        Arrays are read when the call runs: leave them as they are until then. Calls of one model run in the order they
+        were submitted, those of several models beside each other.
         """
         with self._starting:
             if self._worker is None or self._worker[0] != os.getpid():  # a fork has no threads

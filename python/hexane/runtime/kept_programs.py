@@ -1,7 +1,8 @@
-"""Programs of a device, kept from process to process: what its compiler made of a text is put back in place of compiling again.
+"""Programs of a device, kept from process to process: what its compiler made of a text is put back in place of
+compiling again.
 
-A compile of the Neural Engine takes milliseconds to seconds, and a process may do some 119 of them. The framework reads a program
-from a folder under a hash of its text and weights; what its compiler left there is kept, and put there again.
+A compile of the Neural Engine takes milliseconds to seconds, and a process may do some 119 of them. The framework reads
+a program from a folder under a hash of its text and weights; what its compiler left there is kept, and put there again.
 """
 
 import os
@@ -32,8 +33,8 @@ def compiled_program(
     *,
     worker: CompileWorker | None = WORKER,
 ) -> _core.DeviceProgram:
-    """The program of the text, loaded: from the cache where it has one that the system takes, else compiled and kept; by the worker
-    where this process may compile no more.
+    """The program of the text, loaded: from the cache where it has one that the system takes, else compiled and kept;
+    by the worker where this process may compile no more.
 
     Raises DeviceError where the device neither loads nor compiles it.
     """
@@ -84,8 +85,8 @@ def _compiled(device: _core.Device, text: str, weights: Mapping[str, bytes], qos
 def _restored(
     device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int, kept: Mapping[str, bytes]
 ) -> _core.DeviceProgram | None:
-    """The program from its files, loaded; None where this device, or this system, takes none. Raises DeviceError for what is not
-    the files' fault."""
+    """The program from its files, loaded; None where this device, or this system, takes none. Raises DeviceError for
+    what is not the files' fault."""
     made = {}
     for name, data in kept.items():
         made[name.removeprefix(COPY)] = weights[data.decode()] if name.startswith(COPY) else data
@@ -127,16 +128,16 @@ def _compiled_elsewhere(
 def _only_its_own(device: _core.Device) -> DeviceError:
     hint = "start a new process"
     return DeviceError(
-        f"[device compile] this process has compiled {device.counters['compiled']} programs, as many as it may, and this system "
-        f"does not load this one as another process compiled it; {hint}",
+        f"[device compile] this process has compiled {device.counters['compiled']} programs, as many as it may, and"
+        f" this system does not load this one as another process compiled it; {hint}",
         "compile",
         hint=hint,
     )
 
 
 def _made(folder: Path, weights: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files that the compiler left in the folder. One that is a copy of a weight file is kept as its name. Raises OSError for
-    what this user may not read: a service of the system wrote it."""
+    """The files that the compiler left in the folder. One that is a copy of a weight file is kept as its name. Raises
+    OSError for what this user may not read: a service of the system wrote it."""
     own = {"model.mil", ".hexane", *weights}
     made = {}
     for base, _, names in os.walk(folder):

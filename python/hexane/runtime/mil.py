@@ -9,19 +9,19 @@ from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
 from hexane.graph import Graph, Value, free_name, unique
-from hexane.importers.netplist import Netplist
+from hexane.netplist import Netplist
 from hexane.passes.legalize.mil_form import with_weights
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
-from hexane.stages.devices import Programs
-from hexane.stages.join import Parts
+from hexane.stages.segments.devices import Programs
+from hexane.stages.segments.join import Parts
 from hexane.targets import Chip
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A segment, and its program where the engine computes it. inputs, outputs: the values of the divided graph that its ports are,
-    in the order of the program's."""
+    """A segment, and its program where the engine computes it. inputs, outputs: the values of the divided graph that
+    its ports are, in the order of the program's."""
 
     segment: Segment
     mil: Mil | None
@@ -32,8 +32,8 @@ class Piece:
 def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
     """The graph as the chip takes it, with what was decided, and its pieces in the order they run.
 
-    The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine has nothing to
-    compute, and for what cannot be written.
+    The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine
+    has nothing to compute, and for what cannot be written.
     """
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
@@ -60,8 +60,8 @@ Named = tuple[
 def named_pieces(
     graph: Graph, chip: Chip, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
-    """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the engine can hold.
-    Raises Error where the engine has nothing to compute, and for states."""
+    """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the
+    engine can hold. Raises Error where the engine has nothing to compute, and for states."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise Error(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
@@ -75,8 +75,8 @@ def named_pieces(
 
 
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
-    """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named as in
-    `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
+    """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named
+    as in `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(graph, chip, InFiles())

@@ -19,7 +19,7 @@ from hexane.graph import Array
 from hexane.program import Program
 from hexane.runtime.debug import Debug, debug
 from hexane.runtime.futures import Submits
-from hexane.stages.traffic import Traffic
+from hexane.stages.stream.traffic import Traffic
 
 if TYPE_CHECKING:
     from hexane.runtime.open_model import OpenModel
@@ -30,8 +30,8 @@ class PortType:
     """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." means
     any number of dims.
 
-    Where `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest there may
-    be. `length` is the name under which `bind` gives the number.
+    Where `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest there
+    may be. `length` is the name under which `bind` gives the number.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Model(Submits):
         engine: str = "",
         moved: Traffic | None = None,
     ) -> None:
-        """engine: the name of the device that runs its programs; why: a chip's program runs on none. moved: by a call from and to slow
-        memory."""
+        """engine: the name of the device that runs its programs; why: a chip's program runs on none. moved: by a call
+        from and to slow memory."""
         self._core = core
         self.program = program
         self._why, self._engine, self._moved = why, engine, moved
@@ -108,7 +108,8 @@ class Model(Submits):
 
     @property
     def device(self) -> str:
-        """Where it runs: "ane", or "cpu" with the instruction set of the kernels, which runs the program of a chip too, and why."""
+        """Where it runs: "ane", or "cpu" with the instruction set of the kernels, which runs the program of a chip too,
+        and why."""
         cpu = f"cpu ({_core.isa()})"
         if self._engine:
             count = sum(step["kernel"] == "program" for step in self.steps)
@@ -131,9 +132,9 @@ class Model(Submits):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`: what a call reads from
-        there and writes to it; in stripes of columns `repeated`: the multiply-accumulates that it does more than once (a loaded model knows
-        neither)."""
+        """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
+        what a call reads from there and writes to it; in stripes of columns `repeated`: the multiply-accumulates that
+        it does more than once (a loaded model knows neither)."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
         repeats = 0 if self.program is None else self.program.repeated
         repeated = {"repeated": repeats} if repeats else {}
@@ -147,7 +148,8 @@ class Model(Submits):
 
     @property
     def unshared_bytes(self) -> int:
-        """About the bytes that would be free without this model. Weights that others of one open model share do not count."""
+        """About the bytes that would be free without this model. Weights that others of one open model share do not
+        count."""
         return self._core.unshared_bytes
 
     @property
@@ -158,9 +160,9 @@ class Model(Submits):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on arrays given in the order of `inputs`, by name, or as one mapping.
 
-        Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an ndarray,
-        or a dict by name where there are several outputs. Raises Error naming the input, what it got and needs.
-        An output whose extent depends on the data has just that extent.
+        Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an
+        ndarray, or a dict by name where there are several outputs. Raises Error naming the input, what it got and
+        needs. An output whose extent depends on the data has just that extent.
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._open(*args, **kwargs)
@@ -176,13 +178,13 @@ class Model(Submits):
     def bind(self, /, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
-        A name that an input and an output share means the input. A port that a device shares may be left out: then `inputs` or
-        `outputs` of the result has a view of the surface itself, which all such calls of this model share. Given buffers are copied
-        from or to it.
-        Calling the result runs the model on them: no allocation, no copy. Its `outputs` are the output arrays by name. One
-        whose extent depends on the data has the largest there may be; how much of it is valid is the output that its port calls
-        `length` ("y.length"), and what lies behind that means nothing. Raises Error for a buffer that does not fit its port, a
-        read-only output, or an output that overlaps another buffer.
+        A name that an input and an output share means the input. A port that a device shares may be left out: then
+        `inputs` or `outputs` of the result has a view of the surface itself, which all such calls of this model share.
+        Given buffers are copied from or to it. Calling the result runs the model on them: no allocation, no copy. Its
+        `outputs` are the output arrays by name. One whose extent depends on the data has the largest there may be; how
+        much of it is valid is the output that its port calls `length` ("y.length"), and what lies behind that means
+        nothing. Raises Error for a buffer that does not fit its port, a read-only output, or an output that overlaps
+        another buffer.
         """
         if self._open is not None and self._overrides((), buffers):
             return self._open.bind(**buffers)
@@ -246,10 +248,11 @@ class Model(Submits):
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
         """Runs the model on inputs given as a call takes them, step by step, and says the range of every layer.
 
-        The run stops at the first number that is infinite or NaN though all that it is computed from is finite: `stop` says which
-        element it is, why, and for convolutions and matrix products which products are largest and where the accumulator goes.
-        States are as they were before. print() shows it all; `to_json()` is for programs. Raises Error for a model without its
-        graph (loaded) and one whose steps compute some rows at a time, and as a call does.
+        The run stops at the first number that is infinite or NaN though all that it is computed from is finite: `stop`
+        says which element it is, why, and for convolutions and matrix products which products are largest and where the
+        accumulator goes. States are as they were before. print() shows it all; `to_json()` is for programs. Raises
+        Error for a model without its graph (loaded) and one whose steps compute some rows at a time, and as a call
+        does.
         """
         given = arguments(self.inputs, args, kwargs)
         names = [port.name for port in self.inputs]
@@ -259,9 +262,9 @@ class Model(Submits):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan to a file: the params as they are now, the states as they are at first.
 
-        So a loaded model computes what this one does, and starts as a fresh one. A failure, or the end of the process, leaves
-        the old file as it was; the file is written as PATH.part beside it first. A link is followed. Raises Error for a path
-        that names anything but a regular file.
+        So a loaded model computes what this one does, and starts as a fresh one. A failure, or the end of the process,
+        leaves the old file as it was; the file is written as PATH.part beside it first. A link is followed. Raises
+        Error for a path that names anything but a regular file.
         """
         if self._engine:
             raise Error(f"[save] got a model with programs on {self._engine}, need one compiled with device='cpu'")

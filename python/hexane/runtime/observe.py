@@ -61,13 +61,15 @@ class Observation:
         return True
 
     def passes(self, node: Node) -> bool:
-        """Whether the node has no step of its own and only moves or casts what it reads, so that it is known with its operands."""
+        """Whether the node has no step of its own and only moves or casts what it reads, so that it is known with its
+        operands."""
         if id(node) in self._computed or node.op in LEAVES or node.op not in OPS:
             return False
         return bool(OPS[node.op].moves) or OPS[node.op].view or node.op in ("cast", "write_state")
 
     def __getitem__(self, value: Value) -> Array:
-        """The value of a step that has run, or what views and concatenations make of such. Raises KeyError for others."""
+        """The value of a step that has run, or what views and concatenations make of such. Raises KeyError for
+        others."""
         stack = [value]
         while stack:
             found = stack[-1]
@@ -104,7 +106,8 @@ def observe(
     """
     if program.loops:
         raise Error(
-            "[debug] got a model streamed by stream_rows or memory, need one that is not: its steps compute some rows at a time"
+            "[debug] got a model that goes row by row for its memory, need one that is not: its steps compute some rows"
+            " at a time"
         )
     states = {name: core.read_state(name) for name in core.dtypes("state")}
     params = {name: core.read_param(name) for name in core.dtypes("weights")}

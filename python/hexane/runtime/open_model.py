@@ -25,11 +25,12 @@ _LARGE = 1 << 23  # bytes of weights beside whose compilation 1 ms is nothing
 
 class OpenModel(Submits):
     """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
-    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a default in
-    the model, and are given by name.
+    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a
+    default in the model, and are given by name.
 
     A call that needs a compilation under way waits for it; others go on. The compiled models share their weights. When
-    they take more than `cache_bytes` beside the weights, the least recently used are dropped, and compiled again when needed.
+    they take more than `cache_bytes` beside the weights, the least recently used are dropped, and compiled again when
+    needed.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class OpenModel(Submits):
         return "none yet: the first call compiles the model for its shapes" if found is None else found.device
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
-        """As Model's, of the model for these inputs, which is compiled anew: what is kept for calls is without its graph."""
+        """As Model's, of the model for these inputs, which is compiled anew: what is kept for calls is without its
+        graph."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         shapes = {name: array.shape for name, array in arrays.items()}
         model = self._specialise(shapes, {name: arrays[name] for name in self._values if name in arrays}, whole=True)

@@ -1,4 +1,5 @@
-"""Which products make up one element of a convolution or matrix product, and what an engine's accumulator does with them.
+"""Which products make up one element of a convolution or matrix product, and what an engine's accumulator does with
+them.
 
 docs/numerics.md has the rules: products are rounded to 2^-16 or dropped, and the accumulator is infinite from 32768 on.
 """
@@ -26,10 +27,11 @@ _HUGE = 2.0**40  # a product beyond this overflows whatever else is added
 
 @dataclass(frozen=True)
 class Sum:
-    """One element: its products in the order of the weights, exact (`products`) and as the engine counts them (`counted`).
+    """One element: its products in the order of the weights, exact (`products`) and as the engine counts them
+    (`counted`).
 
-    partial: the engine's accumulator after each product. overflow: the number of the product with which it reached 32768, -1 for the
-    bias alone, None where it stayed below.
+    partial: the engine's accumulator after each product. overflow: the number of the product with which it reached
+    32768, -1 for the bias alone, None where it stayed below.
     """
 
     pairs: Sequence[Pair]
@@ -69,7 +71,8 @@ def has_products(node: Node) -> bool:
 
 
 def by_winograd(step: Step) -> bool:
-    """Whether the step's convolution goes through Winograd's transforms: docs/numerics.md says which do, where the chip has them."""
+    """Whether the step's convolution goes through Winograd's transforms: docs/numerics.md says which do, where the chip
+    has them."""
     return bool(step.numerics.parameters.get("winograd")) and has_winograd_s_shape(step.node)
 
 

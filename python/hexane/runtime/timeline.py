@@ -6,18 +6,19 @@ import numpy as np
 
 from hexane.ops import OPS
 from hexane.program import Program, Step, View
-from hexane.stages.allocate import live_bytes, live_ranges
-from hexane.stages.by_rows import by_rows
-from hexane.stages.rows import AXIS, StepRows
-from hexane.stages.stripes import COLUMNS, Columns, is_striped, needs
+from hexane.stages.bufferize.allocate import live_bytes, live_ranges
+from hexane.stages.stream.by_rows import by_rows
+from hexane.stages.stream.column_tiles import COLUMNS, Columns, is_striped, needs
+from hexane.stages.stream.rows import AXIS, StepRows
 
 WIDTH = 48  # characters of the time axis in text
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Bytes of an arena. layer: that computes it; type: of the tensor; kept: its rows that lie there at once, 0 for all; rows: that it
-    has, 0 where it has none; first, last: the steps, loops whole, between which nothing else may lie there. why: as little as this."""
+    """Bytes of an arena. layer: that computes it; type: of the tensor; kept: its rows that lie there at once, 0 for
+    all; rows: that it has, 0 where it has none; first, last: the steps, loops whole, between which nothing else may lie
+    there. why: as little as this."""
 
     layer: str
     kernel: str
@@ -87,8 +88,9 @@ def peak(program: Program) -> int:
 
 
 def floor(program: Program) -> int:
-    """Bytes that every plan of these steps needs, however they are cut and placed: those of the one step that needs most for a pixel
-    of its result where columns may be cut, else for a row. What may be computed over an operand counts once."""
+    """Bytes that every plan of these steps needs, however they are cut and placed: those of the one step that needs
+    most for a pixel of its result where columns may be cut, else for a row. What may be computed over an operand counts
+    once."""
     program = by_rows(program)
     return max((_least(StepRows(step, program.target), program) for step in program.steps), default=0)
 

@@ -19,7 +19,8 @@ _before = 0.0
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Meanwhile no turn of any thread is longer than TURN. Afterwards they are as before, unless others set them meanwhile."""
+    """Meanwhile no turn of any thread is longer than TURN. Afterwards they are as before, unless others set them
+    meanwhile."""
     global _users, _before
     with _lock:
         if _users == 0:

@@ -3,9 +3,10 @@
     parent -> worker   a line of JSON with "number", and the bytes that it announces; the end of the pipe: there are no more requests
     worker -> parent   a line of JSON with the number of its request
 
-The requests go to stdin. The answers come through another pipe, whose number is the argument of the worker's program: libraries print on
-stdout. No wait is without a limit, because a worker may hang in a driver, and other processes may hold an end of a pipe.
-"""
+The requests go to stdin. The answers come through another pipe, whose number is the argument of the worker's program:
+libraries print on stdout. No wait is without a limit, because a worker may hang in a driver, and other processes may
+hold an end of a pipe.
+"""  # noqa: E501
 
 import json
 import os
@@ -26,8 +27,8 @@ class WorkerError(Exception):
 
 
 class WorkerProcess:
-    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read whole. A worker that is not idle
-    must not be asked again: the answer to an interrupted request may be on its way."""
+    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read whole. A worker
+    that is not idle must not be asked again: the answer to an interrupted request may be on its way."""
 
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""
@@ -58,8 +59,8 @@ class WorkerProcess:
     def ask(self, request: Mapping[str, Any], parts: Iterable[bytes], seconds: float) -> dict[str, Any]:
         """The answer to this request, never to another. parts: the bytes that follow it.
 
-        seconds: how long the worker may read nothing, and then how long it may take to answer. Raises WorkerError where it gives no
-        answer. The worker is gone after any exception.
+        seconds: how long the worker may read nothing, and then how long it may take to answer. Raises WorkerError where
+        it gives no answer. The worker is gone after any exception.
         """
         self.is_idle = False
         self._number += 1

@@ -1,4 +1,5 @@
-"""The engine's activation tables: functions as straight lines between knots. `shared/activations.toml` says what each field means."""
+"""The engine's activation tables: functions as straight lines between knots. `shared/activations.toml` says what each
+field means."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Task descriptors: the register writes that start one task on the engine. Each generation keeps its fields elsewhere."""
+"""Task descriptors: the register writes that start one task on the engine. Each generation keeps its fields
+elsewhere."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,8 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Descriptor:
     """One generation. patch_width: offset of that field in bytes, None where there are no patches or nobody knows it.
-    families: those a published table gives it; targets: the chips whose files name it. defect: of the compiler, or ""."""
+    families: those a published table gives it; targets: the chips whose files name it. defect: of the compiler, or
+    ""."""
 
     generation: int
     patch_width: int | None

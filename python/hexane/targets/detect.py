@@ -26,8 +26,8 @@ def read_brand() -> str:
 
 
 def detect(brand: Callable[[], str] = read_brand) -> str:
-    """The name of this machine's target: what HEXANE_TARGET says, else `this_machine`. Raises Error if HEXANE_TARGET is set to no
-    target."""
+    """The name of this machine's target: what HEXANE_TARGET says, else `this_machine`. Raises Error if HEXANE_TARGET is
+    set to no target."""
     return detect_name(brand).target
 
 
@@ -41,8 +41,8 @@ def detect_name(brand: Callable[[], str] = read_brand) -> Name:
 def this_machine(brand: Callable[[], str] = read_brand) -> str:
     """The name of the chip that `brand` names, else "host".
 
-    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled for
-    it runs on every later one.
+    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled
+    for it runs on every later one.
     """
     return _machine_name(brand).target
 

@@ -20,7 +20,8 @@ def devices() -> dict[str, str]:
 
 
 def well_known(products: tuple[str, ...]) -> Iterator[str]:
-    """The names that tables lead with, of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row is its own."""
+    """The names that tables lead with, of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row is its
+    own."""
     rows = table("devices")["chips"]
     for chip in products:
         if name := rows.get(chip, {"known": chip}).get("known"):

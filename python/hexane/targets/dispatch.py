@@ -1,4 +1,5 @@
-"""What the service that compiles and loads programs on macOS takes: numbers of the operating system, whatever the chip."""
+"""What the service that compiles and loads programs on macOS takes: numbers of the operating system, whatever the
+chip."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,9 +11,10 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """compile_limit: programs that one process may compile; load_limit: that it may have loaded. load_retry_ms: a load that failed is
-    tried once more after it. build_limit_ms, evaluate_limit_ms: a compile or load, and an evaluation, that takes longer is given up. least_surface_bytes: of any surface. qos_values: the numbers of the classes of service named
-    in qos_names; any number up to most_qos is taken, and the others mean default_qos."""
+    """compile_limit: programs that one process may compile; load_limit: that it may have loaded. load_retry_ms: a load
+    that failed is tried once more after it. build_limit_ms, evaluate_limit_ms: a compile or load, and an evaluation,
+    that takes longer is given up. least_surface_bytes: of any surface. qos_values: the numbers of the classes of
+    service named in qos_names; any number up to most_qos is taken, and the others mean default_qos."""
 
     compile_limit: int
     load_limit: int

@@ -1,4 +1,5 @@
-"""Whether two chips may give different numbers for one op in fp16, from what is known of both, without running anything."""
+"""Whether two chips may give different numbers for one op in fp16, from what is known of both, without running
+anything."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -23,11 +24,11 @@ def fp16_divergence(
 ) -> Divergence:
     """The strongest reason why the numbers of an op may differ between two chips.
 
-    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them, unless the
-    largest number is known to be smaller. "round1": one of them squares a reduction's result without rounding it first. "ulp1": one
-    of them adds a reduction of that extent (None: not known) in another order, which changes the last place at most. "none": no
-    known route differs. Sources: the facts hazards.width_slice_limit, gates.square_after_reduction and extents.reduction_route of
-    both chips. Raises Error for a target that is no chip.
+    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them,
+    unless the largest number is known to be smaller. "round1": one of them squares a reduction's result without
+    rounding it first. "ulp1": one of them adds a reduction of that extent (None: not known) in another order, which
+    changes the last place at most. "none": no known route differs. Sources: the facts hazards.width_slice_limit,
+    gates.square_after_reduction and extents.reduction_route of both chips. Raises Error for a target that is no chip.
     """
     a, b = load_chip(first), load_chip(second)
     if op in SLICES and begin and begin[-1]:

@@ -12,10 +12,13 @@ STATUSES = {
     "verified": "replayed here against published results of silicon",
     "decoded": "taken from a binary by the source",
     "read": "stated by the source without saying how it knows",
+    "inherited": "known of other chips with the same base, and taken from them; no source saw it on this one",
     "inferred": "concluded from other facts; no source states it",
     "disputed": "sources disagree: every claim is kept, the value is what silicon showed, where it showed anything",
     "unknown": "no source gives it",
 }
+# Those that a file may give. "unknown" is said by the value, "inherited" follows from who measured what.
+GIVEN = tuple(status for status in STATUSES if status not in ("unknown", "inherited"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +98,14 @@ def check_source(place: Place, path: str, given: dict[str, Any]) -> tuple[str, s
     source, status = given["source"], given["status"]
     if not isinstance(source, str) or not source.strip():
         raise error(place, f"{path}.source", source, "who says so")
-    if status not in STATUSES or status == "unknown":
-        raise error(place, f"{path}.status", status, f"one of {', '.join(s for s in STATUSES if s != 'unknown')}")
+    if status not in GIVEN:
+        raise error(place, f"{path}.status", status, f"one of {', '.join(GIVEN)}")
     return source, status
 
 
 def convert(place: Place, path: str, given: Any, kind: Any) -> Any:
-    """The plain value: lists become tuples, names of an enum its members, "none" becomes None where the kind allows it."""
+    """The plain value: lists become tuples, names of an enum its members, "none" becomes None where the kind allows
+    it."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if given == "none" and NoneType in kinds:
         return None

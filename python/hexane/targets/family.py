@@ -1,4 +1,5 @@
-"""Family and tier: the two ways to order the generations of the engine. They never convert into each other by themselves."""
+"""Family and tier: the two ways to order the generations of the engine. They never convert into each other by
+themselves."""
 
 from enum import Enum
 from functools import cache
@@ -30,7 +31,8 @@ class _Ordered(Enum):
 
 
 class Family(_Ordered):
-    """The families by which the engine's compiler decides which ops are legal: its own eight values and their numbers."""
+    """The families by which the engine's compiler decides which ops are legal: its own eight values and their
+    numbers."""
 
     A11Legacy = 0
     A12 = 1

@@ -13,8 +13,8 @@ Group = TypeVar("Group", Family, Tier)
 
 
 class Costs(NamedTuple):
-    """What the compiler's analytic cost model has for a family. clamps: of the bandwidth, for one bucket of sizes each, as far as
-    they are published; ramp: the first and the last setup latency. Units are not published."""
+    """What the compiler's analytic cost model has for a family. clamps: of the bandwidth, for one bucket of sizes each,
+    as far as they are published; ramp: the first and the last setup latency. Units are not published."""
 
     clamps: tuple[float, ...]
     ramp: tuple[float, float]
@@ -39,7 +39,8 @@ def arch_for_family(family: Family | str | Chip) -> str:
 
 
 def arch_for_tier(tier: Tier | str | Chip) -> str:
-    """A target that represents the tier, or the tier of a chip. Raises Error for a family, which is another ordering (arch_for_family)."""
+    """A target that represents the tier, or the tier of a chip. Raises Error for a family, which is another ordering
+    (arch_for_family)."""
     return _representative(_member(Tier, tier))
 
 

@@ -1,4 +1,5 @@
-"""Which ops are legal on a chip, by each route into the engine: the one table behind `check`, `preflight` and the compiler."""
+"""Which ops are legal on a chip, by each route into the engine: the one table behind `check`, `preflight` and the
+compiler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from hexane.errors import Error
 from hexane.targets.fact import Claim
 from hexane.targets.family import Family
 from hexane.targets.query import load_chip, offsets
+from hexane.targets.silicon import measured_on
 from hexane.targets.tables import table
 from hexane.targets.target import Chip
 
@@ -23,10 +25,10 @@ ROUTES: tuple[Route, ...] = ("mil", "netplist")
 class Verdict:
     """What becomes of an op on a chip.
 
-    verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip takes; "host"
-    is computed outside the engine; "rejected" is refused by the engine's compiler. rule: what decided it. reject: what the
-    validator says, word for word if `published`. change: what to write instead. form: what the compiler writes instead by itself
-    ("tiled: width, 3 pieces"), where a node does not run as it is.
+    verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip
+    takes; "host" is computed outside the engine; "rejected" is refused by the engine's compiler. rule: what decided it.
+    reject: what the validator says, word for word if `published`. change: what to write instead. form: what the
+    compiler writes instead by itself ("tiled: width, 3 pieces"), where a node does not run as it is.
     """
 
     verdict: Kind
@@ -51,8 +53,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is; `bridge`: what MIL
-    lacks, a netplist has."""
+    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is; `bridge`:
+    what MIL lacks, a netplist has."""
 
     op: str
     unit: str
@@ -70,8 +72,8 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: code generation fails on families
-    before that one, or "always". export: has a validator of its own; authored: can be written without one."""
+    """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: code generation fails on
+    families before that one, or "always". export: has a validator of its own; authored: can be written without one."""
 
     name: str
     gate: str
@@ -131,7 +133,8 @@ def _family(name: str | None) -> Family | None:
 
 
 def mil_ops(op: str) -> tuple[str, ...] | None:
-    """What an op is in MIL: its own name, or the ops that are written for it, () for none; None for an op nobody knows."""
+    """What an op is in MIL: its own name, or the ops that are written for it, () for none; None for an op nobody
+    knows."""
     other = table("floors")["ops"]
     return tuple(other[op]) if op in other else (op,) if op in floors() else None
 
@@ -144,12 +147,14 @@ def op_unit(op: str) -> str:
 
 
 def route_of(chip: Chip) -> Route:
-    """How programs reach a chip's engine: in MIL, or as an authored netplist where its family is below the floor of MIL."""
+    """How programs reach a chip's engine: in MIL, or as an authored netplist where its family is below the floor of
+    MIL."""
     return "mil" if chip.family >= Family[table("floors")["mil"]["floor"]] else "netplist"
 
 
 def layer_unit(layer: str) -> str:
-    """The unit that runs a layer of a netplist: that of the first op of MIL that is such a layer; "" where nobody says."""
+    """The unit that runs a layer of a netplist: that of the first op of MIL that is such a layer; "" where nobody
+    says."""
     found = next((floor.unit for floor in floors().values() if floor.layer == layer and floor.unit != "none"), "")
     return found or _UNITS.get(layer, "")
 
@@ -165,10 +170,11 @@ _UNITS = {
 
 
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
-    """Whether a chip runs an op (a name of MIL or of Hexane), as far as that does not depend on its shapes and attributes.
+    """Whether a chip runs an op (a name of MIL or of Hexane), as far as that does not depend on its shapes and
+    attributes.
 
-    route: "mil", which a floor for each family decides, or "netplist", which the bytes of the chip decide. Raises Error for an
-    op nobody knows and for a target that is no chip.
+    route: "mil", which a floor for each family decides, or "netplist", which the bytes of the chip decide. Raises Error
+    for an op nobody knows and for a target that is no chip.
     """
     if route not in ROUTES:
         raise Error(f"[targets] route: got {route!r}, need one of {', '.join(ROUTES)}")
@@ -220,8 +226,8 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
     data = table("floors")
     every = data["mil"]
     status = floor.status
-    if status == "measured" and chip.family.name not in data["measured"]:
-        status = "inferred"
+    if status == "measured" and not measured_on(floor.source, chip.products):
+        status = "inherited" if chip.family.name in data["measured"] else "inferred"
     if chip.family < Family[every["floor"]]:
         return Verdict(
             verdict="rejected",

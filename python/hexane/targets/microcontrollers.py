@@ -10,7 +10,8 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """instructions: for each multiply-accumulate, the least and the most, by "int8" and "fp32". source, status: of these numbers."""
+    """instructions: for each multiply-accumulate, the least and the most, by "int8" and "fp32". source, status: of
+    these numbers."""
 
     name: str
     instructions: dict[str, tuple[float, float]]
@@ -29,8 +30,8 @@ def cores() -> tuple[Core, ...]:
 
 
 def code_bytes(kernels: Iterable[str], activations: Iterable[str], codecs: Iterable[str], streams: bool = False) -> int:
-    """Of an app with these for a Cortex-M4 at -Os, verification included. streams: it has streamed ports. An upper estimate: functions before they are linked, which
-    makes some of them smaller."""
+    """Of an app with these for a Cortex-M4 at -Os, verification included. streams: it has streamed ports. An upper
+    estimate: functions before they are linked, which makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()
     for title, names in (("kernels", kernels), ("activations", activations), ("codecs", codecs)):

@@ -17,9 +17,10 @@ class MilLimit:
 
 @dataclass(frozen=True, slots=True)
 class MilLimits:
-    """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements, affine_norm_elements:
-    what a layer norm goes over, exclusive. program_bytes: of weights. conv_speedup: of a 1x1 convolution over a matmul with constant
-    weights. row_elements: a multiple of them is fast. softmax_power: one person saw other extents than its powers fail."""
+    """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements,
+    affine_norm_elements: what a layer norm goes over, exclusive. program_bytes: of weights. conv_speedup: of a 1x1
+    convolution over a matmul with constant weights. row_elements: a multiple of them is fast. softmax_power: one person
+    saw other extents than its powers fail."""
 
     ports: MilLimit
     conv_inputs: MilLimit

@@ -32,8 +32,8 @@ class Name(NamedTuple):
 
 
 def parse(spelling: str | Target) -> str:
-    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", or that target itself. Case, spaces and
-    hyphens do not count.
+    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", or that target itself. Case, spaces
+    and hyphens do not count.
 
     Raises Error for a spelling that is no target's, with those that are near, and for what is no text.
     """
@@ -90,7 +90,8 @@ def group(spelling: str) -> tuple[str, str] | None:
 
 
 def _plain(spelling: str) -> str:
-    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)" is "MacBook Air M2"."""
+    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)" is "MacBook Air
+    M2"."""
     named = re.sub(r",\s*20\d\d\s*\)", ")", spelling.casefold())
     joined = re.sub(r"[\s_(),-]+", "", named).removeprefix("apple")
     return re.sub(r"(\d)(st|nd|rd|th)generation$", r"\1", joined)

@@ -15,8 +15,8 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target a spelling means, which remembers what it was asked for as; the same object for every call with that name.
-    A target is itself. Raises Error for an unknown spelling or a broken file."""
+    """The target a spelling means, which remembers what it was asked for as; the same object for every call with that
+    name. A target is itself. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
     found = lookup(name)
@@ -36,7 +36,8 @@ def chip_names(*, all: bool = False) -> tuple[str, ...]:
 
 
 def load_chip(target: str | Target) -> Chip:
-    """The same for what needs a chip; a chip is itself. Raises Error for the host, and for what is neither name nor chip."""
+    """The same for what needs a chip; a chip is itself. Raises Error for the host, and for what is neither name nor
+    chip."""
     found = load_target(target)
     if not isinstance(found, Chip):
         raise Error(
@@ -110,7 +111,8 @@ def offsets(path: str) -> list[str]:
 
 @cache
 def field_table() -> dict[str, dict[str, Any]]:
-    """shared/fields.toml by path: what each field means (text), its unit, its offset or offsets."""
+    """shared/fields.toml by path: what each field means (text), its unit, its offset or offsets, and what reads it
+    (used)."""
     rows: dict[str, dict[str, Any]] = {}
     for key, value in table("fields").items():
         if "text" in value:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.targets.fact import Fact, Place, check_source, error, read_fact, read_table
+from hexane.targets.silicon import as_inherited
 from hexane.targets.tables import base_names, base_table, parse_toml, target_table
 from hexane.targets.target import Chip, Space, Target
 
@@ -60,8 +61,8 @@ def _build(name: str, own: dict[str, Any]) -> Target:
 
 
 def _spaces(name: str, rows: dict[str, Any], alignment: int) -> tuple[Space, ...]:
-    """The memories a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. Without any: one of each
-    kind, with the alignment of buffers and no limit."""
+    """The memories a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. Without any: one of
+    each kind, with the alignment of buffers and no limit."""
     keys = {f.name for f in fields(Space)} - {"name"}
     for key, row in rows.items():
         if not isinstance(row, dict) or "kind" not in row or not row.keys() <= keys:
@@ -88,7 +89,8 @@ def _values(kind: Any, prefix: str, facts: dict[str, Fact]) -> dict[str, Any]:
 
 
 def _facts(name: str, file: str, own: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Fact]:
-    """The facts of a file over those of its bases. above: the files that led here."""
+    """The facts of a file over those of its bases. above: the files that led here; a file without any is that of a
+    target."""
     if file in above:
         raise Error(f"[{file}] base: got a circle {' -> '.join((*above, file))}, need an end")
     place = _place(file, own)
@@ -99,8 +101,12 @@ def _facts(name: str, file: str, own: dict[str, Any], above: tuple[str, ...] = (
             raise error(place, "base", base, f"one of {', '.join(base_names())}")
         facts = _facts(name, f"bases/{base}.toml", base_table(base), (*above, file))
     if "inherited" in own:
-        facts = {path: _inferred(fact) for path, fact in facts.items()}
-    return facts | dict(_own_facts(place, name, own))
+        facts = {path: _inherited(fact) for path, fact in facts.items()}
+    its_own = dict(_own_facts(place, name, own))
+    if not above:
+        products = {path.partition(".")[2] for path in its_own if path.startswith("products.")}
+        facts = {path: as_inherited(fact, products) for path, fact in facts.items()}
+    return facts | its_own
 
 
 def _place(file: str, own: dict[str, Any]) -> Place:
@@ -108,21 +114,17 @@ def _place(file: str, own: dict[str, Any]) -> Place:
     for key in ("source", "status"):
         if key not in own:
             raise Error(f"[{file}] {key}: got none, need one for the values that do not name their own")
-    if "inherited" in own and (own["inherited"] != "inferred" or "base" not in own):
-        raise error(place, "inherited", own["inherited"], '"inferred", and a base')
+    if "inherited" in own and (own["inherited"] is not True or "base" not in own):
+        raise error(place, "inherited", own["inherited"], "true, and a base")
     source, status = check_source(place, "file", own)
     if status == "disputed":
         raise error(place, "file.status", status, "a status that holds for every value without its own")
     return Place(file, source, status)
 
 
-def _inferred(fact: Fact) -> Fact:
+def _inherited(fact: Fact) -> Fact:
     """A fact of a base, as the fact of a chip for which no source gives it."""
-    return (
-        fact
-        if fact.status in ("disputed", "unknown")
-        else Fact(fact.value, f"{fact.source}, of other chips", "inferred")
-    )
+    return fact if fact.status in ("disputed", "unknown") else Fact(fact.value, fact.source, "inherited")
 
 
 def _own_facts(place: Place, name: str, own: dict[str, Any]) -> Iterator[tuple[str, Fact]]:

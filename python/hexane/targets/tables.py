@@ -31,7 +31,8 @@ def target_names() -> tuple[str, ...]:
 
 @cache
 def listed_names() -> tuple[str, ...]:
-    """The names of the targets that lists show: the host, and the chips that some product has. The others answer to their names."""
+    """The names of the targets that lists show: the host, and the chips that some product has. The others answer to
+    their names."""
     return tuple(name for name in target_names() if target_table(name).get("products", True))
 
 

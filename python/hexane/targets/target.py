@@ -1,8 +1,10 @@
-"""What a target is. A Target holds what any compiler pass asks for; a Chip adds what is known about one generation of the engine.
+"""What a target is. A Target holds what any compiler pass asks for; a Chip adds what is known about one generation of
+the engine.
 
-Plain values are fields; who says so stands under the same name in `facts`: `chip.extents.width`, `chip.facts["extents.width"]`.
-A field that may be None is unknown for some chip, or has no such limit there; its fact's status tells the two apart.
-`shared/fields.toml` says what each field means, in which unit, and where the engine's compiler keeps it.
+Plain values are fields; who says so stands under the same name in `facts`: `chip.extents.width`,
+`chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or has no such limit there; its fact's
+status tells the two apart. `shared/fields.toml` says what each field means, in which unit, and where the engine's
+compiler keeps it.
 """
 
 from collections.abc import Mapping
@@ -26,8 +28,8 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of buffers in it, and its size
-    in bytes (0: no limit)."""
+    """A memory that programs use: its kind ("arena", "weights" or "state"), the alignment of buffers in it, and its
+    size in bytes (0: no limit)."""
 
     name: str
     kind: str
@@ -37,11 +39,11 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the addition of a
-    second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers, in bytes. spaces: the memories where
-    buffers lie, the preferred one of a kind first. asked: the name it was asked for by ("A14"), "" for its own.
-    row_kernels: those that compute some rows of a tensor where another runtime than this library runs the steps; None:
-    as this library's kernels say."""
+    """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the
+    addition of a second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers,
+    in bytes. spaces: the memories where buffers lie, the preferred one of a kind first. asked: the name it was asked
+    for by ("A14"), "" for its own. row_kernels: those that compute some rows of a tensor where another runtime than
+    this library runs the steps; None: as this library's kernels say."""
 
     name: str
     device: str
@@ -127,7 +129,8 @@ class Extents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Sizes and alignments, in bytes, and the banks. partition_percent: of the working set, what a partition may use."""
+    """Sizes and alignments, in bytes, and the banks. partition_percent: of the working set, what a partition may
+    use."""
 
     working_set: int
     partition_percent: int
@@ -262,7 +265,8 @@ class Chip(Target):
 
     @property
     def lead(self) -> str:
-        """The name that tables and pages lead with: what was asked for, else the names that people know, else its own."""
+        """The name that tables and pages lead with: what was asked for, else the names that people know, else its
+        own."""
         return self.asked or ", ".join(self.known) or self.name
 
     @property

@@ -1,7 +1,8 @@
 """Validators of what multiplies and accumulates.
 
-Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, groups, transposed, channelwise, large_kernel.
-MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask. CrossCorrelation: groups, pad.
+Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, groups, transposed, channelwise,
+large_kernel. MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask.
+CrossCorrelation: groups, pad.
 """
 
 from collections.abc import Callable

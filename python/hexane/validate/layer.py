@@ -1,7 +1,7 @@
 """The validators of the engine's compiler, one for each kind of layer, and what fails behind them.
 
-They run twice in the compiler: when it looks which ops the engine may have, and when it compiles. So does this code: `check`,
-`preflight` and the compiler ask here.
+They run twice in the compiler: when it looks which ops the engine may have, and when it compiles. So does this code:
+`check`, `preflight` and the compiler ask here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,8 @@ def validate(
     chip: Chip,
     output: TensorType | None = None,
 ) -> list[Verdict]:
-    """Why the validator rejects a layer, and if it accepts it, why code generation then fails; [] where the layer is legal.
+    """Why the validator rejects a layer, and if it accepts it, why code generation then fails; [] where the layer is
+    legal.
 
     types: of the inputs, (N, C, H, W) or (N, C, D, H, W); weights that are part of the layer do not count.
     attrs: by the names in the file of the layer's rules. Raises Error for a kind of layer that there is not.

@@ -1,7 +1,7 @@
 """The third check of a program: what the driver looks at again when a compiled program is loaded.
 
-Its existence and the four forms of tensors are published, its conditions are not: these are the rules that tensors of loaded
-programs were seen to keep.
+Its existence and the four forms of tensors are published, its conditions are not: these are the rules that tensors of
+loaded programs were seen to keep.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,8 @@ def _wrong(m: Matrix, chip: Chip) -> list[str]:
             found.append(f"got tiles of {m.tile}, need 16 or 32")
     elif m.row_stride < m.row_bytes or m.row_stride % chip.memory.row_alignment:
         found.append(
-            f"got rows {m.row_stride} bytes apart, need a multiple of {chip.memory.row_alignment}, {m.row_bytes} or more"
+            f"got rows {m.row_stride} bytes apart, need a multiple of {chip.memory.row_alignment}, {m.row_bytes} or"
+            " more"
         )
     elif m.plane_stride < m.row_stride * m.rows:
         found.append(f"got planes {m.plane_stride} bytes apart, need {m.row_stride * m.rows} or more")

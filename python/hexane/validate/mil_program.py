@@ -1,4 +1,5 @@
-"""Whether a program in MIL can hold a node: its ops, what passes into it and out of it, and what the compiler refuses of them."""
+"""Whether a program in MIL can hold a node: its ops, what passes into it and out of it, and what the compiler refuses
+of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -27,8 +28,8 @@ _known: dict[Any, str | list[Node]] = {}
 
 
 def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[Node]:
-    """The ops of MIL that a node becomes, or why no program can hold it. constant: which operands are computed when the program is
-    compiled. kind: what this depends on, so that it is remembered for the next node of the kind."""
+    """The ops of MIL that a node becomes, or why no program can hold it. constant: which operands are computed when the
+    program is compiled. kind: what this depends on, so that it is remembered for the next node of the kind."""
     found = _known.get(kind)
     if found is None:
         if len(_known) >= MOST_KNOWN:
@@ -38,7 +39,8 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """What the form of a node in MIL depends on besides its types and attributes: numbers of small constants, and what it writes to."""
+    """What the form of a node in MIL depends on besides its types and attributes: numbers of small constants, and what
+    it writes to."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div"):
@@ -81,16 +83,16 @@ def no_port(kind: TensorType, way: str) -> str:
 
 
 def is_port(kind: TensorType) -> bool:
-    """Floats pass as fp16 and truths as the numbers 0 and 1, of any rank. Integers pass as they are: the engine cannot reshape them
-    to the four axes that a port has."""
+    """Floats pass as fp16 and truths as the numbers 0 and 1, of any rank. Integers pass as they are: the engine cannot
+    reshape them to the four axes that a port has."""
     if kind.dtype.kind in ("float", "bool"):
         return True
     return kind.dtype.name in mil_limits().ports.fact.value and 1 <= kind.rank <= PORT_AXES
 
 
 def _writes_state(node: Node, constant: Sequence[bool]) -> str:
-    """Why a program cannot write the state. It writes its outputs whole, and the next call reads them where they are, if nothing else
-    has written the state."""
+    """Why a program cannot write the state. It writes its outputs whole, and the next call reads them where they are,
+    if nothing else has written the state."""
     state, update, _ = node.inputs
     assert state is not None
     assert update is not None

@@ -1,14 +1,25 @@
 """Validators of what moves elements.
 
-Concat, Split: axis. Reshape: the output's type. Transpose: perm. Pad: axes (names), mode ("constant", "reflect", "symmetric",
-"edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step. Gather: axes (how many).
-Shuffles: factors (x, y, z).
+Concat, Split: axis. Reshape: the output's type. Transpose: perm. Pad: axes (names), mode ("constant", "reflect",
+"symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step. Gather:
+axes (how many). Shuffles: factors (x, y, z).
 """
 
+from collections.abc import Iterable
 from math import prod
 
 from hexane.targets import Family
-from hexane.validate.rule import FACTORS, Call, Found, Rule, bottoms, inputs, made_of_factors, own
+from hexane.validate.rule import Call, Found, Rule, bottoms, inputs, made_of_factors, own
+
+
+def _made(c: Call, numbers: Iterable[int]) -> bool:
+    """Whether they are products of the factors that the chip has."""
+    return all(made_of_factors(number, c.chip.extents.stride_factors) for number in numbers)
+
+
+def _no_factor(c: Call, numbers: Iterable[int]) -> bool:
+    """Whether one of them is neither 1 nor a factor that the chip has."""
+    return any(number not in (1, *c.chip.extents.stride_factors) for number in numbers)
 
 
 def _xyz(c: Call) -> tuple[int, int, int]:
@@ -35,7 +46,8 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """Whether a reshape is a flatten, which is all that chips before family A13 have: (N, C, H, W) to (N, C * H * W)."""
+    """Whether a reshape is a flatten, which is all that chips before family A13 have: (N, C, H, W) to (N, C * H *
+    W)."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)
@@ -116,7 +128,7 @@ LAYERS = {
     "Tile": (
         inputs(1),
         own("factors: got %s, need products of 2, 3, 4 and 8",
-            lambda c: not all(made_of_factors(f) for f in c.get("factors", ())) and (c.get("factors"),), change="concatenate the copies"),
+            lambda c: not _made(c, c.get("factors", ())) and (c.get("factors"),), change="concatenate the copies"),
     ),
     "Broadcast": (
         inputs(1),
@@ -141,14 +153,14 @@ LAYERS = {
     "Gather": GATHER,
     "PixelShuffle": (
         inputs(1),
-        Rule("returned invalid:", lambda c: _xyz(c)[2] != 1 or any(f not in FACTORS for f in _xyz(c)[:2])),
+        Rule("returned invalid:", lambda c: _xyz(c)[2] != 1 or _no_factor(c, _xyz(c)[:2])),
         Rule("Error: PixelShuffle's channel dimension must be divisible by the product of its factors",
              lambda c: c.x.channels % max(prod(_xyz(c)), 1) != 0),
     ),
     "PixelUnshuffle": (
         inputs(1),
         Rule("PixelUnshuffle on z axis is not supported", lambda c: _xyz(c)[2] != 1),
-        own("factors: got %d and %d, need 1, 2, 3, 4 or 8", lambda c: any(f not in FACTORS for f in _xyz(c)[:2]) and _xyz(c)[:2]),
+        own("factors: got %d and %d, need 1, 2, 3, 4 or 8", lambda c: _no_factor(c, _xyz(c)[:2]) and _xyz(c)[:2]),
         Rule("Error: Input dimensions should be divisible by the PixelUnshuffle factor",
              lambda c: c.x.width % max(_xyz(c)[0], 1) != 0 or c.x.height % max(_xyz(c)[1], 1) != 0),
     ),
@@ -160,14 +172,16 @@ LAYERS = {
     "SpaceToBatch": (
         inputs(1),
         own("space-to-batch on z axis: got %d, need 1", lambda c: _xyz(c)[2] != 1 and (_xyz(c)[2],)),
-        own("factors: got %d and %d, need products of 2, 3, 4 and 8", lambda c: not all(map(made_of_factors, _xyz(c)[:2])) and _xyz(c)[:2]),
+        own("factors: got %d and %d, need products of 2, 3, 4 and 8",
+            lambda c: not _made(c, _xyz(c)[:2]) and _xyz(c)[:2]),
         Rule("Error: Input dimensions should be divisible by the SpaceToBatch factor",
              lambda c: c.x.width % max(_xyz(c)[0], 1) != 0 or c.x.height % max(_xyz(c)[1], 1) != 0),
     ),
     "BatchToSpace": (
         inputs(1),
         Rule("batch-to-space on z axis is not supported", lambda c: _xyz(c)[2] != 1),
-        own("factors: got %d and %d, need products of 2, 3, 4 and 8", lambda c: not all(map(made_of_factors, _xyz(c)[:2])) and _xyz(c)[:2]),
+        own("factors: got %d and %d, need products of 2, 3, 4 and 8",
+            lambda c: not _made(c, _xyz(c)[:2]) and _xyz(c)[:2]),
         Rule("Input batch n = %zd is not divisible by factor x = %d * factor y = %d",
              lambda c: c.x.batch % max(_xyz(c)[0] * _xyz(c)[1], 1) != 0 and (c.x.batch, *_xyz(c)[:2])),
     ),

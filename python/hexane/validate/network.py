@@ -36,8 +36,8 @@ class Unit:
 def validate_module(
     version: tuple[int, ...], names: Iterable[str], records: Collection[str] | None = None
 ) -> list[Verdict]:
-    """Why a module is refused before it is converted: newer than the compiler, two units of one name, a unit that has no
-    conversion record (records: the names that have one; None: all)."""
+    """Why a module is refused before it is converted: newer than the compiler, two units of one name, a unit that has
+    no conversion record (records: the names that have one; None: all)."""
     names = list(names)
     found = []
     if version > SCHEMA:
@@ -60,7 +60,8 @@ def validate_network(
     bonded: bool = False,
     records: Collection[str] | None = None,
 ) -> dict[str, list[Verdict]]:
-    """The umbrella: what is refused, by the unit's name, "" for the network. bonded: it is part of a network over several dies."""
+    """The umbrella: what is refused, by the unit's name, "" for the network. bonded: it is part of a network over
+    several dies."""
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:
         whole.append(_refused("bonded networks", BONDED))

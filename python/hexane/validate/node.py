@@ -15,6 +15,7 @@ from hexane.ops.spec import LayerCall
 from hexane.passes.engine.lower import lower_node
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, combined, floors, route_of
+from hexane.targets.silicon import sources_of
 from hexane.validate.in_mil import Types, in_mil
 from hexane.validate.layer import validate
 from hexane.validate.mil_program import beyond_types, mil_program
@@ -97,8 +98,8 @@ _constant: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 def judge(node: Node, chip: Chip) -> Verdict:
     """Whether a chip runs a node as it is: the worst of what its op, its extents, its dtypes and its layer's rules say.
 
-    By the route that programs take to the chip: MIL, or a netplist before family A13. What compiling makes of a node that does not run
-    as it is, `passes.retarget.becomes` says.
+    By the route that programs take to the chip: MIL, or a netplist before family A13. What compiling makes of a node
+    that does not run as it is, `passes.retarget.becomes` says.
     """
     if is_constant(node):
         return FOLDED
@@ -177,7 +178,7 @@ def is_constant(node: Node) -> bool:
 def _memory(chip: Chip) -> _Memory:
     known = _looks_of.get(id(chip))
     if known is None:
-        values = tuple([getattr(chip, name) for name in JUDGED_BY])
+        values = (*[getattr(chip, name) for name in JUDGED_BY], sources_of(chip.products))
         facts = tuple([(path, fact) for path, fact in chip.facts.items() if path.partition(".")[0] in JUDGED_BY])
         known = _looks_of[id(chip)] = chip, _looks.setdefault((values, facts), len(_looks))
     memory = _memories.get(known[1])
@@ -232,7 +233,8 @@ def _by_rules(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memo
 def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], memory: _Memory
 ) -> Verdict:
-    """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes there."""
+    """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes
+    there."""
     kept = _LOSES[node.op] if verdict.verdict == "native" and loses_digits(node) else verdict
     if memory.route != "mil" or not _kept_as_is(verdict, key, node):
         return kept
@@ -368,7 +370,8 @@ def _live(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]
 
 
 def _plain(types: Sequence[TensorType], memory: _Memory) -> bool:
-    """Whether they are floats or bools that the chip takes, as nearly all are: `_integers` and `_extents` have nothing to say."""
+    """Whether they are floats or bools that the chip takes, as nearly all are: `_integers` and `_extents` have nothing
+    to say."""
     for t in types:
         shape, most = t.shape, memory.largest.get(len(t.shape))
         if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):

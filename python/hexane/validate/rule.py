@@ -10,10 +10,9 @@ from hexane.targets.legality import Kind
 
 FP16 = ("fp16",)
 FLOATS = ("fp16", "fp32", "bf16")  # the engine computes all of them in fp16
-FACTORS = (1, 2, 3, 4, 8)
 
 
-def made_of_factors(number: int, factors: tuple[int, ...] = (2, 3, 4, 8)) -> bool:
+def made_of_factors(number: int, factors: tuple[int, ...]) -> bool:
     """Whether a number is a product of the factors."""
     for factor in factors:
         while number > 1 and number % factor == 0:
@@ -44,10 +43,11 @@ def dims(shape: Sequence[int]) -> Dims:
 
 
 class Call:
-    """A layer that is to be judged. types: its inputs, which the compiler calls bottoms; output: what it gives, where known.
+    """A layer that is to be judged. types: its inputs, which the compiler calls bottoms; output: what it gives, where
+    known.
 
-    attrs: by the names of the rules' own files; what is not given has its usual value. x, out: the extents of the first input and
-    of the output.
+    attrs: by the names of the rules' own files; what is not given has its usual value. x, out: the extents of the first
+    input and of the output.
     """
 
     __slots__ = ("attrs", "chip", "get", "out", "output", "types", "x")
@@ -77,11 +77,12 @@ Found = bool | None | tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses` gives.
+    """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses`
+    gives.
 
     refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
-    stage: "lowering" is what the validator accepts and code generation then refuses. kind: "oversize" compares with an extent of the
-    chip, so that smaller pieces would be legal; "decomposed" is what the engine runs as other layers.
+    stage: "lowering" is what the validator accepts and code generation then refuses. kind: "oversize" compares with an
+    extent of the chip, so that smaller pieces would be legal; "decomposed" is what the engine runs as other layers.
     """
 
     reject: str

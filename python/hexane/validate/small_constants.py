@@ -1,4 +1,5 @@
-"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, and the reciprocals that a division becomes."""
+"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, and the reciprocals that a
+division becomes."""
 
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,8 @@ def loses_digits(node: Node) -> bool:
 
 
 def _of(value: Value) -> tuple[bool, bool]:
-    """Of a constant: whether fp16 loses digits of it as a factor, next to 0, and as a divisor, on either side of it or its reciprocal."""
+    """Of a constant: whether fp16 loses digits of it as a factor, next to 0, and as a divisor, on either side of it or
+    its reciprocal."""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False
@@ -42,8 +44,8 @@ def _of(value: Value) -> tuple[bool, bool]:
 
 
 def _lost(size: Array, largest: float) -> bool:
-    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not. A single number does not vanish either: what
-    is far below fp16 would be far too large."""
+    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not. A single number does not
+    vanish either: what is far below fp16 would be far too large."""
     numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers

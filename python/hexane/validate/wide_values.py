@@ -1,10 +1,11 @@
-"""Values that may be larger than fp16 holds, as what is known of integers proves: sums of products of bytes, and their casts.
+"""Values that may be larger than fp16 holds, as what is known of integers proves: sums of products of bytes, and their
+casts.
 
     quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
           host                   host              host               engine
 
-The host computes what reads such a value, until a scale has brought it back. A value crosses to the engine as fp16: a sum beyond 65504
-would be infinite there.
+The host computes what reads such a value, until a scale has brought it back. A value crosses to the engine as fp16: a
+sum beyond 65504 would be infinite there.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +40,8 @@ ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 204
 
 
 def wide_readers(nodes: Sequence[Node], may_leave: Callable[[Node], bool]) -> dict[int, str]:
-    """By id: the nodes that read a value beyond fp16, compute a scale for it, or round to more steps than fp16 has, and why the host
-    has to. nodes: of a graph, operands
-    first. may_leave: whether a node is the engine's so far."""
+    """By id: the nodes that read a value beyond fp16, compute a scale for it, or round to more steps than fp16 has, and
+    why the host has to. nodes: of a graph, operands first. may_leave: whether a node is the engine's so far."""
     if not any(node.op in PRODUCTS or node.op == "cast" for node in nodes):
         return {}
     sizes: dict[Value, float] = {}
@@ -62,7 +62,8 @@ def wide_readers(nodes: Sequence[Node], may_leave: Callable[[Node], bool]) -> di
 
 
 def _rounded(cast: Node) -> list[Node]:
-    """What rounds numbers for a cast to integers: clip(round(%x / scale) + zero), from the last op back; [] where nothing does."""
+    """What rounds numbers for a cast to integers: clip(round(%x / scale) + zero), from the last op back; [] where
+    nothing does."""
     chain: list[Node] = []
     value = cast.inputs[0]
     while value is not None and value.node.op in ("clip", "add", "sub", "maximum", "minimum"):
@@ -72,10 +73,12 @@ def _rounded(cast: Node) -> list[Node]:
         return []
     chain.append(value.node)
     scaled = value.node.inputs[0]
-    while scaled is not None and scaled.node.op in ("real_div", "mul") and scaled.node.inputs[1] is not None:
+    while scaled is not None and scaled.node.op in ("real_div", "mul"):
+        by = scaled.node.inputs[1]
+        if by is None or not (by.node.op == "const" or by.type.size == 1):
+            break  # no scale of quantisation: a norm divides as well
         chain.append(scaled.node)
-        constant = scaled.node.inputs[1].node.op == "const"
-        scaled = scaled.node.inputs[0] if constant else None
+        scaled = scaled.node.inputs[0]
     return chain
 
 

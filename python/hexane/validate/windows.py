@@ -1,9 +1,9 @@
 """Validators of pooling, reductions, and what finds extremes.
 
-Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after of each, or of height and width one
-number each), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4), square. ArgMinMax: axes ("channels", "spatial"),
-kernel_sizes, strides, pad (left, right, top, bottom, front, back). GlobalArgMinMax: mode (1 or 2), dimension.
-Sort, TopK: k, direction. NMS: boxes, scores. RingBufferWriter: live_state.
+Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after of each, or of height and
+width one number each), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4), square.
+ArgMinMax: axes ("channels", "spatial"), kernel_sizes, strides, pad (left, right, top, bottom, front, back).
+GlobalArgMinMax: mode (1 or 2), dimension. Sort, TopK: k, direction. NMS: boxes, scores. RingBufferWriter: live_state.
 """
 
 from hexane.validate.rule import Call, Found, Rule, bottoms, fails, inputs, own

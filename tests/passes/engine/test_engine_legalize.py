@@ -1,4 +1,5 @@
-"""Legalisation of layers: what each pass cuts or rewrites, what it leaves alone, and that the layers still compute the same."""
+"""Legalisation of layers: what each pass cuts or rewrites, what it leaves alone, and that the layers still compute the
+same."""
 
 import re
 from collections.abc import Callable

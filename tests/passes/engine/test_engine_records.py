@@ -1,4 +1,5 @@
-"""Every layer of the engine: what the executor makes of it against its record, on the record's own cases; and the types of its slots."""
+"""Every layer of the engine: what the executor makes of it against its record, on the record's own cases; and the types
+of its slots."""
 
 from typing import Any
 

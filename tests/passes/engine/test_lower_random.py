@@ -1,4 +1,5 @@
-"""Random graphs of native ops, lowered for five chips: the layers compute what the graph does, and each rounds where it says."""
+"""Random graphs of native ops, lowered for five chips: the layers compute what the graph does, and each rounds where it
+says."""
 
 from typing import Any
 
@@ -44,7 +45,8 @@ def check_exact(seed: int, chip: str) -> None:
 
 
 def assert_rounded_once(got: Array, want: Array) -> None:
-    """Within 1 ulp; where terms cancel, within what a sum in fp32 is off: a few of its roundings of the largest result."""
+    """Within 1 ulp; where terms cancel, within what a sum in fp32 is off: a few of its roundings of the largest
+    result."""
     if want.dtype.kind == "f" and want.size:
         finite = np.isfinite(want)
         slack = 1e-6 * float(np.abs(want[finite]).max(initial=0))

@@ -1,4 +1,5 @@
-"""Table 22.1, listings 22.1 to 22.3 and table 22.3 of the guide, row by row, in our own words: what the code does with each.
+"""Table 22.1, listings 22.1 to 22.3 and table 22.3 of the guide, row by row, in our own words: what the code does with
+each.
 
 Table 22.2 is in tests/sched/test_allocation_types.py, tables 22.4 to 22.6 in tests/validate.
 """

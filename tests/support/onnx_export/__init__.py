@@ -1,6 +1,8 @@
-"""Graphs as ONNX models, for the oracles: an op by the name its record gives, by forms.py or quantized.py, or by what it expands to.
+"""Graphs as ONNX models, for the oracles: an op by the name its record gives, by forms.py or quantized.py, or by what
+it expands to.
 
-A value that ONNX cannot express becomes an input of the model, filled from the reference. So all other ops are still compared.
+A value that ONNX cannot express becomes an input of the model, filled from the reference. So all other ops are still
+compared.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from onnx import helper
 from hexane.dtypes import DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS, evaluate
-from hexane.passes.legalize.expand import Emit
+from hexane.passes.legalize.expand import kernel_ops
 
 OPSET = 26  # the newest that onnxruntime takes
 IR_VERSION = 11
@@ -88,7 +90,7 @@ class Exporter:
             return self.emit(op.onnx[0], *inputs, **{k: plain(v) for k, v in node.attrs.items() if k != "epilogue"})
         if op.kernel or op.expand is None:
             return None
-        result = op.expand(Emit(), *node.inputs, **node.attrs)
+        result = op.expand(kernel_ops(), *node.inputs, **node.attrs)
         return self.value(result) if isinstance(result, Value) else [self.value(v) for v in result]
 
 
@@ -119,7 +121,8 @@ def export(graph: Graph, cut: Callable[[Node], bool] = lambda node: False) -> Mo
 
 
 def feeds_of(model: Model, graph_feeds: dict[str, Array], known: dict[Value, Array]) -> dict[str, Array]:
-    """What the model's inputs are: the graph's own, and what is given, from `known`: the graph's values, and what they make."""
+    """What the model's inputs are: the graph's own, and what is given, from `known`: the graph's values, and what they
+    make."""
 
     def array(value: Value) -> Array:
         if value not in known:

@@ -1,4 +1,5 @@
-"""Ops that ONNX says otherwise than their records do: form(exporter, node, *input names) -> output names, None if it cannot."""
+"""Ops that ONNX says otherwise than their records do: form(exporter, node, *input names) -> output names, None if it
+cannot."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

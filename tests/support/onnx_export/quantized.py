@@ -1,4 +1,5 @@
-"""Quantised ops in ONNX, written out in fp32: the same integers where no sum lies so near to a tie that its rounding decides."""
+"""Quantised ops in ONNX, written out in fp32: the same integers where no sum lies so near to a tie that its rounding
+decides."""
 
 import numpy as np
 

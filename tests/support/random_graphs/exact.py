@@ -1,4 +1,5 @@
-"""Graphs that fp32 computes without rounding: every value is a multiple of a power of two, and sums are short enough."""
+"""Graphs that fp32 computes without rounding: every value is a multiple of a power of two, and sums are short
+enough."""
 
 from collections.abc import Sequence
 from math import prod

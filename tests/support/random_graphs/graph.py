@@ -1,4 +1,5 @@
-"""A graph that grows by random steps, each value known while it is built: what is out of range or ill-conditioned is left out."""
+"""A graph that grows by random steps, each value known while it is built: what is out of range or ill-conditioned is
+left out."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,8 +36,8 @@ class Grid(NamedTuple):
 
 
 class RandomGraph:
-    """`kind`: "fp32", "fp16", "exact": fp32 and integers that hold small integers only, "quantized": fp32 and much of 8 bits, or
-    "quantized exact": the same with scales that are powers of two, so that nothing but `quantize` rounds."""
+    """`kind`: "fp32", "fp16", "exact": fp32 and integers that hold small integers only, "quantized": fp32 and much of 8
+    bits, or "quantized exact": the same with scales that are powers of two, so that nothing but `quantize` rounds."""
 
     def __init__(self, choices: Choices, kind: str, steps: int = 16, limit: int = 3000) -> None:
         self.choices = choices

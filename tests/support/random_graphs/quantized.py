@@ -1,4 +1,5 @@
-"""Quantised tensors: the patterns of models between DequantizeLinear and QuantizeLinear, and patterns that only look alike."""
+"""Quantised tensors: the patterns of models between DequantizeLinear and QuantizeLinear, and patterns that only look
+alike."""
 
 from collections.abc import Callable
 from math import prod, sqrt

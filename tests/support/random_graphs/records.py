@@ -1,4 +1,5 @@
-"""Any op of the catalogue, by the cases of its own record: their shapes with other dims, operands that are there already.
+"""Any op of the catalogue, by the cases of its own record: their shapes with other dims, operands that are there
+already.
 
 Ops without a step of their own come from here. So an op that is added to the catalogue is drawn without further work.
 """

@@ -1,4 +1,5 @@
-"""What the engine's compiler takes, and people should know of: what is slow there, and what is not known to work. Numbers as in docs/mil.md."""
+"""What the engine's compiler takes, and people should know of: what is slow there, and what is not known to work.
+Numbers as in docs/mil.md."""
 
 from collections.abc import Iterator
 from math import log
@@ -41,7 +42,10 @@ def _of_node(node: Node) -> Iterator[Decision]:
     if node.op == "softmax":
         extent, power = node.types[0].shape[node.attrs["axis"]], limits.softmax_power.fact.value
         if power ** round(log(extent, power)) != extent:
-            reason = f"got an axis of {extent}; one person saw extents fail that are no power of {power}, with arguments missing"
+            reason = (
+                f"got an axis of {extent}; one person saw extents fail that are no power of {power}, with arguments"
+                " missing"
+            )
             yield _decision(node, "unconfirmed", reason, limits.softmax_power)
 
 

@@ -1,4 +1,5 @@
-"""What the engine's compiler refuses without saying why: checked before anything is written, each by its number in docs/mil.md."""
+"""What the engine's compiler refuses without saying why: checked before anything is written, each by its number in
+docs/mil.md."""
 
 from hexane.errors import Error
 from hexane.graph import Graph

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hexane import _core
-from hexane.dtypes import DTYPES, FP16, DType
+from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
+from hexane.mil.pruned import kept, numbers_kept
 from hexane.mil.text import HEADER, Type
 from hexane.passes.legalize.mil_form import written
 
 WEIGHTS = "weights/weights.bin"  # beside the text
-LEAST_SPARSE = 1024  # elements of a weight that is stored without its zeros, if half of it are
 MOST_INLINE = 10  # elements of a constant that stand in the text
 
 
@@ -33,9 +33,9 @@ class MilPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mil:
-    """A program. `weights` are the bytes of @model_path/weights/weights.bin, empty where the text needs none, made when they are asked
-    for; `weight_file` is the same without a copy of the arrays. Ports are in the order of the device: by name. `graph` is what the text
-    says."""
+    """A program. `weights` are the bytes of @model_path/weights/weights.bin, empty where the text needs none, made when
+    they are asked for; `weight_file` is the same without a copy of the arrays. Ports are in the order of the device: by
+    name. `graph` is what the text says."""
 
     text: str
     weight_file: _core.WeightFile = field(repr=False)
@@ -82,7 +82,8 @@ class Names:
         self._next: dict[str, int] = {}
 
     def give(self, wanted: str) -> str:
-        """The name wanted, in letters that MIL has, or with a number behind it where that one is taken or means something."""
+        """The name wanted, in letters that MIL has, or with a number behind it where that one is taken or means
+        something."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         base = f"_{base}" if not base or base[0].isdigit() else base
         number = self._next.get(base, 0)
@@ -252,15 +253,13 @@ def _weights(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:
 
 
 def _sparse(weight: Value) -> tuple[Value, Value] | None:
-    """The numbers that are not 0, in order, and a bit for each element, where that takes little more than half of the bytes."""
+    """The numbers that are not 0, in order, and a bit for each element, where that takes little more than half of the
+    bytes."""
     node = weight.node
+    if numbers_kept(weight) is None:
+        return None
     assert node.data is not None
-    if weight.dtype is not FP16 or node.data.size < LEAST_SPARSE:
-        return None
-    mask = node.data.view(np.uint16) != 0  # -0.0 is a number
-    count = int(np.count_nonzero(mask))
-    if count == 0 or 2 * count > node.data.size:
-        return None
+    mask = kept(node.data)
     return constant(node.data[mask], node.sources), constant(mask.astype(DTYPES["uint1"].numpy))
 
 

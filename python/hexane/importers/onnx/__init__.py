@@ -33,11 +33,11 @@ def import_onnx(
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
-    `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become constants.
-    An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input of the graph.
-    Shapes follow from the inputs alone: what the file says of inner tensors and outputs is not read.
-    Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes that
-    Hexane does not have.
+    `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
+    constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
+    of the graph. Shapes follow from the inputs alone: what the file says of inner tensors and outputs is not read.
+    Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes
+    that Hexane does not have.
     """
     return import_described(model, shapes or {}, values or {})[0]
 

@@ -23,7 +23,8 @@ ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 class ModelFile(NamedTuple):
-    """A model: the proto, perhaps without its graph's nodes and initializers, those, and where its external data may be."""
+    """A model: the proto, perhaps without its graph's nodes and initializers, those, and where its external data may
+    be."""
 
     proto: onnx.ModelProto
     nodes: Sequence[onnx.NodeProto]

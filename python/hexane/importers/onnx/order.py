@@ -13,8 +13,8 @@ def sort_nodes(
 ) -> Sequence[int]:
     """Indices of the nodes: a range where the file's order is sorted, else the nearest order that is.
 
-    `known` are the names from outside, `own` those of them that no node may define again. Raises Error, naming the node,
-    for a name that is defined twice or nowhere, and for a cycle.
+    `known` are the names from outside, `own` those of them that no node may define again. Raises Error, naming the
+    node, for a name that is defined twice or nowhere, and for a cycle.
     """
     makers: dict[str, int] = {}
     for index, node in enumerate(nodes):

@@ -26,7 +26,7 @@ class OnnxOp:
         extents, or it knows of lengths; the ops of the catalogue that it applies refuse what they cannot carry on.
     ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for inference,
         for the dtypes that Hexane has, or beside another attribute. An error names everything else that is not read.
-    """
+    """  # noqa: E501
 
     translate: Handler
     translate_6: Handler | None = None

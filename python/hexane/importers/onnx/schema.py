@@ -21,7 +21,8 @@ def plain_domain(domain: str) -> str:
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Versions by domain. Raises Error for one of the default domain that is too old, or newer than the onnx package."""
+    """Versions by domain. Raises Error for one of the default domain that is too old, or newer than the onnx
+    package."""
     versions = {plain_domain(entry.domain): entry.version for entry in imports}
     newest = onnx.defs.onnx_opset_version()
     if not FIRST_OPSET <= versions.get("", newest) <= newest:

@@ -17,7 +17,8 @@ def find_shape_inputs(
     inputs: Collection[str],
     conditions: bool = True,
 ) -> set[str]:
-    """The names of inputs, among all the names that shapes depend on by value; with or without those that choose branches."""
+    """The names of inputs, among all the names that shapes depend on by value; with or without those that choose
+    branches."""
     bodies = {(plain_domain(f.domain), f.name): f for f in functions}
     known: dict[tuple[str, str], Collection[int]] = {}
 

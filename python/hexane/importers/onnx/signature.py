@@ -100,8 +100,8 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 def resolve(
     signature: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> dict[str, TensorType]:
-    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere. Optional inputs
-    are among them where shapes or values name them.
+    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere. Optional
+    inputs are among them where shapes or values name them.
 
     Raises SpecialisationNeeded naming all inputs that are not known well enough, Error for contradictions.
     """

@@ -1,8 +1,8 @@
-"""Splits a serialised model into its nodes and initializers before protobuf parses it, which would hold all of them at once,
-twelve times as large as in the file, and copy each weight twice.
+"""Splits a serialised model into its nodes and initializers before protobuf parses it, which would hold all of them at
+once, twelve times as large as in the file, and copy each weight twice.
 
-Only what is certain is split: wherever the bytes are not plainly those of a model, the whole goes to protobuf, which then says
-what is wrong.
+Only what is certain is split: wherever the bytes are not plainly those of a model, the whole goes to protobuf, which
+then says what is wrong.
 """
 
 from array import array

@@ -201,7 +201,8 @@ class Translator:
         given: Sequence[Item] = (),
         step: int | None = None,
     ) -> Outputs:
-        """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads them once."""
+        """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads
+        them once."""
         if len(graph.input) != len(given):
             raise Error(f"got a subgraph with {len(graph.input)} inputs, need {len(given)}")
         if id(graph) not in initializers:

@@ -19,7 +19,7 @@ _PARAMETRIC = (
     "clamped_relu", "elu", "leaky_relu", "linear_activation", "scaled_tanh", "sigmoid_hard", "threshold",
 )  # fmt: skip
 _BINARY = (
-    "add", "equal", "floor_div", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor",
+    "add", "equal", "floor_div", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor",  # noqa: E501
     "maximum", "minimum", "mod", "mul", "not_equal", "pow", "real_div", "sub",
 )  # fmt: skip
 

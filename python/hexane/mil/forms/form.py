@@ -34,7 +34,8 @@ def finds_indices(node: Node) -> bool:
 
 
 def keeps_indices(node: Node) -> bool:
-    """Whether MIL has the indices of a node in their dtype: it lacks int64, and a port of the engine's programs lacks int32."""
+    """Whether MIL has the indices of a node in their dtype: it lacks int64, and a port of the engine's programs lacks
+    int32."""
     kind = node.attrs["dtype"]
     return kind is UINT16 or (kind is INT32 and not finds_indices(node))
 
@@ -45,7 +46,8 @@ Read = Callable[..., Result]  # (b, **arguments): all of them, None where one wi
 
 
 class Form(NamedTuple):
-    """An op of the catalogue, the op of MIL it is written as, and both directions. What `write` gives, `read` makes the same node of.
+    """An op of the catalogue, the op of MIL it is written as, and both directions. What `write` gives, `read` makes the
+    same node of.
 
     Several ops may be written as one op of MIL. Then one of them reads it; `op` is "" for a form that is only read."""
 
@@ -56,8 +58,8 @@ class Form(NamedTuple):
 
 
 def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) -> Form:
-    """An op whose inputs and attributes are arguments in MIL, of the same names unless `names` says otherwise. `fixed` are arguments of
-    MIL, or attributes of the op, that have one value only."""
+    """An op whose inputs and attributes are arguments in MIL, of the same names unless `names` says otherwise. `fixed`
+    are arguments of MIL, or attributes of the op, that have one value only."""
     record = USER_OPS[op]
     inputs = [name.rstrip("?*") for name in record.inputs]
     several = bool(record.inputs) and record.inputs[-1].endswith("*")

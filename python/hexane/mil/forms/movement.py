@@ -10,7 +10,7 @@ from hexane.ops.compose import Builder
 Ints = Sequence[int]
 
 _PLAIN = (
-    "crop", "expand_dims", "flatten2d", "pixel_shuffle", "pixel_unshuffle", "space_to_depth", "stack", "tile", "transpose",
+    "crop", "expand_dims", "flatten2d", "pixel_shuffle", "pixel_unshuffle", "space_to_depth", "stack", "tile", "transpose",  # noqa: E501
 )  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def _read_slice(
     masks = [none if mask is None else mask for mask in (begin_mask, end_mask, squeeze_mask)]
     if any(len(given) != rank for given in (begin, end, stride, *masks)):
         raise Error(
-            f"got begin {tuple(begin)}, end {tuple(end)}, stride {tuple(stride)} and masks for x {x.type}, need {rank} each"
+            f"got begin {tuple(begin)}, end {tuple(end)}, stride {tuple(stride)} and masks for x {x.type}, need {rank}"
+            " each"
         )
     if min(stride, default=1) < 1:
         raise Error(f"stride: got {tuple(stride)}, need positive integers")
@@ -128,8 +129,8 @@ def _read_pad(b: Builder, x: Value, pad: Ints, mode: str, constant_val: float) -
     modes = {mil: own for own, mil in _PAD_MODES.items()}
     if len(pad) % 2 or len(pad) > 2 * rank or min(pad, default=0) < 0 or mode not in modes:
         raise Error(
-            f"got pad {tuple(pad)} and mode {mode!r} for x {x.type}, need at most {rank} pairs of integers that are not negative, "
-            f"and one of {', '.join(modes)}"
+            f"got pad {tuple(pad)} and mode {mode!r} for x {x.type}, need at most {rank} pairs of integers that are not"
+            f" negative, and one of {', '.join(modes)}"
         )
     zeros = (0,) * (rank - len(pad) // 2)
     return b.pad(x, begin=(*zeros, *pad[::2]), end=(*zeros, *pad[1::2]), mode=modes[mode], value=constant_val)

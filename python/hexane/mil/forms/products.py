@@ -10,7 +10,7 @@ from hexane.ops.compose import Builder
 
 PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")  # their weights stay as they are stored
 _REDUCTIONS = (
-    "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "reduce_max", "reduce_mean", "reduce_min",
+    "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "reduce_max", "reduce_mean", "reduce_min",  # noqa: E501
     "reduce_prod", "reduce_sum", "reduce_sum_square",
 )  # fmt: skip
 

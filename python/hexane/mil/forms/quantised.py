@@ -1,4 +1,5 @@
-"""Integers with scales: between ops, and weights that are stored smaller, which are read as the floats that they stand for."""
+"""Integers with scales: between ops, and weights that are stored smaller, which are read as the floats that they stand
+for."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,8 +59,8 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 
 
 def _write_weight(node: Node) -> Written | None:
-    """Bytes with a scale and a zero point, for all or for each index of an axis. Smaller integers as blocks that are whole but for
-    that axis."""
+    """Bytes with a scale and a zero point, for all or for each index of an axis. Smaller integers as blocks that are
+    whole but for that axis."""
     x, scale, zero = node.inputs
     assert x is not None
     assert scale is not None
@@ -108,8 +109,8 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
 
 
 def palette(node: Node) -> Node | None:
-    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as many entries
-    as an index of so many bits may name, those behind the last 0."""
+    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as
+    many entries as an index of so many bits may name, those behind the last 0."""
     table, indices = node.inputs
     assert table is not None
     assert indices is not None
@@ -202,7 +203,8 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
 
 
 def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
-    """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two axes more."""
+    """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
+    axes more."""
     picks, palettes = _data("indices", indices), _data("lut", lut)
     blocks = palettes.shape[: picks.ndim]
     if indices.dtype.kind != "uint" or palettes.ndim != picks.ndim + 2 or palettes.shape[-1] != 1 or 0 in blocks:
@@ -211,7 +213,8 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
         picks.size and picks.max() >= palettes.shape[-2]
     ):
         raise Error(
-            f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below {palettes.shape[-2]}"
+            f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below"
+            f" {palettes.shape[-2]}"
         )
     if (
         set(blocks) == {1}

@@ -1,4 +1,5 @@
-"""Resizing of images. MIL names the coordinates that outputs read; the catalogue has them as (i * scale + offset) / unit.
+"""Resizing of images. MIL names the coordinates that outputs read; the catalogue has them as (i * scale + offset) /
+unit.
 
 UNALIGN_CORNERS        (i + 1/2) * in / out - 1/2     pixels' centres
 STRICT_ALIGN_CORNERS   i * (in - 1) / (out - 1)       the outermost pixels

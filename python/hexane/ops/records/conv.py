@@ -88,7 +88,8 @@ def _check_weight(
     need = channels if in_axis == 0 else channels // groups
     if weight[in_axis] != need:
         raise Error(
-            f"got a weight of shape {weight} for {channels} input channels in {groups} groups, need {need} at axis {in_axis}"
+            f"got a weight of shape {weight} for {channels} input channels in {groups} groups, need {need} at axis"
+            f" {in_axis}"
         )
     if 0 in weight[2:]:
         raise Error(f"got a weight of shape {weight}, need a kernel of at least 1 element")

@@ -1,9 +1,11 @@
-"""Quantised ops as TFLite computes them: sums in int32, and a multiplier in Q0.31 with a shift that takes them to 8 bits, rounded twice.
+"""Quantised ops as TFLite computes them: sums in int32, and a multiplier in Q0.31 with a shift that takes them to 8
+bits, rounded twice.
 
     rescale(sum) = shifted(rounded(sum * 2^max(shift, 0) * multiplier / 2^31), max(-shift, 0))
 
-The product is rounded to nearest, halves up; the shift to the right to nearest, halves away from 0 (gemmlowp's SaturatingRoundingDoublingHighMul
-and RoundingDivideByPOT, which TFLite's reference kernels use). A shift to the left saturates, which TFLite leaves undefined.
+The product is rounded to nearest, halves up; the shift to the right to nearest, halves away from 0 (gemmlowp's
+SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, which TFLite's reference kernels use). A shift to the left
+saturates, which TFLite leaves undefined.
 """
 
 from collections.abc import Mapping
@@ -38,7 +40,8 @@ SUM_SHIFT = 20  # bits that the operands of a sum get below the point, as TFLite
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """A positive number as multiplier / 2^31 * 2^shift, multiplier from 2^30 to 2^31 - 1. Numbers below 2^-32 become (0, 0).
+    """A positive number as multiplier / 2^31 * 2^shift, multiplier from 2^30 to 2^31 - 1. Numbers below 2^-32 become
+    (0, 0).
 
     Raises Error for what needs a larger shift than 30.
     """

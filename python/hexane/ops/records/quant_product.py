@@ -1,4 +1,5 @@
-"""Products and sums of quantised tensors: integers summed in int32, scaled, and stored as real numbers or quantised again."""
+"""Products and sums of quantised tensors: integers summed in int32, scaled, and stored as real numbers or quantised
+again."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,8 @@
 """Ops that draw random numbers. Each has a stream of its own: a seed and the number of the call.
 
 A stream is a state that counts calls (`hexane.build.stream`), so calls differ and a model loaded anew repeats the first
-one's; no two nodes merge, for no two streams do. Behind all is the op `random`: a counter-based generator whose bits NumPy
-can compute as well as the kernel.
+one's; no two nodes merge, for no two streams do. Behind all is the op `random`: a counter-based generator whose bits
+NumPy can compute as well as the kernel.
 """
 
 from math import pi, prod

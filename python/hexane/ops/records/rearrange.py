@@ -147,11 +147,13 @@ def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) 
 def _interleave_shape(x: Shape, block: Shape, begin: Shape, shape: Shape, groups: int) -> Shape:
     if len(x) != 4 or any(len(v) != 2 for v in (block, begin, shape)) or min(*block, groups) < 1:
         raise Error(
-            f"got x {x}, block {block}, begin {begin}, shape {shape} and groups {groups}, need (N, H, W, C), pairs and groups from 1 on"
+            f"got x {x}, block {block}, begin {begin}, shape {shape} and groups {groups}, need (N, H, W, C), pairs and"
+            " groups from 1 on"
         )
     if x[3] % (prod(block) * groups):
         raise Error(
-            f"got {x[3]} channels, need a multiple of {prod(block) * groups}: {groups} groups of {block[0]} x {block[1]} pixels"
+            f"got {x[3]} channels, need a multiple of {prod(block) * groups}: {groups} groups of {block[0]} x"
+            f" {block[1]} pixels"
         )
     for there, size, first, wanted in zip(x[1:3], block, begin, shape, strict=True):
         if not 0 <= first < size or not 0 <= wanted <= max(0, there * size - first):

@@ -47,7 +47,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """One direction's weights. `inputs` are the products of x and the weight with its bias, (time, batch, gates * hidden)."""
+    """One direction's weights. `inputs` are the products of x and the weight with its bias, (time, batch, gates *
+    hidden)."""
 
     inputs: Value
     recurrent: Value  # (gates * hidden, hidden)
@@ -299,10 +300,10 @@ _ATTRS: dict[str, Attr] = {
     "clip": number(0.0), "batch_first": flag(False),
 }  # fmt: skip
 _SHAPES = (
-    " x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, hidden), bias "
-    "(directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, "
-    "batch, hidden) and the last states; batch_first: batch before time and directions. activations: {a}, for one or "
-    "each direction. clip bounds their operands, 0 does not."
+    " x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, hidden),"
+    " bias (directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time,"
+    " directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: {a},"
+    " for one or each direction. clip bounds their operands, 0 does not."
 )
 
 

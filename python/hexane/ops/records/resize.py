@@ -113,7 +113,8 @@ _REACH = {"nearest": 0, "linear": 1, "cubic": 2}
 
 
 def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Axes counted from the front, those behind the channels unless named; coordinates of pixels' centres unless given."""
+    """Axes counted from the front, those behind the channels unless named; coordinates of pixels' centres unless
+    given."""
     shape, sizes = types[0].shape, attrs["sizes"]
     axes = tuple(axis_index(a, len(shape)) for a in attrs["axes"]) or tuple(range(2, len(shape)))
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes or min(sizes) < 1 or 0 in shape:
@@ -128,7 +129,8 @@ def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict
     widths = attrs["widths"] or (1.0,) * len(axes)
     if not len(scales) == len(offsets) == len(units) == len(widths) == len(axes) or not np.isfinite(widths).all():
         raise Error(
-            f"got scales {scales}, offsets {offsets}, units {units} and widths {widths}, need a finite number for each of {axes}"
+            f"got scales {scales}, offsets {offsets}, units {units} and widths {widths}, need a finite number for each"
+            f" of {axes}"
         )
     for line in zip(scales, offsets, units, strict=True):
         whole(*line)
@@ -157,7 +159,8 @@ def _expand_resize(
     b: Builder, x: Value, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
     units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
 ) -> Value:  # fmt: skip
-    """As an image op where it is one, else along each axis a gather, or a product with a constant matrix (source, output)."""
+    """As an image op where it is one, else along each axis a gather, or a product with a constant matrix (source,
+    output)."""
     lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1
     if image and (mode == "linear" or (mode == "nearest" and all(fits(whole(*line)) for line in lines))):
@@ -252,7 +255,8 @@ def _cubic(t: float, a: float) -> float:
 def _upsampled(x: Shape, scale_factor_height: float, scale_factor_width: float, **_: Any) -> Shape:
     if len(x) != 4 or min(scale_factor_height, scale_factor_width) <= 0:
         raise Error(
-            f"got x {x} and the factors {scale_factor_height} and {scale_factor_width}, need (N, C, H, W) and positive ones"
+            f"got x {x} and the factors {scale_factor_height} and {scale_factor_width}, need (N, C, H, W) and positive"
+            " ones"
         )
     out = (*x[:2], floor(x[2] * scale_factor_height), floor(x[3] * scale_factor_width))
     if 0 in out:

@@ -1,4 +1,5 @@
-"""The op that a reduction over pixels becomes where it goes row by row. Users do not write it: stages/by_rows.py does."""
+"""The op that a reduction over pixels becomes where it goes row by row. Users do not write it: stages/stream/by_rows.py
+does."""
 
 from math import prod
 from typing import Any

@@ -182,7 +182,8 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """The points of a bin along each axis; where the regions decide, the most that a region of up to twice the image has."""
+    """The points of a bin along each axis; where the regions decide, the most that a region of up to twice the image
+    has."""
     if ratio < 0:
         raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]
@@ -242,8 +243,8 @@ def _checked_samples(b: Builder, number: Value, most: int) -> Value:
 
 
 def _of_bins(b: Builder, y: Value, mode: str, total: Value | None) -> Value:
-    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). total: how many a bin of a region
-    has, where its size decides; other points are 0 or -inf."""
+    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). total: how
+    many a bin of a region has, where its size decides; other points are 0 or -inf."""
     if total is None:
         reduced = b.reduce_mean if mode == "avg" else b.reduce_max
         return reduced(y, axes=(2, 4), keep_dims=False)

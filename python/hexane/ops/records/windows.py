@@ -31,7 +31,8 @@ Array = Any
 def _places(
     extents: Shape, kernel: Shape, outs: Shape, strides: Shape, dilations: Shape, pad: Shape, steps: Shape = ()
 ) -> tuple[Array, Array, Array]:
-    """For each window and tap (points, taps): which element it reads, whether it is one, and its place counted in `steps`."""
+    """For each window and tap (points, taps): which element it reads, whether it is one, and its place counted in
+    `steps`."""
     at = np.zeros((prod(outs), prod(kernel)), np.int64)
     inside, spread_at = np.ones(at.shape, bool), np.zeros(at.shape, np.int64)
     for i, extent in enumerate(extents):

@@ -18,7 +18,8 @@ ALIKE = ("anec.neuron", "anec.gain_offset_control")  # what is done to each elem
 
 
 class Readers:
-    """How often the values of a graph are read, while it is rewritten: `see` each node before asking for its operands."""
+    """How often the values of a graph are read, while it is rewritten: `see` each node before asking for its
+    operands."""
 
     def __init__(self, graph: Graph) -> None:
         self._counts = graph.use_counts()
@@ -51,7 +52,8 @@ def takes(node: Node, kind: str) -> bool:
 
 
 def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: Node) -> tuple[Value, ...]:
-    """The layer with one slot more at its end, which reads these operands as its inputs -2, -3, ..; it is what the reader was."""
+    """The layer with one slot more at its end, which reads these operands as its inputs -2, -3, ..; it is what the
+    reader was."""
     first = len(producer.inputs)
     placed = moved(last, {-2 - i: first + i for i in range(len(operands))})
     attrs = {**producer.attrs, "epilogue": (*slots_of(producer), placed)}
@@ -59,7 +61,8 @@ def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: N
 
 
 def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis: int) -> Value | None:
-    """A layer of gain and offset as a slot of the producer; None where it has slots of its own or the producer's is not free."""
+    """A layer of gain and offset as a slot of the producer; None where it has slots of its own or the producer's is not
+    free."""
     if slots_of(node) or not takes(producer, "gain_offset"):
         return None
     operands = [v for v in inputs[1:3] if v is not None]
@@ -82,7 +85,8 @@ def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) ->
 
 
 class Channels:
-    """Which axis of a value is the channels, followed back to the layer that gives them their place. Each value is looked at once."""
+    """Which axis of a value is the channels, followed back to the layer that gives them their place. Each value is
+    looked at once."""
 
     def __init__(self) -> None:
         self._known: dict[Value, int | None] = {}
@@ -105,7 +109,8 @@ class Channels:
 
 
 def own_channel_axis(node: Node) -> int:
-    """Where a layer has its channels when nothing has moved them: rows of a product, the last axis behind a linear layer."""
+    """Where a layer has its channels when nothing has moved them: rows of a product, the last axis behind a linear
+    layer."""
     rank = node.types[0].rank
     if node.op == "anec.linear":
         axis = rank - 1

@@ -14,12 +14,13 @@ from hexane.ops.compose import Builder, Operand, cast, lift
 from hexane.ops.records.engine.form import is_finished
 from hexane.ops.records.engine.mac import deconv_attrs
 from hexane.ops.records.norm import expand_batch_norm
+from hexane.ops.rewriter import Rewriter
 from hexane.ops.slots import run_chain
 from hexane.passes.engine.chain import slots_of
 from hexane.targets import Target
 
 _KERNELS = {
-    "anec.convolution": "conv", "anec.cross_correlation": "conv", "anec.matmul": "matmul", "anec.linear": "matmul", "anec.add": "add", "anec.sub": "sub", "anec.mul": "mul", "anec.div": "real_div",
+    "anec.convolution": "conv", "anec.cross_correlation": "conv", "anec.matmul": "matmul", "anec.linear": "matmul", "anec.add": "add", "anec.sub": "sub", "anec.mul": "mul", "anec.div": "real_div",  # noqa: E501
 }  # fmt: skip
 _COMPOUND = ("anec.l2_norm", "anec.min_max_norm", "anec.dynamic_goc", "anec.scaled_elementwise")
 _SCALED = ("quantize", "dequantize")  # their scales are fp32
@@ -28,9 +29,9 @@ _SCALED = ("quantize", "dequantize")  # their scales are fp32
 def in_engine_steps(graph: Graph, target: Target) -> Graph:
     """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
 
-    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Where nobody knows better
-    each step is rounded; a gain and the offset behind it are rounded once. Constants are fp16.
-    """
+    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Where
+    nobody knows better each step is rounded; a gain and the offset behind it are rounded once. Constants are fp16.
+    """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         op = OPS[node.op]
@@ -53,13 +54,17 @@ def in_engine_steps(graph: Graph, target: Target) -> Graph:
     return graph.rewrite(change)
 
 
-class Steps(Builder):
+def _has_kernel(node: Node) -> bool:
+    return bool(OPS[node.op].kernel)
+
+
+class Steps(Rewriter):
     """Applies ops in fp16, where others would compute as wide as an accumulator."""
 
     __slots__ = ("_products",)
 
     def __init__(self, *sources: str) -> None:
-        super().__init__(*sources)
+        super().__init__(*sources, legal=_has_kernel)
         self._products: dict[Value, list[Value | None]] = {}  # what was multiplied, for the sum that may follow
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
@@ -73,11 +78,7 @@ class Steps(Builder):
             return (cast(self, self._apply("add", product, self._wide(operands[1])), FP16),)
         if name == "reduce_sum_square":
             return self.several("reduce_sum", self.square(operands[0]), **attrs)
-        op = OPS[name]
-        if op.expand is not None and not op.kernel:
-            made = op.expand(self, *operands, **apply(op, operands, attrs, self.sources)[0].node.attrs)
-            return (made,) if isinstance(made, Value) else tuple(made)
-        values = apply(op, operands, attrs, self.sources)
+        values = super().several(name, *operands, **attrs)
         if name == "mul":
             self._products[values[0]] = operands
         return values
@@ -123,7 +124,8 @@ def _over_root(b: Builder, x: Value, v: Value) -> Value:
 def _deconvolution(
     b: Builder, *inputs: Value | None, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any
 ) -> Value:
-    """Convolutions, one for each phase: the output pixels of equal remainders modulo the strides, which meet the same taps.
+    """Convolutions, one for each phase: the output pixels of equal remainders modulo the strides, which meet the same
+    taps.
 
     The bias is where the accumulators start, as in a convolution.
     """
@@ -144,7 +146,7 @@ def _deconvolution(
     ]
     rows = []
     for row in axes[0]:
-        columns = [b.conv(*_phase_operands(b, x, turned, row, column), bias, dilations=(row.rate, column.rate), groups=groups)
+        columns = [b.conv(*_phase_operands(b, x, turned, row, column), bias, dilations=(row.rate, column.rate), groups=groups)  # noqa: E501
                    for column in axes[1]]  # fmt: skip
         n, c, h, w = columns[0].shape
         rows.append(_side_by_side(b, [b.reshape(y, shape=(n, c, h, 1, w, 1)) for y in columns], 5))
@@ -155,8 +157,8 @@ def _deconvolution(
 
 
 class _Phase(NamedTuple):
-    """Of one axis: the taps that its outputs meet (of the kernel turned around), how far apart their inputs are, and the pads that
-    bring them. No taps: zeros."""
+    """Of one axis: the taps that its outputs meet (of the kernel turned around), how far apart their inputs are, and
+    the pads that bring them. No taps: zeros."""
 
     taps: range
     rate: int

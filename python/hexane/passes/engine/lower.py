@@ -17,6 +17,7 @@ from hexane.ops.fold import fold_node, is_encoded
 from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.recording import check, recorded
 from hexane.ops.records.engine import movement, planar
+from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
 from hexane.passes.layout.channels_last import first_perm
 from hexane.targets import Target
@@ -36,18 +37,20 @@ del SAME["write_state"]
 def lower(graph: Graph, target: Target) -> Graph:
     """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
 
-    Most ops are one layer; what depends on constants alone is a constant, but for weights that are stored quantised. Those that the engine has no layer for are written with those it has; where the chip is known to write an op
-    in a form that changes results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for an op that
-    no layer computes.
-    """
+    Most ops are one layer; what depends on constants alone is a constant, but for weights that are stored quantised.
+    Those that the engine has no layer for are written with those it has; where the chip is known to write an op in a
+    form that changes results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for
+    an op that no layer computes.
+    """  # noqa: E501
     b = Layers()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op in STATE_OPS or OPS[node.op].level == "engine":
             return None
-        if all(map(is_constant, inputs)):
-            known = node.with_inputs(inputs)
-            made = None if is_encoded(known) else fold_node(known)
+        if all(is_constant(v) or is_encoded(v.node) for v in inputs if v is not None):
+            stored = node.with_inputs(inputs)
+            known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
+            made = None if is_encoded(stored) else fold_node(known)
             if made is not None:
                 return made
         return b.lowered(node, inputs)
@@ -56,8 +59,8 @@ def lower(graph: Graph, target: Target) -> Graph:
 
 
 def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
-    """The layers that a node becomes where it stands alone, operands first. constant: which operands are computed when the program is
-    compiled. Raises Error for an op that no layer computes."""
+    """The layers that a node becomes where it stands alone, operands first. constant: which operands are computed when
+    the program is compiled. Raises Error for an op that no layer computes."""
     if node.op in STATE_OPS:
         return []
     operands = tuple([_alone(v, known) for v, known in zip(node.inputs, constant, strict=True)])
@@ -75,8 +78,8 @@ def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
 
 
 def _alone(value: Value | None, constant: bool) -> Value | None:
-    """An operand of a node that stands alone: an input, or a weight, whose numbers decide no layer. Integers and truths are constants
-    with their numbers."""
+    """An operand of a node that stands alone: an input, or a weight, whose numbers decide no layer. Integers and truths
+    are constants with their numbers."""
     if value is None or (constant and (value.node.op == "const" or is_encoded(value.node)) and _decides(value)):
         return value
     return unique("param" if constant else "input", "x", value.type)
@@ -92,18 +95,18 @@ def _of_weights(node: Node) -> bool:
     return bool(inputs) and all(v.node.op in WEIGHTS or _of_weights(v.node) for v in inputs)
 
 
-class Layers:
-    """The `b` of expansions: what it applies becomes layers at once, and constants fold."""
+def is_layer(node: Node) -> bool:
+    return OPS[node.op].level == "engine"
+
+
+class Layers(Rewriter):
+    """Applies users' ops as layers of the engine, and folds constants."""
+
+    __slots__ = ("decisions",)
 
     def __init__(self) -> None:
-        self.sources: tuple[str, ...] = ()
+        super().__init__(legal=is_layer, patterns=PATTERNS, folds=True)
         self.decisions: list[Decision] = []
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.apply, name)
-
-    def const(self, x: Any) -> Value:
-        return constant(np.asarray(x), self.sources)
 
     def layer(self, name: str, *inputs: Any, **attrs: Any) -> Any:
         """The layer anec.NAME: its output, or a tuple where it has several."""
@@ -111,35 +114,24 @@ class Layers:
         return values if len(values) > 1 else values[0]
 
     def apply(self, name: str, *inputs: Any, **attrs: Any) -> Any:
-        """An op of users, as layers."""
-        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
-        node = values[0].node
-        made = fold_node(node) or self.lowered(node, node.inputs)
-        return made if len(made) > 1 else made[0]
+        """An op of users, as layers: its output, or a tuple where it has several."""
+        values = self.several(name, *inputs, **attrs)
+        return values if len(values) > 1 else values[0]
 
     def lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        """The layers of an op, from inputs that are layers already."""
+        """The layers of an op with these inputs, which are not folded."""
         outer, self.sources = self.sources, node.sources
         try:
-            made = self._lowered(node, inputs)
+            return self.rewritten(node.with_inputs(inputs))
         finally:
             self.sources = outer
-        return (made,) if isinstance(made, Value) else tuple(made)
 
-    def _lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> Any:
-        op = OPS[node.op]
+    def rewritten(self, node: Node) -> tuple[Value, ...]:
         if not any(math.prod(t.shape) for t in node.types):  # nothing to compute
-            return [constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types]
-        if node.op in LOWERINGS or (node.op in MODE_OF and node.types[0].dtype.kind == "float"):
-            view = recorded(node)
-            lowering: Callable[..., Any] = LOWERINGS.get(node.op, _neuron)
-            made = lowering(self, view, *inputs)
-            check(view, "lowering")
-            return made
-        if node.op in SAME:
-            return self.layer(SAME[node.op].removeprefix("anec."), *inputs, **node.attrs)
-        if op.expand is not None:
-            return op.expand(self, *inputs, **node.attrs)
+            return tuple(constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types)
+        return super().rewritten(node)
+
+    def stuck(self, node: Node) -> tuple[Value, ...]:
         raise Error(f"[{node.where}] got {node.op}, which no layer of the engine computes, need it on another device")
 
     def hazard(self, node: Node, reason: str, source: str) -> None:
@@ -215,7 +207,8 @@ def _linear(b: Any, node: Node, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) -> Any:
-    """One layer where its operands are such as the layer takes; else the products and the softmax that it consists of."""
+    """One layer where its operands are such as the layer takes; else the products and the softmax that it consists
+    of."""
     a = node.attrs
     scores = (*node.types[0].shape[:-1], key.shape[-2])
     plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
@@ -427,3 +420,31 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "concat": _concat,
     "transpose": _transpose,
 }
+
+
+def checked(lowering: Callable[..., Any]) -> Pattern:
+    """A lowering, which may not ignore an attribute."""
+
+    def pattern(b: Layers, node: Node) -> Any:
+        view = recorded(node)
+        made = lowering(b, view, *node.inputs)
+        check(view, "lowering")
+        return made
+
+    return pattern
+
+
+def _neuron_of_floats(b: Layers, node: Node) -> Any:
+    return _NEURON(b, node) if node.types[0].dtype.kind == "float" else None
+
+
+def _same(b: Layers, node: Node) -> Any:
+    return b.layer(SAME[node.op].removeprefix("anec."), *node.inputs, **node.attrs)
+
+
+_NEURON = checked(_neuron)
+PATTERNS: dict[str, tuple[Pattern, ...]] = {
+    op: (*([checked(LOWERINGS[op])] if op in LOWERINGS else [_neuron_of_floats] if op in MODE_OF else []),
+         *([_same] if op in SAME else []))
+    for op in {**LOWERINGS, **MODE_OF, **SAME}
+}  # fmt: skip

@@ -73,7 +73,7 @@ PHASES = (
 
 
 def lower_segment(graph: Graph, target: Target) -> Graph:
-    """The layers of a chip's engine that compute a segment, fused and legal; `as_kernels` runs them.
+    """The layers of a chip's engine that compute a segment, fused and legal.
 
     Raises Error for a target that is no chip, for an op that no layer computes, and for a layer that the chip refuses.
     """

@@ -27,12 +27,12 @@ class _Weights:
 def fuse_attention(graph: Graph, target: Target) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
-    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be transposed
-    by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if need be as the
-    product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so may whole rows of it. Nothing
-    else may read the scores or their softmax, which in fp16 are not rounded any more. One form means what is written for finite
-    numbers only: rows that become 0 are 0 whatever values they would have met.
-    """
+    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be
+    transposed by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if
+    need be as the product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so
+    may whole rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One
+    form means what is written for finite numbers only: rows that become 0 are 0 whatever values they would have met.
+    """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
         found = _weights(m)

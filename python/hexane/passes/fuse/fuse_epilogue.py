@@ -15,8 +15,9 @@ FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
     """relu(cpu.add(cpu.conv(%x, %w, %b), %r))  ->  cpu.conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
 
-    Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the output's type, and only ops that multiply and
-    accumulate take one, if the target's `residual_epilogue` allows it; elementwise ops take activations only.
+    Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the
+    output's type, and only ops that multiply and accumulate take one, if the target's `residual_epilogue` allows it;
+    elementwise ops take activations only.
     """
     counts = graph.use_counts()
     position = {id(node): i for i, node in enumerate(graph.nodes)}

@@ -17,8 +17,8 @@ _GELU = (0.0, math.sqrt(2 / math.pi), 0.0, math.sqrt(2 / math.pi) * 0.044715)
 def fuse_gelu_tanh(graph: Graph, target: Target) -> Graph:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))  ->  gelu_tanh(x)
 
-    In any order of the factors. The argument of tanh may be any way to write that polynomial; its coefficients have to agree
-    to 6 digits.
+    In any order of the factors. The argument of tanh may be any way to write that polynomial; its coefficients have to
+    agree to 6 digits.
     """
 
     return fuse_gated(graph, "gelu_tanh", _OPENED)

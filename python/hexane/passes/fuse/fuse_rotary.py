@@ -46,9 +46,9 @@ class _Turn:
 def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """%x * %cos + concat(-%x[.., 2:], %x[.., :2]) * %sin  ->  rotary_embedding(%x, %cos[.., :2], %sin[.., :2])
 
-    Where the tables' second half is seen to repeat the first. Also joined from both results of each pair, %a * %cos - %b * %sin and
-    %a * %sin + %b * %cos, which are halves of %x or, interleaved, neighbours. What %x, %cos and %sin go through on the way is
-    read by nothing else, and in fp16 not rounded any more.
+    Where the tables' second half is seen to repeat the first. Also joined from both results of each pair, %a * %cos -
+    %b * %sin and %a * %sin + %b * %cos, which are halves of %x or, interleaved, neighbours. What %x, %cos and %sin go
+    through on the way is read by nothing else, and in fp16 not rounded any more.
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:

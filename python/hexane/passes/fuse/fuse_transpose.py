@@ -11,7 +11,7 @@ def fuse_transpose(graph: Graph, target: Target) -> Graph:
     """matmul(%x, transpose(%y) {perm=(0, 2, 3, 1)})  ->  matmul(%x, transpose(%y) {perm=(0, 2, 1, 3)}) {transpose_y=True}
 
     Where that leaves the innermost axis innermost, so that rows stay dense in memory.
-    """
+    """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         operands, attrs = list(inputs), node.attrs
@@ -35,8 +35,8 @@ _PRODUCTS = {name for name, op in OPS.items() if "transpose_y" in (op.attrs or {
 def transposed(value: Value, perm: tuple[int, ...], sources: tuple[str, ...] = ()) -> Value:
     """The value with its axes in another order: as little as says so.
 
-    A transpose of a transpose is one transpose; one that only moves axes of extent 1 is a reshape; a constant is transposed
-    at once.
+    A transpose of a transpose is one transpose; one that only moves axes of extent 1 is a reshape; a constant is
+    transposed at once.
     """
     maker = made_by(value, "transpose")
     if maker is not None:

@@ -12,7 +12,7 @@ def group_heads(graph: Graph, target: Target) -> Graph:
     """scaled_dot_product_attention(%q : (N, 8, L, E), reshape(broadcast_to(%k)), reshape(broadcast_to(%v)))  ->  scaled_dot_product_attention(%q : (N, 2, 4, L, E), %k : (N, 2, 1, S, E), %v : (N, 2, 1, S, V)), reshaped
 
     Where the broadcasts repeat an axis behind the heads. The mask may have one head or all of them.
-    """
+    """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
         query, key, value, mask = m.inputs
@@ -29,7 +29,8 @@ def group_heads(graph: Graph, target: Target) -> Graph:
 
 
 def _before_repeat(value: Value | None) -> Value | None:
-    """x of (.., heads, 1, rows, columns), where the value is x repeated along that axis, which is then one with the heads."""
+    """x of (.., heads, 1, rows, columns), where the value is x repeated along that axis, which is then one with the
+    heads."""
     inner = value
     while (node := made_by(inner, "reshape")) is not None:
         inner = node.inputs[0]

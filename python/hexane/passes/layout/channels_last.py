@@ -14,11 +14,11 @@ from hexane.targets import Target
 def channels_last(graph: Graph, target: Target) -> Graph:
     """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
-    Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands at the
-    ports and before ops that need the model's own axis order. What a transpose brought into channels-first order is there in
-    both: ops that compute every element alike follow its operand. A port is quantised in the order that is wanted, which its rows
-    allow as they are. Images that are resized to the nearest where neither side is
-    channels last stay as they are, each channel an image of one.
+    Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands
+    at the ports and before ops that need the model's own axis order. What a transpose brought into channels-first order
+    is there in both: ops that compute every element alike follow its operand. A port is quantised in the order that is
+    wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
+    stay as they are, each channel an image of one.
     """
     if graph.ops.isdisjoint(_STARTS):
         return graph
@@ -55,7 +55,8 @@ class _Moved:
         (self._last if last else self._plain).update(zip(node.values, values, strict=True))
 
     def leads(self, node: Node, alike: bool) -> bool:
-        """Whether an operand exists in its channels-last form only; where that is as good as the other, whether all exist in it."""
+        """Whether an operand exists in its channels-last form only; where that is as good as the other, whether all
+        exist in it."""
         computed = [v for v in node.inputs if v is not None and v.node.op != "const"]
         if any(v in self._last and v not in self._plain for v in computed):
             return True
@@ -74,7 +75,8 @@ class _Moved:
 
 
 def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
-    """transpose(quantize(%port)) as quantize(transpose(%port)): it reads the port in any order, so nothing is copied."""
+    """transpose(quantize(%port)) as quantize(transpose(%port)): it reads the port in any order, so nothing is
+    copied."""
     node = made_by(value, "quantize")
     if node is None or node.inputs[0].node.op != "input" or node.inputs[1].type.rank:  # type: ignore[union-attr]
         return None
@@ -119,8 +121,8 @@ def first_perm(rank: int) -> tuple[int, ...]:
 def in_layout(
     layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
-    """What `run` gives for the inputs, the first of them and the result in this layout, between transposes if the node's is
-    the other."""
+    """What `run` gives for the inputs, the first of them and the result in this layout, between transposes if the
+    node's is the other."""
     image = inputs[0]
     if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)

@@ -16,8 +16,8 @@ def engine_ports(graph: Graph, target: Target) -> Graph:
     """graph (%m: bool) .. return i=topk(select(%m, ..)) : int64
     ->  graph (%m: fp16) .. return i=cast(topk(select(greater(%m, 0.5), ..))) : uint16
 
-    Truths pass as the numbers 0 and 1, and the indices that an op finds as uint16, where the axis is short enough for them. Whoever
-    feeds or reads the ports casts. Other integers stay as they are.
+    Truths pass as the numbers 0 and 1, and the indices that an op finds as uint16, where the axis is short enough for
+    them. Whoever feeds or reads the ports casts. Other integers stay as they are.
     """
     truths = {v: _renewed(v) for v in graph.inputs if v.dtype is BOOL}
     if not truths and all(p.value.dtype.kind == "float" for p in graph.outputs):

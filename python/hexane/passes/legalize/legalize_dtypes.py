@@ -10,7 +10,8 @@ from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
 from hexane.targets import Kernels, Target
 
-# Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the result.
+# Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the
+# result.
 WIDER: Mapping[str, tuple[str, ...]] = {
     "bf16": ("fp32",),
     "fp16": ("fp32",),
@@ -30,8 +31,8 @@ Dtypes = tuple[str | None, ...]
 def legalize_dtypes(graph: Graph, target: Target) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
-    Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after it.
-    Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
+    Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after
+    it. Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

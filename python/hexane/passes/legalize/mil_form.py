@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,50 +17,31 @@ from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
 from hexane.ops import LEAVES, OPS, apply
-from hexane.ops.compose import Builder, Operand, lift
-from hexane.ops.fold import fold_node, is_encoded
+from hexane.ops.compose import Builder
+from hexane.ops.fold import is_encoded
 from hexane.ops.recording import check, recorded
-from hexane.passes.fuse.fuse_bias import fuse_bias
-from hexane.passes.fuse.fuse_clip import fuse_clip
-from hexane.passes.fuse.fuse_gelu import fuse_gelu
-from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
-from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
-from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
-from hexane.passes.fuse.fuse_silu import fuse_silu
-from hexane.passes.legalize.engine_ports import engine_ports
-from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.passes.legalize.round_attributes import keeps_scale, round_attributes, rounded
-from hexane.passes.legalize.to_fp16 import half, to_fp16
-from hexane.passes.simplify.fold import fold
-from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
-from hexane.passes.simplify.fold_pad import fold_pad
-from hexane.passes.simplify.simplify import simplify
+from hexane.ops.rewriter import Pattern, Rewriter
+from hexane.passes.legalize.round_attributes import keeps_scale, rounded
+from hexane.passes.legalize.to_fp16 import half
+from hexane.passes.order import run_passes
 from hexane.targets import Target
 from hexane.targets.mil import mil_limits
 
 UINT64 = DTYPES["uint64"]
 
-# What the pipeline does to a user's graph before kernels matter, in its order; attentions stay written out, since the engine ignores
-# the mask of MIL's own.
-_PASSES = (
-    fuse_bias, fold, simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_silu, fuse_clip, fold_batch_norm,
-    fold_pad, fuse_bias, to_fp16, narrow_ports, engine_ports, round_attributes, simplify, fold,
-)  # fmt: skip
-
 
 def mil_form(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
-    A graph whose every node has a form in MIL (hexane/mil/forms), with ports in fp16 and attributes rounded to it. Params become
-    constants: the engine keeps weights in its programs. Raises Error for ops that cannot be written.
+    A graph whose every node has a form in MIL (hexane/mil/forms), with ports in fp16 and attributes rounded to it.
+    Params become constants: the engine keeps weights in its programs. Raises Error for ops that cannot be written.
     """
     graph = with_weights(graph)
-    graph = reduce(lambda g, run: run(g, target), _PASSES, graph)
-    small = _stored_small(graph)
+    graph = run_passes("mil", graph, target)
+    small, b = _stored_small(graph), _MilOps()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        form = _Form(*node.sources)
-        return (form.stored(node),) if node in small else form.formed(node, inputs)
+        return _as_stored(node).values if node in small else b.change(node, inputs)
 
     graph = _live_outputs(graph.rewrite(change))
     for node in graph.nodes:
@@ -71,8 +51,9 @@ def mil_form(graph: Graph, target: Target) -> Graph:
 
 
 def mil_nodes(node: Node) -> list[Node]:
-    """The ops of MIL that a node becomes where it stands alone, operands first. Raises Error where it cannot be written."""
-    values = _Form(*node.sources).formed(node, node.inputs) or node.values
+    """The ops of MIL that a node becomes where it stands alone, operands first. Raises Error where it cannot be
+    written."""
+    values = _MilOps(*node.sources).settled(node)
     outside = {v.node for v in node.inputs if v is not None}
     found: dict[Node, None] = {}
     stack = [narrow.node if (narrow := _unwidened(v)) is not None else v.node for v in values]
@@ -119,34 +100,24 @@ def _takes_norm(node: Node) -> bool:
     return bool(count < limit)
 
 
-class _Form(Builder):
-    """Applies ops in forms that MIL has."""
+class _MilOps(Rewriter):
+    """Applies ops in forms that MIL has, with attributes as the chip's programs have them."""
 
     __slots__ = ()
 
-    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
-        return self.formed(values[0].node, values[0].node.inputs) or values
+    def __init__(self, *sources: str) -> None:
+        super().__init__(*sources, legal=_is_written, patterns=_PATTERNS, folds=True)
 
-    def stored(self, node: Node) -> Value:
-        """A weight as it is stored."""
-        return _as_stored(node).values[0]
+    def settled(self, node: Node) -> tuple[Value, ...]:
+        return super().settled(make_node(node.op, node.inputs, rounded(node), node.types, node.sources))
 
-    def formed(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        """What stands for the node with these inputs, None where that is the node itself."""
-        made = make_node(node.op, inputs, rounded(node), node.types, node.sources)
-        if constants := fold_node(made):
-            return constants
-        if made.op == "cast" and (narrow := _unwidened(made.inputs[0])) is not None:
-            dtype = made.types[0].dtype
-            return (narrow if narrow.dtype is dtype else self.cast(narrow, dtype=dtype),)
-        if written(made) is not None:
-            return None if made is node else made.values
-        form = _FORMS.get(made.op, OPS[made.op].expand)
-        if form is None:
-            raise Error(f"[emit] {node.where}: got an op that MIL has no form for, need it on the host")
-        values = form(self, *made.inputs, **made.attrs)
-        return (values,) if isinstance(values, Value) else tuple(values)
+    def stuck(self, node: Node) -> tuple[Value, ...]:
+        raise Error(f"[emit] {node.where}: got an op that MIL has no form for, need it on the host")
+
+
+def _is_written(node: Node) -> bool:
+    """Whether MIL has the node as it is; a cast from a wider dtype that the program does not need goes."""
+    return not (node.op == "cast" and _unwidened(node.inputs[0])) and written(node) is not None
 
 
 def _stored_small(graph: Graph) -> set[Node]:
@@ -201,13 +172,16 @@ def with_weights(graph: Graph) -> Graph:
 
 
 def _live_outputs(graph: Graph) -> Graph:
-    """Every output a value that is computed, and of its own: the engine has no other (constraint 14). Inputs that nobody reads go."""
+    """Every output a value that is computed, and of its own: the engine has no other (constraint 14). Inputs that
+    nobody reads go."""
     taken: set[Value] = set()
     ports: list[Port] = []
     for port in graph.outputs:
         value = port.value
         while value.node.op in LEAVES or value in taken:
-            value = _Form(*value.node.sources).mul(value, 1.0) if value.node.op != "const" else _computed(graph, value)
+            value = (
+                _MilOps(*value.node.sources).mul(value, 1.0) if value.node.op != "const" else _computed(graph, value)
+            )
         taken.add(value)
         ports.append(port._replace(value=value))
     graph = replace(graph, outputs=tuple(ports))
@@ -290,7 +264,7 @@ def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
     thin = (*[1] * (len(shape) - len(x.shape)), *x.shape)
     x = b.reshape(x, shape=thin) if thin != x.shape else x
     reps = [n if d == 1 else 1 for n, d in zip(shape, thin, strict=True)]
-    return b.tile(x, reps=reps) if max(reps) > 1 else x
+    return b.tile(x, reps=reps) if max(reps, default=1) > 1 else x
 
 
 def _rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Any, epsilon: float) -> Value:
@@ -349,8 +323,8 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 
 def _finds(op: str) -> Callable[..., Any]:
-    """With indices in uint16, which a port can hold, where these are enough, else in int32; and a cast behind them, which readers look
-    through."""
+    """With indices in uint16, which a port can hold, where these are enough, else in int32; and a cast behind them,
+    which readers look through."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -376,6 +350,12 @@ def _unwidened(x: Value | None) -> Value | None:
     if x is None or narrow is None or not {narrow.dtype.kind, x.dtype.kind} <= {"int", "uint"}:
         return None
     return narrow if narrow.dtype.bits < x.dtype.bits else None
+
+
+def _narrowed(b: Builder, node: Node) -> Value | None:
+    """A cast from a wider dtype, whose result is what it had been before it was widened."""
+    narrow, dtype = _unwidened(node.inputs[0]), node.types[0].dtype
+    return narrow if narrow is None or narrow.dtype is dtype else b.cast(narrow, dtype=dtype)
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:
@@ -427,3 +407,11 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "neg": lambda b, x: b.mul(x, -1.0),
     "depth_to_space": _depth_to_space,
 }
+
+
+def _pattern(form: Callable[..., Any]) -> Pattern:
+    return lambda b, node: form(b, *node.inputs, **node.attrs)
+
+
+_PATTERNS: dict[str, tuple[Pattern, ...]] = {op: (_pattern(form),) for op, form in _FORMS.items()}
+_PATTERNS["cast"] = (_narrowed, *_PATTERNS["cast"])

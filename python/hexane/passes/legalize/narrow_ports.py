@@ -13,7 +13,7 @@ def narrow_ports(graph: Graph, target: Target) -> Graph:
     """graph (%x: fp32) .. relu(cast(%x) : fp16) .. return y=cast(%1) : fp32  ->  graph (%x: fp16) .. relu(%x) .. return y=%1
 
     For segments of the engine, whose ports are what it computes in. Whoever reads or feeds them casts.
-    """
+    """  # noqa: E501
     inputs = {v: _narrow(v) for v in graph.inputs if v.dtype.kind == "float" and v.dtype is not FP16}
     if not inputs and not any(p.value.dtype.kind == "float" for p in graph.outputs):
         return graph

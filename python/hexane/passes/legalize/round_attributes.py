@@ -1,4 +1,5 @@
-"""Gives a chip's ops the numbers that its programs can say: MIL has attributes and scales in the dtype of x, which is fp16."""
+"""Gives a chip's ops the numbers that its programs can say: MIL has attributes and scales in the dtype of x, which is
+fp16."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +23,9 @@ _UNSAID = ("scaled_dot_product_attention", "resize_bilinear", "resize_nearest_ne
 def round_attributes(graph: Graph, target: Target) -> Graph:
     """leaky_relu(%x) {alpha=0.01}  ->  leaky_relu(%x) {alpha=0.01000213623046875}
 
-    Attributes of ops in fp16 that MIL has, and constant scales with which numbers become integers or integers numbers. Those of
-    weights of products too, where programs reach the chip in MIL and fp16 keeps all digits that it has of them.
+    Attributes of ops in fp16 that MIL has, and constant scales with which numbers become integers or integers numbers.
+    Those of weights of products too, where programs reach the chip in MIL and fp16 keeps all digits that it has of
+    them.
     """
     in_mil = not isinstance(target, Chip) or route_of(target) == "mil"
     weights = {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}
@@ -61,7 +63,8 @@ def _with_narrow_scale(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Va
 
 
 def keeps_scale(scale: Array) -> bool:
-    """Whether each number is a normal one of fp16, or 0, or one that fp16 has: others would lose digits that a weight keeps."""
+    """Whether each number is a normal one of fp16, or 0, or one that fp16 has: others would lose digits that a weight
+    keeps."""
     limits = np.finfo(np.float16)
     size = np.abs(scale.astype(np.float64))
     with np.errstate(over="ignore"):

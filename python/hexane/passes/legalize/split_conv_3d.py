@@ -8,20 +8,21 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder, cast
 from hexane.ops.records.conv import convolved_shape, pairs
 from hexane.passes.layout.channels_last import in_layout
-from hexane.passes.legalize.expand import Emit
+from hexane.passes.legalize.expand import kernel_ops
 from hexane.targets import Target
 
 
 def split_conv_3d(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
 
-    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels last between transposes.
-    """
+    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels last between
+    transposes.
+    """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.types[0].rank != 5:
             return None
-        kind, b = node.types[0].dtype, Emit(*node.sources)
+        kind, b = node.types[0].dtype, kernel_ops(*node.sources)
 
         def split(operands: tuple[Value | None, ...]) -> Value:
             wide = [None if v is None else cast(b, v, FP64 if kind is FP64 else FP32) for v in operands]

@@ -7,20 +7,23 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder
 from hexane.ops.records.conv import pairs
 from hexane.passes.layout.channels_last import in_layout
-from hexane.passes.legalize.expand import Emit
+from hexane.passes.legalize.expand import kernel_ops
 from hexane.targets import Target
 
 
 def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
-    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels last between transposes.
-    """
+    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels last between
+    transposes.
+    """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.types[0].rank != 5:
             return None
-        return in_layout("nchw", node, inputs, lambda operands: _convolution(Emit(*node.sources), operands, node.attrs))
+        return in_layout(
+            "nchw", node, inputs, lambda operands: _convolution(kernel_ops(*node.sources), operands, node.attrs)
+        )
 
     return graph.rewrite(change, ("conv_transpose",))
 

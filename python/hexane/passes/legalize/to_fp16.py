@@ -25,8 +25,8 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
-    rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest. Casts to
-    fp32 that the model has become casts to fp16. Factors that fp16 does not hold are a decision: "hazard".
+    rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest.
+    Casts to fp32 that the model has become casts to fp16. Factors that fp16 does not hold are a decision: "hazard".
     """
     table: dict[Value, Value] = {}
     room = Room()
@@ -108,7 +108,8 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 class Room:
-    """Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small ones."""
+    """Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small
+    ones."""
 
     BLOCK = 8 << 20
 
@@ -127,8 +128,8 @@ class Room:
 
 
 def half(array: Array, room: Room | None = None) -> Array:
-    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not vanish:
-    an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
+    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not
+    vanish: an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
     if array.dtype == BF16.numpy:
         array = array.astype(np.float32)
     limits = np.finfo(np.float16)

@@ -25,11 +25,12 @@ _SAME_SCALE = 2.0**-22  # two scales that differ by rounding only
 def fold_qdq(graph: Graph, target: Target) -> Graph:
     """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
 
-    Convolutions, matrix products, sums and means. Activations are 8-bit integers of one scale, weights also of one for each output
-    channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its result has another
-    reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride 1 whose channels are
-    neighbours of the result, unless that takes more than four times the products. An int32 product that is cast and scaled (dynamic
-    quantisation) becomes one op, too. A mean is one of integers, rounded once. Every dequantize that somebody still reads stays; those of constants are folded then.
+    Convolutions, matrix products, sums and means. Activations are 8-bit integers of one scale, weights also of one for
+    each output channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its
+    result has another reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride
+    1 whose channels are neighbours of the result, unless that takes more than four times the products. An int32 product
+    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. Every
+    dequantize that somebody still reads stays; those of constants are folded then.
     """
     return _stored(_products(graph))
 

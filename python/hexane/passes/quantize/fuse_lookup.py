@@ -14,8 +14,8 @@ MAX_NODES = 32
 def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
 
-    Whatever elementwise ops make of 8-bit integers, and of constants of one element, until they are quantised again. x itself
-    where that gives back every integer, clip(x) where it only limits them. Scales and zero points are constants.
+    Whatever elementwise ops make of 8-bit integers, and of constants of one element, until they are quantised again. x
+    itself where that gives back every integer, clip(x) where it only limits them. Scales and zero points are constants.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -17,9 +17,9 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     """max_pool(dequantize(%x, %s))  ->  dequantize(max_pool(%x), %s)
 
     Likewise other ops that only move elements, and concatenations of tensors of one scale; in the other direction
-    quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) where nothing else reads what is moved.
-    The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it is a constant above 0.
-    A dequantize that has another reader stays for it.
+    quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) where nothing else reads what is
+    moved. The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it is a
+    constant above 0. A dequantize that has another reader stays for it.
     """
     graph = graph.rewrite(_sunk, _MOVING)
     counts = graph.use_counts()

@@ -16,7 +16,7 @@ from hexane.ops.fold import Folder
 from hexane.ops.records.conv import pairs
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.passes.layout.channels_last import first_perm, last_perm
-from hexane.passes.legalize.expand import Emit
+from hexane.passes.legalize.expand import kernel_ops
 from hexane.passes.quantize.quantized import dequantized, known
 
 # Of products, for what the node has: weights that fill up a multiple of the stride are multiplied as well.
@@ -42,7 +42,8 @@ class _Window(NamedTuple):
 def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
     """conv(dequantize(%x), dequantize(%w), %b) {layout=nhwc}, whose channels `interleaved` puts in their places.
 
-    For a conv_transpose without dilations of a quantised tensor and constant weights of one scale, or one for each channel.
+    For a conv_transpose without dilations of a quantised tensor and constant weights of one scale, or one for each
+    channel.
     """
     x, weight, bias = dequantized(inputs[0]), dequantized(inputs[1]), inputs[2]
     if x is None or weight is None or not x.single or x.real is not weight.real:
@@ -89,7 +90,7 @@ def interleaved(product: Value, node: Node) -> Value:
             node.sources,
         )[0]
         return y if node.attrs["layout"] == "nhwc" else transposed(y, first_perm(4), node.sources)
-    b = Emit(*node.sources)
+    b = kernel_ops(*node.sources)
     batch, *pixels, channels = product.shape
     strides = [w.stride for w in windows]
     groups, rank, channels = node.attrs["groups"], len(windows), channels // prod(strides)
@@ -123,7 +124,8 @@ def _windows(node: Node) -> list[_Window]:
 
 
 def _turned(data: Array, zero: Array, groups: int, windows: list[_Window]) -> Array:
-    """Weights [C, O, kernel..] as [groups * elements * O, C / groups, taps..], last tap first; missing ones are real 0."""
+    """Weights [C, O, kernel..] as [groups * elements * O, C / groups, taps..], last tap first; missing ones are real
+    0."""
     inner, outer, *kernel = data.shape
     full = np.empty((inner, outer, *(w.taps * w.stride for w in windows)), data.dtype)
     full[...] = zero.reshape(-1, *[1] * len(windows))

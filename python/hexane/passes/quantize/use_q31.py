@@ -30,10 +30,11 @@ class _Refused(Exception):
 def use_q31(graph: Graph, target: Target) -> Graph:
     """quantized_conv(%x, %w, %scale, %bias) {output_scale=s, ..}  ->  q31_conv(%x, %w, %multiplier, %bias, _, _, %shift) {low=.., high=.., ..}
 
-    multiplier / 2^31 * 2^shift is scale / s, rounded as TFLite's converter rounds it; a bias of real numbers becomes integers, and clamps of
-    the epilogue bounds. Sums, products and means of windows between dequantize and quantize become integers too. What TFLite has no integer
-    arithmetic for, or what is not known before the model runs, stays as it is, and the decisions say which and why.
-    """
+    multiplier / 2^31 * 2^shift is scale / s, rounded as TFLite's converter rounds it; a bias of real numbers becomes
+    integers, and clamps of the epilogue bounds. Sums, products and means of windows between dequantize and quantize
+    become integers too. What TFLite has no integer arithmetic for, or what is not known before the model runs, stays as
+    it is, and the decisions say which and why.
+    """  # noqa: E501
     counts = graph.use_counts()
     kept: list[Decision] = []
 

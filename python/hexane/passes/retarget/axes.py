@@ -1,4 +1,5 @@
-"""Along which axes an op computes every index by itself, so that it can be computed in pieces, or with axes folded into one."""
+"""Along which axes an op computes every index by itself, so that it can be computed in pieces, or with axes folded into
+one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,8 @@ def lines(node: Node) -> Lines:
 
 
 def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
-    """The axis of an input that meets an axis of a result of this rank when both are aligned at their ends, unless it has extent 1."""
+    """The axis of an input that meets an axis of a result of this rank when both are aligned at their ends, unless it
+    has extent 1."""
     if v is None:
         return None
     own = axis - rank + v.type.rank

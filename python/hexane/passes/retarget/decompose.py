@@ -27,14 +27,15 @@ def expand(b: Writer, node: Node) -> Written | None:
 
 # ---- sine and cosine ----
 
-# 2 pi in parts of one or two binary digits, and a rest: their products with up to 680 turns are exact in fp16, with millions in fp32.
+# 2 pi in parts of one or two binary digits, and a rest: their products with up to 680 turns are exact in fp16, with
+# millions in fp32.
 TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
 HALF_PI = 1.5703125  # pi / 2 in 8 digits
 # sin(r) on [-pi / 2, pi / 2], odd, of least maximum error: 3.4e-9.
 SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
 TRIGONOMETRY = (
-    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up to 0.0025, "
-    "and beyond arguments of 4000 by more"
+    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up"
+    " to 0.0025, and beyond arguments of 4000 by more"
 )
 
 
@@ -63,7 +64,8 @@ def cosine(b: Writer, node: Node) -> Written | None:
 def _turned(b: Writer, x: Value) -> Value:
     """x less whole turns: in [-pi, pi], and beyond by half of that where fp16 has rounded the number of turns."""
     turns = b.mul(x, 1 / (2 * pi))
-    # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0, measured).
+    # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0,
+    # measured).
     turns = b.sub(turns, b.sub(turns, b.round(turns)))
     for part in (*TURN, 2 * pi - sum(TURN)):
         x = b.sub(x, b.mul(turns, part))
@@ -76,7 +78,7 @@ def _sine(b: Writer, r: Value) -> Value:
     total = b.mul(square, last)
     for c in reversed(lower[1:]):
         total = b.mul(b.add(total, c), square)
-    return b.mul(b.add(total, lower[0]), r)  # type: ignore[no-any-return]
+    return b.mul(b.add(total, lower[0]), r)
 
 
 # ---- comparisons and logic ----
@@ -151,7 +153,7 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
 
 
 def in_two_factors(b: Writer, node: Node) -> Written | None:
-    """%x * 2e-05  ->  (%x * 2^-14) * 0.32768: what fp16 keeps few digits of is a power of two and a number that has all of them"""
+    """%x * 2e-05  ->  (%x * 2^-14) * 0.32768: what fp16 keeps few digits of is a power of two and a number that has all of them"""  # noqa: E501
     if not loses_digits(node):
         return None
     x, factor = node.inputs

@@ -1,4 +1,5 @@
-"""Every form of every op, in the order they are tried. A form is a function in the file of its kind and a line in that file's table."""
+"""Every form of every op, in the order they are tried. A form is a function in the file of its kind and a line in that
+file's table."""
 
 from collections.abc import Mapping, Sequence
 

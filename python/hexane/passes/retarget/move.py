@@ -115,7 +115,7 @@ def copies(b: Writer, x: Value, axis: int, count: int) -> Value:
     """x so many times along an axis: by tiles of factors that the chip has, largest first, joined."""
     parts = []
     while count > 0:
-        factor = next(f for f in range(count, 0, -1) if made_of_factors(f))
+        factor = next(f for f in range(count, 0, -1) if made_of_factors(f, b.chip.extents.stride_factors))
         parts.append(x if factor == 1 else b.tile(x, reps=[factor if i == axis else 1 for i in range(x.type.rank)]))
         count -= factor
     return b.join(parts, axis)
@@ -126,7 +126,7 @@ def tile_by_concat(b: Writer, node: Node) -> Written | None:
     (x,) = node.inputs
     assert x is not None
     reps = node.attrs["reps"]
-    hard = [i for i, count in enumerate(reps) if not made_of_factors(count)]
+    hard = [i for i, count in enumerate(reps) if not made_of_factors(count, b.chip.extents.stride_factors)]
     if not hard or len(reps) != x.type.rank:
         return None
     for axis in hard:

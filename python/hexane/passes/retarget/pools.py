@@ -35,7 +35,7 @@ def _float_pool(b: Writer, node: Node) -> _Pool | None:
 
 
 def max_pool_in_steps(b: Writer, node: Node) -> Written | None:
-    """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""
+    """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.stride != 3 and w.dilation == 1 for w in pool.found)):
         return None
@@ -67,7 +67,7 @@ def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
 
 
 def avg_pool_as_conv(b: Writer, node: Node) -> Written | None:
-    """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""
+    """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.dilation == 1 for w in pool.found)):
         return None
@@ -91,7 +91,7 @@ def _counted(w: Window) -> Array:
 
 
 def pool_by_axes(b: Writer, node: Node) -> Written | None:
-    """max_pool(%x : [N, C, D, H, W])  ->  a pool of the images (N, C * D, H, W), then one along the depth of (N, C, D, H * W)"""
+    """max_pool(%x : [N, C, D, H, W])  ->  a pool of the images (N, C * D, H, W), then one along the depth of (N, C, D, H * W)"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     if x.type.rank != 5 or node.attrs["layout"] != "nchw" or x.dtype.kind != "float":

@@ -16,7 +16,7 @@ def product(b: Writer, node: Node) -> Written | None:
     """quantized_matmul(%x, %y, %scale) {output_scale=s}  ->  quantize(matmul(dequantize(%x, 1), dequantize(%y, %scale)), s)
 
     Where scales and zero points of the weight have one shape. Integer results stay integers: they have no form.
-    """
+    """  # noqa: E501
     x, weight, scale, bias, x_zero, weight_zero = node.inputs
     if x is None or weight is None or scale is None:
         return None
@@ -62,14 +62,14 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
     if dtype is FP32:
         return y
     scale, zero = np.array(node.attrs["output_scale"], np.float32), np.array(node.attrs["output_zero"], dtype.numpy)
-    return b.quantize(y, b.const(scale), b.const(zero), dtype=dtype)  # type: ignore[no-any-return]
+    return b.quantize(y, b.const(scale), b.const(zero), dtype=dtype)
 
 
 def with_scale_kept(b: Writer, node: Node) -> Written | None:
     """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
 
-    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers of two than fp16
-    holds are several factors.
+    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers
+    of two than fp16 holds are several factors.
     """
     x, scale, zero = node.inputs
     if not loses_digits(node) or x is None or scale is None or scale.node.data is None:

@@ -54,7 +54,8 @@ def _types(node: Node) -> list[TensorType]:
 
 
 def _folded(node: Node, rank: int, most: int) -> list[list[int]] | None:
-    """The axes of the result in as many groups, the smallest folded first; None where axes that are apart are too many."""
+    """The axes of the result in as many groups, the smallest folded first; None where axes that are apart are too
+    many."""
     shape, free, reduced = node.types[0].shape, set(lines(node)), set[int]()
     if node.op in FOUR:
         free = set(range(rank - 2))
@@ -94,7 +95,8 @@ def _view(b: Writer, v: Value, groups: list[list[int]], rank: int) -> Value:
 
 
 def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
-    """The attributes that count axes, for the folded ones. Axes that they name were folded with their like, if at all."""
+    """The attributes that count axes, for the folded ones. Axes that they name were folded with their like, if at
+    all."""
     place = {group[0]: i for i, group in enumerate(groups)}
     found: dict[str, object] = {}
     for name in ALIGNED[node.op]:
@@ -102,14 +104,14 @@ def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
         if name == "axis":
             found[name] = place[value]
         elif name == "axes":
-            found[name] = tuple([place[a] for a in (value or range(max(map(max, groups)) + 1)) if a in place])
+            found[name] = tuple([place[a] for a in value or range(max(map(max, groups)) + 1) if a in place])
         else:
             found[name] = tuple([value[group[0]] if len(group) == 1 else 0 for group in groups])
     return found
 
 
 def fold_transpose(b: Writer, node: Node) -> Written | None:
-    """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  of three axes: those that stay together are one, those of extent 1 none"""
+    """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  of three axes: those that stay together are one, those of extent 1 none"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     if x.type.rank <= b.chip.extents.rank and (x.type.rank < 5 or node.attrs["perm"][0] == 0):
@@ -125,7 +127,7 @@ def fold_transpose(b: Writer, node: Node) -> Written | None:
 
 
 def transpose_twice(b: Writer, node: Node) -> Written | None:
-    """transpose(%x : five axes, perm=(3, ..))  ->  its axis 3 brought to the front, on three axes; then the other four"""
+    """transpose(%x : five axes, perm=(3, ..))  ->  its axis 3 brought to the front, on three axes; then the other four"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     perm = node.attrs["perm"]

@@ -1,7 +1,7 @@
 """Forms of resizing for chips without a texture engine, which has it as one layer.
 
-By whole factors it is a transposed convolution of each channel; by others a product of rows and columns with constant matrices.
-Nearest elements by other factors are gathered.
+By whole factors it is a transposed convolution of each channel; by others a product of rows and columns with constant
+matrices. Nearest elements by other factors are gathered.
 """
 
 from fractions import Fraction
@@ -81,7 +81,7 @@ def nearest_by_gather(b: Writer, node: Node) -> Written | None:
 
 
 def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
-    """resize_bilinear(%x) by 2  ->  conv_transpose(%x with its edge repeated, triangles) {strides=2} of each channel, cut"""
+    """resize_bilinear(%x) by 2  ->  conv_transpose(%x with its edge repeated, triangles) {strides=2} of each channel, cut"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     lines = _lines(node)
@@ -114,8 +114,8 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
 def _triangle(line: Line) -> tuple[Array, int]:
     """What one element adds to the outputs around it, and the first of these outputs, counted from its own first.
 
-    Output i reads the source at i / factor + start, so the element at 0 reaches outputs between (-1 - start) * factor and
-    (1 - start) * factor.
+    Output i reads the source at i / factor + start, so the element at 0 reaches outputs between (-1 - start) * factor
+    and (1 - start) * factor.
     """
     low, high = (-1 - line.start) * line.factor, (1 - line.start) * line.factor
     first = low.__floor__() + 1

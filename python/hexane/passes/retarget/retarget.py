@@ -19,11 +19,11 @@ from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, judge, kind_of
 def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
 
-    Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its place, the
-    same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are larger than the chip
-    takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where the chip may give other
-    numbers. Leaves graphs for other targets alone.
-    """
+    Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its
+    place, the same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are
+    larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where
+    the chip may give other numbers. Leaves graphs for other targets alone.
+    """  # noqa: E501
     if not isinstance(target, Chip):
         return graph
     made = _written(join_views(graph, target), target)
@@ -42,7 +42,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return None
         values, writer = _attempt(node, chip)
         if not rewritten(node, chip, verdict).runs:
-            values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none
+            values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none  # noqa: E501
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 
@@ -57,10 +57,11 @@ MOST_KNOWN = 1 << 16
 
 
 def becomes(node: Node, chip: Chip) -> Verdict:
-    """What compiling for a chip makes of a node: `judge`, and where it does not run as it is, what `retarget` writes for it.
+    """What compiling for a chip makes of a node: `judge`, and where it does not run as it is, what `retarget` writes
+    for it.
 
-    `verdict.runs` says whether the engine computes it; `verdict.form` how ("tiled: width, 3 pieces"), "" where it runs as it is
-    or is left to the engine's own compiler.
+    `verdict.runs` says whether the engine computes it; `verdict.form` how ("tiled: width, 3 pieces"), "" where it runs
+    as it is or is left to the engine's own compiler.
     """
     verdict = judge(node, chip)
     return verdict if verdict.verdict == "native" else rewritten(node, chip, verdict)
@@ -94,8 +95,8 @@ def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
     if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict):
         return verdict
     why = "nobody has written it in ops that the chip runs"
-    if writer.stuck is not None:
-        stuck = writer.stuck
+    if writer.blocked is not None:
+        stuck = writer.blocked
         why = f"it needs {stuck.node.op} of {stuck.node.types[0]}, which does not run: {stuck.verdict.reason}"
     return replace(verdict, verdict="host", reason=why)
 
@@ -109,8 +110,8 @@ def takes(node: Node, chip: Chip) -> bool:
 
 
 def _left_to_the_compiler(node: Node, verdict: Verdict) -> bool:
-    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not where a validator
-    says so, of a layer that is too much for the chip."""
+    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not
+    where a validator says so, of a layer that is too much for the chip."""
     types = tuple([None if v is None else v.type for v in node.inputs])
     by_itself = not verdict.rule.startswith("validator ") and verdict.rule != SMALL_CONSTANT
     return by_itself and in_mil(node.op, types, node.attrs) == (node.op,)

@@ -21,12 +21,14 @@ def edges(extent: int, pieces: int) -> list[int]:
 
 
 def too_many(v: Value, axis: int, chip: Chip) -> int:
-    """Into how many pieces a tensor has to be cut along an axis; 1 where it has too many axes, which are folded first."""
+    """Into how many pieces a tensor has to be cut along an axis; 1 where it has too many axes, which are folded
+    first."""
     return ceil(v.shape[axis] / largest(v.type, axis, chip)) if v.type.rank <= chip.extents.rank else 1
 
 
 def first_cut(pieces: Mapping[int, int]) -> tuple[int, int]:
-    """The first axis that has to be cut, and into how many pieces; one piece where no axis has to, or all of them make too many."""
+    """The first axis that has to be cut, and into how many pieces; one piece where no axis has to, or all of them make
+    too many."""
     if prod(pieces.values()) > MOST_PIECES:
         return 0, 1
     return next(((axis, n) for axis, n in pieces.items() if n > 1), (0, 1))
@@ -35,8 +37,8 @@ def first_cut(pieces: Mapping[int, int]) -> tuple[int, int]:
 def tile(b: Writer, node: Node) -> Written | None:
     """relu(%x : [1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:]))
 
-    Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements. Exact. Not in more
-    than MOST_PIECES, all axes together.
+    Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements.
+    Exact. Not in more than MOST_PIECES, all axes together.
     """
     known = lines(node)
     needed = {i: _pieces(b, node, i, known) for i in known}
@@ -60,7 +62,8 @@ def _pieces(b: Writer, node: Node, axis: int, known: Lines) -> int:
 
 
 def _elements(b: Writer, node: Node) -> tuple[int, int]:
-    """The axis of a transpose's result that is cut, and into how many pieces, for the number of elements that a transpose takes."""
+    """The axis of a transpose's result that is cut, and into how many pieces, for the number of elements that a
+    transpose takes."""
     most, shape = b.chip.extents.transpose_elements, node.types[0].shape
     if most is None or node.types[0].size <= most:
         return 0, 1

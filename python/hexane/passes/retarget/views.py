@@ -14,9 +14,9 @@ SOURCE = "hexane, exact"
 def join_views(graph: Graph, chip: Chip) -> Graph:
     """reshape(transpose(reshape(%x) : [1, 8, 7, 8, 7, 96]) : [1, 8, 8, 7, 7, 96])  ->  reshape(transpose(reshape(%x) : [8, 7, 8, 672]))
 
-    A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of extent 1, the
-    transpose has four, and nothing of six axes remains. The order of all elements is the same.
-    """
+    A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of
+    extent 1, the transpose has four, and nothing of six axes remains. The order of all elements is the same.
+    """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if not any(has_too_many_axes(node, chip) for node in graph.nodes):
         return graph
@@ -49,8 +49,8 @@ def has_too_many_axes(node: Node, chip: Chip) -> bool:
 
 
 def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape and the permutation of a transpose on fewer axes: those that stay together are one, those of extent 1 none. None where
-    these are no fewer."""
+    """The shape and the permutation of a transpose on fewer axes: those that stay together are one, those of extent 1
+    none. None where these are no fewer."""
     runs: list[list[int]] = []
     for axis in perm:
         if shape[axis] == 1:
@@ -68,7 +68,9 @@ def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _viewed(x: Value, shape: tuple[int, ...], node: Node) -> Value:
-    """x in another shape; what x is a view of is looked through."""
+    """x in another shape; what x is a view of is looked through, and the result is named by these views too."""
+    sources = node.sources
     while x.node.op in VIEWS and x.node.inputs[0] is not None:
+        sources = tuple(dict.fromkeys((*x.node.sources, *sources)))
         x = x.node.inputs[0]
-    return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, node.sources)[0]
+    return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, sources)[0]

@@ -1,4 +1,5 @@
-"""Forms of convolutions, some of them of pools too: fewer or other axes, strides, dilations and kernels that the chip takes, images in pieces."""
+"""Forms of convolutions, some of them of pools too: fewer or other axes, strides, dilations and kernels that the chip
+takes, images in pieces."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,7 +22,8 @@ NAMES = {2: "height", 3: "width"}
 
 
 class Window(NamedTuple):
-    """One spatial axis of a convolution or pool on (N, C, H, W): extents of input and result, and how the window moves."""
+    """One spatial axis of a convolution or pool on (N, C, H, W): extents of input and result, and how the window
+    moves."""
 
     axis: int
     extent: int
@@ -107,12 +109,13 @@ def three_axes(b: Writer, node: Node) -> Written | None:
 
 
 def every(b: Writer, y: Value, steps: Sequence[int]) -> Value:
-    """Every so many rows and columns of an image: by convolutions of one element, whose strides are factors the chip has."""
+    """Every so many rows and columns of an image: by convolutions of one element, whose strides are factors the chip
+    has."""
     while max(steps) > 1:
         factors = [_factor(b, step) for step in steps]
         if max(factors) == 1:
             stride = (1, 1, *steps)
-            return b.slice_by_index(y, begin=(0,) * 4, end=y.shape, stride=stride)  # type: ignore[no-any-return]
+            return b.slice_by_index(y, begin=(0,) * 4, end=y.shape, stride=stride)
         ones = b.const(np.ones((y.shape[1], 1, 1, 1), y.dtype.numpy))
         y = b.conv(y, ones, None, strides=factors, groups=y.shape[1])
         steps = [step // factor for step, factor in zip(steps, factors, strict=True)]
@@ -140,7 +143,7 @@ def large_strides(b: Writer, node: Node) -> Written | None:
 
 
 def dilated(b: Writer, node: Node) -> Written | None:
-    """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""
+    """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""  # noqa: E501
     if not is_image(node):
         return None
     found = windows(node)
@@ -173,7 +176,7 @@ def padded(b: Writer, x: Value, axis: int, before: int, after: int, value: float
     if before == after == 0:
         return x
     sides = [[side if i == axis else 0 for i in range(x.type.rank)] for side in (before, after)]
-    return b.pad(x, begin=sides[0], end=sides[1], value=value)  # type: ignore[no-any-return]
+    return b.pad(x, begin=sides[0], end=sides[1], value=value)
 
 
 def _to_batch(b: Writer, x: Value, axis: int, step: int) -> Value:
@@ -198,7 +201,8 @@ def _from_batch(b: Writer, y: Value, axis: int, step: int) -> Value:
 def kernel_to_depth(b: Writer, node: Node) -> Written | None:
     """conv(%x, %w : [O, C, 16, 16]) {strides=16}  ->  conv(%x with pixels in the channels, %w : [O, C * 256, 1, 1])
 
-    Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no weight of 0 is added.
+    Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no
+    weight of 0 is added.
     """
     if not is_image(node):
         return None
@@ -304,7 +308,7 @@ def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps
 
 
 def tile_image(b: Writer, node: Node) -> Written | None:
-    """conv(%x : [N, C, 20000, W])  ->  convolutions of its upper and its lower rows, with those that both read, joined"""
+    """conv(%x : [N, C, 20000, W])  ->  convolutions of its upper and its lower rows, with those that both read, joined"""  # noqa: E501
     if not is_image(node) or node.op == "conv_transpose":
         return None
     found = windows(node)

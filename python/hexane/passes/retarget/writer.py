@@ -1,13 +1,12 @@
 """What forms are written with: `b` applies ops by name, and writes what the chip does not run in other ops in turn."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from hexane.graph import Node, Value
-from hexane.ops import OPS, apply
-from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops.compose import Operand
 from hexane.ops.recording import check, recorded
+from hexane.ops.rewriter import Rewriter
 from hexane.targets import Chip, Verdict
 from hexane.validate.node import fits, judge
 from hexane.validate.width_slices import is_width_slice
@@ -42,31 +41,28 @@ class Stuck(Exception):
         self.node, self.verdict = node, verdict
 
 
-class Writer(Builder):
+class Writer(Rewriter):
     """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
 
-    notes: what has been written otherwise, the outermost last. made: what the chip computes for it. outside: slices, joins and views
-    of tensors that are larger than the chip takes, which the host does at the borders of the engine.
+    notes: what has been written otherwise, the outermost last. made: what the chip computes for it. outside: slices,
+    joins and views of tensors that are larger than the chip takes, which the host does at the borders of the engine.
     """
 
     def __init__(self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]]) -> None:
-        super().__init__(*sources)
+        super().__init__(*sources, legal=self._is_native)
         self.chip = chip
         self.notes: list[Note] = []
         self.made: list[Node] = []
         self.outside: list[Node] = []
-        self.stuck: Stuck | None = None
+        self.blocked: Stuck | None = None
         self._forms = forms
         self._active: set[Node] = set()
         self._asked: list[dict[str, None]] = [{}]
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.apply, name)
-
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         """The op's outputs. Raises Stuck where the chip cannot compute it."""
         self._asked[-1][name] = None
-        return self._settled(self._plain(name, inputs, attrs))
+        return super().several(name, *inputs, **attrs)
 
     def apply(self, name: str, *inputs: Operand, **attrs: Any) -> Any:
         """The op's output, or a tuple where its record has several."""
@@ -80,10 +76,11 @@ class Writer(Builder):
 
     def again(self, node: Node, inputs: Sequence[Value | None], **changed: Any) -> tuple[Value, ...]:
         """The same op on other inputs, with these attributes changed."""
-        return self._settled(self._plain(node.op, inputs, {**node.attrs, **changed}))
+        return super().several(node.op, *inputs, **{**node.attrs, **changed})
 
     def write(self, node: Node) -> tuple[Value, ...] | None:
-        """The outputs of a node that does not run as it is, by the first of its op's forms that works; None where none does."""
+        """The outputs of a node that does not run as it is, by the first of its op's forms that works; None where none
+        does."""
         if node in self._active or any(
             0 in t.shape for t in (*node.types, *[v.type for v in node.inputs if v is not None])
         ):
@@ -99,7 +96,7 @@ class Writer(Builder):
                 if written is not None:
                     check(view, form.__name__)
             except Stuck as stuck:
-                self.stuck = stuck
+                self.blocked = stuck
                 written = None
             finally:
                 self._asked.pop()
@@ -112,7 +109,8 @@ class Writer(Builder):
         return None if written is None else written.values
 
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
-        """x[start:stop] along an axis. A concatenation along the axis is looked through: what is cut is what it joined."""
+        """x[start:stop] along an axis. A concatenation along the axis is looked through: what is cut is what it
+        joined."""
         if (start, stop) == (0, x.shape[axis]):
             return x
         if x.node.op == "concat" and x.node.attrs["axis"] == axis:
@@ -126,16 +124,16 @@ class Writer(Builder):
             return self.join(parts, axis)
         begin, size = [0] * x.type.rank, list(x.shape)
         begin[axis], size[axis] = start, stop - start
-        return self._settled(self._plain("slice_by_size", (x,), {"begin": begin, "size": size}))[0]
+        return super().several("slice_by_size", x, begin=begin, size=size)[0]
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
-        """The parts in order along an axis. Where the chip gives wrong elements for several slices that begin inside a row, these are
-        slices of rows, between transposes."""
+        """The parts in order along an axis. Where the chip gives wrong elements for several slices that begin inside a
+        row, these are slices of rows, between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:
             parts = [self._by_rows(part) if is_width_slice(part) else part for part in parts]
-        return self._settled(self._plain("concat", parts, {"axis": axis}))[0]
+        return super().several("concat", *parts, axis=axis)[0]
 
     def _by_rows(self, part: Value) -> Value:
         """x[.., a:b]  ->  transpose(transpose(x)[.., a:b, :])"""
@@ -152,23 +150,22 @@ class Writer(Builder):
         """x in another shape. A reshape is looked through: what is viewed is what it viewed."""
         while x.node.op == "reshape" and x.node.inputs[0] is not None:
             x = x.node.inputs[0]
-        return x if x.shape == tuple(shape) else self._settled(self._plain("reshape", (x,), {"shape": tuple(shape)}))[0]
+        return x if x.shape == tuple(shape) else super().several("reshape", x, shape=tuple(shape))[0]
 
-    def _plain(self, name: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
-        return apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+    def _is_native(self, node: Node) -> bool:
+        return judge(node, self.chip).verdict == "native"
 
-    def _settled(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
-        node = values[0].node
-        verdict = judge(node, self.chip)
-        if verdict.verdict == "native":
-            self.made.append(node)
-            return values
-        if is_border(node, self.chip):
-            self.outside.append(node)
-            return values
+    def settled(self, node: Node) -> tuple[Value, ...]:
+        kept = self.made if self.legal(node) else self.outside if is_border(node, self.chip) else None
+        if kept is None:
+            return self.rewritten(node)
+        kept.append(node)
+        return node.values
+
+    def rewritten(self, node: Node) -> tuple[Value, ...]:
         written = self.write(node)
         if written is None:
-            raise Stuck(node, verdict)
+            raise Stuck(node, judge(node, self.chip))
         return written
 
 
@@ -177,7 +174,8 @@ BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broad
 
 
 def is_border(node: Node, chip: Chip) -> bool:
-    """Whether a node only cuts, joins, repeats or views tensors of which one is larger than the chip takes: the host does it."""
+    """Whether a node only cuts, joins, repeats or views tensors of which one is larger than the chip takes: the host
+    does it."""
     if node.op not in BORDERS or judge(node, chip).verdict == "native":
         return False
     tensors = (*[v.type for v in node.inputs if v is not None], *node.types)

@@ -11,8 +11,8 @@ __all__ = ["fold", "fold_node"]
 def fold(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
-    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them. For a chip weights stay as they
-    are stored: its layers read integers with a scale, and indices of a table.
+    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them. For a chip weights
+    stay as they are stored: its layers read integers with a scale, and indices of a table.
     """
     chip = isinstance(target, Chip)
 

@@ -23,9 +23,10 @@ class Affine(NamedTuple):
 def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     """batch_norm(conv(%x, %w, %b), %mean, %var, %gamma, %beta)  ->  conv(%x, %w * s, (%b - %mean) * s + %beta)
 
-    Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant for
-    each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new constants, a
-    chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32 rounding does.
+    Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant
+    for each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new
+    constants, a chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32
+    rounding does.
     """
     counts = graph.use_counts()
     folded: dict[Value, tuple[Node, Affine]] = {}  # what stands for a product, its old maker, and what it absorbed

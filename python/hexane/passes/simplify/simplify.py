@@ -19,11 +19,11 @@ Rule = Callable[[Node, Value], Value | None]
 def simplify(graph: Graph, target: Target) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another become
-    one or none; transposes that move nothing, slices of everything, joins of one tensor, broadcasts to the same shape,
-    x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. A celu of alpha 1 is an
-    elu, which chips have. A select whose condition is the same everywhere becomes
-    what it takes. Of two limits the first may not have another reader.
+    Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another
+    become one or none; transposes that move nothing, slices of everything, joins of one tensor, broadcasts to the same
+    shape, x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. A celu of alpha 1 is an elu, which chips
+    have. A select whose condition is the same everywhere becomes what it takes. Of two limits the first may not have
+    another reader.
     """
     counts = graph.use_counts()
 

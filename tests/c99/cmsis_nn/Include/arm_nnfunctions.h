@@ -1,4 +1,4 @@
-/* The interface of the functions of CMSIS-NN that the bodies of runtime/cmsis_nn call, written from its documentation,
+/* The interface of the functions of CMSIS-NN that the bodies of csrc/c99/cmsis_nn call, written from its documentation,
  * so that they compile and run in tests. This is not CMSIS-NN. */
 #ifndef ARM_NNFUNCTIONS_H
 #define ARM_NNFUNCTIONS_H

@@ -189,7 +189,8 @@ def cast_like(b: Builder, n: OnnxNode) -> Result:
 
 
 def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
-    """Sub-byte integers and 8-bit floats have their own rules of rounding and saturation, which `cast` does not know."""
+    """Sub-byte integers and 8-bit floats have their own rules of rounding and saturation, which `cast` does not
+    know."""
     if to.bits < 8 or (to.bits == 8 and to.kind == "float"):
         raise Error(f"got a cast to {to}, need a dtype of 8-bit integers or 16-bit floats and above")
     result: Value = cast(b, x, to)
@@ -198,7 +199,8 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
 
 @onnx_op("Dropout", shape_inputs=(1, 2), ignores=(1, "ratio", "seed"))
 def dropout(b: Builder, n: OnnxNode) -> Result:
-    """Nothing is dropped outside training. What is kept in training is larger, so that sums stay; the mask says which."""
+    """Nothing is dropped outside training. What is kept in training is larger, so that sums stay; the mask says
+    which."""
     x = n.value(0)
     ratio = float(n.scalar(1) if n.has(1) else 0.5) if n.has(2) and bool(n.scalar(2)) else 0.0
     if not 0 <= ratio < 1:

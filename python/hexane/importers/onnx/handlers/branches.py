@@ -1,5 +1,5 @@
-"""If: one branch where the condition is known at import. Else both are computed, and the condition selects between their
-results; an index that is out of range is then an error in either."""
+"""If: one branch where the condition is known at import. Else both are computed, and the condition selects between
+their results; an index that is out of range is then an error in either."""
 
 from collections.abc import Sequence
 

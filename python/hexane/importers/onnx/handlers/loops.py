@@ -43,8 +43,8 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
 
 @onnx_op("Scan", valid_lengths=True)
 def scan(b: Builder, n: OnnxNode) -> Outputs:
-    """Like Loop, but each step reads a slice of every scan input. Direction 1: inputs are read from the end, outputs put at
-    the front."""
+    """Like Loop, but each step reads a slice of every scan input. Direction 1: inputs are read from the end, outputs
+    put at the front."""
     if n.version < 9:
         raise Error("got Scan of opset 8, which runs over batches, need opset 9 or newer")
     graph, num = n.attrs["body"], n.attrs["num_scan_inputs"]

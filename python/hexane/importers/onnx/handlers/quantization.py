@@ -1,8 +1,10 @@
-"""Quantised tensors and integer products: ops of the catalogue where their operands fit, exact fp32 arithmetic elsewhere.
+"""Quantised tensors and integer products: ops of the catalogue where their operands fit, exact fp32 arithmetic
+elsewhere.
 
-A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums are
-added up in int32. MatMulInteger and ConvInteger, whose result is int32, may overflow it as ONNX says. Sums of QLinearMatMul
-and QLinearConv are only on the way to a result of 8 bits: those that might overflow are added up as floats.
+A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums
+are added up in int32. MatMulInteger and ConvInteger, whose result is int32, may overflow it as ONNX says. Sums of
+QLinearMatMul and QLinearConv are only on the way to a result of 8 bits: those that might overflow are added up as
+floats.
 """
 
 from math import prod
@@ -177,7 +179,8 @@ def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
 
 
 def _fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: int) -> bool:
-    """Whether a quantised product takes these operands: matrices or images, one zero point for x, one or a vector for y."""
+    """Whether a quantised product takes these operands: matrices or images, one zero point for x, one or a vector for
+    y."""
     if x.dtype not in BYTES or y.dtype not in BYTES or min(len(x.shape), len(y.shape)) < 2:
         return False
     if x_zero is not None and x_zero.type.size != 1:

@@ -49,7 +49,8 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
         length = length_of(x)
         if length is not None and length.axis in found:
             raise Error(
-                f"got axes {found} for a mean of integers of which only so many are valid along axis {length.axis}, need others"
+                f"got axes {found} for a mean of integers of which only so many are valid along axis {length.axis},"
+                " need others"
             )
         return _integer_mean(b, x, options)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceL1":

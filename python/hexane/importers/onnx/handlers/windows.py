@@ -27,8 +27,8 @@ def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
 
 @onnx_op("ConvTranspose")
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:
-    """output_shape and auto_pad decide the pads, and the attribute `pads` does not count then. An odd pad goes to the end for
-    SAME_UPPER, else to the begin."""
+    """output_shape and auto_pad decide the pads, and the attribute `pads` does not count then. An odd pad goes to the
+    end for SAME_UPPER, else to the begin."""
     x, weight, bias = n.value(0), n.value(1), n.optional(2)
     num = _spatial(x)
     kernel = _kernel(n, weight, num)

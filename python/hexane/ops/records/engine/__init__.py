@@ -1,7 +1,8 @@
-"""The layers of the engine, anec.*: what graphs are made of once they are lowered. Their names are those of the compiler where it has one.
+"""The layers of the engine, anec.*: what graphs are made of once they are lowered. Their names are those of the
+compiler where it has one.
 
-Every layer of a netplist that has a descriptor is here, and elementwise ones, one for each kind. Each runs as ops of users: in ieee
-numerics a layer is as wide inside as its accumulator, and rounds where its node says.
+Every layer of a netplist that has a descriptor is here, and elementwise ones, one for each kind. Each runs as ops of
+users: in ieee numerics a layer is as wide inside as its accumulator, and rounds where its node says.
 """
 
 from collections.abc import Mapping

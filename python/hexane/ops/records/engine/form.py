@@ -33,7 +33,8 @@ def derived(op: Op, name: str, layer: str) -> Op:
 
 
 def slotted(core: Core, **record: Any) -> Op:
-    """A layer that takes slots. Its core, one op of users, is computed as wide as the accumulator is, and the chain follows."""
+    """A layer that takes slots. Its core, one op of users, is computed as wide as the accumulator is, and the chain
+    follows."""
     names = record["inputs"]
 
     def expand(b: Any, *inputs: Any, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any) -> Any:
@@ -63,7 +64,8 @@ def _direct(
     slots: Sequence[EpilogueSlot],
     inputs: Sequence[Any],
 ) -> Any:
-    """The layer as one kernel, which is as wide inside and rounds once, at the end; None where no kernel is told all of it."""
+    """The layer as one kernel, which is as wide inside and rounds once, at the end; None where no kernel is told all of
+    it."""
     mixed = any(v is not None and v.dtype is not inputs[0].dtype for v in operands)
     if mixed or not is_finished(op, operands, slots, inputs):
         return None
@@ -84,7 +86,8 @@ def _direct(
 
 
 def is_finished(op: str, operands: Sequence[Any], slots: Sequence[EpilogueSlot], inputs: Sequence[Any]) -> bool:
-    """Whether the kernel of a user's op does all that these slots do: a bias, activations, and a transpose of the result."""
+    """Whether the kernel of a user's op does all that these slots do: a bias, activations, and a transpose of the
+    result."""
     is_active = False
     for s in slots:
         if s.op in ("pre_activation", "post_activation"):

@@ -194,7 +194,8 @@ def _sdpa_dtype(query: DType, key: DType, value: DType, mask: DType | None, **_:
 
 
 def _sdpa_expand(b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, subtract_max: bool) -> Any:
-    """The key transposed, a product, the scale as a gain, the mask added, softmax, a product: as the compiler writes it out."""
+    """The key transposed, a product, the scale as a gain, the mask added, softmax, a product: as the compiler writes it
+    out."""
     store = query.dtype
     wide = FP32 if store in HALVES else store
     query, key, value, mask = (
@@ -215,7 +216,8 @@ LOG2_E = 1.4426950408889634
 
 
 def _softmax(b: Any, x: Any, axis: int, subtract_max: bool) -> Any:
-    """Reduction to the largest, subtraction, exp2 of the product with log2(e), reduction to the sum, reciprocal, product."""
+    """Reduction to the largest, subtraction, exp2 of the product with log2(e), reduction to the sum, reciprocal,
+    product."""
     x = b.sub(x, b.reduce_max(x, axes=(axis,))) if subtract_max else x
     powers = b.exp2(b.mul(x, LOG2_E))
     return b.mul(powers, b.inverse(b.reduce_sum(powers, axes=(axis,))))

@@ -1,4 +1,5 @@
-"""Layers of the planar engine: elementwise ones, activations, gain and offset, norms, reductions, pools, comparisons, random numbers."""
+"""Layers of the planar engine: elementwise ones, activations, gain and offset, norms, reductions, pools, comparisons,
+random numbers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

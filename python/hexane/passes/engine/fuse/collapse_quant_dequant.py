@@ -20,10 +20,10 @@ _WEIGHTED = ("anec.convolution", "anec.linear", "anec.deconvolution")
 def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, anec.dequant(const int8, %s))  ->  anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}
 
-    Where the zero point is 0 and there is one scale, or one for each output channel. The scale is applied to the accumulator, before
-    the activation's table. Weights that are elements of a table become its indices. anec.quant(anec.dequant(%q, %s), %s) is %q.
-    Other constants are dequantised now.
-    """
+    Where the zero point is 0 and there is one scale, or one for each output channel. The scale is applied to the
+    accumulator, before the activation's table. Weights that are elements of a table become its indices.
+    anec.quant(anec.dequant(%q, %s), %s) is %q. Other constants are dequantised now.
+    """  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

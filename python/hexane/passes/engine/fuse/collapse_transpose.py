@@ -14,8 +14,9 @@ _CHANGED = frozenset(("anec.transpose", "anec.reshape", "anec.matmul", *_TWO))
 def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    One that moves only axes of extent 1 is a reshape, unless the chip refuses that: then such a reshape is a transpose. Reshapes of reshapes are one. A product reads its operands transposed where only
-    rows and columns change places. Where both operands of an elementwise layer are transposed alike, its result is instead.
+    One that moves only axes of extent 1 is a reshape, unless the chip refuses that: then such a reshape is a transpose.
+    Reshapes of reshapes are one. A product reads its operands transposed where only rows and columns change places.
+    Where both operands of an elementwise layer are transposed alike, its result is instead.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

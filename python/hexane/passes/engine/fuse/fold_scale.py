@@ -16,9 +16,9 @@ STAGE = "fold_scale"
 def fold_scale(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.gain_offset_control(%x, %g, none), none, %o)  ->  anec.gain_offset_control(%x, %g, %o)
 
-    Where nothing else reads the first, both are along one axis, and fp16 does not lose the product of their constants next to 0 or as
-    infinity. It is kept in fp32. The first may also be the last slot of a layer.
-    """
+    Where nothing else reads the first, both are along one axis, and fp16 does not lose the product of their constants
+    next to 0 or as infinity. It is kept in fp32. The first may also be the last slot of a layer.
+    """  # noqa: E501
     if "anec.gain_offset_control" not in graph.ops:
         return graph
     readers = Readers(graph)
@@ -49,7 +49,8 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
 
 
 def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis: int) -> Value | None:
-    """The producer whose last slot, a gain and offset, does what the node does too. axis: that of the node, in the producer."""
+    """The producer whose last slot, a gain and offset, does what the node does too. axis: that of the node, in the
+    producer."""
     slots = slots_of(producer)
     if not slots or slots[-1].op != "gain_offset" or slots_of(node):
         return None

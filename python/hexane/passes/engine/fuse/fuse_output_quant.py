@@ -12,8 +12,9 @@ STAGE = "fuse_output_quant"
 def fuse_output_quant(graph: Graph, target: Target) -> Graph:
     """anec.quant(anec.convolution(%x, %w), %s)  ->  anec.convolution(%x, %w, none, %s) {epilogue=(quant(dtype=int8, scale=3, ..))}
 
-    The last of the seven slots (listing 22.3), where nothing else reads the layer. Its numbers are rounded to fp16 first, as before.
-    """
+    The last of the seven slots (listing 22.3), where nothing else reads the layer. Its numbers are rounded to fp16
+    first, as before.
+    """  # noqa: E501
     if "anec.quant" not in graph.ops:
         return graph
     readers, decisions = Readers(graph), list[Decision]()

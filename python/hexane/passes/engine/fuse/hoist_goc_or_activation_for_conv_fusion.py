@@ -15,9 +15,10 @@ MOVES = ("anec.transpose", "anec.reshape")
 def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
 
-    Past transposes, reshapes and concatenations that may be fused (`is_fusable_concat`), where nothing else reads what is moved past. A
-    gain and offset fill the slot of any layer that they follow directly; an activation is left right behind it, for `simple_activation`.
-    """
+    Past transposes, reshapes and concatenations that may be fused (`is_fusable_concat`), where nothing else reads what
+    is moved past. A gain and offset fill the slot of any layer that they follow directly; an activation is left right
+    behind it, for `simple_activation`.
+    """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph
     readers, decisions = Readers(graph), list[Decision]()
@@ -76,9 +77,9 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
 
 
 def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
-    """The compiler has a predicate of this name, whose conditions are not published. Ours: every input comes from a layer that
-    multiplies and accumulates, nothing else reads it, and the slot that the reader would fill is free in each; the reader treats all
-    channels alike.
+    """The compiler has a predicate of this name, whose conditions are not published. Ours: every input comes from a
+    layer that multiplies and accumulates, nothing else reads it, and the slot that the reader would fill is free in
+    each; the reader treats all channels alike.
     """
     kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
     alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])

@@ -20,7 +20,7 @@ def merge_fusable_activation_pairs(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.neuron(%x) {mode=relu}) {mode=clamped_relu, alpha=-1.0, beta=6.0}  ->  anec.neuron(%x) {mode=clamped_relu, beta=6.0}
 
     Limits join, and what changes nothing the second time is there once; where nothing else reads the first.
-    """
+    """  # noqa: E501
     if "anec.neuron" not in graph.ops:
         return graph
     readers, decisions = Readers(graph), list[Decision]()

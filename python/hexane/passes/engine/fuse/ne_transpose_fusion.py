@@ -15,7 +15,7 @@ def ne_transpose_fusion(graph: Graph, chip: Chip) -> Graph:
 
     Where nothing else reads the layer, the slot is free and the chip transposes such an image at once
     (`is_valid_ne_transpose_configuration`).
-    """
+    """  # noqa: E501
     if "anec.transpose" not in graph.ops:
         return graph
     readers, decisions = Readers(graph), list[Decision]()

@@ -16,8 +16,9 @@ _AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div")
 def record_barriers(graph: Graph, target: Target) -> Graph:
     """The graph as it is, with a decision for each layer that stays by itself.
 
-    Elementwise layers of two computed operands, concatenations and attention are the barriers of table 22.3. An activation, a gain and
-    offset, a transpose or a quantisation stays where its operand has other readers, or comes from a layer without a free slot.
+    Elementwise layers of two computed operands, concatenations and attention are the barriers of table 22.3. An
+    activation, a gain and offset, a transpose or a quantisation stays where its operand has other readers, or comes
+    from a layer without a free slot.
     """
     counts = graph.use_counts()
     found = []

@@ -12,8 +12,8 @@ from hexane.validate.node import AXES
 def check_layers(graph: Graph, chip: Chip) -> Graph:
     """The graph as it is.
 
-    Raises Error for the first layer that a validator of the chip rejects, or that has a tensor larger than the chip takes, with the
-    words of the validator: what the passes before could not make legal.
+    Raises Error for the first layer that a validator of the chip rejects, or that has a tensor larger than the chip
+    takes, with the words of the validator: what the passes before could not make legal.
     """
     for node in graph.nodes:
         op = OPS.get(node.op)

@@ -1,21 +1,33 @@
 """Which kernels may be stored compressed, and what they take."""
 
-from hexane.graph import TensorType
+from hexane.dtypes import FP16
+from hexane.graph import TensorType, Value
 from hexane.targets import Chip
 
 LEAST_BITS = 8  # guide ch35: "only kernels of at least eight bits are compressible"
 
 
 def is_valid_for_compression(bits: int, chip: Chip) -> bool:
-    """Whether kernels of so many bits per weight may be: the compiler's gate of this name. The chip has to stream kernels at all
-    (byte 0x48f), and less than 8 bits never are (guide ch35)."""
+    """Whether kernels of so many bits per weight may be: the compiler's gate of this name. The chip has to stream
+    kernels at all (byte 0x48f), and less than 8 bits never are (guide ch35)."""
     return bits >= LEAST_BITS and chip.gates.kernel_streaming
 
 
-def kernel_bytes(weights: TensorType, chip: Chip, palette: bool = False) -> int:
-    """What weights take in kernel memory. Integers, and indices of a palette, stay as small as they are stored where the chip streams
-    that encoding; else the compiler has made fp16 of them (guide ch7 and ch35, table 35.4).
+def kernel_bits(weights: TensorType, chip: Chip, table: Value | None = None) -> int:
+    """Bits of a weight in kernel memory. Where the chip streams the encoding, integers stay as small as they are
+    stored, and indices of a palette have the fewest bits that name its entries and that the chip takes. Elsewhere the
+    compiler has made fp16 of them (guide ch7 and ch35, table 35.4).
     """
-    streams = chip.gates.palette_stream if palette else chip.gates.int8_stream
-    encoded = weights.dtype.kind != "float"
-    return weights.size * 2 if encoded and not streams else weights.bytes
+    if weights.dtype.kind == "float":
+        return weights.dtype.bits
+    if table is None:
+        return weights.dtype.bits if chip.gates.int8_stream else FP16.bits
+    known = chip.formats.palette_bits or ()
+    fits = [bits for bits in known if table.type.size <= 1 << bits]
+    return min(fits) if fits and chip.gates.palette_stream else FP16.bits
+
+
+def kernel_bytes(weights: TensorType, chip: Chip, table: Value | None = None) -> int:
+    """What weights take in kernel memory, without the palette. Pruned ones count whole: no source says how they do
+    there."""
+    return (weights.size * kernel_bits(weights, chip, table) + 7) // 8

@@ -17,7 +17,8 @@ WIDEST_REWRITTEN = 15
 def even_kernel_width(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, const [.., 9]) {pad=(.., 4, 4)}  ->  anec.convolution(%x, const [.., 10]) {pad=(.., 4, 5)}
 
-    Kernels 9 to 15 wide of stride 1 are run with an even width (M6 study): one column of zeros more, where the chip takes that width.
+    Kernels 9 to 15 wide of stride 1 are run with an even width (M6 study): one column of zeros more, where the chip
+    takes that width.
     """
     decisions: list[Decision] = []
 

@@ -13,8 +13,9 @@ STAGE = "slice_matmul_along_height"
 def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, %y) : [4096, N]  ->  anec.concat(anec.matmul(%x[:2048], %y), anec.matmul(%x[2048:], %y))
 
-    So many slices that the rows of the left operand and of the result fit the working set each, and the height of an image; at most one
-    row each. No sum is cut, so no result changes. The compiler cuts by its largest tensor, whose exact measure is not published.
+    So many slices that the rows of the left operand and of the result fit the working set each, and the height of an
+    image; at most one row each. No sum is cut, so no result changes. The compiler cuts by its largest tensor, whose
+    exact measure is not published.
     """
     decisions: list[Decision] = []
 

@@ -51,7 +51,7 @@ def behind(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
                 y = layer("broadcast", [y], node.sources, shape=v["shape"])
             case "texture":
                 n, c, h, w = y.shape
-                wide = layer("broadcast", [layer("reshape", [y], node.sources, shape=(n * c, h, 1, w, 1))], node.sources,
+                wide = layer("broadcast", [layer("reshape", [y], node.sources, shape=(n * c, h, 1, w, 1))], node.sources,  # noqa: E501
                              shape=(n * c, h, v["height"], w, v["width"]))  # fmt: skip
                 y = layer("reshape", [wide], node.sources, shape=(n, c, h * v["height"], w * v["width"]))
             case _:

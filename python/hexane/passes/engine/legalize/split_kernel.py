@@ -14,9 +14,9 @@ from hexane.validate.compute import largest_kernel
 def split_kernel(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, const [.., 20])  ->  anec.add(anec.convolution(%x, const [.., :13]), anec.convolution(%x, const [.., 13:]))
 
-    Kernels that are wider or higher than the chip takes, along width and height. Sums of parts are rounded once more than the whole
-    would be, which is recorded as a hazard.
-    """
+    Kernels that are wider or higher than the chip takes, along width and height. Sums of parts are rounded once more
+    than the whole would be, which is recorded as a hazard.
+    """  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -26,7 +26,10 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
         _, height, width = largest_kernel(chip, fp16=True)
         if weight.shape[2] <= height and weight.shape[3] <= width:
             return None
-        reason = f"a kernel of {weight.shape[2]} x {weight.shape[3]}, the chip takes {height} x {width}: parts of the sums are rounded"
+        reason = (
+            f"a kernel of {weight.shape[2]} x {weight.shape[3]}, the chip takes {height} x {width}: parts of the sums"
+            " are rounded"
+        )
         decisions.append(Decision("split_kernel", node.where, "hazard", reason, "guide ch35, fields 0x30 to 0x50"))
         node = with_inputs(node, inputs)
         scale = tuple(s for s in slots_of(node) if s.op == "kernel_scale")

@@ -21,7 +21,8 @@ SOURCE = "guide ch35, listing 35.2"
 
 
 class Kernel(NamedTuple):
-    """What a layer's weights need: bytes, and the most that may be; in memory that the cores share or in that of each core."""
+    """What a layer's weights need: bytes, and the most that may be; in memory that the cores share or in that of each
+    core."""
 
     demand: int
     limit: int
@@ -38,17 +39,17 @@ def is_streamable(node: Node) -> bool:
 
 
 def kernel_of(node: Node, chip: Chip) -> Kernel:
-    """The selector of listing 35.2: the shared memory (16 MB, field 0x210) is for layers that ask for it on a chip whose compiler builds
-    shared kernels and whose byte 0x48f is set; all others have that of each core (64 KB, field 0x200), which holds the output
-    channels of that core: every so-many-th, as many as there are cores.
+    """The selector of listing 35.2: the shared memory (16 MB, field 0x210) is for layers that ask for it on a chip
+    whose compiler builds shared kernels and whose byte 0x48f is set; all others have that of each core (64 KB, field
+    0x200), which holds the output channels of that core: every so-many-th, as many as there are cores.
     """
     weight = node.inputs[1]
     assert weight is not None
     asks = chip.gates.shared_kernel_data and is_streamable(node)
     shared = asks and chip.gates.kernel_streaming
     limit = kernel_memory(chip, asks)
-    channels, size = weight.shape[0], kernel_bytes(weight.type, chip, palette=node.inputs[2] is not None)
-    return Kernel(size if shared else -(-channels // chip.cores) * (size // channels), limit, shared)
+    channels, size = weight.shape[0], kernel_bytes(weight.type, chip, node.inputs[2])
+    return Kernel(size if shared else -(-channels // chip.cores) * -(-size // channels), limit, shared)
 
 
 def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
@@ -60,10 +61,11 @@ def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
 def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
-    Pieces are as few as fit, whole groups of output channels. Slots that know channels are cut with them; transposes and quantisation
-    that the layer had absorbed are layers behind the concatenation again. Where the weights of one output channel alone are too many,
-    input channels are cut and the parts added: their sums are rounded once more, which is recorded as a hazard.
-    """
+    Pieces are as few as fit, whole groups of output channels. Slots that know channels are cut with them; transposes
+    and quantisation that the layer had absorbed are layers behind the concatenation again. Where the weights of one
+    output channel alone are too many, input channels are cut and the parts added: their sums are rounded once more,
+    which is recorded as a hazard.
+    """  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -81,7 +83,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     assert weight is not None
     if kernel.demand <= kernel.limit:
         return None
-    per_channel = kernel_bytes(weight.type, chip, palette=inputs[2] is not None) // weight.shape[0]
+    per_channel = -(-kernel_bytes(weight.type, chip, inputs[2]) // weight.shape[0])
     most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
     groups = int(node.attrs.get("groups", 1))
     whole = weight.shape[0] // groups
@@ -141,7 +143,7 @@ def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: in
 
 
 def _cut(
-    node: Node, operands: list[Value | None], inputs: Sequence[Value | None], own: Sequence[EpilogueSlot], begin: int, end: int,
+    node: Node, operands: list[Value | None], inputs: Sequence[Value | None], own: Sequence[EpilogueSlot], begin: int, end: int,  # noqa: E501
     piece: dict[str, Any],
 ) -> Value:  # fmt: skip
     """The layer on a piece, its slots' vectors cut to its channels."""

@@ -1,0 +1,77 @@
+"""Writes ops as other ops: by patterns, and by the expansions of their records."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hexane.graph import Node, Value
+from hexane.ops import OPS, apply
+from hexane.ops.compose import Builder, Operand, lift
+from hexane.ops.fold import fold_node
+
+# A way to write an op with the ops that the rewriter applies; None where it does not apply.
+Pattern = Callable[[Any, Node], Value | Sequence[Value] | None]
+
+
+def is_always_legal(node: Node) -> bool:
+    return True
+
+
+def expansion(b: Builder, node: Node) -> Value | Sequence[Value] | None:
+    """The pattern that the op's record has."""
+    expand = OPS[node.op].expand
+    return None if expand is None else expand(b, *node.inputs, **node.attrs)
+
+
+class Rewriter(Builder):
+    """Applies ops. One that is not legal is written by the first of its patterns that applies, or by its expansion; the
+    ops that these apply are written in turn, until all are legal. What no pattern takes stays as it is, unless a
+    subclass refuses it.
+
+    legal: whether a node stays. patterns: by op, in the order in which they are tried. folds: ops on constants are
+    computed.
+    """
+
+    __slots__ = ("folds", "legal", "patterns")
+
+    def __init__(
+        self,
+        *sources: str,
+        legal: Callable[[Node], bool] = is_always_legal,
+        patterns: Mapping[str, Sequence[Pattern]] | None = None,
+        folds: bool = False,
+    ) -> None:
+        super().__init__(*sources)
+        self.legal = legal
+        self.patterns = patterns or {}
+        self.folds = folds
+
+    def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
+        return self.settled(apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)[0].node)
+
+    def settled(self, node: Node) -> tuple[Value, ...]:
+        """The values that stand for those of a node."""
+        if self.folds and (constants := fold_node(node)):
+            return constants
+        return node.values if self.legal(node) else self.rewritten(node)
+
+    def rewritten(self, node: Node) -> tuple[Value, ...]:
+        """The values that stand for those of a node that is not legal."""
+        for pattern in (*self.patterns.get(node.op, ()), expansion):
+            made = pattern(self, node)
+            if made is not None:
+                return (made,) if isinstance(made, Value) else tuple(made)
+        return self.stuck(node)
+
+    def stuck(self, node: Node) -> tuple[Value, ...]:
+        """The values for a node that no pattern takes."""
+        return node.values
+
+    def change(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        """For `Graph.rewrite`: the values for a node with these inputs, from the node's sources; None where it
+        stays."""
+        outer, self.sources = self.sources, node.sources
+        try:
+            made = self.settled(node.with_inputs(inputs))
+        finally:
+            self.sources = outer
+        return None if made and made[0].node is node else made

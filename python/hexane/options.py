@@ -1,0 +1,168 @@
+"""The options of `compile`."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hexane.errors import Error
+from hexane.memory import Memory
+from hexane.targets import Chip, Target
+from hexane.targets.dispatch import dispatch
+
+if TYPE_CHECKING:
+    from hexane.runtime.cache import Cache
+
+MOST_THREADS = 256
+SCHEDULES = ("apple", "optimal")  # of a chip
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where the program of a chip runs. Raises Error for a value that its field does not take."""
+
+    kind: str = "auto"
+    """Where it runs. "ane": its layers on the Neural Engine itself, the rest on the host; Error that says what is
+    missing where this machine has no engine. "cpu": all of it on the CPU, in the engine's arithmetic. "auto": on the
+    engine where there is one; `device` of the model says what was chosen and why."""
+
+    _: KW_ONLY
+
+    qos: int | None = None
+    """The class of the engine's queues in which calls wait, 0 to 63 (docs/macos.md). No effect on the CPU."""
+
+    cache: "Cache | str | os.PathLike[str] | bool | None" = None
+    """Where the programs that the engine's compiler made are kept, so that the next process need not compile them: a
+    folder, an hx.Cache (which has a limit), False for nowhere. None: the folder of HEXANE_CACHE_DIR ("off": nowhere),
+    or the user's folder for such files (docs/cache.md)."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("auto", "cpu", "ane"):
+            raise Error(f"[compile] device: got {self.kind!r}, need 'auto', 'cpu' or 'ane'")
+        if self.qos is not None and (type(self.qos) is not int or not 0 <= self.qos <= dispatch().most_qos):
+            raise Error(f"[compile] qos: got {self.qos!r}, need an integer from 0 to {dispatch().most_qos}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a model is compiled. `compile` takes one of these, or the same names as keywords.
+
+    Raises Error for a value that its field does not take; `compile` raises it for values that do not go with the
+    target.
+    """
+
+    target: str | Target | None = None
+    """The machine to compile for. "host": this CPU, in the model's own dtypes. A chip in any spelling ("h13", "M1",
+    "iPhone 12"): ops that it takes are computed in fp16, in segments of the engine; the others go to the host in the
+    model's dtypes, with one FallbackWarning that names ops and reasons. None: the chip of this machine where it has a
+    Neural Engine and `device` is not "cpu", else the host; HEXANE_TARGET names another."""
+
+    device: str | Device = "auto"
+    """Where the program of a chip runs: "auto", "ane", "cpu", or an hx.Device, which has more fields."""
+
+    dtype: str = ""
+    """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "fp32":
+    the model's own dtypes, as ""."""
+
+    numerics: str = ""
+    """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
+    convolutions and matrix products to the bit, in fixed point, with its overflows, dropped products and Winograd
+    convolutions; elementwise ops, casts, activations by table, pools, sums, softmax, attention and norms by rules, of
+    which some are open. The program's decisions say which rule a step follows. "ieee": fp32 inside the chip's layers,
+    each rounded to fp16, which is faster. "q31", for the host: quantised ops as TFLite computes them, by a multiplier
+    in Q0.31 and a shift. "": "engine" for a chip; for the host ONNX's definitions. Steps of the host and casts at the
+    ports are IEEE arithmetic in all of them."""
+
+    fallback: str = "host"
+    """Ops that the chip does not take. "host": they run there. "error": Error with their list."""
+
+    io: str = ""
+    """The dtypes at the border. "fp16": inputs and outputs of floats are fp16, without casts at the ports. "": the
+    model's dtypes."""
+
+    threads: int | None = None
+    """Of the CPU, 1 to 256. None: all cores that this process may use."""
+
+    schedule: str = ""
+    """The order of steps. "optimal": the order that keeps fewest bytes live, which takes at most some seconds longer to
+    find; networks whose layers follow one another gain nothing, randomly wired ones a tenth of the arena or more.
+    "apple", for a chip and its default: the list scheduler of the engine's own compiler."""
+
+    trim_output_transpose: bool = False
+    """Outputs come in the layout in which they were computed (channels last, for images), as `outputs` of the model
+    then says, without the transposes at the end."""
+
+    memory: Memory = field(default_factory=Memory)
+    """The memory that the model may take, and the ways to need less."""
+
+    dump: str | os.PathLike[str] | None = None
+    """A folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program; of a
+    model of open shapes, those compiled last."""
+
+    def __post_init__(self) -> None:
+        self.placed  # noqa: B018  raises Error
+        if self.dtype not in ("", "fp32", "fp16"):
+            raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', or 'fp32' for the model's own")
+        if self.fallback not in ("host", "error"):
+            raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
+        if self.io not in ("", "fp16"):
+            raise Error(f"[compile] io: got {self.io!r}, need 'fp16', or '' for the model's dtypes")
+        if self.numerics not in ("", "ieee", "engine", "q31"):
+            raise Error(
+                f"[compile] numerics: got {self.numerics!r}, need 'engine', 'ieee' or 'q31', or '' for the target's"
+            )
+        if not isinstance(self.memory, Memory):
+            raise Error(f"[compile] memory: got {self.memory!r}, need an hx.Memory")
+        count = self.threads
+        if count is not None and (type(count) is not int or not 1 <= count <= MOST_THREADS):
+            raise Error(f"[compile] threads: got {count!r}, need an integer in 1..{MOST_THREADS}")
+
+    @property
+    def placed(self) -> Device:
+        """`device` with all its fields."""
+        return self.device if isinstance(self.device, Device) else Device(self.device)
+
+    @property
+    def num_threads(self) -> int:
+        """`threads` as a number."""
+        if self.threads is not None:
+            return self.threads
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    @property
+    def on_cpu(self) -> list[str]:
+        """The fields that only the CPU can follow, as far as they are given."""
+        return [name for name, given in (("numerics", self.numerics), ("memory.rows", self.memory.rows)) if given]
+
+    def given(self, keywords: Mapping[str, Any]) -> "Options":
+        """With the keywords that are not None."""
+        return replace(self, **{name: value for name, value in keywords.items() if value is not None})
+
+    def check_for(self, target: Target) -> None:
+        """Raises Error for options that do not go with the target."""
+        is_chip = isinstance(target, Chip)
+        known = ("", *SCHEDULES) if is_chip else ("", "optimal")
+        if self.schedule not in known:
+            need = ", ".join(map(repr, known[1:]))
+            raise Error(f"[compile] schedule: got {self.schedule!r}, need {need}, or '' for the usual order")
+        if not is_chip:
+            if self.numerics == "engine":
+                raise Error(f"[compile] numerics: got 'engine' for {target.label}, need a chip as the target")
+            if self.placed.kind == "ane":
+                raise Error(f"[compile] device: got 'ane' for {target.label}, need a chip as the target")
+            return
+        if self.numerics == "q31":
+            raise Error(f"[compile] numerics: got 'q31' for {target.label}, need the host as the target")
+        if self.dtype == "fp32":
+            raise Error(f"[compile] dtype: got 'fp32' for {target.label}, which computes in fp16, need none")
+        memory = self.memory
+        ports = [name for name in ("hold_ports", "stream_input", "stream_output") if getattr(memory, name)]
+        if given := [*memory.limits, *ports]:
+            raise Error(f"[compile] memory: got {', '.join(given)} for {target.label}, need the host as the target")
+        if self.trim_output_transpose:
+            raise Error(f"[compile] trim_output_transpose: got it for {target.label}, need the host")
+        if self.placed.kind == "ane" and self.on_cpu:
+            raise Error(f"[compile] {', '.join(self.on_cpu)}: got it for the device 'ane', need the CPU for it")
+
+
+DEFAULTS = Options()

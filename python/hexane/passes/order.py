@@ -1,0 +1,149 @@
+"""The passes over ops in their one order, and the pipelines that run them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hexane.graph import Graph
+from hexane.options import DEFAULTS, Options
+from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.fuse.fuse_bias import fuse_bias
+from hexane.passes.fuse.fuse_clip import fuse_clip
+from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
+from hexane.passes.fuse.fuse_gelu import fuse_gelu
+from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
+from hexane.passes.fuse.fuse_rotary import fuse_rotary
+from hexane.passes.fuse.fuse_silu import fuse_silu
+from hexane.passes.fuse.fuse_transpose import fuse_transpose
+from hexane.passes.fuse.group_heads import group_heads
+from hexane.passes.layout.channels_last import channels_last
+from hexane.passes.layout.trim_output_transpose import trim_output_transpose
+from hexane.passes.legalize.engine_ports import engine_ports
+from hexane.passes.legalize.expand import expand
+from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
+from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.legalize.round_attributes import round_attributes
+from hexane.passes.legalize.save_states import save_states
+from hexane.passes.legalize.select_kernels import select_kernels
+from hexane.passes.legalize.split_conv_3d import split_conv_3d
+from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.quantize.fold_qdq import fold_qdq
+from hexane.passes.quantize.fuse_lookup import fuse_lookup
+from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.quantize.use_q31 import use_q31
+from hexane.passes.simplify.fold import fold
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
+from hexane.passes.simplify.fold_pad import fold_pad
+from hexane.passes.simplify.simplify import simplify
+from hexane.targets import Target
+from hexane.verify import GraphLevel
+
+Pipeline = Literal["host", "engine", "mil", "layers"]
+PIPELINES: dict[Pipeline, str] = {
+    "host": "a graph in users' ops becomes kernels of the CPU",
+    "engine": (
+        "a segment of a chip's engine, in users' ops that the chip takes, comes to fp16 and is lowered to layers then"
+    ),
+    "mil": "the same segment comes to the ops that MIL text has",
+    "layers": "layers of the engine become kernels of the CPU that computes them in the engine's place",
+}
+
+Wanted = Callable[[Target, Options], bool]
+
+
+def _always(target: Target, options: Options) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass, and the pipelines that run it.
+
+    wanted: whether it runs for this target and these options. legal: in "engine", whose ops have been judged before, it
+    makes only ops that the chip takes. level: of the graph from here on, where it changes.
+    """
+
+    run: Callable[[Graph, Any], Graph]  # the target is the chip in passes over layers
+    pipelines: tuple[Pipeline, ...] = ()
+    wanted: Wanted = _always
+    legal: bool = False
+    level: GraphLevel | None = None
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+# Attention is written out in MIL: the engine ignores the mask of MIL's own. In "layers" each layer rounds where its
+# node says, so no pass of it fuses two layers or computes them in another precision.
+ORDER = (
+    Pass(expand, ("host", "layers")),
+    # Before constants are folded: quantised weights would be floats.
+    Pass(fuse_bias, ("host", "mil")),
+    Pass(move_qdq_past_data_movement, ("host",)),
+    Pass(fuse_lookup, ("host",)),
+    Pass(fold_qdq, ("host",), level="lowering"),
+    # Before constants are folded: products of scales are exact while they are written out.
+    Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
+    Pass(fold, ("host", "engine", "mil", "layers")),
+    # Before those that look for neighbours: nothing stands between them any more.
+    Pass(simplify, ("host", "engine", "mil"), legal=True),
+    # Before precision drops: the constants of a written-out GELU are recognised by their digits.
+    Pass(fuse_gelu, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_gelu_tanh, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_silu, ("host", "engine", "mil"), legal=True),
+    # Before precision drops and scales become weights: its reads are as the model writes them.
+    Pass(fuse_attention, ("host", "engine"), legal=True),
+    Pass(group_heads, ("host",)),
+    Pass(fuse_rotary, ("host",)),
+    Pass(fuse_clip, ("host", "engine", "mil"), legal=True),
+    # Before precision drops: weights are scaled in fp64 and rounded once.
+    Pass(fold_batch_norm, ("host", "engine", "mil"), legal=True),
+    Pass(fold_pad, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_bias, ("host", "mil")),
+    Pass(fuse_transpose, ("host",)),
+    Pass(to_fp16, ("host",), lambda _, options: options.dtype == "fp16"),
+    Pass(to_fp16, ("engine", "mil")),
+    # Before anything moves the casts at the ports.
+    Pass(narrow_ports, ("engine", "mil")),
+    Pass(engine_ports, ("engine", "mil")),
+    # When all is in fp16: numbers as the chip's programs have them.
+    Pass(round_attributes, ("engine", "mil")),
+    Pass(spread_conv_transpose_3d, ("host",)),
+    # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
+    Pass(split_conv_3d, ("host", "layers")),
+    # Casts to the dtype that a value has become do nothing now, and pieces brought reshapes of their own.
+    Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
+    Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
+    # After the layout is chosen, which puts transposes at outputs.
+    Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
+    # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
+    Pass(fold, ("host", "mil", "layers")),
+    # The ops that passes brought may have no kernel of their dtype (fp64).
+    Pass(expand, ("host", "layers")),
+    # From here on ops have epilogues. When axes have their order, which a kernel may not read.
+    Pass(select_kernels, ("host", "layers"), level="kernel"),
+    Pass(fuse_epilogue, ("host",)),
+    # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
+    # segments together.
+    Pass(save_states, ("host",)),
+    # Last, so that a fused op is rounded once.
+    Pass(legalize_dtypes, ("host", "layers")),
+)
+
+
+def passes(pipeline: Pipeline, target: Target, options: Options = DEFAULTS) -> list[Pass]:
+    """The passes of a pipeline, in order."""
+    return [p for p in ORDER if pipeline in p.pipelines and p.wanted(target, options)]
+
+
+def run_passes(pipeline: Pipeline, graph: Graph, target: Target) -> Graph:
+    """The graph after a pipeline, without a check in between."""
+    for p in passes(pipeline, target):
+        graph = p.run(graph, target)
+    return graph

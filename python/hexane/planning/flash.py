@@ -1,0 +1,169 @@
+"""Fits a plan into flash: what it and its code take there, and which weights are packed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hexane import _core
+from hexane.emit.blocks import pack, packing_once
+from hexane.emit.c99_check import why_refused
+from hexane.emit.plan import emit_plan
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
+from hexane.errors import Error
+from hexane.memory import Memory
+from hexane.planning.scratch import beside
+from hexane.planning.search import Made
+from hexane.program import Program
+from hexane.stages.bufferize.allocate import allocate, live_bytes
+from hexane.stages.stream.packed_weights import Candidate, candidates, with_blocks
+from hexane.stages.stream.stream import arena_bytes
+from hexane.stages.stream.weight_slices import halvings, in_slices, reader_of
+from hexane.targets.microcontrollers import code_bytes
+
+STEP_BYTES = 320  # of a step in the plan, with its operands
+
+
+@dataclass(frozen=True, slots=True)
+class Flash:
+    """Bytes: of the plan as the C99 runtime gets it, of its weights as they lie there, packed or not, and of code for a
+    Cortex-M4 at -Os. in_place: of weights that are read where they lie. missing: the kernel that the C99 runtime has
+    not got, so that code is 0."""
+
+    plan: int
+    weights: int
+    code: int
+    in_place: int
+    missing: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.plan + self.code
+
+
+def flash_of(program: Program) -> Flash:
+    """What the program takes in flash."""
+    plan = bytes(_core.plan_write(emit_plan(program)))
+    if program.blocks:
+        plan = max(plan, prepared(plan), key=len)
+    view = PlanView(plan)
+    code, missing = 0, ""
+    try:
+        code = code_bytes(*view.used(), view.codecs, view.streams)
+    except Error as error:
+        missing = str(error)
+    return Flash(len(plan), view.weight_bytes, code, view.weight_bytes - view.packed_bytes, missing)
+
+
+def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memory) -> Made:
+    """With weights packed where `memory` says so and its sram has room for them unpacked: all that packing makes
+    smaller, or with xip only as many as its flash needs. Raises Error for a plan that is too large for the flash with
+    its code."""
+    limit = memory.flash_bytes
+    if memory.compress:
+        with packing_once():
+            found = _packed(made[0], beside(*made, memory.runs_on, len(memory.pools)), memory)
+            made = (found, make(found)) if found.blocks else made
+    if limit or memory.runs_on != "host":
+        flash = flash_of(made[0])
+        if flash.missing:
+            why = "flash: got no code to count" if limit else f"runtime: got {memory.runs_on!r}"
+            raise Error(f"[compile] {why}: {flash.missing.removeprefix('[codegen] ')}")
+        if 0 < limit < flash.total:
+            raise Error(f"[compile] memory: {_shortage(flash, limit, memory)}")
+    if memory.runs_on != "host" and (refused := why_refused(bytes(_core.plan_write(emit_plan(made[0]))))):
+        raise Error(f"[compile] runtime: got {memory.runs_on!r}: {refused}")
+    if memory.xip:
+        _check_in_place(made[0])
+    return made
+
+
+def _packed(program: Program, count: int, memory: Memory) -> Program:
+    best, chosen, left = program, list[Candidate](), list[Candidate]()
+    for one in candidates(program, pack):
+        if _is_enough(best, memory):
+            break
+        found = _within(_with_blocks(program, [*chosen, one]), count, memory)
+        if found is not None:
+            best = found
+            chosen.append(one)
+        else:
+            left.append(one)
+    plain = program
+    for one in left:
+        if _is_enough(best, memory):
+            break
+        for sliced, blocks in _slices(plain, one, chosen, _room(plain, count, memory)):
+            found = _within(_with_blocks(sliced, blocks), count, memory)
+            if found is not None:
+                best, plain, chosen = found, sliced, blocks
+                break
+    if memory.flash_bytes and flash_of(best).total >= flash_of(program).total:
+        return program  # the code that unpacks takes more than is saved
+    return best
+
+
+def _is_enough(program: Program, memory: Memory) -> bool:
+    """Whether no more has to be packed."""
+    return memory.xip and (not memory.flash_bytes or flash_of(program).total <= memory.flash_bytes)
+
+
+def _room(program: Program, count: int, memory: Memory) -> list[int]:
+    """Bytes of arena that are free in each step before any weights are unpacked."""
+    free = memory.bytes + memory.slow_bytes - count
+    return [free - live for live in live_bytes(program)]
+
+
+def _slices(
+    program: Program, one: Candidate, chosen: list[Candidate], room: list[int]
+) -> Iterator[tuple[Program, list[Candidate]]]:
+    """The program with the step of a candidate in 2, 4 and more slices of channels for which there may be room, and
+    what is packed of it then, where that saves more than the rows of more steps take."""
+    at = next((step for buffer in one.buffers if (step := reader_of(program, buffer)) is not None), None)
+    if at is None:
+        return
+    kept = {candidate.buffers for candidate in chosen}
+    for count in halvings(program, at):
+        if one.bytes // count > room[at]:
+            continue
+        sliced, new = in_slices(program, at, count)
+        found = candidates(sliced, pack)
+        saved = sum(c.saved for c in found if new & set(c.buffers)) - STEP_BYTES * (count - 1)
+        if saved > 0:
+            yield sliced, [c for c in found if c.buffers in kept or new & set(c.buffers)]
+
+
+def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
+    """With offsets, unpacked to the first of the arenas that has room; None where none has."""
+    for space in (s for s in program.target.spaces if s.kind == "arena"):
+        try:
+            return allocate(with_blocks(program, chosen, space.name))
+        except Error:
+            continue
+    return None
+
+
+def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
+    """Where arena and so many bytes beside it fit."""
+    if program is None or memory.sram is None or arena_bytes(program) + count <= memory.bytes + memory.slow_bytes:
+        return program
+    return None
+
+
+def _check_in_place(program: Program) -> None:
+    """That weights in the plan may be read there: each begins at a multiple of its elements, and none has other
+    memory."""
+    packed = {i for block in program.blocks for i in block.buffers}
+    for i, buffer in enumerate(program.buffers):
+        if buffer.kind == "param":
+            raise Error(f"[compile] xip: {buffer.name}: got weights in memory of a device, need them in the plan")
+        data = None if buffer.kind != "weights" or i in packed else buffer.data
+        if data is not None and program.offsets[i] % data.dtype.itemsize:
+            raise Error(f"[compile] xip: {buffer.name}: got offset {program.offsets[i]}, need whole elements")
+
+
+def _shortage(flash: Flash, limit: int, memory: Memory) -> str:
+    packing = "" if memory.compress else ' compress="lz4" would help where weights repeat themselves;'
+    return (
+        f"got {limit} bytes of flash, need {flash.total}: {flash.plan} of plan, of which {flash.weights} are weights,"
+        f" {flash.code} of code (an estimate, Cortex-M4 at -Os).{packing} int8 weights take a quarter of fp32"
+    )

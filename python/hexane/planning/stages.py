@@ -1,0 +1,71 @@
+"""Compiles into a given amount of memory in stages, which pass their tensors through slow memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.memory import Memory
+from hexane.planning.scratch import beside, beside_text, whole_text
+from hexane.program import Program
+from hexane.stages.bufferize.allocate import allocate
+from hexane.stages.stream.spill import Spilled, Spills, TooLarge
+from hexane.stages.stream.stage import SLOW
+
+
+def in_stages(
+    program: Program, make: Callable[[Program], _core.Program], memory: Memory, order: str
+) -> tuple[Program, _core.Program]:
+    """The program of whole tensors, in stages: fast memory and what counts beside it (planning/scratch.py) take at most
+    `memory.sram`, slow memory `memory.slow`. Of those made for as much fast memory as there is and for less (so kernels
+    need less scratch), the one that moves fewest bytes. What is tried for one budget is tried for all above it.
+
+    Raises Error where there is none, with the layer that needs most.
+    """
+    sram, slow, runtime = memory.bytes, memory.slow_bytes, memory.runs_on
+    spills = Spills(program, order, memory.hold_ports)
+    least = spills.at(0)
+    if isinstance(least, Spilled):  # no step has a tensor in fast memory
+        return _limited(least.program, sram, slow), make(least.program)
+    found = [spills.at(room) for room in _rooms(least.bytes, sram)]
+    made = [one for one in found if isinstance(one, Spilled)]
+    made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
+    for one in made:
+        count = beside(one.program, make(one.program), runtime, 2)
+        if one.fast + count <= sram and one.slow <= slow:
+            limited = _limited(one.program, sram - count, slow)
+            return limited, make(limited)
+    raise Error(f"[compile] memory: {_shortage(spills, least, make, sram, slow, runtime)}")
+
+
+def _rooms(least: int, most: int) -> Iterator[int]:
+    """Bytes for tensors: four numbers from each power of two to the next."""
+    if least <= most:
+        yield least
+    for power in range(most.bit_length()):
+        yield from (room for n in (4, 5, 6, 7) if least < (room := (n << power) // 4) <= most)
+
+
+def _limited(program: Program, fast: int, slow: int) -> Program:
+    """With the sizes of the memories in it."""
+    sizes = {program.target.space("arena").name: fast, SLOW: slow}
+    spaces = tuple(
+        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space
+        for space in program.target.spaces
+    )
+    return allocate(replace(program, target=replace(program.target, spaces=spaces)))
+
+
+def _shortage(
+    spills: Spills, least: TooLarge, make: Callable[[Program], _core.Program], sram: int, slow: int, runtime: str
+) -> str:
+    found = spills.at(least.bytes)
+    assert isinstance(found, Spilled)
+    count = beside(found.program, make(found.program), runtime, 2)
+    where = f"{least.step.node.where} ({least.step.kernel})"
+    return (
+        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: "
+        f"{least.bytes} for the tensors of {where}, {beside_text(count, runtime)}; and then {found.slow} slow."
+        f"{whole_text(found.program, runtime)} "
+        "More sram, smaller images, fewer channels there or a narrower dtype would help"
+    )

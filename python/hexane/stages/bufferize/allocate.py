@@ -1,0 +1,100 @@
+"""Solves the offset of every buffer within its space."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.limits import MAX_BYTES
+from hexane.program import Extent, Loop, Program
+from hexane.targets import Space
+
+
+def allocate(program: Program) -> Program:
+    """The program with offsets, each memory by itself: arenas by strip packing over live ranges, the others one buffer
+    after another.
+
+    A buffer is live from the step that first writes it to the one that last reads it. The solution is checked by code
+    that the solver does not share. Raises Error for a memory whose limit is too small.
+    """
+    live = live_ranges(program)
+    offsets = [0] * len(program.buffers)
+    extents = {}
+    for space in program.target.spaces:
+        mine = [i for i, b in enumerate(program.buffers) if b.space == space.name]
+        if space.kind == "arena":
+            extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
+        else:
+            extents[space.name] = _append(
+                program, space, [i for i in mine if i in live or space.kind in ("state", "param")], offsets
+            )
+        if (size := extents[space.name].bytes) > (most := space.limit or MAX_BYTES):
+            raise Error(f"[allocate] {space.name}: got {size} bytes, need at most {most}")
+    return replace(program, offsets=tuple(offsets), extents=extents)
+
+
+def live_bytes(program: Program) -> list[int]:
+    """Bytes of the arenas that are live at each step."""
+    change = [0] * (len(program.steps) + 1)
+    for i, (first, last) in live_ranges(program).items():
+        buffer = program.buffers[i]
+        if buffer.kind == "arena":
+            change[first] += buffer.bytes
+            change[last + 1] -= buffer.bytes
+    return list(accumulate(change))[:-1]
+
+
+def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
+    """For each buffer that a step touches the first and the last such step; what a loop touches lives through all of
+    it, but for `spans`, and what weights are unpacked to through the steps of their block."""
+    around: dict[int, Loop] = {}
+    for found in program.loops:
+        for i in range(len(found.moves)):
+            around.setdefault(found.first + i, found)  # the outermost comes first
+    live: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(program.steps):
+        loop = around.get(i)
+        first, last = (i, i) if loop is None else (loop.first, loop.first + len(loop.moves) - 1)
+        for view in (*step.outputs, *step.inputs):
+            if view is not None:
+                live[view.buffer] = (live.get(view.buffer, (first, last))[0], last)
+    homes = {block.home: (block.first, block.first + block.steps - 1) for block in program.blocks}
+    return {**live, **program.spans, **homes}
+
+
+def _pack(
+    program: Program, space: Space, buffers: list[int], live: dict[int, tuple[int, int]], offsets: list[int]
+) -> Extent:
+    if not buffers:
+        return Extent(space, 0, 0)
+    lower = np.array([live[i][0] for i in buffers], np.int64)
+    upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
+    sizes = np.array([rounded_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
+    solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
+    if space.limit and height > space.limit:  # a limit is worth more work than a low packing
+        try:
+            solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment, space.limit)
+        except Error as error:
+            raise Error(f"[allocate] {space.name}: {error}") from None
+    bound = _core.alloc_bound(lower, upper, sizes, space.alignment)
+    _core.alloc_check(lower, upper, sizes, solved, height, space.alignment)
+    for i, offset in zip(buffers, solved.tolist(), strict=True):
+        offsets[i] = offset
+    return Extent(space, height, bound)
+
+
+def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
+    """Packed weights last, those of a block together."""
+    packed = dict.fromkeys(i for block in program.blocks for i in block.buffers)
+    total = 0
+    for i in (*(i for i in buffers if i not in packed), *(i for i in packed if i in buffers)):
+        offsets[i] = total
+        total += rounded_up(program.buffers[i].bytes, space.alignment)
+    return Extent(space, total, total)
+
+
+def rounded_up(size: int, alignment: int) -> int:
+    """The next multiple of an alignment."""
+    return -(-size // alignment) * alignment

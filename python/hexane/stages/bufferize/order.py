@@ -1,0 +1,145 @@
+"""Puts the nodes of a graph in the order they run."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, topological
+from hexane.ops import LEAVES, OPS
+from hexane.passes.overwrites import overwrites
+
+
+def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
+    """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in
+    this order.
+
+    kind "": of the depth-first orders that visit operands first to last and last to first, the one whose live values
+    are smaller. kind "optimal": the order whose live values are smallest, or the best that is found with bounded work;
+    `first` is where it starts from, not what it keeps. Raises Error where a state is overwritten twice, or read after
+    it is overwritten (save_states sees to that).
+    """
+    after = overwrites(graph).readers
+    if after:
+        order = list(_ordered((*graph.inputs, *first, *graph.roots), after))
+    else:
+        forward = topological((*graph.inputs, *first, *graph.roots)) if first else graph.nodes
+        backward = topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True)
+        order = min(forward, backward, key=lambda order: peak_bytes(graph, order))
+    return _optimal(graph, order, after) if kind == "optimal" else order
+
+
+def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) -> list[Node]:
+    leaves, nodes = [n for n in order if n.op in LEAVES], [n for n in order if n.op not in LEAVES]
+    problem = scheduling(graph, nodes, after)
+    best, peak, _, _ = problem.optimal(np.arange(len(nodes)))
+    problem.check(best, peak)
+    return leaves + [nodes[i] for i in best.tolist()]
+
+
+def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]) -> _core.Scheduling:
+    """The nodes, which are no leaves, as layers in this order. A tensor is the memory of a value and of the views of
+    it."""
+    index = {id(node): i for i, node in enumerate(nodes)}
+    root: dict[Value, Value] = {}
+    readers: dict[Value, set[int]] = {}
+    for i, node in enumerate(nodes):
+        op = OPS[node.op]
+        for operand in node.inputs:
+            if operand is not None and operand in root:
+                readers[root[operand]].add(i)
+        for value in node.values:
+            if op.view:
+                assert node.inputs[0] is not None
+                if node.inputs[0] in root:
+                    root[value] = root[node.inputs[0]]
+            elif node.op != "write_state":  # whose result lies in the state
+                root[value] = value
+                readers[value] = set()
+    kept = {root[value] for value in graph.roots if value in root}
+    edges = [(index[id(n)], index[write]) for write, before in after.items() for n in before if id(n) in index]
+    return _core.Scheduling(
+        bytes=np.array([v.type.bytes for v in readers], np.int64),
+        producers=np.array([index[id(v.node)] for v in readers], np.int64),
+        kept=np.array([v in kept for v in readers], np.int64),
+        reads=np.array([(t, i) for t, v in enumerate(readers) for i in sorted(readers[v])], np.int64).reshape(-1, 2),
+        num_layers=len(nodes),
+        edges=np.array([*_orders(nodes, index, root), *edges], np.int64).reshape(-1, 2),
+    )
+
+
+def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
+    """(before, after) where the reader of a view, or of a state, reads no tensor of the node that it waits for."""
+    for i, node in enumerate(nodes):
+        for operand in node.inputs:
+            if operand is None or id(operand.node) not in index:
+                continue
+            if operand not in root or root[operand].node is not operand.node:
+                yield index[id(operand.node)], i
+
+
+def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
+    """The largest sum of bytes of values that are live at once, views counted with what they look at."""
+    views = frozenset([op for op in graph.ops if op in OPS and OPS[op].view])
+    seen: dict[Value, Value] = {}  # what a view looks at
+    for node in order if views else ():
+        if node.op in views:
+            operand = node.inputs[0]
+            assert operand is not None
+            seen.update(dict.fromkeys(node.values, seen.get(operand, operand)))
+    sizes: dict[Value, int] = {}  # of what is live, from the last node to the first
+    live = peak = 0
+    for value in graph.roots:
+        live += _appear(seen.get(value, value), sizes)
+    for node in reversed(order):
+        if node.op in LEAVES:
+            continue
+        for operand in node.inputs:
+            if operand is not None and operand not in sizes:
+                live += _appear(seen.get(operand, operand), sizes)
+        if node.op not in views:
+            for value in node.values:
+                live += _appear(value, sizes)
+        peak = max(peak, live)
+        if node.op not in views:
+            live -= sum([sizes[value] for value in node.values])
+    return peak
+
+
+def _appear(value: Value, sizes: dict[Value, int]) -> int:
+    """The bytes that a value adds to those in `sizes`. Leaves lie in memory of their own."""
+    if value in sizes:
+        return 0
+    sizes[value] = 0 if value.node.op in LEAVES else value.type.bytes
+    return sizes[value]
+
+
+def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[Node]:
+    """`topological` with the extra edges of `after`."""
+    done: dict[int, bool] = {}
+
+    def operands(node: Node) -> Iterator[Node]:
+        yield from after.get(id(node), ())
+        yield from (v.node for v in node.inputs if v is not None)
+
+    for root in roots:
+        if id(root.node) in done:
+            continue
+        done[id(root.node)] = False
+        stack = [(root.node, operands(root.node))]
+        while stack:
+            node, pending = stack[-1]
+            for operand in pending:
+                if id(operand) not in done:
+                    done[id(operand)] = False
+                    stack.append((operand, operands(operand)))
+                    break
+                if not done[id(operand)]:
+                    raise Error(
+                        f"[{operand.where}] got a state read after its update, need reads of its old contents before"
+                    )
+            else:
+                stack.pop()
+                done[id(node)] = True
+                yield node

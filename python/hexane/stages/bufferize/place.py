@@ -1,0 +1,226 @@
+"""Gives every value a place: views cost nothing where strides can say them, elementwise results overwrite an operand
+that nobody reads any more, the others have memory of their own or lie where their aliases say."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hexane.decisions import Decision
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS
+from hexane.ops.records.program import PROGRAM, Layout, layouts
+from hexane.program import Buffer, PortView, Program, View, dense_strides
+from hexane.stages.bufferize.aliases import claim_concatenations, find_aliases, pieces, reads, window
+from hexane.stages.bufferize.order import schedule
+from hexane.stages.bufferize.steps import Copy, Operands, emit_steps
+from hexane.stages.bufferize.surfaces import claim_surfaces, in_layout, leaf_layout, surface_buffer
+from hexane.targets import Space, Target
+
+
+def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] = (), apart: bool = False) -> Program:
+    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule`
+    has them. apart: operands of concatenations are computed elsewhere and copied, so that their result need not be
+    there before it is read."""
+    placer = _Placer(graph, target, order, first, apart)
+    placer.run()
+    return Program(
+        graph,
+        replace(target, spaces=(*target.spaces, *placer.surfaces())),
+        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.swapped)),
+        tuple(placer.buffers),
+        tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
+        tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
+        (*graph.decisions, *placer.decisions),
+        swaps=tuple(placer.swaps),
+    )
+
+
+class _Placer:
+    """Fills `views`, `buffers` and `copies` (by the id of the node behind whose step they come), in the order of the
+    nodes."""
+
+    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], apart: bool) -> None:
+        self.graph, self.target = graph, target
+        self.order = schedule(graph, order, first)
+        self.users = graph.users()
+        self.index = {id(node): i for i, node in enumerate(self.order)}
+        aliases = find_aliases(graph, self.order)
+        claim_surfaces(graph, self.order, aliases, target, self.users)
+        self.whole = {  # by buffer: what a surface holds, of which other views are parts
+            view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
+        }
+        claim_concatenations(graph, self.order, aliases, target, self.users, apart)
+        self.home, self.last_use, self.ports, self.buffers = (
+            aliases.home, aliases.last_use, aliases.ports, aliases.buffers,
+        )  # fmt: skip
+        self.views: dict[Value, View] = {}
+        self.copies: dict[int, list[Copy]] = defaultdict(list)
+        self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
+        self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
+        self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
+        self.swaps: list[tuple[int, int]] = []  # the buffer of a state, and the one of what it is after the call
+        self.swapped: set[int] = set()  # writes, by id, that are no steps
+        self.decisions: list[Decision] = []
+
+    def surfaces(self) -> list[Space]:
+        """The memories of buffers that are surfaces."""
+        alignment = self.target.alignment
+        return [Space(b.space, b.kind, alignment) for b in self.buffers if b.surface and b.kind != "port"]
+
+    def run(self) -> None:
+        ports = defaultdict(list)
+        for port in self.graph.outputs:
+            ports[id(port.value.node)].append(port)
+        for node in self.order:
+            self._place(node)
+            for value in node.values:
+                buffer = self.views[value].buffer
+                self.busy_until[buffer] = max(self.busy_until.get(buffer, -1), self.last_use[value])
+            for port in ports[id(node)]:
+                if port.name not in self.ports:
+                    kind = port.value.type
+                    self.ports[port.name] = View(
+                        self._buffer("port", kind.bytes, port.name), 0, kind, dense_strides(kind)
+                    )
+                    self.copies[id(node)].append(Copy(self.views[port.value], self.ports[port.name]))
+
+    def _place(self, node: Node) -> None:
+        if node.op in LEAVES:
+            self._place_leaf(node)
+        elif OPS[node.op].view:
+            self._place_view(node)
+        elif node.op == "concat":
+            self.views[node.values[0]] = self.home[node.values[0]]
+            for value, piece in pieces(node, self.home[node.values[0]]):
+                if self.views[value] != piece:
+                    self.copies[id(node)].append(Copy(self.views[value], piece))
+        elif node.op == PROGRAM:
+            self._place_program(node)
+        elif node.op == "write_state":
+            self._place_write(node)
+        elif OPS[node.op].kernel not in self.target.kernels:
+            kernel = OPS[node.op].kernel
+            raise Error(f"[{node.where}] got an op that has no kernel on this machine, need one named {kernel!r}")
+        else:
+            for value in node.values:
+                self.views[value] = self.home.get(value) or self._in_place(node) or self._new(value)
+
+    def _place_leaf(self, node: Node) -> None:
+        kind = node.types[0]
+        if kind.dtype.bits % 8:
+            raise Error(
+                f"[{node.where}] got the dtype {kind.dtype}, need one of whole bytes on the target {self.target.name}"
+            )
+        layout = leaf_layout(node.values[0], self.users, self.target.kernels)
+        if layout is not None:
+            self._place_leaf_in_surface(node, layout)
+            return
+        space: Any = {"input": "port", "state": "state"}.get(node.op, "weights")
+        buffer = self._buffer(space, kind.bytes, str(node.attrs.get("name", "")), node)
+        self.views[node.values[0]] = View(buffer, 0, kind, dense_strides(kind))
+
+    def _place_leaf_in_surface(self, node: Node, layout: Layout) -> None:
+        kind = "port" if node.op == "input" else node.op
+        self.buffers.append(surface_buffer(kind, layout, len(self.buffers), str(node.attrs["name"]), node))
+        view = in_layout(len(self.buffers) - 1, node.values[0], layout)
+        self.views[node.values[0]] = self.whole[view.buffer] = view
+
+    def _place_write(self, node: Node) -> None:
+        """In the state. Where a program computes all of it, in a surface like that of the state: there, and the two
+        change places after the call."""
+        state, update, _ = node.inputs
+        assert state is not None
+        assert update is not None
+        old, new = self.views[state], self.home.get(update)
+        same = new is not None and (old.strides, old.offset, old.type) == (new.strides, new.offset, new.type)
+        if new is None or not same or not self._is_next_of(new, old):
+            self.views[node.values[0]] = old
+            return
+        self.views[node.values[0]] = new
+        self.busy_until[new.buffer] = len(self.order)
+        self.swaps.append((old.buffer, new.buffer))
+        self.swapped.add(id(node))
+
+    def _is_next_of(self, new: View, old: View) -> bool:
+        """Whether a program writes the one, and the other is a state that nothing else writes."""
+        after, state = self.buffers[new.buffer], self.buffers[old.buffer]
+        free = old.buffer not in [first for first, _ in self.swaps] and new.buffer not in [b for _, b in self.swaps]
+        kinds = (after.kind, state.kind) == ("arena", "state") and after.surface and state.surface
+        return free and kinds and after.bytes == state.bytes and self.whole.get(new.buffer) == new
+
+    def _place_program(self, node: Node) -> None:
+        """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no
+        such rows."""
+        takes, _ = layouts(node)
+        pairs = zip(node.inputs, takes, strict=True)
+        given = [self._in_surface(v, layout, node) for v, layout in pairs if v is not None]
+        self.operands[id(node)] = Operands(given, [self.home[value] for value in node.values])
+        for value in node.values:
+            view = self.views[value] = self.in_surface[value, self.home[value].strides] = self.home[value]
+            bad = next((user for user in self.users.get(value, ()) if not reads(self.target.kernels, user, view)), None)
+            if bad is not None:
+                reason = f"{bad.op.rpartition('.')[2]} needs elements without gaps"
+                self.views[value] = self._copied(value, view, reason, node)
+
+    def _in_surface(self, value: Value, layout: Layout, node: Node) -> View:
+        view = self.views[value]
+        wanted = in_layout(view.buffer, value, layout)
+        if view == wanted == self.whole.get(view.buffer) and self.buffers[view.buffer].bytes >= layout.bytes:
+            return view
+        key = value, wanted.strides
+        if key not in self.in_surface:
+            self.buffers.append(surface_buffer("arena", layout, len(self.buffers)))
+            self.in_surface[key] = in_layout(len(self.buffers) - 1, value, layout)
+            before = self.order[self.index[id(node)] - 1]
+            self.copies[id(before)].append(Copy(view, self.in_surface[key]))
+        return self.in_surface[key]
+
+    def _place_view(self, node: Node) -> None:
+        value = node.values[0]
+        assert node.inputs[0] is not None
+        source = self.views[node.inputs[0]]
+        seen = window(node, source)
+        if seen is None:  # a reshape that strides cannot say
+            source = self._copied(node.inputs[0], source, "reshape needs elements without gaps", node)
+            seen = window(node, source)
+            assert seen is not None
+        kernels = self.target.kernels
+        bad = next((user for user in self.users.get(value, ()) if not reads(kernels, user, seen)), None)
+        if bad is not None:
+            rows = " in rows" if kernels.accepts(OPS[bad.op].kernel) == "rows" else ""
+            seen = self._copied(value, seen, f"{bad.op.rpartition('.')[2]} needs elements without gaps{rows}", node)
+        self.views[value] = seen
+
+    def _in_place(self, node: Node) -> View | None:
+        """The operand that an elementwise result overwrites: one of its size, alone in its buffer, read by nobody
+        later."""
+        if not OPS[node.op].elementwise:
+            return None
+        kind = node.types[0]
+        operands = [self.views[v] for v in node.inputs if v is not None]
+        for view in operands:
+            buffer = self.buffers[view.buffer]
+            if buffer.kind != "arena" or buffer.bytes != kind.bytes or view.type.shape != kind.shape or not view.dense:
+                continue
+            if view.type.dtype.bits != kind.dtype.bits or self.busy_until[view.buffer] > self.index[id(node)]:
+                continue
+            if all(other == view for other in operands if other.buffer == view.buffer):
+                return View(view.buffer, 0, kind, view.strides)
+        return None
+
+    def _buffer(self, kind: Any, size: int, name: str = "", leaf: Node | None = None) -> int:
+        space = "" if kind == "port" else self.target.space(kind).name
+        leaf_type, data = (None, None) if leaf is None else (leaf.types[0], leaf.data)
+        self.buffers.append(Buffer(kind, size, name, leaf_type, data, space))
+        return len(self.buffers) - 1
+
+    def _new(self, value: Value) -> View:
+        return View(self._buffer("arena", value.type.bytes), 0, value.type, dense_strides(value.type))
+
+    def _copied(self, value: Value, source: View, reason: str, node: Node) -> View:
+        target = self._new(value)
+        self.copies[id(node)].append(Copy(source, target))
+        self.decisions.append(Decision("place", node.where, "copy", reason))
+        return target

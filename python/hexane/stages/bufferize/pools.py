@@ -1,0 +1,120 @@
+"""Divides an arena among memories of given sizes, the first of them first."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.program import Program
+from hexane.stages.bufferize.allocate import allocate, live_ranges, rounded_up
+from hexane.stages.stream.traffic import Traffic, traffic
+from hexane.targets import Space
+
+MOST_STATES = 256  # kept of what may lie in fast memory at a step; of so many the result is the best there is
+
+
+class _Held(NamedTuple):
+    """A buffer from the first to the last step in which it is live. moved: bytes that a call reads from it and writes
+    there."""
+
+    buffer: int
+    first: int
+    last: int
+    bytes: int
+    moved: int
+
+
+def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Program | None:
+    """The program with its arena in memories of at most so many bytes, named arena, arena.1 and so on; None where they
+    are too small.
+
+    Each buffer, the largest first, lies in the first memory that has room for it while it is live. slow: the last
+    memory is; then what lies there is chosen so that a call moves as few bytes as can be from and to it. Offsets are
+    solved in each by itself.
+    """
+    if slow:
+        moved = traffic(program)
+        held = _held(program, moved)
+        room = sum(sizes[:-1])
+        for most in (room, room * 15 // 16, room * 7 // 8):  # what is packed may need more than is live
+            fast = _fast(held, most)
+            behind = {one.buffer for one in held} - fast
+            if (found := _divided(program, sizes, moved, behind)) is not None:
+                return found
+        if (found := _divided(program, sizes, moved)) is not None:
+            return found
+    return _divided(program, sizes, {})
+
+
+def slow_bytes(program: Program, pools: int) -> Traffic:
+    """What a call of a program in so many memories reads from the last of them, and writes there."""
+    name = _names(program.target.space("arena"), pools)[-1]
+    mine = [t for i, t in traffic(program).items() if program.buffers[i].space == name]
+    return Traffic(sum(t.read for t in mine), sum(t.written for t in mine))
+
+
+def _names(arena: Space, count: int) -> list[str]:
+    return [arena.name, *(f"{arena.name}.{i}" for i in range(1, count))]
+
+
+def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
+    arena = program.target.space("arena")
+    return [
+        _Held(i, *ends, rounded_up(program.buffers[i].bytes, arena.alignment), sum(moved.get(i, ())))
+        for i, ends in live_ranges(program).items()
+        if program.buffers[i].space == arena.name and program.buffers[i].kind == "arena"
+    ]
+
+
+def _fast(held: Sequence[_Held], most: int) -> set[int]:
+    """The buffers of which at most so many bytes are live at a time, and which are moved most.
+
+    Goes through the buffers as they become live. A state is what is live and fast: bytes until each last step; of equal
+    ones that with most bytes moved is kept.
+    """
+    states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
+    for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):
+        found: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {}
+        for state, (moved, chosen) in states.items():
+            live = {last: size for last, size in state if last >= one.first}
+            after = [(live, (moved, chosen))]
+            if sum(live.values()) + one.bytes <= most:
+                more = {**live, one.last: live.get(one.last, 0) + one.bytes}
+                after.append((more, (moved + one.moved, (*chosen, one.buffer))))
+            for sizes, best in after:
+                key = tuple(sorted(sizes.items()))
+                found[key] = max(best, found.get(key, best), key=lambda best: best[0])
+        states = dict(sorted(found.items(), key=lambda state: -state[1][0])[:MOST_STATES])
+    return set(max(states.values())[1])
+
+
+def _divided(
+    program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], behind: Set[int] = frozenset()
+) -> Program | None:
+    """behind: buffers for the last memory."""
+    arena = program.target.space("arena")
+    names = _names(arena, len(sizes))
+    live = live_ranges(program)
+    mine = [i for i, b in enumerate(program.buffers) if b.space == arena.name and b.kind == "arena" and i in live]
+    used = np.zeros((len(sizes), len(program.steps)), np.int64)
+    buffers = list(program.buffers)
+    often = {i: sum(moved.get(i, ())) / max(1, buffers[i].bytes) for i in mine}
+    for i in sorted(mine, key=lambda i: (-often[i], -buffers[i].bytes, live[i])):
+        first, last = live[i]
+        size = rounded_up(buffers[i].bytes, arena.alignment)
+        there = used[:, first : last + 1].max(axis=1) + size
+        begin = len(sizes) - 1 if i in behind else 0
+        pool = next((k for k in range(begin, len(sizes)) if there[k] <= sizes[k]), None)
+        if pool is None:
+            return None
+        used[pool, first : last + 1] += size
+        buffers[i] = replace(buffers[i], space=names[pool])
+    pools = [replace(arena, name=name, limit=max(1, size)) for name, size in zip(names, sizes, strict=True)]
+    others = [space for space in program.target.spaces if space.name != arena.name]
+    target = replace(program.target, spaces=(*pools, *others))
+    try:
+        return allocate(replace(program, target=target, buffers=tuple(buffers)))
+    except Error:
+        return None

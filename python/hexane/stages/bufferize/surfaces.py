@@ -1,0 +1,94 @@
+"""Which values lie in surfaces: the memory that programs of a device read and write, where steps of the host compute
+too.
+
+conv -> y          y has the rows that the program wants, if conv can write and all readers can read such rows;
+ y -> program      else a copy goes between them
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops.records.program import PROGRAM, Layout, layouts
+from hexane.program import Buffer, View
+from hexane.stages.bufferize.aliases import Aliases, accepts, canonical, is_computed, reads
+from hexane.targets import Kernels, Target
+
+
+def claim_surfaces(
+    graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, users: Mapping[Value, Sequence[Node]]
+) -> None:
+    """Gives results of programs their surfaces, and what is computed for programs, where the kernels can live with the
+    rows."""
+    ports = {port.value: port.name for port in reversed(graph.outputs)}
+    for node in order:
+        if node.op != PROGRAM:
+            continue
+        takes, gives = layouts(node)
+        for value, layout in zip(node.values, gives, strict=True):
+            name = ports.get(value, "")
+            aliases.home[value] = _surface(aliases, value, layout, name)
+            if name:
+                aliases.ports[name] = aliases.home[value]
+        for operand, layout in zip(node.inputs, takes, strict=True):
+            assert operand is not None
+            if operand in aliases.home or not is_computed(operand):
+                continue
+            view = in_layout(len(aliases.buffers), operand, layout)
+            writes = operand.node.op == "concat" or accepts(target.kernels, operand.node, view)
+            if writes and all(reads(target.kernels, user, view) for user in users[operand]):
+                aliases.home[operand] = _surface(aliases, operand, layout)
+
+
+def leaf_layout(leaf: Value, users: Mapping[Value, Sequence[Node]], kernels: Kernels) -> Layout | None:
+    """The layout that an input, param or state has because a program reads it, and everybody else can read it so."""
+    same = list(_same_memory(leaf, users))
+    readers = [node for value in same for node in users.get(value, ())]
+    wanted = next((layout for node in readers for value, layout in _operands(node) if value in same), None)
+    made = next((_made_by_program(node) for node in readers if node.inputs[0] == leaf), None)
+    if wanted and made:  # either may be written or read there
+        wanted = wanted._replace(bytes=max(wanted.bytes, made.bytes))
+    wanted = wanted or made
+    if wanted is None:
+        return None
+    view = in_layout(0, leaf, wanted)
+    return wanted if all(reads(kernels, node, view) for node in readers) else None
+
+
+def in_layout(buffer: int, value: Value, layout: Layout) -> View:
+    """The value at the start of the buffer."""
+    return View(buffer, 0, value.type, canonical(layout.strides, value.type))
+
+
+def _surface(aliases: Aliases, value: Value, layout: Layout, port: str = "") -> View:
+    view = in_layout(len(aliases.buffers), value, layout)
+    aliases.buffers.append(surface_buffer("port" if port else "arena", layout, len(aliases.buffers), port))
+    return view
+
+
+def surface_buffer(kind: str, layout: Layout, number: int, name: str = "", leaf: Node | None = None) -> Buffer:
+    """A buffer that is a memory of its own, which a device knows."""
+    leaf_type, data = (None, None) if leaf is None else (leaf.types[0], leaf.data)
+    space = "" if kind == "port" else f"surface {number}"
+    strides = () if leaf is None else canonical(layout.strides, leaf.types[0])
+    return Buffer(kind, layout.bytes, name, leaf_type, data, space, True, strides)  # type: ignore[arg-type]
+
+
+def _operands(node: Node) -> Iterator[tuple[Value | None, Layout]]:
+    if node.op == PROGRAM:
+        yield from zip(node.inputs, layouts(node)[0], strict=True)
+
+
+def _made_by_program(node: Node) -> Layout | None:
+    """The layout of what is written to a state, where a program computes all of it."""
+    update = node.inputs[1] if node.op == "write_state" else None
+    if update is None or update.node.op != PROGRAM or node.types[0] != update.type:
+        return None
+    return layouts(update.node)[1][update.output]
+
+
+def _same_memory(value: Value, users: Mapping[Value, Sequence[Node]]) -> Iterator[Value]:
+    """The value, and what it is after each write to it."""
+    yield value
+    for node in users.get(value, ()):
+        if node.op == "write_state" and node.inputs[0] == value:
+            yield from _same_memory(node.values[0], users)

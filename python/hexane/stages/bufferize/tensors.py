@@ -1,0 +1,83 @@
+"""The tensors of a program: what its buffers hold, one after the other where a step overwrites its operand."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hexane.program import Program, View
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a buffer holds between two steps that overwrite all of it. writers, readers: (step, operand of its side), in
+    order; views: those that they have. A concatenation has several writers."""
+
+    buffer: int
+    version: int
+    bytes: int
+    in_arena: bool
+    writers: list[tuple[int, int]] = field(default_factory=list)
+    readers: list[tuple[int, int]] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        return min(step for step, _ in (*self.writers, *self.readers))
+
+    @property
+    def last(self) -> int:
+        return max(step for step, _ in (*self.writers, *self.readers))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """all: in the order of their buffers and versions. inputs, outputs: of each step, the places in `all` of its
+    operands; None for what no step writes, or is absent."""
+
+    all: list[Contents]
+    inputs: list[tuple[int | None, ...]]
+    outputs: list[tuple[int, ...]]
+
+
+def find_tensors(program: Program) -> Tensors:
+    """The tensors in arenas and output ports that steps write."""
+    written = {view.buffer for step in program.steps for view in step.outputs}
+    tensors = Tensors([], [], [])
+    current: dict[int, int] = {}
+
+    def start(buffer: int) -> int:
+        kept = program.buffers[buffer]
+        version = tensors.all[current[buffer]].version + 1 if buffer in current else 0
+        in_arena = kept.kind == "arena" and not kept.surface
+        tensors.all.append(Contents(buffer, version, kept.bytes, in_arena))
+        current[buffer] = len(tensors.all) - 1
+        return current[buffer]
+
+    def holder(view: View | None) -> int | None:
+        if view is None or view.buffer not in written:
+            return None
+        return current[view.buffer] if view.buffer in current else start(view.buffer)
+
+    for step_id, step in enumerate(program.steps):
+        found = tuple(holder(view) for view in step.inputs)
+        for i, (tensor, view) in enumerate(zip(found, step.inputs, strict=True)):
+            if tensor is not None and view is not None:
+                tensors.all[tensor].readers.append((step_id, i))
+                tensors.all[tensor].views.append(view)
+        made = []
+        for i, view in enumerate(step.outputs):
+            tensor = start(view.buffer) if overwrites(step.inputs, view) else holder(view)
+            assert tensor is not None
+            tensors.all[tensor].writers.append((step_id, i))
+            tensors.all[tensor].views.append(view)
+            made.append(tensor)
+        tensors.inputs.append(found)
+        tensors.outputs.append(tuple(made))
+    return tensors
+
+
+def overwrites(inputs: Iterable[View | None], out: View) -> bool:
+    """Whether a step computes its result over an operand."""
+    return any(
+        view is not None and (view.buffer, view.offset, view.strides) == (out.buffer, out.offset, out.strides)
+        for view in inputs
+    )

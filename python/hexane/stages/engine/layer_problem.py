@@ -1,0 +1,206 @@
+"""A segment's layers and the tensors between them, as the scheduler and the allocator are asked about them."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane import _core
+from hexane.graph import Graph, Node, TensorType, Value
+from hexane.layers import Engine
+from hexane.ops import LEAVES, OPS
+from hexane.targets.target import Memory
+
+Rows = NDArray[np.int64]
+_ENGINES: dict[str, Engine] = {"mac": "NE", "planar": "PE"}
+ENGINES: tuple[Engine, ...] = ("NE", "PE", "DMA")  # in the order of the scheduler's numbers
+_WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A tensor's rows in on-chip memory and its bytes in main memory; fields as `Tensor` has them."""
+
+    row_bytes: int
+    rows: int
+    stride: int
+    conflicts: int
+    bytes: int
+    main_bytes: int
+
+
+@lru_cache(maxsize=1 << 12)
+def footprint(kind: TensorType, memory: Memory) -> Footprint:
+    """Rows (the last axis) at the smallest stride of the fewest bank conflicts."""
+    *outer, columns = kind.shape or (1,)
+    row_bytes, rows = -(-columns * kind.dtype.bits // 8), prod(outer)
+    if not row_bytes or not rows:
+        return Footprint(row_bytes, rows, 0, 0, 0, 0)
+    most = memory.working_set if memory.destination_stride is None else memory.destination_stride
+    stride = _core.bank_stride(memory.banks, memory.bank_bytes, rows, row_bytes, most)
+    conflicts = _core.bank_conflicts(memory.banks, memory.bank_bytes, rows, stride)
+    height = outer[-1] if outer else 1
+    pitch = _core.main_memory_pitch(row_bytes, height, rows // height, memory.row_alignment, memory.page)
+    return Footprint(row_bytes, rows, stride, conflicts, rows * stride, pitch[2])
+
+
+class LayerProblem:
+    """Layers in the graph's order, tensors in the order they are first touched. What comes with a layer (its weights,
+    the operands of its slots, one number for each channel) is no tensor. The result of write_state lies in the state,
+    in main memory: who writes it does not touch it on chip."""
+
+    def __init__(self, graph: Graph, memory: Memory) -> None:
+        self.layers = [node for node in graph.nodes if node.op not in LEAVES]
+        self.names = [node.where for node in self.layers]
+        self.values: list[Value] = []
+        self.producers: list[int] = []  # -1: in main memory before the segment runs
+        self.readers: list[list[int]] = []
+        self.rewrites: list[int] = []
+        self.makes: list[list[int]] = [[] for _ in self.layers]
+        self.reads: list[list[int]] = [[] for _ in self.layers]
+        self._index: dict[Value, int] = {}
+        for i, node in enumerate(self.layers):
+            writes = node.op == "write_state"
+            for place, value in enumerate(node.inputs):
+                if value is None or _comes_with(node, place, value):
+                    continue
+                tensor = self._tensor(value)
+                if not (writes and place == 0) and i not in self.readers[tensor][-1:]:
+                    self.readers[tensor].append(i)
+                    self.reads[i].append(tensor)
+            for value in node.values:
+                tensor = self._tensor(value, i)
+                self.makes[i].append(tensor)
+                if writes:
+                    assert node.inputs[0] is not None
+                    self.rewrites[tensor] = self._index[node.inputs[0]]
+        self.edges = self._state_edges()
+        roots = set(graph.roots)
+        self.kept = [v in roots or self.rewrites[t] >= 0 or v.node.op == "state" for t, v in enumerate(self.values)]
+        self.footprints = [footprint(v.type, memory) for v in self.values]
+
+    def _state_edges(self) -> list[tuple[int, int]]:
+        """(before, after): who writes a state runs before who reads the result, and behind who reads what it
+        overwrites. A reader that needs the update as well reads a copy, which is another tensor in main memory:
+        save_states makes it."""
+        written = [(self.rewrites[t], t) for t in range(len(self.values)) if self.rewrites[t] >= 0]
+        edges = [(self.producers[t], reader) for _, t in written for reader in self.readers[t]]
+        edges += [(self.producers[old], self.producers[t]) for old, t in written if self.producers[old] >= 0]
+        behind = [[reader for t in self.makes[i] for reader in self.readers[t]] for i in range(len(self.layers))]
+        for before, after in edges:
+            behind[before].append(after)
+        for old, t in written:
+            write = self.producers[t]
+            late = _reached(behind, write)
+            for reader in [r for r in self.readers[old] if r not in late]:
+                edges.append((reader, write))
+                behind[reader].append(write)
+            for reader in [r for r in self.readers[old] if r in late]:
+                self._read_copy(reader, old)
+        return edges
+
+    def _read_copy(self, reader: int, tensor: int) -> None:
+        copy = len(self.values)
+        self.values.append(self.values[tensor])
+        self.producers.append(-1)
+        self.rewrites.append(-1)
+        self.readers.append([reader])
+        self.readers[tensor].remove(reader)
+        self.reads[reader][self.reads[reader].index(tensor)] = copy
+
+    def _tensor(self, value: Value, producer: int = -1) -> int:
+        found = self._index.get(value)
+        if found is None:
+            found = self._index[value] = len(self.values)
+            self.values.append(value)
+            self.producers.append(producer)
+            self.readers.append([])
+            self.rewrites.append(-1)
+        return found
+
+    def ordered(self, order: Sequence[int]) -> "LayerProblem":
+        """The same with layers numbered in this order, tensors as they are touched first."""
+        step = [0] * len(order)
+        for i, layer in enumerate(order):
+            step[layer] = i
+        touched = dict.fromkeys(t for layer in order for t in (*self.reads[layer], *self.makes[layer]))
+        chosen = [*touched, *(t for t in range(len(self.values)) if t not in touched)]
+        number = [0] * len(chosen)
+        for i, t in enumerate(chosen):
+            number[t] = i
+        made = copy(self)
+        made.layers = [self.layers[layer] for layer in order]
+        made.names = [self.names[layer] for layer in order]
+        made.makes, made.reads = (
+            [[number[t] for t in given[layer]] for layer in order] for given in (self.makes, self.reads)
+        )
+        made.values = [self.values[t] for t in chosen]
+        made.kept = [self.kept[t] for t in chosen]
+        made.footprints = [self.footprints[t] for t in chosen]
+        made.producers = [-1 if (p := self.producers[t]) < 0 else step[p] for t in chosen]
+        made.rewrites = [-1 if (old := self.rewrites[t]) < 0 else number[old] for t in chosen]
+        made.readers = [sorted([step[layer] for layer in self.readers[t]]) for t in chosen]
+        made.edges = [(step[a], step[b]) for a, b in self.edges]
+        return made
+
+    def touches(self, tensor: int) -> list[int]:
+        """The layers in whose steps it is on chip, who makes it first."""
+        made = self.producers[tensor] >= 0 and self.rewrites[tensor] < 0
+        return [self.producers[tensor], *self.readers[tensor]] if made else self.readers[tensor]
+
+    def engines(self) -> list[Engine]:
+        """Transfers are everything that neither the array nor the planar engine does."""
+        known = {op: _ENGINES.get(OPS[op].unit, "DMA") for op in {node.op for node in self.layers}}
+        return [known[node.op] for node in self.layers]
+
+    def scheduling(self, traffic: bool) -> _core.Scheduling:
+        """For orders: what layers make, which is on chip until its last reader has run. traffic: for partitions, what
+        they load, and what they have to store, as well."""
+        chosen = [
+            t
+            for t in range(len(self.values))
+            if (traffic or self.producers[t] >= 0) and (self.readers[t] or self.producers[t] >= 0)
+        ]
+        on_chip = [self.producers[t] if self.rewrites[t] < 0 else -1 for t in chosen]
+        return _core.Scheduling(
+            bytes=column(
+                [self.footprints[t].bytes if p >= 0 or traffic else 0 for t, p in zip(chosen, on_chip, strict=True)]
+            ),
+            producers=column(on_chip),
+            kept=column([int(traffic and p >= 0 and self.kept[t]) for t, p in zip(chosen, on_chip, strict=True)]),
+            reads=rows([(i, reader) for i, t in enumerate(chosen) for reader in self.readers[t]], 2),
+            num_layers=len(self.layers),
+            edges=rows(self.edges, 2),
+        )
+
+
+def _comes_with(node: Node, place: int, value: Value) -> bool:
+    """Whether an operand is part of the layer."""
+    op = OPS[node.op]
+    if op.takes_slots and place >= len(op.inputs):
+        return True
+    if value.node.op not in ("const", "param"):
+        return False
+    return (node.op in _WEIGHTED and place > 0) or value.type.size == max(value.shape, default=1)
+
+
+def _reached(behind: Sequence[Sequence[int]], start: int) -> set[int]:
+    found, stack = {start}, [start]
+    while stack:
+        for layer in behind[stack.pop()]:
+            if layer not in found:
+                found.add(layer)
+                stack.append(layer)
+    return found
+
+
+def column(values: Sequence[int]) -> Rows:
+    return np.array(values, np.int64)
+
+
+def rows(values: Sequence[Sequence[int]], columns: int) -> Rows:
+    return np.array(values, np.int64).reshape(-1, columns)

@@ -1,0 +1,60 @@
+"""Gives the steps of the engine the arithmetic of the chip, where there is a kernel that computes in it."""
+
+from dataclasses import replace
+
+from hexane.decisions import Decision
+from hexane.dtypes import FP16
+from hexane.program import Program, Step
+from hexane.stages.engine.rules import AFFINE, BYTES, PORT_CAST, ieee_rule_of, rule_of
+from hexane.targets import Chip, Numerics
+from hexane.targets.activations import activations
+from hexane.targets.kernels import kernels
+
+
+def engine_arithmetic(chip: Chip) -> Numerics:
+    """The arithmetic of a chip: whether it takes Winograd's products, and its activation tables."""
+    tables = {name: table.parameters for name, table in activations().items()}
+    return Numerics(f"{chip.name} engine", "engine", {"winograd": int(chip.gates.winograd or 0), **tables})
+
+
+def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
+    """The program whose steps on the engine compute as the chip does, as far as that is known. host: the arithmetic of
+    the host, which casts what goes to the engine.
+
+    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). What only
+    moves elements gets none: it is the same in any arithmetic.
+    """
+    known, moves = kernels("engine"), kernels("any")
+    arithmetic = engine_arithmetic(chip)
+    steps, decisions = list(program.steps), []
+    for segment in program.segments:
+        if segment.device != "ane":
+            continue
+        computed = {id(program.steps[i].node) for i in range(*segment.steps)}
+        for i in range(*segment.steps):
+            step = steps[i]
+            if step.kernel in moves:
+                steps[i] = replace(step, numerics=arithmetic)
+                continue
+            inputs = [None if view is None else view.type.dtype.name for view in step.inputs]
+            outputs = [view.type.dtype.name for view in step.outputs]
+            verdict, rule, numerics = "ieee", ieee_rule_of(step.kernel), step.numerics
+            if _is_port_cast(step, computed):
+                verdict, rule, numerics = "ieee", PORT_CAST, host
+            elif known.has(step.kernel, inputs, outputs):
+                verdict, rule, numerics = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ())), arithmetic
+            elif step.kernel in ("quantized_conv", "quantized_matmul") and outputs == ["int32"]:
+                verdict, rule = "engine", BYTES
+            elif step.kernel in ("mul", "add") and outputs == ["fp32"]:
+                verdict, rule = "engine", AFFINE
+            steps[i] = replace(step, numerics=numerics)
+            decisions.append(Decision("numerics", step.node.where, verdict, str(rule), "docs/numerics.md"))
+    return replace(program, steps=tuple(steps), decisions=(*program.decisions, *decisions))
+
+
+def _is_port_cast(step: Step, computed: set[int]) -> bool:
+    """Whether a step casts to fp16 what the segment reads: an input of the model, or a result of the host."""
+    if step.kernel != "cast" or step.outputs[0].type.dtype is not FP16:
+        return False
+    source = step.node.inputs[0]
+    return source is not None and source.dtype.kind == "float" and id(source.node) not in computed

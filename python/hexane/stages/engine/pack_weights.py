@@ -1,0 +1,63 @@
+"""The weights of a layer as the engines read them: groups of output channels, dealt to the engines in turn."""
+
+from hexane import _core
+from hexane.graph import Node, Value
+from hexane.layers import Encoding, Weights
+from hexane.mil.pruned import numbers_kept
+from hexane.passes.engine.legalize.compression import kernel_bits, kernel_bytes
+from hexane.passes.engine.legalize.split_kernel_memory import kernel_of
+from hexane.passes.engine.lower import is_weight
+from hexane.targets import Chip
+
+_WEIGHTED = ("anec.convolution", "anec.linear")
+
+
+def pack_weights(node: Node, chip: Chip) -> Weights | None:
+    """None for a layer that has no weights of its own, and for transposed convolutions: nobody says how they are
+    packed.
+
+    Groups are of the size that was measured on M6, and no larger than the power of two that holds the output channels
+    of a group of the convolution: an engine's group has channels of one such group only. Pruned weights are a mask of
+    one bit each, dealt likewise, and their numbers. A constant that ops other than products read too is written whole,
+    and counted pruned.
+    """
+    if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
+        return None
+    weight, table = node.inputs[1:3]
+    assert weight is not None
+    groups = int(node.attrs.get("groups", 1))
+    outputs, inputs, *taps = weight.shape
+    depth, height, width = (1, 1, 1, *taps)[-3:]
+    bits = kernel_bits(weight.type, chip, table)
+    numbers = numbers_kept(weight) if "sparse" in chip.formats.streams else None
+
+    def kernel(bits: int) -> tuple[int, int, int, int, int, int, int]:
+        return outputs, inputs, depth, height, width, groups, bits
+
+    most = min(chip.hal.output_group, 1 << (outputs // groups - 1).bit_length())
+    group = _core.output_group(kernel(bits), chip.memory.kernel, most)
+    stored = bits if numbers is None else 1
+    shape = _core.packed_shape(kernel(stored), (chip.cores, group, chip.memory.row_alignment))
+    num_groups, engines, passes, stride = shape
+    size = kernel_bytes(weight.type, chip, table)
+    apart = 0 if numbers is None else numbers * bits // 8  # numbers that lie behind their mask
+    memory = kernel_of(node, chip)
+    return Weights(
+        encoding="sparse" if numbers is not None else _encoding(weight, table, bits),
+        bytes=size if numbers is None else (weight.type.size + 7) // 8 + apart,
+        bits=bits,
+        group=group,
+        groups=num_groups,
+        engines=engines,
+        passes=passes,
+        packed_bytes=stride * engines + apart,
+        shared=memory.shared,
+        demand=memory.demand,
+        limit=memory.limit,
+    )
+
+
+def _encoding(weight: Value, table: Value | None, bits: int) -> Encoding:
+    if weight.dtype.kind == "float" or bits == 16:
+        return "fp16"
+    return "int8" if table is None else "palette"

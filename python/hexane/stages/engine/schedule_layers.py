@@ -1,0 +1,89 @@
+"""The order of a segment's layers, and where it is cut into partitions."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.decisions import Decision, counted
+from hexane.graph import Graph, Value
+from hexane.stages.engine.layer_problem import LayerProblem, Rows
+from hexane.targets import Chip
+
+RULES = ("nothing else was ready", "ring buffer", "branch sibling", "merge sibling", "working set", "topological order", "number")  # fmt: skip  # noqa: E501
+_SOURCE = "guide ch22"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSchedule:
+    """problem: its layers numbered in the order they run; rules: for each the tie-break that chose it, "" where the
+    order is not the list scheduler's. partitions: a row for each, as `_core.Scheduling.partition` gives them."""
+
+    problem: LayerProblem
+    rules: list[str]
+    partitions: Rows
+    limit: int
+    decisions: tuple[Decision, ...]
+
+    @property
+    def values(self) -> list[list[Value]]:
+        """What each layer makes, in the order they run."""
+        return [list(node.values) for node in self.problem.layers]
+
+
+def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSchedule:
+    """ "apple": the list scheduler of the engine's compiler. "optimal": the order that keeps fewest bytes on chip, with the proven bound.
+
+    With HEXANE_VERIFY=1 orders and partitions are judged by code that the solvers do not share: Error for one that is not sound.
+    """  # noqa: E501
+    checks = os.environ.get("HEXANE_VERIFY") == "1"
+    memory = chip.memory
+    problem = LayerProblem(graph, memory)
+    scheduling = problem.scheduling(traffic=False)
+    names = problem.names
+    greedy, choices = scheduling.greedy(memory.working_set)
+    peak = scheduling.peak(greedy)
+    if checks:
+        scheduling.check(greedy, peak)
+    decisions = []
+    if kind == "optimal":
+        order, best, bound, states = scheduling.optimal(greedy)
+        if checks:
+            scheduling.check(order, best)
+        proof = "proven" if best == bound else f"the bound is {bound} bytes"
+        reason = (
+            f"{best} bytes on chip at most, {proof} ({states} sets of layers searched); the list scheduler needs {peak}"
+        )
+        decisions.append(Decision("schedule", graph.name, "optimal", reason))
+        rules = [""] * len(names)
+    else:
+        order, rules = greedy, [RULES[rule] for rule in choices[:, 0].tolist()]
+        decisions.append(Decision("schedule", graph.name, "apple", f"{peak} bytes on chip at most", _SOURCE))
+        decisions += [
+            Decision("schedule", names[layer], f"step {step}", _why(rules[step], row), _SOURCE)
+            for step, (layer, row) in enumerate(zip(greedy.tolist(), choices.tolist(), strict=True))
+        ]
+    limit = memory.working_set * memory.partition_percent // 100
+    problem = problem.ordered(order.tolist())
+    steps = np.arange(len(problem.layers))
+    traffic = problem.scheduling(traffic=True)
+    partitions = traffic.partition(steps, limit)
+    if checks:
+        traffic.check_partitions(steps, partitions, limit)
+    source = chip.facts["memory.partition_percent"].source
+    for first, end, most, loaded, stored in partitions.tolist():
+        words = (
+            f"{counted(end - first, 'layer')} from step {first} on: at most {most} of {limit} bytes on chip, {loaded}"
+            f" loaded, {stored} stored"
+        )
+        over = "; one layer that exceeds the limit alone" if most > limit else ""
+        decisions.append(Decision("partition", problem.names[first], "opened", words + over, source))
+    return LayerSchedule(problem, rules, partitions, limit, tuple(decisions))
+
+
+def _why(rule: str, row: list[int]) -> str:
+    """What the list scheduler compared; scores that are 0 say nothing."""
+    _, ring, branch, merge, begun, footprint = row
+    scores = {"ring": ring, "branch": branch, "merge": merge, "branch begun": begun, "footprint": footprint}
+    said = ", ".join([f"{name} {score}" for name, score in scores.items() if score])
+    return rule if rule == RULES[0] else f"by {rule}: {said}" if said else f"by {rule}"

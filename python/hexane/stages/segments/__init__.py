@@ -1,0 +1,1 @@
+"""Which device computes which ops, and the segments that follow."""

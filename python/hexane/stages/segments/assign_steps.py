@@ -1,0 +1,90 @@
+"""Which steps of a chip's program compute which segment, and which layer of the engine."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hexane.graph import Graph, Port, Value, topological
+from hexane.layers import Layer
+from hexane.program import Program, Segment
+from hexane.targets import Target
+
+Roots = Sequence[Sequence[Value]]  # of each layer, or of each segment: the values that have to be there when it has run
+_MARK = "%layer"
+
+
+def with_layers(graph: Graph, layers: Roots, first: int) -> Graph:
+    """The graph with what each layer makes as taps, numbered from `first` on, so that it is found again behind the
+    passes."""
+    marks = [Port(f"{_MARK}{i}", v) for i, values in enumerate(layers, first) for v in values]
+    return replace(graph, taps=(*graph.taps, *marks))
+
+
+def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
+    """The graph without the taps of `with_layers`, and what each of so many layers became.
+
+    Of a value that the graph does not compute any more, what it was moved or cast from.
+    """
+    there = {id(node) for node in graph.nodes}
+    layers: list[list[Value]] = [[] for _ in range(count)]
+    taps = []
+    for port in graph.taps:
+        if not port.name.startswith(_MARK):
+            taps.append(port)
+            continue
+        value: Value | None = port.value
+        while value is not None and id(value.node) not in there:
+            value = next((v for v in value.node.inputs if v is not None), None)
+        if value is not None:
+            layers[int(port.name.removeprefix(_MARK))].append(value)
+    return replace(graph, taps=tuple(taps)), layers
+
+
+def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, roots: Roots, host: Target) -> Program:
+    """The program with the steps of each segment and layer; those that are not the engine's have the host's arithmetic.
+
+    layers: the roots of each layer of the program; roots: of each segment, which come behind those of its layers.
+    """
+    items = in_order(program.layers, layers, roots)
+    owner = _owners(items)
+    ends = [0] * len(items)
+    for i, step in enumerate(program.steps, 1):
+        if id(step.node) in owner:
+            ends[owner[id(step.node)]] = i
+    for i in range(1, len(ends)):
+        ends[i] = max(ends[i], ends[i - 1])
+    steps = list(program.steps)
+    placed, spans, begin, item = [], [], 0, 0
+    counts = Counter(layer.segment for layer in program.layers)
+    for found in segments:
+        first = begin
+        for _ in range(counts[found.index]):
+            spans.append((begin, ends[item]))
+            begin, item = ends[item], item + 1
+        begin, item = ends[item], item + 1
+        if found.device == "host":
+            steps[first:begin] = [replace(s, numerics=host.arithmetic) for s in steps[first:begin]]
+        placed.append(replace(found, steps=(first, begin)))
+    steps[begin:] = [replace(s, numerics=host.arithmetic) for s in steps[begin:]]
+    numbered = tuple(replace(layer, steps=span) for layer, span in zip(program.layers, spans, strict=True))
+    return replace(program, steps=tuple(steps), segments=tuple(placed), layers=numbered)
+
+
+def in_order(layers: Sequence[Layer], made: Roots, roots: Roots) -> list[Sequence[Value]]:
+    """Roots in the order they are computed: of each segment those of its layers, then its own."""
+    inside: list[list[Sequence[Value]]] = [[] for _ in roots]
+    for layer, values in zip(layers, made, strict=True):
+        inside[layer.segment].append(values)
+    return [group for own, last in zip(inside, roots, strict=True) for group in (*own, last)]
+
+
+def _owners(items: Roots) -> dict[int, int]:
+    """For each node (by id) the first item that needs it."""
+    owner: dict[int, int] = {}
+    pending = [(value, i) for i, group in enumerate(items) for value in group]
+    at = 0
+    for node in topological(value for value, _ in pending):
+        while at < len(pending) and id(pending[at][0].node) in owner:
+            at += 1
+        owner[id(node)] = pending[at][1]
+    return owner

@@ -1,0 +1,195 @@
+"""Which device computes each op of a network: the engine what the chip takes, the host the rest, so that few values
+cross.
+
+An op that computes stays on the engine wherever its verdict allows. One that only moves elements gives the same bits on
+both, so it goes to the host where that saves crossings: a minimum cut says which. Where nothing is saved, it stays on
+the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+from hexane.dtypes import FP16
+from hexane.graph import Graph, Node, TensorType, Value
+from hexane.ops import LEAVES
+from hexane.passes.retarget import rewritten
+from hexane.stages.segments.max_flow import Network
+from hexane.targets import Chip, Verdict
+from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
+from hexane.validate import is_constant, judge_all
+from hexane.validate.wide_values import wide_readers
+
+Device = Literal["ane", "host"]
+COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
+
+
+class Cut(NamedTuple):
+    """Why an op is a program of its own on the engine, and who says so."""
+
+    reason: str
+    source: str
+
+
+class Programs(Protocol):
+    """What programs of the engine can hold, where they are written for the engine itself."""
+
+    def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
+        """By id: the nodes of those given that no program can have though the chip runs each alone, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """nodes: all that compute something at run time, operands first. By id: the device of each and its verdict; which
+    went to the host to save crossings; which the chip runs but no program of its engine can have, and why; which are
+    cut off from other ops of the engine, and why."""
+
+    nodes: list[Node]
+    device: Mapping[int, Device]
+    moved: set[int]
+    refused: Mapping[int, str]
+    alone: Mapping[int, Cut]
+    verdicts: Mapping[int, Verdict]
+
+
+def crossing_type(kind: TensorType) -> TensorType:
+    """What a value is while it passes from one device to the other: floats are fp16, which is all that the engine
+    has."""
+    return TensorType(FP16, kind.shape) if kind.dtype.kind == "float" else kind
+
+
+def is_leaf(node: Node) -> bool:
+    """Whether a node is nothing that a device computes: an input, a constant, what folds to one, a param or state."""
+    return node.op in LEAVES or is_constant(node)
+
+
+def crosses(value: Value) -> bool:
+    """Whether a value has to be handed over when another segment reads it. Leaves and states lie in memory that all can
+    reach."""
+    return value.node.op != "write_state" and not is_leaf(value.node)
+
+
+def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
+    """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the
+    fewest bytes. refused: nodes, by id, that the engine does not get, and why."""
+    (judged,) = judge_all(graph.nodes, [chip], rewritten)
+    computed = (node for node in graph.nodes if node.op not in LEAVES)
+    verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
+    nodes = [node for node in graph.nodes if id(node) in verdicts]
+    legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
+    wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False))
+    refused = {**wide, **refused}
+    legal |= dict.fromkeys(wide, False)
+    free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
+    alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
+    device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
+    moved = _moved(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()
+    device |= dict.fromkeys(moved, "host")
+    return Devices(nodes, device, moved, refused, alone, verdicts)
+
+
+def hard_cut(node: Node, chip: Chip) -> Cut | None:
+    """Why a node of the engine cannot share a program with others: an attention, or a layer that only a netplist
+    has."""
+    if node.op == "scaled_dot_product_attention":
+        return Cut("the engine runs an attention as a segment of its own", "guide ch22, decoded")
+    for name in mil_ops(node.op) or ():
+        floor = floors().get(name)
+        if floor is not None and floor.bridge and mil_status(name, chip).verdict != "native":
+            return Cut(
+                f"{chip.label} has {name} in an authored netplist only, which is a program of its own",
+                f"{floor.source}, {floor.status}",
+            )
+    return None
+
+
+def _moved(
+    graph: Graph, nodes: Sequence[Node], device: Mapping[int, Device], free: set[int], alone: Mapping[int, Cut]
+) -> set[int]:
+    """The free nodes that a minimum cut puts on the host's side."""
+    readers: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in dict.fromkeys(node.inputs):
+            if value is not None and crosses(value):
+                readers.setdefault(value, []).append(node)
+    # A value that passes a hard cut crosses anyway. So does one between two nodes whose devices are given and differ.
+    open_values = {}
+    for value, users in readers.items():
+        group = [value.node, *users]
+        given = {device[id(n)] for n in group if id(n) not in free}
+        source_given = id(value.node) not in free
+        decided = source_given and len(given) == 2
+        if not decided and any(id(n) in free for n in group) and not any(id(n) in alone for n in group):
+            open_values[value] = users
+    moved: set[int] = set()
+    for values in _components(open_values, free):
+        if any(device[id(n)] == "host" for v in values for n in (v.node, *open_values[v])):
+            moved |= _cut({v: open_values[v] for v in values}, device, free)
+    return moved
+
+
+def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list[Value]]:
+    """The values in groups that share no free node, each of which can be solved by itself."""
+    touching: dict[int, list[Value]] = {}
+    for value, users in values.items():
+        for node in (value.node, *users):
+            if id(node) in free:
+                touching.setdefault(id(node), []).append(value)
+    seen: set[Value] = set()
+    groups = []
+    for first in values:
+        if first in seen:
+            continue
+        seen.add(first)
+        group = [first]
+        for value in group:  # grows while it is walked
+            for node in (value.node, *values[value]):
+                for other in touching.get(id(node), ()):
+                    if other not in seen:
+                        seen.add(other)
+                        group.append(other)
+        groups.append(group)
+    return groups
+
+
+def _cut(values: Mapping[Value, list[Node]], device: Mapping[int, Device], free: set[int]) -> set[int]:
+    """The free nodes on the host's side of the cheapest cut. The host is the source, the engine the sink.
+
+    A value costs once, however many read it on the other device:
+
+        host --cost--> a --never--> every reader        where it is computed on the host and read on the engine
+        every reader --never--> b --cost--> engine      where it is computed on the engine and read on the host
+
+    with the node that computes it in the place of host and engine, if that is free itself.
+    """
+    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # than all bytes: a crossing outweighs them
+    never = 1 + sum(more + crossing_type(v.type).bytes for v in values)
+    network, place = Network(), {}
+    for value, users in values.items():
+        for node in (value.node, *users):
+            if id(node) in free and id(node) not in place:
+                place[id(node)] = network.node()
+
+    def at(node: Node) -> int:
+        return place.get(id(node), Network.SOURCE if device[id(node)] == "host" else Network.SINK)
+
+    for value, users in values.items():
+        cost, maker = more + crossing_type(value.type).bytes, at(value.node)
+        if len(users) == 1:
+            network.edge(maker, at(users[0]), cost, back=cost)
+            continue
+        if maker != Network.SINK:
+            forth = network.node()
+            network.edge(maker, forth, cost)
+            for user in users:
+                if at(user) != Network.SOURCE:
+                    network.edge(forth, at(user), never)
+        if maker != Network.SOURCE:
+            back = network.node()
+            network.edge(back, maker, cost)
+            for user in users:
+                if at(user) != Network.SINK:
+                    network.edge(at(user), back, never)
+    side = network.source_side()
+    return {key for key, node in place.items() if node in side}

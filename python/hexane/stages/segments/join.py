@@ -1,0 +1,175 @@
+"""Takes a divided network apart into a graph for each segment, and puts what these were lowered to together again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hexane.dtypes import FP16, DType
+from hexane.graph import Graph, Node, Port, TensorType, Value, unique
+from hexane.ops import LEAVES, OPS, apply
+from hexane.passes.legalize.to_fp16 import half
+from hexane.program import Segment
+from hexane.stages.segments.devices import is_leaf
+
+
+class Parts:
+    """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
+
+    Params and states that the engine touches are kept in fp16 and cast for whoever computes in another dtype; halved:
+    all of them.
+    """
+
+    def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
+        self.graph, self.segments = graph, segments
+        self._home = {id(node): found.index for found in segments for node in found.nodes}
+        self._narrow = dict(_narrowed([found for found in segments if halved or found.device == "ane"]))
+        self._read_elsewhere = {
+            v
+            for node in graph.nodes
+            for v in node.inputs
+            if v is not None and self._home.get(id(node)) != self._home.get(id(v.node))
+        } | set(graph.roots)
+
+    def constants(self) -> Graph | None:
+        """The outputs that only depend on constants, which belong to no segment; None where there are none."""
+        values = dict.fromkeys(v for v in self.graph.roots if v.node.op not in LEAVES and is_leaf(v.node))
+        ports = tuple(Port(f"%{i}", v) for i, v in enumerate(values))
+        return Graph((), ports, name=f"{self.graph.name}, constants") if ports else None
+
+    def graphs(self) -> Iterator[Graph]:
+        """The graph of each segment."""
+        for found in self.segments:
+            yield self._graph(found)
+
+    def kept(self, leaf: Value) -> Value:
+        """A param or state as the program keeps it."""
+        return self._narrow.get(leaf.node, leaf)
+
+    def results(self, segment: Segment) -> list[Value]:
+        """What the graph of a segment has as outputs, in order, as values of the divided graph."""
+        return [v for node in segment.nodes for v in node.values if v in self._read_elsewhere]
+
+    def operands(self, segment: Segment) -> list[Value]:
+        """What it has as inputs."""
+        found = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
+        return [v for v in found if v.node.op == "input" or self._home.get(id(v.node), segment.index) != segment.index]
+
+    def _graph(self, segment: Segment) -> Graph:
+        memory: dict[Value, Value] = {}  # params and states as they are kept
+        table: dict[Value, Value] = {}  # everything in the model's dtypes
+        inputs = []
+        for i, value in enumerate(self.operands(segment)):
+            owner = _state_of(value)
+            kind = value.type if owner is None else TensorType(self.kept(owner.values[0]).dtype, value.shape)
+            port = unique("input", f"%{i}", kind, sources=value.node.sources)
+            inputs.append(port)
+            (table if owner is None else memory)[value] = port
+
+        def kept(value: Value) -> Value:
+            return memory[value] if value in memory else self.kept(value)
+
+        def operand(value: Value | None) -> Value | None:
+            if value is None or _state_of(value) is None:
+                return value if value is None else table.get(value, value)
+            return cast(kept(value), value.dtype)
+
+        for node in segment.nodes:
+            operands = [operand(v) for v in node.inputs]
+            if node.op == "write_state":
+                state, update = kept(node.inputs[0]), operands[1]  # type: ignore[arg-type]
+                assert update is not None
+                operands[:2] = [state, cast(update, state.dtype)]
+                memory[node.values[0]] = apply(OPS["write_state"], operands, node.attrs, node.sources)[0]
+                continue
+            table.update(zip(node.values, node.with_inputs(tuple(operands)).values, strict=True))
+        results = [memory[v] if v in memory else table[v] for v in self.results(segment)]
+        outputs = tuple(Port(f"%{i}", v) for i, v in enumerate(results))
+        here = {id(node) for node in segment.nodes}
+        taps = tuple(
+            p._replace(value=table[p.value]) for p in self.graph.taps if id(p.value.node) in here and p.value in table
+        )
+        return Graph(tuple(inputs), outputs, name=f"{self.graph.name}, segment {segment.index}", taps=taps)
+
+
+def join(
+    parts: Parts, lowered: Sequence[Graph], constants: Graph | None, narrow: bool
+) -> tuple[Graph, list[list[Value]]]:
+    """The graph of what the segments were lowered to, and for each segment its roots: what has to be computed by its
+    end.
+
+    Values are cast where a segment takes them in another dtype, and at the ports of the model; narrow: those are fp16,
+    too.
+    """
+    graph = parts.graph
+    inputs = {v: _port(v) if narrow else v for v in graph.inputs}
+    made: dict[Value, Value] = dict(inputs)
+    if constants is not None:
+        folded = parts.constants()
+        assert folded is not None
+        made |= zip((p.value for p in folded.outputs), (p.value for p in constants.outputs), strict=True)
+    roots: list[list[Value]] = []
+    outputs: dict[str, Value] = {}
+    taps: list[Port] = []
+    for segment, piece in zip(parts.segments, lowered, strict=True):
+        given = [cast(made[v], port.dtype) for v, port in zip(parts.operands(segment), piece.inputs, strict=True)]
+        table = dict(zip(piece.inputs, given, strict=True))
+        for node in piece.nodes:
+            if node.op not in LEAVES:
+                copy = node.with_inputs(tuple([None if v is None else table.get(v, v) for v in node.inputs]))
+                if copy is not node:
+                    table.update(zip(node.values, copy.values, strict=True))
+        results = [table.get(port.value, port.value) for port in piece.outputs]
+        taps += _tapped(piece, table)
+        made.update(zip(parts.results(segment), results, strict=True))
+        ended = {
+            p.name: _cast_port(p, made[p.value], narrow)
+            for p in graph.outputs
+            if p.value in made and p.name not in outputs
+        }
+        outputs |= ended
+        roots.append([*results, *ended.values()])
+    ports = tuple(
+        p._replace(value=outputs.get(p.name) or _cast_port(p, made.get(p.value, parts.kept(p.value)), narrow))
+        for p in graph.outputs
+    )
+    updates = tuple(made[v] for v in graph.updates)
+    graph = graph.decided(*(decision for piece in lowered for decision in piece.decisions))
+    return replace(graph, inputs=tuple(inputs.values()), outputs=ports, updates=updates, taps=tuple(taps)), roots
+
+
+def _tapped(piece: Graph, table: Mapping[Value, Value]) -> tuple[Port, ...]:
+    """The taps of a lowered segment in the joined graph."""
+    return piece.tapped(lambda value: table.get(value, value))
+
+
+def cast(value: Value, kind: DType) -> Value:
+    return value if value.dtype is kind else apply(OPS["cast"], [value], {"dtype": kind}, value.node.sources)[0]
+
+
+def _port(value: Value) -> Value:
+    """An input of the model in fp16."""
+    if value.dtype.kind != "float" or value.dtype is FP16:
+        return value
+    return unique("input", str(value.node.attrs["name"]), TensorType(FP16, value.shape), sources=value.node.sources)
+
+
+def _cast_port(port: Port, value: Value, narrow: bool) -> Value:
+    kind = port.value.dtype
+    return cast(value, FP16 if narrow and kind.kind == "float" else kind)
+
+
+def _state_of(value: Value) -> Node | None:
+    """The param or state whose memory a value is, None for others."""
+    while value.node.op == "write_state":
+        assert value.node.inputs[0] is not None
+        value = value.node.inputs[0]
+    return value.node if value.node.op in ("param", "state") else None
+
+
+def _narrowed(segments: Sequence[Segment]) -> Iterator[tuple[Node, Value]]:
+    """The params and states of wider floats that these segments read or write, each with its fp16 form."""
+    read = [v for s in segments for node in s.nodes for v in node.inputs if v is not None]
+    for leaf in dict.fromkeys(_state_of(v) for v in read):
+        if leaf is not None and leaf.types[0].dtype.kind == "float" and leaf.types[0].dtype is not FP16:
+            data = None if leaf.data is None else half(leaf.data)
+            kind = TensorType(FP16, leaf.types[0].shape)
+            yield leaf, unique(leaf.op, str(leaf.attrs["name"]), kind, data, leaf.sources)

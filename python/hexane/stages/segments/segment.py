@@ -1,0 +1,239 @@
+"""Cuts a network into segments: pieces that one device runs without the others, one after the other.
+
+       engine 0    host 1     engine 2
+    x -> conv -> relu |-> topk -> gather |-> linear -> y
+
+Nodes get levels, even ones on the engine and odd ones on the host, no lower than those they read; a level is a segment.
+So there are as few as the longest alternation on a path asks for. What the engine runs by itself (an attention) stands
+behind its level.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, TensorType, Value
+from hexane.passes.legalize.save_states import save_states
+from hexane.passes.overwrites import overwrites
+from hexane.passes.retarget.writer import is_border
+from hexane.program import Segment, SegmentPort
+from hexane.stages.bufferize.order import schedule
+from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
+from hexane.targets import Chip
+from hexane.targets.legality import op_unit
+from hexane.validate.node import hazard
+
+Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
+
+
+def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
+    """The graph with what was decided, and its segments in the order they run. programs: what those of the engine can
+    hold; None where the CPU runs them in its place, which takes everything.
+
+    Every node that computes something is in one segment; constants belong to whoever reads them. No segment needs a
+    later one.
+    """
+    graph = save_states(graph, chip)
+    devices = assign_devices(graph, chip)
+    if programs is not None:
+        refused = programs.refused(graph, [node for node in devices.nodes if devices.verdicts[id(node)].runs])
+        devices = assign_devices(graph, chip, refused) if refused else devices
+    segments = _divided(graph, devices)
+    return graph.decided(*_decisions(segments, devices, chip)), segments
+
+
+def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
+    readers = overwrites(graph).readers
+    order = [node for node in (schedule(graph) if readers else graph.nodes) if not is_leaf(node)]
+    if len(set(devices.device.values())) == 1 and not devices.alone:
+        pieces = [order]
+    else:
+        pieces = _pieces(graph, order, _before(order, readers), devices)
+    return tuple(_segments(graph, pieces, devices))
+
+
+def _pieces(
+    graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices
+) -> list[list[Node]]:
+    """The nodes of each level, and of what stands alone, in the order they run."""
+    levels = min(
+        (_levels(order, before, devices, start) for start in (1, -1)), key=lambda found: len(set(found.values()))
+    )
+    _move_later(graph, order, before, devices, levels)
+    groups: dict[tuple[Level, int], list[Node]] = {}
+    for node in order:
+        groups.setdefault((levels[id(node)], id(node) if id(node) in devices.alone else 0), []).append(node)
+    # Stable: equal levels in the order of the graph.
+    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
+
+
+def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
+    """For each node those that have to run before it: its operands, and for a write those that read the old
+    contents."""
+    found = {}
+    for node in order:
+        operands = [v.node for v in node.inputs if v is not None]
+        found[id(node)] = [n for n in dict.fromkeys((*operands, *readers.get(id(node), ()))) if not is_leaf(n)]
+    return found
+
+
+def _levels(order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, start: int) -> dict[int, Level]:
+    """The lowest level of each node; `start` is the lowest of the host."""
+    levels: dict[int, Level] = {}
+    for node in order:
+        key = id(node)
+        host, alone = devices.device[key] == "host", key in devices.alone
+        least = (start, 0) if host else (0, int(alone))
+        for earlier in before[key]:
+            level, behind = levels[id(earlier)]
+            if host:
+                least = max(least, (level if level % 2 else level + 1, 0))
+            elif level % 2:
+                least = max(least, (level + 1, int(alone)))
+            elif alone:
+                least = max(least, (level, behind + 1))
+            else:
+                least = max(least, (level + 2 if behind else level, 0))
+        levels[key] = least
+    return levels
+
+
+def _move_later(
+    graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
+) -> None:
+    """Moves nodes to the level of their readers where no more values cross then: what is needed late is computed
+    late."""
+    after: dict[int, list[Node]] = {}
+    for node in order:
+        for earlier in before[id(node)]:
+            after.setdefault(id(earlier), []).append(node)
+    users = graph.users()
+    for node in reversed(order):
+        key = id(node)
+        if key in devices.alone or key not in after:
+            continue
+        host, here = devices.device[key] == "host", levels[key][0]
+        latest = min(_latest(levels[id(n)][0], devices.device[id(n)] == "host", host) for n in after[key])
+        if latest > here:
+            stays, moves = (_cost(node, users, devices, levels, at) for at in (here, latest))
+            if moves <= stays:
+                levels[key] = (latest, 0)
+
+
+def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
+    """The last level of a node that a reader at this level allows."""
+    return reader if reader_on_host == host else reader - 1
+
+
+def _cost(
+    node: Node, users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
+) -> tuple[int, int]:
+    """The values and bytes that cross because a node is at a level, among those it computes and those that only it
+    reads."""
+
+    def place(n: Node) -> tuple[int, int]:
+        return (at, 0) if n is node else levels[id(n)]
+
+    crossing = [v for v in node.values if crosses(v) and any(place(n) != (at, 0) for n in users.get(v, ()))]
+    for value in dict.fromkeys(node.inputs):
+        if (
+            value is None
+            or not crosses(value)
+            or any(place(n) != place(value.node) for n in users[value] if n is not node)
+        ):
+            continue
+        if place(value.node) != (at, 0):
+            crossing.append(value)
+    return len(crossing), sum(_type_between(devices, v, node).bytes for v in crossing)
+
+
+def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
+    """What a value crosses as: fp16 where the engine computes or reads it, else as the model has it."""
+    engine = any(devices.device.get(id(n)) == "ane" for n in (value.node, *readers))
+    return crossing_type(value.type) if engine else value.type
+
+
+def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) -> Iterator[Segment]:
+    home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
+    wanted: dict[Value, dict[int, None]] = {}  # the segments that read a value of another one
+    for i, piece in enumerate(pieces):
+        for node in piece:
+            for value in node.inputs:
+                if value is not None and not _in_memory(value) and home.get(id(value.node)) != i:
+                    wanted.setdefault(value, {})[i] = None
+    ports = {port.value for port in graph.outputs}
+    names = _names(graph, wanted.keys() | ports)
+    for i, piece in enumerate(pieces):
+        device = devices.device[id(piece[0])]
+        inputs, outputs = [], []
+        for value in dict.fromkeys(v for node in piece for v in node.inputs if v is not None):
+            if i in wanted.get(value, ()):
+                kind = crossing_type(value.type) if device == "ane" else _type_between(devices, value)
+                inputs.append(SegmentPort(names[value], value, kind, home.get(id(value.node))))
+        for value in (v for node in piece for v in node.values):
+            if value in wanted or value in ports:
+                readers = tuple(wanted.get(value, ()))
+                kind = crossing_type(value.type) if device == "ane" else value.type
+                outputs.append(SegmentPort(names[value], value, kind, i, readers))
+        moved = tuple(node for node in piece if id(node) in devices.moved)
+        why = _why(piece, devices, inputs) if i else ""
+        yield Segment(i, device, tuple(piece), tuple(inputs), tuple(outputs), why, moved)
+
+
+def _in_memory(value: Value) -> bool:
+    """Whether a value is read where it lies, without a port: constants, params and states."""
+    return value.node.op != "input" and not crosses(value)
+
+
+def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
+    """A name for these values, as the printed graph has them: the input's own, else %number."""
+    names, number = {}, 0
+    for node in graph.nodes:
+        for value in node.values:
+            if value in wanted:
+                names[value] = str(node.attrs["name"]) if node.op == "input" else f"%{number}"
+            number += node.op != "input"
+    return names
+
+
+def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
+    """Why a segment that is not the first is one of its own."""
+    first = piece[0]
+    if id(first) in devices.alone:
+        return devices.alone[id(first)].reason
+    if devices.device[id(first)] == "host":
+        forced = next((n for n in piece if not devices.verdicts[id(n)].runs or id(n) in devices.refused), first)
+        reason = devices.refused.get(id(forced), devices.verdicts[id(forced)].reason)
+        return f"{forced.where} does not run on the engine: {reason}"
+    sources = [str(source) for source in sorted({port.source for port in inputs if port.source is not None})]
+    if len(sources) > 1:
+        return f"it reads what segments {', '.join(sources[:-1])} and {sources[-1]} compute"
+    return f"it reads what segment {sources[0]} computes" if sources else "another device runs before it"
+
+
+def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
+    for found in segments:
+        first = found.nodes[0]
+        if found.index:
+            cut = devices.alone.get(id(first))
+            reason = f"segment {found.index} on the {'engine' if found.device == 'ane' else 'host'}: {found.why}"
+            yield Decision("segment", first.where, "cut", reason, cut.source if cut else "hexane")
+        for node in found.nodes:
+            verdict = devices.verdicts[id(node)]
+            if id(node) in devices.moved:
+                yield Decision(
+                    "segment",
+                    node.where,
+                    "moved",
+                    "to the host: it only moves elements, and fewer values cross this way",
+                )
+            elif (why := devices.refused.get(id(node))) is not None:
+                if op_unit(node.op) in COMPUTING:
+                    yield Decision("segment", node.where, "host", why)
+                else:
+                    yield Decision("segment", node.where, "moved", f"to the host: {why}")
+            elif is_border(node, chip):
+                continue  # part of how something is tiled, which retarget has told
+            elif found.device == "host":
+                yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")
+            elif danger := hazard(node, chip):
+                yield Decision("segment", node.where, "hazard", danger.reason, danger.source)

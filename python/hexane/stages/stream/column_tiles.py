@@ -1,0 +1,354 @@
+"""Writes parts of a graph in stripes of columns, for images of which a few rows are still too much.
+
+    y = conv(conv(x))  ->  y = concat(conv(conv(x[:, :, :9])), conv(conv(x[:, :, 7:])))
+
+A stripe is computed before the next one begins, so that what lies between its steps is as narrow as it is. Columns that
+both need are computed twice. An image is padded where it ends, and nowhere between stripes: every element is the sum of
+the same terms in the same order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS, apply
+
+COLUMNS = 2  # axis of an image with channels last
+OF_FIRST = ("lookup", "quantize", "dequantize")  # of whose operands only the first is an image
+
+
+class Columns(NamedTuple):
+    """Of each stripe the first column that it has, and the one behind its last, along an axis of a value."""
+
+    axis: int
+    first: NDArray[np.int64]
+    behind: NDArray[np.int64]
+
+    @property
+    def widest(self) -> int:
+        return int((self.behind - self.first).max())
+
+    @property
+    def sum(self) -> int:
+        return int((self.behind - self.first).sum())
+
+    def joined(self, other: "Columns") -> "Columns":
+        return Columns(self.axis, np.minimum(self.first, other.first), np.maximum(self.behind, other.behind))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is computed in stripes. columns: of each value in it, in the order they are computed; results: those of its
+    values that are read elsewhere, and the columns that each stripe gives."""
+
+    columns: Mapping[Value, Columns]
+    results: Mapping[Value, Columns]
+    stripes: int
+
+    def share(self, value: Value) -> float:
+        """Of the columns of a value, those of its widest stripe."""
+        columns = self.columns.get(value)
+        return 1.0 if columns is None else columns.widest / max(1, value.shape[columns.axis])
+
+    @property
+    def repeated(self) -> int:
+        """Multiply-accumulates that are done more than once."""
+        return sum(
+            _multiply_adds(value) // value.shape[columns.axis] * (columns.sum - value.shape[columns.axis])
+            for value, columns in self.columns.items()
+        )
+
+
+def _multiply_adds(value: Value) -> int:
+    node = value.node
+    weight = node.inputs[1] if is_window(node) and len(node.inputs) > 1 else None
+    return 0 if weight is None else value.type.size * prod(weight.shape[1:])
+
+
+class Parts:
+    """Finds what a part of a graph needs to be computed in stripes. order: of its nodes, as they run."""
+
+    def __init__(self, graph: Graph, order: Sequence[Node]) -> None:
+        self._place = {node: i for i, node in enumerate(order)}
+        self._users = graph.users()
+        self._roots = set(graph.roots)
+        self._read_until: dict[Value, float] = {}
+        self._axes: dict[Value, int] = {}
+
+    def find(self, nodes: Sequence[Node], stripes: int) -> Part | None:
+        """These nodes, which run one after the other, in so many stripes; None where they cannot."""
+        inside = set(nodes)
+        if not all(is_striped(node) or passes_on(node) for node in inside):
+            return None
+        last = max(self._place[node] for node in inside)
+        results = [v for node in nodes for v in node.values if not passes_on(node) and self.read_until(v) > last]
+        results = list(dict.fromkeys(results))
+        if not results or any(v.type.rank != 4 or v.shape[self._axis(v)] < 2 * stripes for v in results):
+            return None
+        columns: dict[Value, Columns] = {}
+        queue: list[tuple[int, Value]] = []
+
+        def need(value: Value, more: Columns) -> bool:
+            if value in columns:
+                if columns[value].axis != more.axis:
+                    return False
+                columns[value] = columns[value].joined(more)
+            else:
+                columns[value] = more
+                heappush(queue, (-self._place[value.node], value))
+            return True
+
+        given = {value: _divided(value, self._axis(value), stripes) for value in results}
+        if not all(need(value, edges) for value, edges in given.items()):
+            return None
+        while queue:
+            _, value = heappop(queue)
+            needed = needs(value.node, columns[value])
+            if needed is None:
+                return None
+            for i, more in needed.items():
+                operand = value.node.inputs[i]
+                assert operand is not None
+                if operand.node in inside or self._is_between(operand.node, inside):
+                    if not need(operand, more):
+                        return None
+                elif self._hangs_on(operand.node, inside):
+                    return None
+        columns = {value: columns[value] for value in sorted(columns, key=lambda value: self._place[value.node])}
+        return Part(columns, given, stripes)
+
+    def read_until(self, value: Value) -> float:
+        """The place of the last node that reads it, through views and concatenations as well; infinite for a root."""
+        if value not in self._read_until:
+            readers = [
+                self.read_until(seen) if passes_on(node) else self._place[node]
+                for node in self._users.get(value, ())
+                for seen in node.values
+            ]
+            self._read_until[value] = inf if value in self._roots else max(readers, default=-1)
+        return self._read_until[value]
+
+    def _is_between(self, node: Node, inside: set[Node]) -> bool:
+        """Whether it only moves what nodes inside make, or an input of the model."""
+        if not passes_on(node):
+            return False
+        sources = [v.node for v in node.inputs if v is not None]
+        if node.op != "concat":
+            return sources[0].op == "input" or sources[0] in inside or self._is_between(sources[0], inside)
+        return any(source in inside or self._is_between(source, inside) for source in sources)
+
+    def _hangs_on(self, node: Node, inside: set[Node]) -> bool:
+        """Whether it is a view, of another kind, of what nodes inside make."""
+        while node.op not in LEAVES and OPS[node.op].view and node.inputs[0] is not None:
+            node = node.inputs[0].node
+            if node in inside:
+                return True
+        return False
+
+    def _axis(self, value: Value) -> int:
+        """The axis of a value that its columns lie along."""
+        if value not in self._axes:
+            node, found = value.node, COLUMNS
+            if node.op not in LEAVES and not is_window(node) and node.inputs and node.inputs[0] is not None:
+                operands = [v for v in node.inputs if v is not None and v.type.rank == 4]
+                found = self._axis(operands[0]) if operands else COLUMNS
+                if node.op == "transpose":
+                    found = node.attrs["perm"].index(found)
+            self._axes[value] = found
+        return self._axes[value]
+
+
+def _divided(value: Value, axis: int, stripes: int) -> Columns:
+    edges = np.arange(stripes + 1, dtype=np.int64) * value.shape[axis] // stripes
+    return Columns(axis, edges[:-1], edges[1:])
+
+
+class Striped(NamedTuple):
+    """A graph in stripes. order: its values as they are computed, one stripe after the other; stripe_of: the number of
+    the stripe that a node belongs to."""
+
+    graph: Graph
+    order: tuple[Value, ...]
+    stripe_of: Mapping[Node, int]
+
+
+def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> Striped:
+    """The graph with these parts, which have no node in common, in stripes. order: of its nodes, as they run."""
+    writer = _Writer(parts)
+    for node in order:
+        writer.write(node)
+    found = tuple(
+        Decision(
+            "stripes", tuple(part.results)[-1].node.where, "tiled",
+            f"{part.stripes} stripes of columns, {part.repeated} multiply-accumulates done more than once",
+        )
+        for part in parts
+    )  # fmt: skip
+    made = replace(graph.replace(writer.now), decisions=(*graph.decisions, *found))
+    alive = set(made.nodes)  # of views, some are only read within a stripe
+    return Striped(made, tuple(value for value in writer.order if value.node in alive), writer.stripe_of)
+
+
+class _Writer:
+    """Writes the nodes of a graph, given as they run, and instead of the first of a part all of its stripes."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._part = {value.node: part for part in parts for value in part.columns}
+        self.now: dict[Value, Value] = {}  # what a value has become
+        self.order: list[Value] = []
+        self.stripe_of: dict[Node, int] = {}
+        self._stripes = 0
+
+    def write(self, node: Node) -> None:
+        part = self._part.get(node)
+        if part is not None and next(iter(part.results)) not in self.now:
+            self._write_part(part)
+        unknown = any(v is not None and v.node in self._part and v not in self.now for v in node.inputs)
+        if part is None and not unknown:  # else nobody outside of the part reads it
+            values = node.with_inputs(tuple(map(self._whole, node.inputs))).values
+            self.now |= {old: new for old, new in zip(node.values, values, strict=True) if old != new}
+            self.order += values
+
+    def _write_part(self, part: Part) -> None:
+        pieces = [self._write_stripe(part, i) for i in range(part.stripes)]
+        for value in part.results:
+            joined = [made[value] for made in pieces]
+            (self.now[value],) = apply(OPS["concat"], joined, {"axis": part.columns[value].axis}, value.node.sources)
+            assert self.now[value].type == value.type
+            self.order.append(self.now[value])
+
+    def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
+        """What stripe i gives of each result."""
+        made: dict[Value, Value] = {}
+        for value, columns in part.columns.items():
+            node = value.node
+            operands = list(map(self._whole, node.inputs))
+            for k, more in (needs(node, columns) or {}).items():
+                operand = node.inputs[k]
+                assert operand is not None
+                first, behind = int(more.first[i]), int(more.behind[i])
+                if operand in made:
+                    begin = int(part.columns[operand].first[i])
+                    operands[k] = self._cut(made[operand], more.axis, first - begin, behind - begin, node)
+                else:
+                    operands[k] = self._cut(self._whole(operand), more.axis, first, behind, node)
+            (made[value],) = apply(OPS[node.op], operands, _attrs(node, columns, i), node.sources)
+            self.stripe_of[made[value].node] = self._stripes
+            self.order.append(made[value])
+        given = {}
+        for value, edges in part.results.items():
+            begin = int(part.columns[value].first[i])
+            first, behind = int(edges.first[i]), int(edges.behind[i])
+            given[value] = self._cut(made[value], edges.axis, first - begin, behind - begin, value.node)
+        self._stripes += 1
+        return given
+
+    def _whole(self, value: Value | None) -> Value | None:
+        return None if value is None else self.now.get(value, value)
+
+    def _cut(self, value: Value | None, axis: int, first: int, behind: int, node: Node) -> Value:
+        assert value is not None
+        if (first, behind) == (0, value.shape[axis]):
+            return value
+        begin, end = [0] * value.type.rank, list(value.shape)
+        begin[axis], end[axis] = first, behind
+        attrs = {"begin": tuple(begin), "end": tuple(end), "stride": (1,) * value.type.rank}
+        (piece,) = apply(OPS["slice_by_index"], (value,), attrs, node.sources)
+        self.stripe_of[piece.node] = self._stripes
+        return piece
+
+
+def is_window(node: Node) -> bool:
+    """Whether it is a convolution or a pool of an image with channels last."""
+    a = node.attrs
+    known = "strides" in a and "dilations" in a and "pad" in a and a.get("layout") == "nhwc"
+    return known and node.types[0].rank == 4 and "output_padding" not in a and not a.get("ceil_mode")
+
+
+def passes_on(node: Node) -> bool:
+    """Whether it makes no element, and its result can be had in stripes of columns."""
+    return node.op in ("concat", "transpose", "slice_by_index") and node.types[0].rank == 4
+
+
+def is_striped(node: Node) -> bool:
+    if len(node.types) != 1 or node.types[0].rank != 4:
+        return False
+    return is_window(node) or node.op in OF_FIRST or (node.op in OPS and OPS[node.op].elementwise)
+
+
+def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
+    """The columns that these of the result need, of each operand that has any; None where they cannot be had."""
+    axis, (_, first, behind) = columns.axis, columns
+    x = node.inputs[0]
+    assert x is not None
+    if is_window(node):
+        return _windows(node, columns)
+    if node.op == "transpose":
+        return {0: Columns(node.attrs["perm"][axis], first, behind)}
+    if node.op == "slice_by_index":
+        if node.attrs["stride"][axis] != 1:
+            return None
+        begin = node.attrs["begin"][axis]
+        return {0: Columns(axis, first + begin, behind + begin)}
+    if node.op == "concat" and node.attrs["axis"] == axis:
+        return None
+    if node.op in OF_FIRST:
+        rank = max((v.type.rank for v in node.inputs[1:] if v is not None), default=0)
+        return None if rank > 1 or (rank == 1 and node.attrs.get("axis") == axis) else {0: columns}
+    found = {}
+    for i, operand in enumerate(node.inputs):
+        if operand is None:
+            continue
+        own = axis - node.types[0].rank + operand.type.rank
+        if own >= 0 and operand.shape[own] != 1:
+            found[i] = Columns(own, first, behind)
+    return found
+
+
+def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
+    x = node.inputs[0]
+    assert x is not None
+    if columns.axis != COLUMNS:
+        return None
+    start, stop = _reach(node, columns)
+    first, behind = np.maximum(start, 0), np.minimum(stop, x.shape[COLUMNS])
+    if (first >= behind).any():  # a window of padding alone
+        return None
+    found = {0: Columns(COLUMNS, first, behind)}
+    for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # what the epilogue adds
+        found[i] = columns
+    return found
+
+
+def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The columns of the operand that windows see, those of its padding included."""
+    a = node.attrs
+    weight = node.inputs[1] if "kernel_sizes" not in a else None
+    kernel = a["kernel_sizes"][1] if weight is None else weight.shape[3]
+    start = columns.first * a["strides"][1] - a["pad"][2]
+    stop = (columns.behind - 1) * a["strides"][1] - a["pad"][2] + a["dilations"][1] * (kernel - 1) + 1
+    return start, stop
+
+
+def _attrs(node: Node, columns: Columns, i: int) -> Mapping[str, object]:
+    """Those of the node for stripe i."""
+    a = dict(node.attrs)
+    if is_window(node):
+        x = node.inputs[0]
+        assert x is not None
+        start, stop = _reach(node, columns)
+        before, after = max(0, -int(start[i])), max(0, int(stop[i]) - x.shape[COLUMNS])
+        a["pad"] = (*a["pad"][:2], before, after)
+    elif node.op == "slice_by_index":
+        width = int(columns.behind[i] - columns.first[i])
+        at = columns.axis
+        a["begin"] = tuple(0 if k == at else v for k, v in enumerate(a["begin"]))
+        a["end"] = tuple(width if k == at else v for k, v in enumerate(a["end"]))
+    return a

@@ -1,0 +1,136 @@
+"""Loops in each other: the order in which steps run that compute their rows at different rates, and which run has which
+rows."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane.program import Loop
+
+MOST_LEVELS = 8  # of loops in each other
+
+
+class Order:
+    """The order in which steps run, by their rates: one with twice the rate of another runs twice as often. runs: of
+    each in a trip of the outermost loop; steps: in the order of such a trip."""
+
+    def __init__(self, rates: Sequence[int]) -> None:
+        levels = [1]  # runs in a trip of the outermost loop
+        for rate in sorted(set(rates)):
+            if rate > levels[-1] and rate % levels[-1] == 0 and len(levels) < MOST_LEVELS:
+                levels.append(rate)
+        self.rates = rates
+        self.runs = [max(level for level in levels if rate % level == 0) for rate in rates]
+        self.steps = list(self._walk(0, len(rates), 1))
+        places: list[list[int]] = [[] for _ in rates]
+        for place, step in enumerate(self.steps):
+            places[step].append(place)
+        self.places = [np.array(found, np.int64) for found in places]  # of the runs of each step
+        self._before: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._loops = list(self._nested(0, len(rates), 1))
+
+    def before(self, writer: int, reader: int) -> NDArray[np.int64]:
+        """For each run of the reader in a trip the writer's last one before it; -1: none."""
+        if (writer, reader) not in self._before:
+            self._before[writer, reader] = np.searchsorted(self.places[writer], self.places[reader]) - 1
+        return self._before[writer, reader]
+
+    def around(self, low: int, high: int) -> tuple[int, int, int]:
+        """The steps from `low` to `high`, with all of the loops that have only some of these; and how often the
+        smallest loop that has all of them runs in a trip of the outermost."""
+        runs = 1
+        begin, last = low, high
+        for first, end, often in self._loops:  # outer ones first
+            if first <= low and high < end:
+                runs = often
+            elif first <= high and low < end:
+                begin, last = min(begin, first), max(last, end - 1)
+        return begin, last, runs
+
+    def _nested(self, begin: int, end: int, runs: int) -> Iterator[tuple[int, int, int]]:
+        for inner in self.inner(begin, end, runs):
+            yield inner
+            yield from self._nested(*inner)
+
+    def _walk(self, begin: int, end: int, runs: int) -> Iterator[int]:
+        """The steps in the order they run in a trip of a loop with so many runs."""
+        at = begin
+        for inner, inner_end, often in self.inner(begin, end, runs):
+            yield from range(at, inner)
+            for _ in range(often // runs):
+                yield from self._walk(inner, inner_end, often)
+            at = inner_end
+        yield from range(at, end)
+
+    def inner(self, begin: int, end: int, runs: int) -> Iterator[tuple[int, int, int]]:
+        """The longest ranges of steps that run more often than so, and how often they do so together."""
+        at = begin
+        while at < end:
+            if self.runs[at] == runs:
+                at += 1
+                continue
+            last = at
+            while last < end and self.runs[last] > runs:
+                last += 1
+            yield at, last, min(self.runs[at:last])
+            at = last
+
+
+class Nest:
+    """Loops in each other. rows: that the slowest step computes in a trip.
+
+    Runs of a step are counted from 0, the first of trip 0 of the outermost loop, and end a chunk of rows further each;
+    below 0 and beyond the last row nothing is computed.
+    """
+
+    def __init__(self, order: Order, rows: int) -> None:
+        self._order, self._runs = order, order.runs
+        self._rows = [rate * rows for rate in order.rates]  # in a trip
+        self.chunks = [n // runs for n, runs in zip(self._rows, self._runs, strict=True)]
+
+    def moves(self, step: int) -> int:
+        """Rows of a step in a trip."""
+        return self._rows[step]
+
+    def trip(self, step: int, run: int) -> int:
+        return run // self._runs[step]
+
+    def run_of_row(self, step: int, row: int, ahead: int) -> int:
+        return (row - ahead) // self.chunks[step] + 1
+
+    def often(self, step: int) -> int:
+        """Runs of a step in a trip."""
+        return self._runs[step]
+
+    def pace(self, writer: int, reader: int) -> tuple[object, ...]:
+        """Equal for steps that run alike."""
+        before = self._order.before(writer, reader)
+        return self.chunks[writer], self.chunks[reader], self._runs[writer], self._runs[reader], before.tobytes()
+
+    def runs_of_rows(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
+        """The runs in which a step, so far ahead, computes these rows."""
+        found: NDArray[np.int64] = (rows - ahead) // self.chunks[step] + 1
+        return found
+
+    def runs_before(self, writer: int, reader: int, runs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each of these runs of the reader the writer's last one before it."""
+        if self._runs[reader] == 1:
+            return runs * self._runs[writer] + int(self._order.before(writer, reader)[0])
+        trip, within = np.divmod(runs, self._runs[reader])
+        return trip * self._runs[writer] + self._order.before(writer, reader)[within]
+
+    def times(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
+        """When a step computes these rows: the number of its run among those of all steps."""
+        trip, within = np.divmod(self.runs_of_rows(step, rows, ahead), self._runs[step])
+        return trip * len(self._order.steps) + self._order.places[step][within]
+
+    def loops(self, first: int, trips: int) -> Iterator[Loop]:
+        """first: the step that is number 0 here."""
+        yield Loop(first, trips, tuple(self._rows))
+        yield from self._inner_loops(first, 0, len(self._runs), 1)
+
+    def _inner_loops(self, first: int, begin: int, end: int, runs: int) -> Iterator[Loop]:
+        for inner, inner_end, often in self._order.inner(begin, end, runs):
+            yield Loop(first + inner, often // runs, tuple(n // often for n in self._rows[inner:inner_end]))
+            yield from self._inner_loops(first, inner, inner_end, often)

@@ -1,0 +1,75 @@
+"""Weights that lie packed in the plan and are unpacked into the arena before the steps that read them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from hexane.program import Block, Buffer, Program
+from hexane.stages.bufferize.allocate import rounded_up
+
+LEAST_SAVED = 1 / 16  # of a weight: less is not worth its bytes of arena
+ROW_BYTES = 56  # of a block in the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Weights that only these steps read together, and what packing them saves in the plan."""
+
+    buffers: tuple[int, ...]
+    units: tuple[tuple[int, int], ...]  # first step and number of steps, for each time that they are unpacked
+    bytes: int
+    saved: int
+
+
+def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candidate]:
+    """What is worth packing, what saves most first. A unit is a step, or a loop with all its steps, for its weights are
+    needed together; weights of several units are unpacked for each."""
+    users: dict[int, set[tuple[int, int]]] = {}
+    for unit in _units(program):
+        for step in program.steps[unit[0] : sum(unit)]:
+            for view in step.inputs:
+                if view is not None and program.buffers[view.buffer].kind == "weights":
+                    users.setdefault(view.buffer, set()).add(unit)
+    groups: dict[object, list[int]] = {}
+    for buffer, units in users.items():
+        data = _bytes(program.buffers[buffer])
+        if len(pack(data)) <= len(data) * (1 - LEAST_SAVED):
+            groups.setdefault(next(iter(units)) if len(units) == 1 else buffer, []).append(buffer)
+    found = []
+    alignment = program.target.space("weights").alignment
+    for buffers in groups.values():
+        times = tuple(sorted(users[buffers[0]]))
+        data = b"".join(_padded(_bytes(program.buffers[i]), alignment) for i in buffers)
+        saved = len(data) - len(pack(data)) - ROW_BYTES * len(times)
+        if saved > 0:
+            found.append(Candidate(tuple(buffers), times, len(data), saved))
+    return sorted(found, key=lambda one: (-one.saved, one.buffers))
+
+
+def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Program:
+    """The program with these packed, and buffers in that memory which they are unpacked to; offsets are to be
+    solved."""
+    buffers, blocks = list(program.buffers), []
+    for one in chosen:
+        for first, steps in one.units:
+            blocks.append(Block(one.buffers, len(buffers), first, steps))
+            buffers.append(Buffer("arena", one.bytes, space=space))
+    return replace(program, buffers=tuple(buffers), blocks=tuple(sorted(blocks, key=lambda block: block.first)))
+
+
+def _units(program: Program) -> list[tuple[int, int]]:
+    found, step = [], 0
+    for loop in program.loops:
+        if loop.first >= step:
+            found += [(i, 1) for i in range(step, loop.first)]
+            found.append((loop.first, len(loop.moves)))
+            step = loop.first + len(loop.moves)
+    return found + [(i, 1) for i in range(step, len(program.steps))]
+
+
+def _bytes(buffer: Buffer) -> bytes:
+    assert buffer.data is not None
+    return buffer.data.tobytes()
+
+
+def _padded(data: bytes, alignment: int) -> bytes:
+    return data.ljust(rounded_up(len(data), alignment), b"\0")

@@ -1,0 +1,297 @@
+"""Solves how steps that follow one another compute their tensors a few rows at a time.
+
+    e = conv(x); d = depthwise(e); p = conv(d) + x
+    ->  for each row of p: the rows of e that d needs now, the row of d, the row of p
+
+All run in one loop, each some rows ahead of its readers, and what lies between them is a ring of a few rows that is
+long enough for all of them. Steps whose images are larger run more often: their loop is inside that of the others. Each
+row is computed once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, lcm
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane.program import Loop, Program
+from hexane.stages.bufferize.tensors import Tensors
+from hexane.stages.stream.loop_nest import Nest, Order
+from hexane.stages.stream.overlay import Overlay, Overlays
+from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
+
+MOST_RUNS = 1 << 20  # of steps, that a plan may have
+MOST_RATE = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The steps from `first` on, with the range of rows of each at its first run, in loops, the outermost first. rings:
+    rows kept of tensors, by their places among all. spans: of those rings of which nothing is left from one trip of a
+    loop to the next, the steps from and to which they live in a trip."""
+
+    first: int
+    cuts: tuple[tuple[int, int], ...]
+    loops: tuple[Loop, ...]
+    rings: dict[int, int]
+    spans: dict[int, tuple[int, int]]
+    overlay: Overlay | None = None
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.cuts)
+
+
+class _Link(NamedTuple):
+    """A step of a region that reads what another writes: input `operand` of the step `reader`."""
+
+    writer: int
+    reader: int
+    operand: int
+    tensor: int
+
+
+class _Read(NamedTuple):
+    """One operand of a step: who writes it, and whether it can be read row by row."""
+
+    links: list[_Link]
+    by_rows: bool
+
+
+class _Flow(NamedTuple):
+    """What is the same for all numbers of rows: who reads what, which of it may be rings, and in which order steps
+    run."""
+
+    links: list[_Link]
+    rings: set[int]
+    order: Order
+
+
+class Regions:
+    """The regions of a program."""
+
+    def __init__(self, program: Program, tensors: Tensors) -> None:
+        self.program, self.tensors = program, tensors
+        self.steps = [StepRows(step, program.target) for step in program.steps]
+        self._reads: dict[int, list[_Read]] = {}
+        self._flows: dict[tuple[int, int], _Flow | None] = {}
+        self._paces: dict[tuple[int, int, tuple[object, ...], int], _Pace] = {}
+        self._overlays = Overlays(tensors, self.steps)
+
+    def can_run(self, step: int) -> bool:
+        """Whether the step may be part of a region."""
+        return self.steps[step].is_cut and self.program.buffers[self.steps[step].out.buffer].kind in ("arena", "port")
+
+    def solve(self, first: int, end: int, rows: int) -> Region | None:
+        """The steps [first, end), the least of which compute so many rows in one run; None where they cannot run row by
+        row."""
+        if (first, end) not in self._flows:
+            self._flows[first, end] = self._flow(first, end)
+        flow = self._flows[first, end]
+        if flow is None:
+            return None
+        nest = Nest(flow.order, rows)
+        ahead, paces = self._ahead(first, end, flow.links, nest)
+        rings = self._rings(first, flow, nest, ahead, paces)
+        extents = [self.steps[i].extent for i in range(first, end)]
+        first_trip = min(nest.trip(i, nest.run_of_row(i, 0, ahead[i])) for i in range(end - first))
+        last_trip = max(nest.trip(i, nest.run_of_row(i, n - 1, ahead[i])) for i, n in enumerate(extents))
+        trips = last_trip + 1 - first_trip
+        if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # outer loops count the steps of inner ones as well
+            return None
+        ends = [first_trip * nest.moves(i) + ahead[i] for i in range(end - first)]
+        cuts = tuple((behind - chunk, behind) for behind, chunk in zip(ends, nest.chunks, strict=True))
+        spans = self._spans(first, flow, nest, ahead, paces, rings)
+        return Region(first, cuts, tuple(nest.loops(first, trips)), rings, spans)
+
+    def overlay(self, region: Region, rows: int, alignment: int) -> Overlay | None:
+        """The one that saves most of those in which a tensor that the region writes lies over one that it is the last
+        to read."""
+        first, end = region.first, region.end
+        flow = self._flows[first, end]
+        assert flow is not None
+        nest = Nest(flow.order, rows)
+        ahead, _ = self._ahead(first, end, flow.links, nest)
+        return self._overlays.best(first, end, nest, ahead, alignment)
+
+    def _flow(self, first: int, end: int) -> "_Flow | None":
+        links = self._links(first, end)
+        if links is None:
+            return None
+        rates = self._rates(first, end, links)
+        if max(rates) > MOST_RATE:
+            return None
+        rings = {tensor for tensor in {link.tensor for link in links} if self._is_ring(tensor, first, end)}
+        return _Flow(links, rings, Order(rates))
+
+    def _links(self, first: int, end: int) -> list[_Link] | None:
+        links = []
+        for reader in range(first, end):
+            for read in self._reads_of(reader):
+                inside = [first <= link.writer < end for link in read.links]
+                if not any(inside):
+                    continue
+                if not all(inside) or not read.by_rows:
+                    return None
+                links += read.links
+        return links
+
+    def _reads_of(self, reader: int) -> "list[_Read]":
+        """What the step reads of other steps."""
+        if reader not in self._reads:
+            self._reads[reader] = [
+                _Read(
+                    [_Link(writer, reader, operand, tensor) for writer, _ in self.tensors.all[tensor].writers],
+                    lies_in_rows(self.tensors.all[tensor]) and not self.steps[reader].is_packed(operand),
+                )
+                for operand, tensor in enumerate(self.tensors.inputs[reader])
+                if tensor is not None
+            ]
+        return self._reads[reader]
+
+    def _is_ring(self, tensor: int, first: int, end: int) -> bool:
+        contents = self.tensors.all[tensor]
+        view = contents.views[0]
+        if not contents.in_arena or contents.first < first or contents.last >= end or not contents.readers:
+            return False
+        if view.type.shape[AXIS] * view.strides[AXIS] != contents.bytes:
+            return False
+        return all(self.steps[reader].reads_ring(operand) for reader, operand in contents.readers)
+
+    def _rates(self, first: int, end: int, links: Sequence[_Link]) -> list[int]:
+        """Rows of each step for some of the last one's, in the smallest whole numbers. Where branches differ, rings
+        make up for it."""
+        ratios: dict[int, list[tuple[int, Fraction]]] = {step: [] for step in range(first, end)}
+        for link in links:
+            reader = self.steps[link.reader]
+            ratios[link.reader].append((link.writer, reader.stride(link.operand)))
+            ratios[link.writer].append((link.reader, reader.inverse_stride(link.operand)))
+        found: dict[int, Fraction] = {}
+        for step in reversed(range(first, end)):
+            if step in found:
+                continue
+            found[step] = Fraction(self.steps[step].extent, self.steps[end - 1].extent).limit_denominator(64)
+            reached = [step]
+            while reached:
+                at = reached.pop()
+                for other, ratio in ratios[at]:
+                    if other not in found:
+                        found[other] = found[at] * ratio
+                        reached.append(other)
+        whole = lcm(*(rate.denominator for rate in found.values()))
+        rates = [int(found[step] * whole) for step in range(first, end)]
+        return [rate // gcd(*rates) for rate in rates]
+
+    def _ahead(
+        self, first: int, end: int, links: Sequence[_Link], nest: Nest
+    ) -> tuple[list[int], dict[_Link, "_Pace"]]:
+        """The rows that each step has computed after its run 0: as few as its readers allow. And the pace of each
+        link."""
+        paces: dict[_Link, _Pace] = {}
+        readers: dict[int, list[_Link]] = {step: [] for step in range(first, end)}
+        for link in links:
+            readers[link.writer].append(link)
+        ahead = list(nest.chunks)
+        for writer in reversed(range(end - first)):
+            wanted = []
+            for link in readers[first + writer]:
+                reader = link.reader - first
+                key = link.reader, link.operand, nest.pace(writer, reader), ahead[reader]
+                if key not in self._paces:
+                    self._paces[key] = _Pace(
+                        *self.steps[link.reader].needed(link.operand), nest, writer, reader, ahead[reader]
+                    )
+                pace = paces[link] = self._paces[key]
+                if pace.wanted is not None:
+                    wanted.append(pace.wanted)
+            ahead[writer] = max(wanted, default=nest.chunks[writer])
+        return ahead, paces
+
+    def _rings(
+        self, first: int, flow: _Flow, nest: Nest, ahead: Sequence[int], paces: Mapping[_Link, "_Pace"]
+    ) -> dict[int, int]:
+        kept: dict[int, int] = {}
+        for link in flow.links:
+            if link.tensor in flow.rings:
+                writer = link.writer - first
+                extent = self.steps[link.writer].extent
+                most = max(paces[link].kept(ahead[writer], extent), min(nest.chunks[writer], extent))
+                kept[link.tensor] = max(kept.get(link.tensor, 0), most)
+        extents = {tensor: self.tensors.all[tensor].views[0].type.shape[AXIS] for tensor in kept}
+        return {tensor: rows for tensor, rows in kept.items() if rows < extents[tensor]}
+
+    def _spans(
+        self,
+        first: int,
+        flow: _Flow,
+        nest: Nest,
+        ahead: Sequence[int],
+        paces: Mapping[_Link, "_Pace"],
+        rings: Mapping[int, int],
+    ) -> dict[int, tuple[int, int]]:
+        """The rings whose readers need no row that was written in an earlier trip of the smallest loop around them and
+        the writers."""
+        users: dict[int, list[_Link]] = {}
+        for link in flow.links:
+            if link.tensor in rings:
+                users.setdefault(link.tensor, []).append(link)
+        found = {}
+        for tensor, links in users.items():
+            steps = [step - first for link in links for step in (link.writer, link.reader)]
+            low, high = min(steps), max(steps)
+            if rings[tensor] > max(nest.moves(link.writer - first) for link in links):
+                continue
+            begin, last, often = flow.order.around(low, high)
+            if all(
+                paces[link].is_within_a_trip(ahead[link.writer - first], self.steps[link.writer].extent, often)
+                for link in links
+            ):
+                found[tensor] = first + begin, first + last
+        return found
+
+
+class _Pace:
+    """A step that reads what another writes, at so many rows to a run each: which rows are there when it does.
+
+    wanted: the rows that the writer has to have computed after its run 0; None where nothing is read.
+    """
+
+    def __init__(
+        self,
+        rows: NDArray[np.int64],
+        needed_from: NDArray[np.int64],
+        behind: NDArray[np.int64],
+        nest: Nest,
+        writer: int,
+        reader: int,
+        ahead: int,
+    ) -> None:
+        self._needed_from = needed_from
+        self._runs = nest.runs_of_rows(reader, rows, ahead)
+        self._chunk = nest.chunks[writer]
+        self._often = nest.often(writer), nest.often(reader)
+        self._done = self._chunk * nest.runs_before(writer, reader, self._runs)
+        self.wanted = int((behind - self._done).max()) if len(rows) else None
+        self._kept: dict[tuple[int, int], int] = {}
+        self._within: dict[tuple[int, int, int], bool] = {}
+
+    def kept(self, ahead: int, extent: int) -> int:
+        """The most rows of the writer, which is so far ahead and has so many, from the first that is needed to the last
+        computed."""
+        key = ahead, extent
+        if key not in self._kept:
+            self._kept[key] = int((np.minimum(self._done + ahead, extent) - self._needed_from).max(initial=1))
+        return self._kept[key]
+
+    def is_within_a_trip(self, ahead: int, extent: int, often: int) -> bool:
+        """Whether no row is needed that the writer computed in an earlier trip of a loop that runs so often in one of
+        the outermost."""
+        key = ahead, extent, often
+        if key not in self._within:
+            writes, reads = self._often
+            before = ahead + self._chunk * (self._runs // (reads // often) * (writes // often) - 1)
+            self._within[key] = bool((self._needed_from >= np.minimum(before, extent)).all())
+        return self._within[key]

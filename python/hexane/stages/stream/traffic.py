@@ -1,0 +1,54 @@
+"""How many bytes steps read from and write to each buffer in a call: what it costs to have it in a slow memory."""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.program import Program, Step
+from hexane.stages.stream.rows import AXIS, StepRows
+
+
+class Traffic(NamedTuple):
+    """Bytes in a call."""
+
+    read: int
+    written: int
+
+
+def traffic(program: Program) -> dict[int, Traffic]:
+    """Of each buffer. A run of a step reads the rows that it needs once each, and so those of its neighbours again; a
+    step that is not cut reads and writes all of its operands once."""
+    read: dict[int, int] = defaultdict(int)
+    written: dict[int, int] = defaultdict(int)
+    moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}  # of the innermost
+    for i, step in enumerate(program.steps):
+        for view in step.outputs:
+            written[view.buffer] += view.type.bytes
+        for operand, bytes_read in _reads(program, step, abs(moves.get(i, 0))).items():
+            read[operand] += bytes_read
+    return {buffer: Traffic(read[buffer], written[buffer]) for buffer in {**read, **written}}
+
+
+def _reads(program: Program, step: Step, chunk: int) -> dict[int, int]:
+    found: dict[int, int] = defaultdict(int)
+    rows = StepRows(step, program.target)
+    for operand, view in enumerate(step.inputs):
+        if view is not None and program.buffers[view.buffer].kind != "weights":
+            found[view.buffer] += bytes_read(rows, operand, chunk if step.cut else 0)
+    return found
+
+
+def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:
+    """Of an operand, by a step with so many rows to a run; 0 for all rows at once."""
+    view = rows.step.inputs[operand]
+    assert view is not None
+    if not chunk:
+        return view.type.bytes
+    if view.type.rank <= AXIS or view.type.shape[AXIS] == 1 or rows.is_packed(operand):
+        return view.type.bytes * -(-rows.extent // chunk)
+    first, behind = rows.needs(operand)
+    starts = np.arange(0, rows.extent, chunk)
+    ends = np.minimum(starts + chunk, rows.extent) - 1
+    needed = np.maximum(behind[ends] - first[starts], 0)
+    return int(needed.sum()) * (view.type.bytes // view.type.shape[AXIS])

@@ -1,0 +1,125 @@
+"""Divides products by their output channels, so that fewer of their weights are unpacked at once.
+
+    y = conv(x, w)    ->    y[..., :32] = conv(x, w[:32]); y[..., 32:] = conv(x, w[32:])
+
+Only products of integers, whose channels have the same bits however many are computed together.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.graph import TensorType
+from hexane.program import Buffer, Program, Step, View, dense_strides
+
+SLICED = ("quantized_conv", "q31_conv", "quantized_matmul", "q31_matmul")
+GRAIN = 8  # channels
+
+
+def reader_of(program: Program, buffer: int) -> int | None:
+    """The step that alone reads the buffer as its weight and can be divided, outside of loops; None where there is
+    none."""
+    readers = [
+        i for i, step in enumerate(program.steps) if any(v is not None and v.buffer == buffer for v in step.inputs)
+    ]
+    if len(readers) != 1 or any(loop.first <= readers[0] < loop.first + len(loop.moves) for loop in program.loops):
+        return None
+    step = program.steps[readers[0]]
+    weight = step.inputs[1] if len(step.inputs) > 1 else None
+    if step.kernel not in SLICED or step.cut is not None or weight is None or weight.buffer != buffer:
+        return None
+    return readers[0] if _can_be_divided(program, step, weight) else None
+
+
+def _can_be_divided(program: Program, step: Step, weight: View) -> bool:
+    out, axis = step.outputs[0], _axis(step)
+    if step.attrs.get("groups", 1) != 1 or weight.type.rank < 2 or weight.type.shape[axis] != out.type.shape[-1]:
+        return False
+    written = sum(view.buffer == out.buffer for other in program.steps for view in other.outputs)
+    if written != 1 or out.ring or out.type.shape[-1] < 2 * GRAIN:
+        return False
+    channels = out.type.shape[-1]
+    for view in step.inputs[2:]:
+        if view is None or view.type.size == 1:
+            continue
+        if not (view.type == out.type or (view.type.shape == (channels,) and _is_constant(program, view))):
+            return False
+    return _is_constant(program, weight)
+
+
+def _axis(step: Step) -> int:
+    """Of a weight: that of the output channels."""
+    if step.kernel.endswith("conv"):
+        return 0
+    return -2 if step.attrs["transpose_y"] else -1
+
+
+def _is_constant(program: Program, view: View) -> bool:
+    """Whether the view is all of a weight that nobody calls by its name."""
+    buffer = program.buffers[view.buffer]
+    whole = buffer.bytes == view.type.bytes and view.dense and not view.offset
+    return buffer.kind == "weights" and not buffer.name and buffer.data is not None and whole
+
+
+def in_slices(program: Program, at: int, count: int) -> tuple[Program, frozenset[int]]:
+    """The program with one step in at most so many, each for some of its channels; and the buffers of what it has of
+    constants."""
+    step, buffers = program.steps[at], list(program.buffers)
+    first_new, out = len(buffers), step.outputs[0]
+    channels = out.type.shape[-1]
+    each = max(GRAIN, -(-channels // count // GRAIN) * GRAIN)
+    steps = []
+    for begin in range(0, channels, each):
+        part = slice(begin, min(begin + each, channels))
+        inputs = [step.inputs[0], _constant(buffers, step.inputs[1], _axis(step), part)]
+        for view in step.inputs[2:]:
+            if view is None or view.type.size == 1:
+                inputs.append(view)
+            elif view.type == out.type:
+                inputs.append(_window(view, part))
+            else:
+                inputs.append(_constant(buffers, view, 0, part))
+        steps.append(replace(step, inputs=tuple(inputs), outputs=(_window(out, part),)))
+    more = len(steps) - 1
+    all_steps = (*program.steps[:at], *steps, *program.steps[at + 1 :])
+    used = {view.buffer for one in all_steps for view in one.inputs if view is not None}
+    for view in step.inputs[1:]:
+        if view is not None and view.buffer not in used:
+            buffers[view.buffer] = replace(buffers[view.buffer], data=None)
+    moved = replace(
+        program,
+        steps=all_steps,
+        buffers=tuple(buffers),
+        loops=tuple(replace(loop, first=loop.first + more * (loop.first > at)) for loop in program.loops),
+        spans={
+            i: (first + more * (first > at), last + more * (last > at)) for i, (first, last) in program.spans.items()
+        },
+    )
+    return moved, frozenset(range(first_new, len(buffers)))
+
+
+def _window(view: View, part: slice) -> View:
+    """Some of the channels, which are innermost."""
+    kind = TensorType(view.type.dtype, (*view.type.shape[:-1], part.stop - part.start))
+    return replace(view, offset=view.offset + part.start * view.strides[-1], type=kind)
+
+
+def _constant(buffers: list[Buffer], view: View | None, axis: int, part: slice) -> View:
+    """Some of a constant along an axis, as a buffer of its own."""
+    assert view is not None
+    data = buffers[view.buffer].data
+    assert data is not None
+    own = np.ascontiguousarray(np.moveaxis(np.moveaxis(data.reshape(view.type.shape), axis, 0)[part], 0, axis))
+    kind = TensorType(view.type.dtype, own.shape)
+    buffers.append(Buffer("weights", kind.bytes, data=own, space=buffers[view.buffer].space))
+    return View(len(buffers) - 1, 0, kind, dense_strides(kind))
+
+
+def halvings(program: Program, at: int) -> Iterable[int]:
+    """In how many slices a step may be: 2, 4, 8 and so on."""
+    channels = program.steps[at].outputs[0].type.shape[-1]
+    count = 2
+    while channels // count >= GRAIN:
+        yield count
+        count *= 2
