@@ -117,6 +117,48 @@ def test_a_thousand_random_graphs_compile_for_every_chip(first: int) -> None:
             check(kind, graph, feeds, target, schedule)
 
 
+def compiled_as_checked(graph: Graph, target: str) -> hx.Model:
+    """The program, cut into the segments that `check` shows. Views that the chip has no layer for are the host's."""
+    net = hx.compile(graph, target=target, device="cpu", numerics="ieee", threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    segments = hx.preflight(graph, target).segments
+    assert segments is not None
+    assert [s.device for s in segments] == [s.device for s in net.program.segments]
+    return net
+
+
+@pytest.mark.parametrize("rank", [5, 6])
+@pytest.mark.parametrize("start", [39, *[pytest.param(start, marks=pytest.mark.slow) for start in range(40, 80)]])
+def test_graphs_of_many_axes_compile_for_every_chip(start: int, rank: int) -> None:
+    for kind in ("fp32", "exact", "quantized"):
+        graph, feeds = random_graph(start, kind, rank=rank, limit=1500)
+        for target in ("t0", *TARGETS):
+            compiled_as_checked(graph, target)(feeds)
+
+
+@pytest.mark.parametrize("target", ["t0", "h11", "h12", "h13"])
+@pytest.mark.parametrize("rank", [5, 6])
+def test_a_product_of_many_axes_compiles_behind_any_op(rank: int, target: str) -> None:
+    """A product that only fits once its axes are folded; those folded already are in front of it."""
+    a, b = (hx.input(name, (2, 3, 2, 2)[: rank - 2] + tail) for name, tail in (("a", (8, 16)), ("b", (16, 8))))
+    summed = a + hx.reduce_sum(a, axes=(0,), keep_dims=True)
+    weight = np.random.default_rng(0).integers(-3, 4, (4, 16)).astype(np.float32)
+    graph = hx.graph({"product": hx.matmul(summed, hx.relu(b)), "linear": hx.linear(hx.relu(summed), weight)})
+    net = compiled_as_checked(graph, target)
+    feeds = {t.value.node.attrs["name"]: np.ones(t.shape, np.float32) for t in (a, b)}
+    want = run_reference(graph, feeds)
+    for name, got in net(feeds).items():
+        np.testing.assert_array_equal(got, want[name])
+
+
+@pytest.mark.parametrize("rank", range(1, 8))
+def test_an_l2_norm_of_any_number_of_axes_is_judged(rank: int) -> None:
+    graph = hx.graph({"y": hx.l2_norm(hx.input("x", (2,) * (rank - 1) + (8,)))})
+    for target in TARGETS:
+        check("fp32", graph, {"x": np.ones(graph.inputs[0].shape, np.float32)}, target)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", small_networks())
 def test_a_small_network_compiles_for_every_chip(name: str, target: str, model_file: Callable[[str], Path]) -> None:

@@ -39,8 +39,9 @@ class RandomGraph:
     """`kind`: "fp32", "fp16", "exact": fp32 and integers that hold small integers only, "quantized": fp32 and much of 8
     bits, or "quantized exact": the same with scales that are powers of two, so that nothing but `quantize` rounds."""
 
-    def __init__(self, choices: Choices, kind: str, steps: int = 16, limit: int = 3000) -> None:
-        self.choices = choices
+    def __init__(self, choices: Choices, kind: str, steps: int = 16, limit: int = 3000, rank: int = 0) -> None:
+        """rank: of the first input; 0 draws it."""
+        self.choices, self.rank = choices, rank
         self.kind, self.num_steps, self.limit = kind, steps, limit
         self.exact, self.quantized = kind.endswith("exact"), kind.startswith("quantized")
         self.dtype = "fp16" if kind == "fp16" else "fp32"
@@ -63,7 +64,7 @@ class RandomGraph:
             with suppress(Unfit, hx.Error):
                 self.pick(steps)(self)
 
-        rank = self.pick((4, 4, 4, 2, 3, 5))
+        rank = self.rank or self.pick((4, 4, 4, 2, 3, 5))
         self.input(self.shape(rank, min_spatial=5 if rank < 5 else 3))
         for _ in range(8 * self.num_steps):
             if len(self.pool) > self.num_steps:

@@ -13,7 +13,7 @@ from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
 from hexane.validate.in_mil import in_mil
-from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, judge, kind_of
+from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, fits, judge, kind_of
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -92,7 +92,7 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
     """A node that stays: decomposed only where the engine's compiler does that by itself."""
-    if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict):
+    if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict, writer.chip):
         return verdict
     why = "nobody has written it in ops that the chip runs"
     if writer.blocked is not None:
@@ -106,14 +106,18 @@ def takes(node: Node, chip: Chip) -> bool:
     if node.op in LEAVES:
         return True
     verdict = judge(node, chip)
-    return verdict.verdict == "native" or (verdict.verdict == "decomposed" and _left_to_the_compiler(node, verdict))
+    if verdict.verdict == "decomposed":
+        return _left_to_the_compiler(node, verdict, chip)
+    return verdict.verdict == "native"
 
 
-def _left_to_the_compiler(node: Node, verdict: Verdict) -> bool:
+def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
     """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not
-    where a validator says so, of a layer that is too much for the chip."""
+    where a validator says so, of a layer that is too much for the chip, nor where a tensor is."""
     types = tuple([None if v is None else v.type for v in node.inputs])
-    by_itself = not verdict.rule.startswith("validator ") and verdict.rule != SMALL_CONSTANT
+    computed = (v.type for v in node.inputs if v is not None and v.node.op != "const")
+    large = not all(fits(t, chip) for t in (*computed, *node.types))
+    by_itself = not large and not verdict.rule.startswith("validator ") and verdict.rule != SMALL_CONSTANT
     return by_itself and in_mil(node.op, types, node.attrs) == (node.op,)
 
 

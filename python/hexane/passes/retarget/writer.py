@@ -1,6 +1,7 @@
 """What forms are written with: `b` applies ops by name, and writes what the chip does not run in other ops in turn."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hexane.graph import Node, Value
@@ -147,10 +148,18 @@ class Writer(Rewriter):
         return self.apply("transpose", rows, perm=perm)  # type: ignore[no-any-return]
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
-        """x in another shape. A reshape is looked through: what is viewed is what it viewed."""
-        while x.node.op == "reshape" and x.node.inputs[0] is not None:
-            x = x.node.inputs[0]
-        return x if x.shape == tuple(shape) else super().several("reshape", x, shape=tuple(shape))[0]
+        """x in another shape. A reshape is looked through: what is viewed is what it viewed, where the chip or the
+        host at a border does that. Raises Stuck where neither does."""
+        viewed = [x]
+        while viewed[-1].node.op == "reshape" and viewed[-1].node.inputs[0] is not None:
+            viewed.append(viewed[-1].node.inputs[0])
+        for source in reversed(viewed[1:]):
+            with suppress(Stuck):
+                return self._reshaped(source, tuple(shape))
+        return self._reshaped(x, tuple(shape))
+
+    def _reshaped(self, x: Value, shape: tuple[int, ...]) -> Value:
+        return x if x.shape == shape else super().several("reshape", x, shape=shape)[0]
 
     def _is_native(self, node: Node) -> bool:
         return judge(node, self.chip).verdict == "native"

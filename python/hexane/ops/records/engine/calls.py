@@ -121,9 +121,10 @@ def _arg(node: Node) -> LayerCall:
 
 
 def _l2_norm(node: Node) -> LayerCall:
-    """Axes by name; what has no batch has channels in front."""
-    names = ("batch", "channels", "depth", "height", "width") if node.types[0].rank == 5 else IMAGE_AXES
-    given = names[-node.types[0].rank :] if node.types[0].rank >= 3 else ()
+    """Axes by name. A tensor without a batch has channels in front; all axes in front of a volume's are batches."""
+    rank = node.types[0].rank
+    names = IMAGE_AXES if rank <= 4 else (*["batch"] * (rank - 4), "channels", "depth", "height", "width")
+    given = names[-rank:] if rank >= 3 else ()
     return _first(node, "L2Norm", axes=tuple([given[a] for a in node.attrs["axes"] if given]))
 
 
