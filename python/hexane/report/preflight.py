@@ -1,7 +1,7 @@
 """Says what a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
 from hexane.validate.node import FOLDED
+from hexane.validate.run_time_scales import between_products
 from hexane.validate.wide_values import wide_readers
 
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
@@ -45,6 +46,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
         if id(verdicts) not in shared:
             known = _within_fp16(model, nodes, _joined(model, nodes, verdicts, chip))
+            known = _apart_from_products(model, nodes, known)
             shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))
     return reports
@@ -69,8 +71,7 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     """The verdicts, with what the host computes because numbers would leave fp16."""
-    runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
-    wide = wide_readers(model.nodes, lambda node: id(node) in runs)
+    wide = wide_readers(model.nodes, _running(nodes, verdicts))
     if not wide:
         return verdicts
 
@@ -81,6 +82,29 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
         return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _apart_from_products(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
+    """The verdicts, with what the host computes because no product of the engine is next to it."""
+    lonely = between_products(model.nodes, _running(nodes, verdicts))
+    if not lonely:
+        return verdicts
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        if id(node) not in lonely:
+            return verdict
+        return Verdict(
+            verdict="host", reason=lonely[id(node)], rule="scales of run time", source="hexane", status="inferred",
+            change="quantise with scales from calibration (static), or compile the network of floats",
+        )  # fmt: skip
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _running(nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Callable[[Node], bool]:
+    """Whether the engine computes a node at run time, by these verdicts."""
+    runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
+    return lambda node: id(node) in runs
 
 
 def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

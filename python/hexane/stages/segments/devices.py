@@ -19,6 +19,7 @@ from hexane.stages.segments.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
 from hexane.validate import is_constant, judge_all
+from hexane.validate.run_time_scales import between_products
 from hexane.validate.wide_values import wide_readers
 
 Device = Literal["ane", "host"]
@@ -79,8 +80,9 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     nodes = [node for node in graph.nodes if id(node) in verdicts]
     legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
     wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False))
-    refused = {**wide, **refused}
-    legal |= dict.fromkeys(wide, False)
+    lonely = between_products(graph.nodes, lambda node: legal.get(id(node), False) and id(node) not in wide)
+    refused = {**lonely, **wide, **refused}
+    legal |= dict.fromkeys((*wide, *lonely), False)
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}

@@ -1,0 +1,55 @@
+"""Networks that quantise by scales of run time (dynamic quantisation): which ops are not worth a program of the engine.
+
+The engine has no products of integers with such scales, so the host computes them. What stands between two of them, the
+range of a tensor or an activation, runs on the engine, but one product of the host waits for each such program.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hexane.graph import Node
+from hexane.ops import LEAVES
+from hexane.targets.legality import op_unit
+from hexane.validate.node import is_constant
+
+REASON = (
+    "scales of quantisation are computed at run time, so the host multiplies; a program of the engine without a product"
+    " of its own costs more to enter than it saves"
+)
+
+
+def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dict[int, str]:
+    """By id: the nodes that the engine runs, but without a product next to them, and why they are the host's. None
+    where all scales of the network are constants. `nodes` are in order, operands first; runs: whether the engine
+    computes a node.
+
+    A node next to a product is one that reads its result, or gives it an operand, through nodes of the engine alone.
+    """
+    if not any(_scale_of_run_time(node) for node in nodes):
+        return {}
+    near: set[int] = set()
+    for order, neighbours in ((nodes, _operands), (reversed(nodes), _readers(nodes))):
+        reached: set[int] = set()
+        for node in order:
+            if runs(node) and (op_unit(node.op) == "mac" or any(id(n) in reached for n in neighbours(node))):
+                reached.add(id(node))
+        near |= reached
+    return {id(n): REASON for n in nodes if n.op not in LEAVES and runs(n) and id(n) not in near}
+
+
+def _scale_of_run_time(node: Node) -> bool:
+    if node.op != "quantize":
+        return False
+    scale = node.inputs[1]
+    return scale is not None and scale.node.op not in LEAVES and not is_constant(scale.node)
+
+
+def _operands(node: Node) -> list[Node]:
+    return [v.node for v in node.inputs if v is not None]
+
+
+def _readers(nodes: Sequence[Node]) -> Callable[[Node], list[Node]]:
+    readers: dict[int, list[Node]] = {}
+    for node in nodes:
+        for operand in _operands(node):
+            readers.setdefault(id(operand), []).append(node)
+    return lambda node: readers.get(id(node), [])
