@@ -34,6 +34,37 @@ def test_windows_are_one_segment_and_compute_the_same(chip: str) -> None:
     np.testing.assert_array_equal(got, run_reference(graph, {"x": feed})["relu"].astype(np.float16))
 
 
+def rounded(x: hx.Tensor) -> hx.Tensor:
+    """Through int8 and back, as models with QDQ have it around every op."""
+    return hx.dequantize(hx.quantize(x, np.float32(0.125), np.int8(3), dtype="int8"), np.float32(0.125), np.int8(3))
+
+
+def quantised_windows(x: hx.Tensor) -> hx.Tensor:
+    parts = rounded(hx.reshape(rounded(x), shape=WINDOW))
+    return hx.reshape(rounded(hx.transpose(parts, perm=(0, 1, 3, 2, 4, 5))), shape=(64, 49, 6))
+
+
+@pytest.mark.parametrize("chip", ["h13", "h15", "h17s"])
+def test_windows_between_roundings_are_one_segment_and_compute_the_same(chip: str) -> None:
+    graph = hx.graph({"y": hx.relu(quantised_windows(hx.input("x", (1, 56, 56, 6))))})
+    assert [s.device for s in divide(graph, load_chip(chip))[1]] == ["ane"]
+    assert hx.preflight(graph, chip).ok
+    feed = np.random.default_rng(2).standard_normal((1, 56, 56, 6)).astype(np.float16).astype(np.float32)
+    got = hx.compile(graph, target=chip, threads=1)(feed)
+    np.testing.assert_array_equal(got, run_reference(graph, {"x": feed})["y"].astype(np.float16))
+
+
+def test_a_rounding_with_a_scale_for_each_index_is_left() -> None:
+    """On the axes in front of the view there is no axis of these scales."""
+    x = hx.reshape(hx.input("x", (1, 8, 8, 6)), shape=(1, 2, 4, 2, 4, 6))
+    scales = np.float32([0.5, 0.25])
+    graph = hx.graph({"y": hx.dequantize(hx.quantize(x, scales, axis=1, dtype="int8"), scales, axis=1)})
+    joined = join_views(graph, load_chip("h13"))
+    assert [n.types[0].rank for n in joined.nodes if n.op == "quantize"] == [6]
+    feed = np.random.default_rng(3).standard_normal((1, 8, 8, 6)).astype(np.float32)
+    np.testing.assert_array_equal(*(run_reference(g, {"x": feed})["y"] for g in (graph, joined)))
+
+
 def test_what_computes_on_six_axes_is_left() -> None:
     x = hx.reshape(hx.input("x", (1, 56, 56, 6)), shape=WINDOW)
     graph = hx.graph(hx.softmax(hx.transpose(x, perm=(0, 1, 3, 2, 4, 5)), axis=4))

@@ -12,7 +12,7 @@ from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
-from hexane.passes.retarget.views import VIEWS, has_too_many_axes, join_views
+from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
 from hexane.targets import Chip, Verdict
@@ -61,7 +61,7 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
     how = "joined with the views around it"
 
     def told(node: Node, verdict: Verdict) -> Verdict:
-        known = node.op not in (*VIEWS, "transpose") or not has_too_many_axes(node, chip)
+        known = node.op not in (*VIEWS, *ROUNDING, "transpose") or not has_too_many_axes(node, chip)
         if known or verdict.verdict == "native" or (node.op, node.types, node.sources) in left:
             return verdict
         return replace(verdict, verdict="decomposed", form=how, reason=f"{how}: {verdict.reason}", change="")

@@ -8,6 +8,7 @@ from hexane.ops import OPS, apply
 from hexane.targets import Chip
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "flatten2d")
+ROUNDING = ("quantize", "dequantize")
 SOURCE = "hexane, exact"
 
 
@@ -15,7 +16,8 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
     """reshape(transpose(reshape(%x) : [1, 8, 7, 8, 7, 96]) : [1, 8, 8, 7, 7, 96])  ->  reshape(transpose(reshape(%x) : [8, 7, 8, 672]))
 
     A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of
-    extent 1, the transpose has four, and nothing of six axes remains. The order of all elements is the same.
+    extent 1, the transpose has four, and nothing of six axes remains. The order of all elements is the same. A quantize
+    or dequantize of one scale between two of these is computed before both.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if not any(has_too_many_axes(node, chip) for node in graph.nodes):
@@ -27,6 +29,10 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
             return None
         if node.op in VIEWS and x.node.op in VIEWS:
             return (_viewed(x, node.types[0].shape, node),)
+        if node.op in ROUNDING and x.type.rank > most and _is_view(x) and _one_scale(node):
+            before, views = _before_views(x)
+            (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
+            return apply(OPS["reshape"], [y], {"shape": node.types[0].shape}, views)
         if node.op != "transpose" or x.type.rank <= most or (found := folded(x.shape, node.attrs["perm"])) is None:
             return None
         shape, perm = found
@@ -67,10 +73,27 @@ def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ..
     )
 
 
+def _one_scale(node: Node) -> bool:
+    """Whether one scale and zero point hold for all elements."""
+    return all(v is None or v.type.rank == 0 for v in node.inputs[1:])
+
+
+def _is_view(x: Value) -> bool:
+    return x.node.op in VIEWS and x.node.inputs[0] is not None
+
+
+def _before_views(x: Value) -> tuple[Value, tuple[str, ...]]:
+    """The value that x is a view of, and the sources of the views."""
+    sources: tuple[str, ...] = ()
+    while _is_view(x):
+        sources = tuple(dict.fromkeys((*x.node.sources, *sources)))
+        assert x.node.inputs[0] is not None
+        x = x.node.inputs[0]
+    return x, sources
+
+
 def _viewed(x: Value, shape: tuple[int, ...], node: Node) -> Value:
     """x in another shape; what x is a view of is looked through, and the result is named by these views too."""
-    sources = node.sources
-    while x.node.op in VIEWS and x.node.inputs[0] is not None:
-        sources = tuple(dict.fromkeys((*x.node.sources, *sources)))
-        x = x.node.inputs[0]
+    x, views = _before_views(x)
+    sources = tuple(dict.fromkeys((*views, *node.sources)))
     return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, sources)[0]
