@@ -267,3 +267,23 @@ def test_models_are_taken_in_every_form(model_file: Callable[[str], Any]) -> Non
 def test_errors_name_what_is_wrong(model: Build, target: str, message: str) -> None:
     with pytest.raises(hx.Error, match=message):
         hx.preflight(model(), target)
+
+
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+def test_an_op_that_moves_many_times_its_tensors_says_so_and_what_to_write() -> None:
+    x = hx.input("x", (1, 32, 64, 64))
+    graph = hx.graph({"y": hx.resize(x, sizes=(512, 512))})
+    (entry,) = hx.preflight(graph, "h13").entries
+    program = hx.compile(graph, target="h13", device="cpu").program
+    assert program is not None
+    moved = sum(layer.loaded + layer.stored for layer in program.layers) / 2**20
+    said = float(entry.verdict.reason.partition("it moves ")[2].partition(" MiB")[0])
+    assert moved * 0.9 < said < moved * 1.1
+    assert entry.verdict.change.startswith("resize by 2, 3 times")
+    assert "it moves" not in hx.preflight(graph, "h16").entries[0].verdict.reason
+
+
+def test_an_op_that_moves_its_own_tensors_says_nothing() -> None:
+    graph = hx.graph({"y": hx.softplus(hx.input("x", (1, 64, 256, 256)))})
+    for chip in ("h13", "h16"):
+        assert "it moves" not in str(hx.preflight(graph, chip))

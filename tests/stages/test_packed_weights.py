@@ -77,3 +77,15 @@ def test_integers_count_as_the_chip_streams_them(target: str, encoding: str, byt
     q = hx.dequantize(hx.const(RNG.integers(-9, 9, (64, 16, 3, 3)).astype(np.int8)), np.float32(0.5), dtype="fp16")
     weights = packed(hx.conv(image(16), q, pad=1), target)
     assert (weights.encoding, weights.bytes) == (encoding, bytes_ * 64 * 16 * 9)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_weights_of_a_transposed_convolution_count(groups: int) -> None:
+    weight = np.random.default_rng(0).standard_normal((8, 16 // groups, 2, 2)).astype(np.float32)
+    y = hx.conv_transpose(hx.input("x", (1, 8, 9, 9)), weight, strides=(2, 2), groups=groups)
+    program = hx.compile(hx.graph({"y": y}), target="h13", device="cpu").program
+    assert program is not None
+    (found,) = [layer.weights for layer in program.layers if layer.op == "anec.deconvolution"]
+    assert found is not None
+    assert found.bytes == 2 * weight.size
+    assert sum(p.weights for p in program.partitions) == 2 * weight.size

@@ -8,6 +8,7 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget.forms import FORMS
+from hexane.passes.retarget.traffic import instead_of, said_of_traffic
 from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
@@ -87,7 +88,9 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
         return _unwritten(node, verdict, writer)
     how = "; ".join(dict.fromkeys(note.how for note in _told(writer)))
     kind: Kind = "oversize" if verdict.verdict == "oversize" else "decomposed"
-    return replace(verdict, verdict=kind, form=how, reason=_because(how, verdict), change="")
+    reason, dear = _because(how, verdict), said_of_traffic(node, writer.made)
+    change = instead_of(node) if dear else ""
+    return replace(verdict, verdict=kind, form=how, reason=f"{reason}; {dear}" if dear else reason, change=change)
 
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:

@@ -1,20 +1,22 @@
 """The weights of a layer as the engines read them: groups of output channels, dealt to the engines in turn."""
 
+from math import prod
+
 from hexane import _core
 from hexane.graph import Node, Value
 from hexane.layers import Encoding, Weights
 from hexane.mil.pruned import numbers_kept
 from hexane.passes.engine.legalize.compression import kernel_bits, kernel_bytes
-from hexane.passes.engine.legalize.split_kernel_memory import kernel_of
+from hexane.passes.engine.legalize.split_kernel_memory import kernel_of, output_channels, table_of
 from hexane.passes.engine.lower import is_weight
 from hexane.targets import Chip
 
-_WEIGHTED = ("anec.convolution", "anec.linear")
+_WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 
 def pack_weights(node: Node, chip: Chip) -> Weights | None:
-    """None for a layer that has no weights of its own, and for transposed convolutions: nobody says how they are
-    packed.
+    """None for a layer that has no weights of its own. Nobody says how those of transposed convolutions are packed:
+    they are counted as those of a convolution with the same channels.
 
     Groups are of the size that was measured on M6, and no larger than the power of two that holds the output channels
     of a group of the convolution: an engine's group has channels of one such group only. Pruned weights are a mask of
@@ -23,10 +25,10 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
         return None
-    weight, table = node.inputs[1:3]
+    weight, table = node.inputs[1], table_of(node)
     assert weight is not None
-    groups = int(node.attrs.get("groups", 1))
-    outputs, inputs, *taps = weight.shape
+    groups, outputs, taps = int(node.attrs.get("groups", 1)), output_channels(node), weight.shape[2:]
+    inputs = weight.type.size // (outputs * prod(taps))
     depth, height, width = (1, 1, 1, *taps)[-3:]
     bits = kernel_bits(weight.type, chip, table)
     numbers = numbers_kept(weight) if "sparse" in chip.formats.streams else None

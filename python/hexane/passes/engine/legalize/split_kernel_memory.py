@@ -38,6 +38,19 @@ def is_streamable(node: Node) -> bool:
     )
 
 
+def output_channels(node: Node) -> int:
+    """Of a product with weights; those of a transposed convolution have the channels of a group as their second
+    axis."""
+    weight = node.inputs[1]
+    assert weight is not None
+    return weight.shape[1] * int(node.attrs["groups"]) if node.op == "anec.deconvolution" else weight.shape[0]
+
+
+def table_of(node: Node) -> Value | None:
+    """The palette of a product with weights. A transposed convolution has none."""
+    return None if node.op == "anec.deconvolution" else node.inputs[2]
+
+
 def kernel_of(node: Node, chip: Chip) -> Kernel:
     """The selector of listing 35.2: the shared memory (16 MB, field 0x210) is for layers that ask for it on a chip
     whose compiler builds shared kernels and whose byte 0x48f is set; all others have that of each core (64 KB, field
@@ -48,7 +61,7 @@ def kernel_of(node: Node, chip: Chip) -> Kernel:
     asks = chip.gates.shared_kernel_data and is_streamable(node)
     shared = asks and chip.gates.kernel_streaming
     limit = kernel_memory(chip, asks)
-    channels, size = weight.shape[0], kernel_bytes(weight.type, chip, node.inputs[2])
+    channels, size = output_channels(node), kernel_bytes(weight.type, chip, table_of(node))
     return Kernel(size if shared else -(-channels // chip.cores) * -(-size // channels), limit, shared)
 
 
