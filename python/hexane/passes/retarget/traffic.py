@@ -24,7 +24,7 @@ def said_of_traffic(node: Node, made: Iterable[Node]) -> str:
 def instead_of(node: Node) -> str:
     """What to write in place of an op that moves too much; "" where nothing is known."""
     x, y = node.inputs[0], node.types[0]
-    if x is None or "resize" not in node.op and "upsample" not in node.op or x.type.rank != y.rank:
+    if x is None or ("resize" not in node.op and "upsample" not in node.op) or x.type.rank != y.rank:
         return ""
     factors = {large // small for large, small in zip(y.shape, x.shape, strict=True) if small and large % small == 0}
     factors.discard(1)
