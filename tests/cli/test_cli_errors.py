@@ -7,7 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from command import save_model, spawn
+from hexane.cli.errors import command as as_command
 from hexane.cli.options import named_shape
+from hexane.errors import HazardWarning, warn
 
 
 def broken(path: Path, content: bytes) -> Path:
@@ -125,3 +127,13 @@ def test_debug_shows_the_traceback(tmp_path):
         _, err = process.communicate()
         assert process.returncode == 1
         assert ("Traceback" in err) == shown
+
+
+def test_a_warning_is_printed_once_for_each_text(capsys: pytest.CaptureFixture[str]) -> None:
+    @as_command
+    def twice(debug: bool = False) -> None:
+        for words in ("h13: a", "h13: a", "h15: a"):
+            warn(words, HazardWarning)
+
+    twice(debug=False)
+    assert capsys.readouterr().err.splitlines() == ["warning: h13: a", "warning: h15: a"]

@@ -1,5 +1,6 @@
 """Why two programs part at a layer: the rules in which they differ there, and what the numbers show."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log2
@@ -103,8 +104,10 @@ class _Pair:
         other = self.b if run is self.a else self.a
         graph = changed(tapped(self.graph), node, change)
         try:
-            own = run.again(graph)
-            beside = other if other.chip is None else other.again(graph)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # those of the network were given before
+                own = run.again(graph)
+                beside = other if other.chip is None else other.again(graph)
             after = difference(own.array(self.number), beside.array(self.number))
         except (Error, KeyError):
             return None
