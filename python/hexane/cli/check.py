@@ -16,7 +16,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
-from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS
+from hexane.report.report import HEAD, SEGMENT_HEAD
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
@@ -193,7 +193,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         ("segments", *(str(len(r.segments)) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
     ]
-    print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs, *cuts])
+    print_table(head, [*((op, *(KINDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
         if len(group) > 1:
             print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")

@@ -13,13 +13,12 @@ from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import mil_status, route_of
+from hexane.targets.legality import KINDS, mil_status, route_of
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
 MOST_ROWS = 200  # of a table in a notebook
-WORDS = {"native": "native", "decomposed": "decompose", "oversize": "oversize", "host": "host", "rejected": "reject"}
 
 
 class Entry(NamedTuple):
@@ -88,8 +87,8 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
-    native: runs as it is. decompose: runs on the engine as other ops. oversize: larger than the chip takes. host:
-    computed outside the engine. reject: refused by the engine's compiler. ok: the whole network runs on the engine.
+    native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
+    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine.
     """
 
     name: str
@@ -116,7 +115,7 @@ class Report:
         return self._of("native")
 
     @cached_property
-    def decompose(self) -> list[Entry]:
+    def decomposed(self) -> list[Entry]:
         return self._of("decomposed")
 
     @cached_property
@@ -128,7 +127,7 @@ class Report:
         return self._of("host")
 
     @cached_property
-    def reject(self) -> list[Entry]:
+    def rejected(self) -> list[Entry]:
         return self._of("rejected")
 
     @cached_property
@@ -137,8 +136,8 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ops are native, decompose, oversize, host and reject."""
-        return {word: len(getattr(self, word)) for word in WORDS.values()}
+        """How many ops are native, decomposed, oversize, host and rejected."""
+        return {kind: len(getattr(self, kind)) for kind in KINDS}
 
     def _of(self, kind: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.verdict.verdict == kind]
@@ -192,7 +191,7 @@ class Report:
                 v = entries[0].verdict
                 said = f' (the compiler says "{v.reject}")' if v.published and v.reject not in reason else ""
                 more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
-                yield WORDS[kind], op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
+                yield kind, op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
