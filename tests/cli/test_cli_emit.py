@@ -159,3 +159,11 @@ def test_a_folder_is_not_called_like_a_core_ml_model(cli, model, tmp_path, suffi
     ended = cli("emit", model, "--target", "h13", "-o", tmp_path / f"net.{suffix}")
     assert (ended.code, "got the name of a Core ML model" in ended.err) == (1, True)
     assert not list(tmp_path.glob(f"*.{suffix}"))
+
+
+def test_a_chip_that_takes_no_mil_needs_a_netplist(cli, model, tmp_path):
+    ended = cli("emit", model, "--target", "iPhone XS", "-o", tmp_path / "out")
+    assert ended.code == 1
+    assert "[emit] got iPhone XS (h11), which takes no programs in MIL, need --netplist as well" in ended.err
+    assert not (tmp_path / "out").exists()
+    assert cli("emit", model, "--target", "iPhone XS", "--netplist", "-o", tmp_path / "out").code == 0
