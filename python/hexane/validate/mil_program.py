@@ -79,7 +79,8 @@ def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
 
 def no_port(kind: TensorType, way: str) -> str:
     """Why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
-    return f"{kind} passes {way}, which no port of the engine's programs holds"
+    does = "receive" if way == "from outside" else "give"
+    return f"the engine cannot {does} {kind.dtype}: {kind} passes {way}"
 
 
 def is_port(kind: TensorType) -> bool:
