@@ -16,7 +16,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
-from hexane.report.report import HEAD, SEGMENT_HEAD
+from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
@@ -204,7 +204,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
-        print(f"{', '.join(streams) or 'no encoding'} may stay compressed up to the engine: {names}")
+        print(f"{reads_packed(streams).replace('this chip', 'these chips' if ';' in names else 'this chip')}: {names}")
     reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
     if reasons:
         print()

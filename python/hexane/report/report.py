@@ -1,7 +1,7 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
@@ -81,6 +81,14 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
     types = [node.types[0] for node in nodes if node.op in ("const", "param")]
     engine = sum((t.size * min(t.dtype.bits, 16) + 7) // 8 if t.dtype.kind == "float" else t.bytes for t in types)
     return Weights(len(types), sum(t.size for t in types), sum(t.bytes for t in types), engine)
+
+
+def reads_packed(streams: Sequence[str]) -> str:
+    """Which encodings of weights a chip reads. It says nothing of the weights that the network has."""
+    if not streams:
+        return "this chip reads no packed weights"
+    kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
+    return f"this chip can read {kinds} weights without unpacking"
 
 
 @dataclass(frozen=True)
@@ -164,8 +172,7 @@ class Report:
     @property
     def weights_line(self) -> str:
         """One line on the weights, and which encodings the chip streams."""
-        streams = ", ".join(self.streams) or "no encoding"
-        return f"weights: {self.weights}; {streams} may stay compressed up to the engine"
+        return f"weights: {self.weights}; {reads_packed(self.streams)}"
 
     @property
     def cut_summary(self) -> str:

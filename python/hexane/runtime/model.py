@@ -218,6 +218,12 @@ class Model(Submits):
 
         Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
         """
+        if arrays and not self._params:
+            got = ", ".join(map(repr, arrays))
+            raise Error(
+                f"[update] got the name {got}, need one of none: the model has no params; weights of an ONNX model are"
+                " constants, hx.param makes what can be replaced"
+            )
         for name, value in arrays.items():
             self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
 
