@@ -70,7 +70,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
 def test_a_network_that_does_not_ends_with_3_and_says_why(cli: Cli, hosted: Path) -> None:
     ended = cli(hosted, "--target", "m1")
     assert ended.code == 3
-    assert "does not run on the engine as it is: 1 native, 1 host" in ended.out
+    assert "runs in 2 parts, 1 op on the engine and 1 on the CPU: 1 native, 1 host" in ended.out
     for words in ("tan", "last", "no family has a path for it", "guide app. A, measured", "write it with exp"):
         assert words in ended.out
 
@@ -83,6 +83,8 @@ def test_the_segments_of_one_chip_are_a_table_and_of_several_a_row(cli: Cli, hos
     assert any(line[:4] == ["1", "host", "1", "tan"] and "floor" not in line for line in lines)
     matrix = [line.split() for line in cli(hosted, "--target", "h13,h15").out.splitlines()]
     assert any(line[:2] == ["segments", "2"] for line in matrix)
+    (runs,) = [" ".join(line) for line in matrix if line[:1] == ["runs"]]
+    assert runs.startswith("runs in 2 parts, 1 op on the engine and 1 on the CPU")
     record = json.loads(cli(hosted, "--target", "h13", "--json").out)["targets"][0]
     assert [s["device"] for s in record["segments"]] == ["ane", "host"]
     assert record["segments"][1]["inputs"] == [{"name": "%1", "type": "fp16[1, 4]", "from": 0, "to": []}]

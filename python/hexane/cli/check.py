@@ -188,7 +188,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
             for report, group in zip(first, shared, strict=True)
         ),
     )
-    runs = ("runs", *("yes" if report.ok else "no" for report in first))
+    runs = ("runs", *("yes" if report.ok else report.where for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),

@@ -151,12 +151,24 @@ class Report:
         return [entry for entry in self.entries if entry.verdict.verdict == kind]
 
     @property
+    def where(self) -> str:
+        """on the engine, or in 2 parts, 102 ops on the engine and 5 on the CPU."""
+        if self.ok:
+            return "on the engine"
+        ops = dict.fromkeys(DEVICES, 0)
+        for segment in self.segments:
+            ops[segment.device] += len(segment.nodes)
+        engine, host = ops["ane"], ops["host"]
+        if not engine:
+            return "on the CPU"
+        return f"in {counted(len(self.segments), 'part')}, {counted(engine, 'op')} on the engine and {host} on the CPU"
+
+    @property
     def summary(self) -> str:
-        """One line: the counts, and whether the network runs."""
+        """One line: the counts, and where the network runs."""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
-        answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
         route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
-        return f"{self.name} on {self.chip.title}: {answer}: {counts or 'no ops'}{route}"
+        return f"{self.name} on {self.chip.title}: runs {self.where}: {counts or 'no ops'}{route}"
 
     @property
     def mil(self) -> Verdict | None:
