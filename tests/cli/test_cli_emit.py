@@ -81,7 +81,8 @@ def test_rows_of_tokens_are_the_hosts_and_the_rest_is_written(cli, tmp_path, kin
     path = save_model(tmp_path / "model.onnx", nodes, *ports, [("w", np.ones((7, 2), np.float32))])
     ended = cli("emit", path, "--target", "h13", "-o", tmp_path / "out")
     assert (ended.code, "out/model.mil: 1 op" in ended.out) == (0, True)
-    why = f"int{32 if kind == TensorProto.INT32 else 64}[1, 5] passes from outside, which no port"
+    kind_name = f"int{32 if kind == TensorProto.INT32 else 64}"
+    why = f"the engine cannot receive {kind_name}: {kind_name}[1, 5] passes from outside"
     assert f"segment 0 is the host's, 1 op: gather at embed: {why}" in ended.out
 
 
@@ -159,3 +160,11 @@ def test_a_folder_is_not_called_like_a_core_ml_model(cli, model, tmp_path, suffi
     ended = cli("emit", model, "--target", "h13", "-o", tmp_path / f"net.{suffix}")
     assert (ended.code, "got the name of a Core ML model" in ended.err) == (1, True)
     assert not list(tmp_path.glob(f"*.{suffix}"))
+
+
+def test_a_chip_that_takes_no_mil_needs_a_netplist(cli, model, tmp_path):
+    ended = cli("emit", model, "--target", "iPhone XS", "-o", tmp_path / "out")
+    assert ended.code == 1
+    assert "[emit] got iPhone XS (h11), which takes no programs in MIL, need --netplist as well" in ended.err
+    assert not (tmp_path / "out").exists()
+    assert cli("emit", model, "--target", "iPhone XS", "--netplist", "-o", tmp_path / "out").code == 0

@@ -7,7 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from command import save_model, spawn
+from hexane.cli.errors import command as as_command
 from hexane.cli.options import named_shape
+from hexane.errors import HazardWarning, warn
 
 
 def broken(path: Path, content: bytes) -> Path:
@@ -42,7 +44,7 @@ def test_a_file_that_is_no_model_is_one_readable_error(cli, tmp_path, monkeypatc
         (np.zeros((3, 2, 4), np.float32), ("[3, 2, 4]", "[1, 3, 2, 4]")),
         (np.zeros((1, 3, 2, 4), np.float64), ("float64", "fp32")),
         (np.zeros((1, 3, 2, 4), ">f4"), (">f4", "fp32")),
-        (np.full((1, 3, 2, 4), None), ("no npy file", "allow_pickle")),
+        (np.full((1, 3, 2, 4), None), ("no npy file", "Python objects")),
     ],
 )
 def test_an_array_that_does_not_fit_names_the_port_got_and_need(cli, model, tmp_path, array, words):
@@ -125,3 +127,48 @@ def test_debug_shows_the_traceback(tmp_path):
         _, err = process.communicate()
         assert process.returncode == 1
         assert ("Traceback" in err) == shown
+
+
+def test_a_warning_is_printed_once_for_each_text(capsys: pytest.CaptureFixture[str]) -> None:
+    @as_command
+    def twice(debug: bool = False) -> None:
+        for words in ("h13: a", "h13: a", "h15: a"):
+            warn(words, HazardWarning)
+
+    twice(debug=False)
+    assert capsys.readouterr().err.splitlines() == ["warning: h13: a", "warning: h15: a"]
+
+
+def test_options_of_the_host_are_named_for_a_chip(cli, model, tmp_path):
+    ended = cli("compile", model, "--target", "h13", "--runtime", "c99", "-o", tmp_path / "m.hxp")
+    assert ended.err == "error: [compile] got --runtime for h13, need the host as the target; no plan written\n"
+
+
+def test_a_command_for_one_target_says_so_for_two(cli, model, tmp_path):
+    ended = cli("compile", model, "--target", "h13,h14", "-o", tmp_path / "m.hxp")
+    assert (ended.code, ended.err) == (1, "error: [target] got 2 targets, 'h13,h14', need one\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels"),
+    [("iPhone13,2", ["iPhone13,2 (h13)"]), ("Mac17,6,h13", ["Mac17,6 (h17)", "h13"]), ("h15,iphone13,2", ["h15", "iPhone13,2 (h13)"])],
+)  # fmt: skip
+def test_an_identifier_is_not_split_at_its_comma(cli, model, asked, labels):
+    out = cli("check", model, "--target", asked).out
+    assert all(label in out for label in labels)
+    assert "got '" not in out
+
+
+def test_a_file_that_is_no_npy_file_gets_no_advice_on_pickles(cli, model, tmp_path):
+    broken(tmp_path / "x.npy", b"abc\n")
+    ended = cli("run", model, "--input", f"x={tmp_path / 'x.npy'}")
+    assert ended.code == 1
+    assert "is no npy file of numbers: got the first bytes b'abc\\n'" in ended.err
+    assert "pickle" not in ended.err
+
+
+@pytest.mark.parametrize("args", [("run",), ("compile",), ("emit", "--target", "h13")])
+def test_an_output_that_cannot_be_written_names_the_option(cli, model, args):
+    ended = cli(args[0], model, *args[1:], "--output", "/proc/none/m.hxp")
+    assert ended.code == 1
+    assert "error: --output: /proc/none" in ended.err

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hexane as hx
 from hexane.errors import Error
 from kernels import Array, poisoned, run, run_every_cut, same_bits
 
@@ -224,3 +225,9 @@ def test_index_kernels_refuse_what_does_not_fit() -> None:
         run("write_slice", [x, out[:, :2], np.array(0)], [x], {"axis": 0})
     with pytest.raises(Error, match="position"):
         run("write_slice", [x, out, at], [x], {"axis": 0})
+
+
+def test_an_index_of_an_empty_axis_says_that_it_is_empty() -> None:
+    net = hx.compile(hx.gather(hx.input("x", (0, 3)), hx.input("i", (1,), "int32"), axis=0), threads=1)
+    with pytest.raises(Error, match="index: got 0 for an empty axis, which has no elements"):
+        net(np.zeros((0, 3), np.float32), np.zeros(1, np.int32))

@@ -9,6 +9,7 @@ import hexane as hx
 from hexane.graph import Array
 from hexane.report.compare import Comparison, Parting, compare
 from hexane.report.difference import difference
+from hexane.report.trial import added_by_a_product, changed, scaled, split
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 
@@ -37,7 +38,8 @@ def test_an_accumulator_that_overflows_is_named_and_how_to_avoid_it() -> None:
     assert (parted.difference.overflows, parted.difference.overflow) == (6, (0, 0))
     assert parted.cause.kind == "overflow"
     assert "with product 7 of 8 the sum reaches 32768" in parted.cause.why
-    assert parted.cause.change.startswith("scale by 1/4 before this matmul and by 4 behind it")
+    assert parted.cause.change.startswith("add 4 products in place of matmul at ")
+    assert parted.cause.change.endswith("(tried: 6 of 6 infinite or NaN before, relative L2 0 after)")
 
 
 def test_dropped_products_are_named() -> None:
@@ -53,7 +55,9 @@ def test_dropped_products_are_named() -> None:
     assert (
         "the exact sum is 0.000244141; 64 of 64 products are dropped, which takes 0.000244141" in parted.cause.evidence
     )
-    assert "scale by 16384 before" in parted.cause.change
+    assert parted.cause.change.startswith(
+        "scaling its input by 16384 and its result by 1/16384 was tried and brings"
+    ), "the compiler folds the second factor into the weights"
 
 
 def test_rounded_products_are_named() -> None:
@@ -153,7 +157,10 @@ def test_the_report_is_text_html_and_json() -> None:
     assert record["layers"][0]["differences"]["h13"]["overflow"] == [0, 0]
     assert "&lt;net&gt;" in found._repr_html_()
     assert "<net>" not in found._repr_html_()
-    assert str(found).startswith("<net>: 1 layer on h13, ieee; differences are from ieee")
+    assert str(found).splitlines()[:2] == [
+        "h13 from ieee: <y>: 6 of 6 infinite or NaN",
+        "<net>: 1 layer on h13, ieee; differences are from ieee",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -231,3 +238,95 @@ def test_the_tail_of_a_table_is_named() -> None:
     assert cause.kind == "table"
     assert "by the table of sigmoid" in cause.why
     assert cause.evidence.endswith("h13 0, ieee 4.53979e-05, from -10, in the tail of a table from -8 to 8")
+
+
+def test_no_advice_scales_through_an_activation() -> None:
+    """The layer is the gelu, whose table is far from it near 0; the products belong to the transposed convolution."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((4, 6, 2, 2)) * 2.0**-6).astype(np.float32)
+    x = hx.input("x", (1, 4, 8, 8))
+    numbers = (rng.standard_normal((1, 4, 8, 8)) * 2.0**-6).astype(np.float32)
+    found = compare(hx.gelu(hx.conv_transpose(x, weight, strides=2)), ["h13", "ieee"], {"x": numbers})
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "table"
+    assert "scale" not in cause.change
+    assert "scaling" not in cause.change
+
+
+def test_products_in_front_of_an_activation_are_the_cause_by_their_own_name() -> None:
+    """relu is exact: what is lost are the products of the layer in front, which the host has fused."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((4, 6, 2, 2)) * 2.0**-6).astype(np.float32)
+    x = hx.input("x", (1, 4, 8, 8))
+    numbers = (rng.standard_normal((1, 4, 8, 8)) * 2.0**-6).astype(np.float32)
+    found = compare(hx.relu(hx.conv_transpose(x, weight, strides=2)), ["h13", "ieee"], {"x": numbers})
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "dropped"
+    assert cause.where.startswith("conv_transpose at ")
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("op", ["matmul", "linear", "conv", "conv_transpose"])
+def test_changes_that_are_tried_keep_what_a_network_computes(op: str, parts: int) -> None:
+    rng = np.random.default_rng(parts)
+    x = hx.input("x", (1, 8, 4, 4) if op.startswith("conv") else (4, 8))
+    shape = {"matmul": (8, 6), "linear": (6, 8), "conv": (6, 8, 3, 3), "conv_transpose": (8, 6, 3, 3)}[op]
+    weight, bias = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    product = getattr(hx, op)(x, weight, bias=bias)
+    graph = hx.graph({"y": hx.gelu(product)})
+    feed = rng.standard_normal(x.shape).astype(np.float32)
+    (node,) = [n for n in graph.nodes if n.op == op]
+    want = hx.compile(graph)(feed)
+    for change in (scaled(2.0**parts), scaled(2.0**-parts), split(parts)):
+        np.testing.assert_allclose(hx.compile(changed(graph, node, change))(feed), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["reduce_sum", "reduce_mean"])
+@pytest.mark.parametrize("axes", [(1,), (0, 2), ()])
+@pytest.mark.parametrize("keep_dims", [True, False])
+def test_a_sum_by_a_product_with_ones_is_the_sum(op: str, axes: tuple[int, ...], keep_dims: bool) -> None:
+    graph = hx.graph({"y": getattr(hx, op)(hx.input("x", (2, 3, 4)), axes=axes, keep_dims=keep_dims)})
+    feed = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    (node,) = [n for n in graph.nodes if n.op == op]
+    got = hx.compile(changed(graph, node, added_by_a_product))(feed)
+    np.testing.assert_allclose(got, hx.compile(graph)(feed), rtol=1e-5, atol=1e-6)
+
+
+def test_outputs_come_first_and_truths_are_counted() -> None:
+    """exp is a little off everywhere; 7 of 8 comparisons with its own result are not."""
+    x = hx.input("x", (1, 8))
+    numbers = np.linspace(0.1, 0.8, 8, dtype=np.float32)[None]
+    probs = hx.exp(x)
+    limit = np.exp(numbers)
+    limit[0, 1:] = 0
+    found = compare({"mask": probs >= limit, "probs": probs}, ["h13", "ieee"], {"x": numbers}, tolerance=0.05)
+    mask, worst = found.outputs[0].differences["h13"], found.outputs[1].differences["h13"].max_abs
+    assert mask.counted
+    first = str(found).splitlines()[0]
+    assert first == f"h13 from ieee: mask: {mask}; probs: at most {worst:.2g} apart"
+    assert mask.beyond(0.05) == (mask.different / 8 > 0.05)
+
+
+def test_integers_and_truths_are_apart_by_the_share_that_differs() -> None:
+    found = difference(np.array([1, 2, 3, 90]), np.array([1, 2, 3, 4]))
+    assert (str(found), found.distance) == ("1 of 4 differ", 0.25)
+    assert found.beyond(0.2)
+    assert not found.beyond(0.25)
+    truths = difference(np.array([True, False]), np.array([True, True]))
+    assert (str(truths), truths.distance) == ("1 of 2 differ", 0.5)
+
+
+def test_the_tolerance_is_that_of_outputs_and_of_layers_when_asked() -> None:
+    """A layer that is far off, and an output that has nothing of it."""
+    x = hx.input("x", (1, 64))
+    numbers = {"x": np.linspace(-3, 3, 64, dtype=np.float32)[None]}
+    y = hx.max_pool(hx.reshape(hx.gelu(x), shape=(1, 1, 8, 8)), kernel_sizes=8, strides=8) * np.float32(0)
+    found = compare({"y": y}, ["h13", "ieee"], numbers, tolerance=1e-4)
+    assert found.ok
+    (said,) = [line for line in found.lines if "in every output" in line]
+    assert "is the first layer that is not (--layers says why)" in said
+    by_layers = compare({"y": y}, ["h13", "ieee"], numbers, tolerance=1e-4, layers=True)
+    assert not by_layers.ok
+    assert by_layers.partings[0].cause is not None

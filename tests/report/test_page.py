@@ -54,7 +54,7 @@ def test_every_verdict_is_in_the_data() -> None:
             verdict = record["verdicts"][record["patterns"][pattern][chip["group"]]]
             assert (record["ops"][op], record["types"][kind], where) == (entry.op, entry.type, entry.where)
             assert (verdict["reason"], verdict["change"]) == (entry.verdict.reason, entry.verdict.change)
-            assert record["kinds"][verdict["kind"]] in ("native", "decompose", "host")
+            assert record["kinds"][verdict["kind"]] in ("native", "decomposed", "host")
 
 
 def test_chips_that_no_program_in_mil_reaches_are_told_apart() -> None:

@@ -309,3 +309,15 @@ def test_a_child_compiles_what_its_parent_was_compiling() -> None:
     go_on.set()
     thread.join()
     np.testing.assert_array_equal(results[0], meaning(rows(7, 64), weights))
+
+
+def test_an_open_model_says_where_its_outputs_are_and_why_nothing_updates() -> None:
+    proto, _ = layers(1)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    assert net.output_names == ("x1",)
+    with pytest.raises(AttributeError, match="output_names has their names"):
+        _ = net.outputs
+    assert [port.name for port in net.specialised({"x0": rows(3)}).outputs] == ["x1"]
+    with pytest.raises(hx.Error, match="the model has no params; weights of an ONNX model are constants"):
+        net.update(w0=rows(1))

@@ -104,6 +104,8 @@ def test_what_has_no_name_is_not_found() -> None:
     for act in (lambda: net.update(**{"": np.zeros(3, np.float32)}), lambda: net.read_state("")):
         with pytest.raises(hx.Error, match="got the name '', need one of none"):
             act()
+    with pytest.raises(hx.Error, match="the model has no params; weights of an ONNX model are constants"):
+        net.update(w=np.zeros(3, np.float32))
 
 
 def test_a_state_kept_in_fp16_is_written_in_fp32_too() -> None:

@@ -173,7 +173,7 @@ def test_a_closed_gate_gives_what_the_validator_says() -> None:
     got = op_status("affine", "m1")
     assert got.reject == "affine transform is not supported on this architecture"
     assert got.published
-    assert got.change == "compile for family A14 or later"
+    assert got.change == "needs iPhone 13 (A15, M2) or later"
 
 
 def test_names_are_found_in_any_spelling_of_the_target() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hexane import targets
 from hexane.errors import Error
 from hexane.targets import tables
-from hexane.targets.names import spellings
+from hexane.targets.names import parse, spellings
 from hexane.targets.query import load_chip
 from hexane.targets.tables import target_names
 
@@ -230,6 +230,14 @@ def test_chips_that_no_product_has_are_listed_when_asked_for_only() -> None:
     with pytest.raises(Error) as raised:
         targets.parse("zzz")
     assert not any(f" {name}," in str(raised.value) for name in hidden)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "target"),
+    [("iPhone13,2", "h13"), ("IPHONE11,8", "h11"), ("Mac17,6", "h17"), ("MacBookPro17,1", "h13")],
+)
+def test_an_identifier_is_a_device(identifier: str, target: str) -> None:
+    assert parse(identifier) == target
 
 
 def test_names_of_devices_differ_from_those_of_targets() -> None:

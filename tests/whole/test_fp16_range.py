@@ -212,3 +212,40 @@ def test_weights_that_fp16_does_not_hold_are_a_hazard(size: float, says: str, no
     found = [str(w.message) for w in told if issubclass(w.category, hx.HazardWarning)]
     assert len(found) == bool(says)
     assert all(re.search(f"weights of conv at .*{says}", words) for words in found)
+
+
+def warned_of_weights(graph: hx.Graph, chip: str = "h13") -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hx.compile(graph, target=chip)
+    return [str(w.message) for w in told if issubclass(w.category, hx.HazardWarning)]
+
+
+@pytest.mark.parametrize(("size", "says"), [(7.27e-9, 0), (1.0, 0), (1e6, 1)])
+def test_a_bias_is_a_hazard_only_where_it_is_too_large(size: float, says: int) -> None:
+    """A bias near 0 changes a sum by less than the rounding of the sum to fp16."""
+    rng = np.random.default_rng(4)
+    x = hx.input("x", (1, 4, 6, 6))
+    weights, bias = rng.standard_normal((4, 4, 3, 3)), rng.uniform(0.5, 1, 4) * size
+    found = warned_of_weights(hx.graph(hx.conv(x, weights.astype(np.float32), bias=bias.astype(np.float32))))
+    assert len(found) == says
+    assert all("its bias is as large as" in words for words in found)
+
+
+def test_small_weights_that_fp16_holds_are_no_hazard() -> None:
+    """2^-20 is a number of fp16, though a subnormal one."""
+    x = hx.input("x", (1, 4, 6, 6))
+    signs = np.sign(np.random.default_rng(5).standard_normal((4, 4, 1, 1))).astype(np.float32)
+    assert not warned_of_weights(hx.graph(hx.conv(x, signs * np.float32(2.0**-20))))
+    assert warned_of_weights(hx.graph(hx.conv(x, signs * np.float32(1.3e-6))))
+
+
+def test_an_op_that_is_written_as_several_is_one_hazard() -> None:
+    """Nodes of one place, as an importer makes them of one op."""
+    x, y = hx.input("x", (1, 4, 6, 6)), []
+    for seed in range(8):
+        weights = np.random.default_rng(seed).uniform(1e-6, 2e-6, (4, 4, 1, 1)).astype(np.float32)
+        y.append(hx.conv(x, weights))
+    (words,) = warned_of_weights(hx.graph(hx.concat(*y, axis=1)))
+    assert words.count("conv at ") == 1
+    assert "more" not in words

@@ -73,6 +73,7 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
       bool accepted = true;
       const auto follow = [&](const Coordinate& coordinate, const std::byte* from) {
         const int64_t given = read_index(from, is_wide.value), i = given + (given < 0 ? coordinate.extent : 0);
+        if (coordinate.extent == 0) fail(kernel, "index: got ", given, " for an empty axis, which has no elements");
         if (i < 0 || i >= coordinate.extent)
           fail(kernel, "index: got ", given, ", need ", -coordinate.extent, " to ", coordinate.extent - 1);
         if (!kAll) accepted &= i >= coordinate.accepted.begin && i < coordinate.accepted.end;

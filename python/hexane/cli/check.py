@@ -16,7 +16,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.report import Entry, Report, html_page
 from hexane.report.preflight import as_graph, examine
-from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS
+from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
@@ -188,12 +188,12 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
             for report, group in zip(first, shared, strict=True)
         ),
     )
-    runs = ("runs", *("yes" if report.ok else "no" for report in first))
+    runs = ("runs", *("yes" if report.ok else report.where for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
     ]
-    print_table(head, [*((op, *(WORDS[KINDS[i]] for i in worst)) for op, worst in rows.items()), runs, *cuts])
+    print_table(head, [*((op, *(KINDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
         if len(group) > 1:
             print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")
@@ -204,7 +204,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
-        print(f"{', '.join(streams) or 'no encoding'} may stay compressed up to the engine: {names}")
+        print(f"{reads_packed(streams).replace('this chip', 'these chips' if ';' in names else 'this chip')}: {names}")
     reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
     if reasons:
         print()

@@ -11,7 +11,7 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
-from hexane.cli.output import print_json, working
+from hexane.cli.output import named_option, print_json, working
 from hexane.emit.c99 import c_name, generate
 from hexane.emit.cmsis_nn import Assignment, Body
 from hexane.emit.plan_view import PlanView, arena_bytes
@@ -65,7 +65,8 @@ def codegen(
     symbol = name or c_name(plan.stem)
     with working(f"writing {output}"):
         files = generate(data, symbol, app=format is Format.APP, cmsis_nn=backend is Backend.CMSIS_NN)
-        _write(output, files)
+        with named_option("--output", output):
+            _write(output, files)
     view = PlanView(prepared(data))
     kernels, activations = view.used()
     bodies = view.bodies() if backend is Backend.CMSIS_NN else {}

@@ -46,11 +46,14 @@ def compare_targets(
             metavar="T",
             min=0,
             help=(
-                "The relative L2 of a layer from which on two targets part. [default: any bit between chips, 0.01 from"
-                " ieee]"
+                "How far an output may be apart: relative L2, or the share of elements that differ for integers and"
+                " truths. [default: any bit between chips, 0.01 from ieee]"
             ),
         ),
     ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Hold every layer to the tolerance, not the outputs alone.")
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="F.png", help="Draw the differences, layer by layer: .png, .svg or .pdf.")
     ] = None,
@@ -67,7 +70,8 @@ def compare_targets(
     hexane compare net.onnx --targets q31,ieee --input batch.npz
     hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
 
-    Exit code 0: no two part by more than the tolerance; 3: some do.
+    Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
+    are.
     """
     if is_plan(model):
         raise Error(f"[compare] {model}: got a plan, which is compiled already, need the ONNX model")
@@ -83,17 +87,17 @@ def compare_targets(
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
     arrays = random_arrays(ports, SEED if seed is None else seed) if inputs is None else read_archive(ports, inputs)
     with working(f"running {model.name} on {len(names)} targets"):
-        found = compare(graph, names, arrays, tolerance=tolerance, name=model.name)
+        found = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
     if plot is not None:
         _core.save_file(str(plot), chart(found, plot.suffix.lower()[1:]))
     if json:
         print_json(found.record())
     else:
-        print(found.summary)
+        print("\n".join([*found.first_lines, found.summary]))
         if inputs is None:
             print(f"inputs: random, seed {SEED if seed is None else seed}")
         print()
-        print_table(HEAD, found.rows(), right=HEAD[3:5] + HEAD[6:])
+        print_table(HEAD, found.rows(), right=HEAD[3:6] + HEAD[7:])
         print("\n" + "\n".join(found.lines))
     if not found.ok:
         raise typer.Exit(THEY_PART)

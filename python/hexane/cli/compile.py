@@ -11,11 +11,12 @@ import hexane
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, open_model, shape_options
 from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, RunsOn, Strategy, Target
-from hexane.cli.output import print_json, working
+from hexane.cli.output import named_option, print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.planning.flash import flash_of
 from hexane.printer import size_text
+from hexane.targets import Chip, load_target
 
 
 class Compression(str, Enum):
@@ -113,6 +114,20 @@ def compile_model(
         raise Error("[compile] --slow: got it alone, need --sram as well")
     if strategy is Strategy.STAGES and sram is None:
         raise Error("[compile] --strategy: got stages, need --sram as well")
+    of_host = {
+        "--sram": sram,
+        "--slow": slow,
+        "--hold-ports": hold_ports,
+        "--stream-input": stream_input,
+        "--stream-output": stream_output,
+        "--runtime": runtime,
+        "--flash": flash,
+        "--compress": compress,
+        "--xip": xip,
+    }
+    given = [name for name, value in of_host.items() if value]
+    if given and target is not None and isinstance(asked := load_target(target), Chip):
+        raise Error(f"[compile] got {', '.join(given)} for {asked.label}, need the host as the target; no plan written")
     memory = hexane.Memory(
         sram,
         slow=slow or 0,
@@ -143,7 +158,7 @@ def compile_model(
         raise Error(f"{error}; no plan written") from None
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
-    with working(f"writing {output.name}"):
+    with working(f"writing {output.name}"), named_option("--output", output):
         net.save(output)
     file_bytes = output.stat().st_size
     in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)

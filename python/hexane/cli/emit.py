@@ -9,7 +9,7 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json
-from hexane.cli.output import print_json, type_text, working
+from hexane.cli.output import named_option, print_json, type_text, working
 from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.errors import Error
@@ -22,6 +22,7 @@ from hexane.program import Segment
 from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
+from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
 
 
@@ -52,6 +53,8 @@ def emit(
             f"[emit] {output}: got the name of a Core ML model, need another: what is written is a folder of MIL text"
         )
     chip = load_chip(target)
+    if not netplist and route_of(chip) != "mil":
+        raise Error(f"[emit] got {chip.label}, which takes no programs in MIL, need --netplist as well")
     with working(f"writing {model.name} as MIL"):
         source = as_graph(model, shapes_of(input_shape))
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
@@ -69,7 +72,8 @@ def emit(
         }
         name = "net.plist" if netplist else "model.mil"
         _check_folder(output, set(folders.values()), name)
-        _save({segment.index: written for segment, written in made if written is not None}, output)
+        with named_option("--output", output):
+            _save({segment.index: written for segment, written in made if written is not None}, output)
         programs: list[dict[str, Any]] = []
         host: list[dict[str, Any]] = []
         for segment, written in made:

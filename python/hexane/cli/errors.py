@@ -42,8 +42,9 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Hexane's warnings are one line on stderr, each time."""
+    """Hexane's warnings are one line on stderr, once for each text: a command may compile a network several times."""
     show = warnings.showwarning
+    said: set[str] = set()
 
     def shown(
         message: Warning | str,
@@ -54,7 +55,9 @@ def _own_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if issubclass(category, OWN):
-            print(f"warning: {message}", file=sys.stderr)
+            if str(message) not in said:
+                print(f"warning: {message}", file=sys.stderr)
+            said.add(str(message))
         else:
             show(message, category, filename, lineno, file, line)
 

@@ -82,7 +82,7 @@ def read_archive(ports: Sequence[PortType], path: Path) -> dict[str, Array]:
                         )
                 return {port.name: _unpacked(archive, port, path) for port in ports}
         except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
-            raise Error(f"[compare] --input {path} is no npz file of numbers: {error}") from None
+            raise Error(f"[compare] --input {path} is no npz file of numbers: {_without_advice(error)}") from None
 
 
 def _unpacked(archive: zipfile.ZipFile, port: PortType, path: Path) -> Array:
@@ -100,14 +100,24 @@ def _read(port: PortType, path: Path, scaling: Scaling) -> Array:
 
 
 def _read_npy(port: PortType, path: Path) -> Array:
+    where = f"[run] input {port.name!r}: {path}"
     try:
         with _opened(port, path) as file:  # which an archive would keep open
+            start = file.read(6)
+            if start[:2] != b"PK" and start != b"\x93NUMPY":
+                raise Error(f"{where} is no npy file of numbers: got the first bytes {start!r}, need those of npy")
+            file.seek(0)
             array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise Error(f"[run] input {port.name!r}: {path} is no npy file of numbers: {error}") from None
+        raise Error(f"{where} is no npy file of numbers: {_without_advice(error)}") from None
     if not isinstance(array, np.ndarray):
         raise Error(f"[run] input {port.name!r}: {path} is an archive of arrays, need an npy file")
     return _fitting(port, array, path, "run")
+
+
+def _without_advice(error: Exception) -> str:
+    """What NumPy says of a file, but not that pickles may be allowed: no command loads them."""
+    return "it holds Python objects, which are not loaded" if "allow_pickle" in str(error) else str(error)
 
 
 def _fitting(port: PortType, array: Array, path: Path, command: str) -> Array:

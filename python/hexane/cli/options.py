@@ -8,6 +8,8 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from hexane.targets.devices import identifiers
+
 
 class NamedFile(NamedTuple):
     """--input NAME=FILE."""
@@ -99,8 +101,19 @@ def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
 
 
 def names_of(text: str) -> list[str]:
-    """The names in a list with commas between them. Those in brackets are part of a name: "MacBook Air (M2, 2022)"."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    """The names in a list with commas between them. Those in brackets are part of a name: "MacBook Air (M2, 2022)". So
+    is that of an identifier: "iPhone13,2"."""
+    found: list[str] = []
+    for part in map(str.strip, re.split(r",(?![^(]*\))", text)):
+        if found and part.isdecimal() and (joined := f"{found[-1]},{part}").casefold() in _identifiers():
+            found[-1] = joined
+        elif part:
+            found.append(part)
+    return found
+
+
+def _identifiers() -> set[str]:
+    return {name.casefold() for name in identifiers()}
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

@@ -5,7 +5,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from hexane.errors import Error
 
 SHOW_AFTER = 0.3  # seconds of work before progress is shown
 
@@ -33,6 +36,20 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 def type_text(dtype: object, shape: Sequence[object]) -> str:
     """fp32[1, 3, batch, ?]"""
     return f"{dtype}[{', '.join('?' if d is None else str(d) for d in shape)}]"
+
+
+@contextmanager
+def named_option(option: str, path: Path) -> Iterator[None]:
+    """Names the option in the error of what cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise Error(f"{option}: {path}: {error.strerror or error}, need a place that can be written to") from None
+    except Error as error:
+        place, _, what = str(error).partition("] ")
+        if place not in ("[file", "[emit"):
+            raise
+        raise Error(f"{option}: {what}") from None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from hexane.cli.options import (
     named_file,
     numbers,
 )
-from hexane.cli.output import print_json, working
+from hexane.cli.output import named_option, print_json, working
 from hexane.cli.results import print_outputs, summary, write_outputs
 from hexane.cli.run_c99 import Runtime, run_in_c99
 from hexane.cli.timing import latency, print_profile, profile
@@ -72,7 +72,8 @@ def run(
             outputs, difference, timed = run_in_c99(net, arrays, outputs)
         else:
             timed = latency(net, arrays)
-        written = write_outputs(output, outputs) if output else {}
+        with named_option("--output", output or Path()):
+            written = write_outputs(output, outputs) if output else {}
         steps = profile(net, arrays) if with_profile else None
     record: dict[str, Any] = {
         "model": str(model),

@@ -1,19 +1,34 @@
 """Why two programs part at a layer: the rules in which they differ there, and what the numbers show."""
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hexane.graph import Array, Graph, Node, Value
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
-from hexane.report.difference import difference
+from hexane.report.difference import Difference, difference
+from hexane.report.trial import (
+    SUMS,
+    Change,
+    added_by_a_product,
+    as_tried,
+    better,
+    can_split,
+    changed,
+    has_bias,
+    product_in,
+    scaled,
+    split,
+)
 from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
-from hexane.runtime.observe import Observation
+from hexane.runtime.observe import Observation, tapped
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
 from hexane.targets import Chip
 from hexane.targets.activations import TABLE_OF, Activation, activations
@@ -21,11 +36,14 @@ from hexane.validate.node import hazard
 
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2
+MOST_PARTS = 8  # into which a report advises to split a product
+ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
 class Cause(NamedTuple):
     """kind: slice, overflow, winograd, dropped, rounding, table, reduction, q31, fp16 or accumulated. where: the op of
-    the program; evidence: what the numbers of this run show; change: what to do about it."""
+    the program; evidence: what the numbers of this run show; change: what to do about it, which was tried where it
+    changes numbers."""
 
     kind: str
     where: str
@@ -37,7 +55,7 @@ class Cause(NamedTuple):
 @dataclass(frozen=True)
 class Run:
     """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the
-    user's node."""
+    user's node. outputs: by name. again: runs another graph, whose taps are set, on the same target and inputs."""
 
     name: str
     chip: Chip | None
@@ -45,6 +63,8 @@ class Run:
     seen: Observation
     layers: Mapping[int, Value]
     steps: Mapping[int, Step]  # by the id of the node
+    outputs: Mapping[str, Array]
+    again: "Callable[[Graph], Run]"
 
     @property
     def label(self) -> str:
@@ -65,20 +85,49 @@ class _Part(NamedTuple):
     reads: list[int]
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """The user's graph, the layer of it at which two runs part, and both."""
+
+    graph: Graph
+    number: int
+    a: Run
+    b: Run
+
+    def product(self, step: Step) -> Node | None:
+        """The user's product that the step computes."""
+        return product_in(self.graph, self.number, self.a.layers.keys() & self.b.layers.keys(), step.node.sources)
+
+    def tried(self, node: Node, change: Change, run: Run) -> tuple[Difference, Difference] | None:
+        """How far the run is from the other before and after the change. The numbers of a model in its own dtypes are
+        those of the model as it was. None: it does not compile."""
+        other = self.b if run is self.a else self.a
+        graph = changed(tapped(self.graph), node, change)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # those of the network were given before
+                own = run.again(graph)
+                beside = other if other.chip is None else other.again(graph)
+            after = difference(own.array(self.number), beside.array(self.number))
+        except (Error, KeyError):
+            return None
+        return difference(run.array(self.number), other.array(self.number)), after
+
+
 def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     """Why the layer differs between two runs, of which the first is a chip's."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
-    node, arrays = graph.nodes[number], (a.array(number), b.array(number))
+    node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
     found = (
         _slice(node, a, b)
-        or (_overflow(node, a, parts[a.name]) if difference(*arrays).overflows else None)
-        or (_overflow(node, b, parts[b.name]) if difference(*reversed(arrays)).overflows else None)
+        or (_overflow(pair, a, parts[a.name]) if difference(*arrays).overflows else None)
+        or (_overflow(pair, b, parts[b.name]) if difference(*reversed(arrays)).overflows else None)
         or _winograd(a, b, parts)
         or _accumulated(graph, number, a, b, parts[a.name])
-        or _products(node, a, parts[a.name])
-        or _products(node, b, parts[b.name])
+        or _products(pair, a, parts[a.name])
+        or _products(pair, b, parts[b.name])
     )
-    return found or _other(graph, number, a, b, parts)
+    return found or _other(pair, parts)
 
 
 def _part(run: Run, number: int, shared: set[int]) -> _Part:
@@ -112,24 +161,51 @@ def _slice(node: Node, a: Run, b: Run) -> Cause | None:
 
 
 def slice_change() -> str:
-    return "slice along another axis (transpose in front and behind), or scale the numbers down in front and up behind"
+    return "slice along another axis: transpose before the slice and back after it"
 
 
-def _overflow(node: Node, run: Run, part: _Part) -> Cause | None:
+def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
     for step in part.steps:
         array, operands = run.seen[step.node.values[0]], run.operands(step.node)
         stop = stop_at(0, step, array, operands)
         if stop is None:
             continue
-        change = "keep its operands smaller: scale what comes in, or clip it"
-        if has_products(step.node):
+        product = pair.product(step) if has_products(step.node) else None
+        change = ""
+        if product is not None:
             factor = _down(step, array, operands)
-            change = (
-                f"scale by 1/{factor} before this {node.op} and by {factor} behind it, where numbers are small enough"
-            )
+            change = _by_scaling(pair, product, 1 / factor, run) or _by_splitting(pair, product, factor, run)
+        where = step.node.where if product is None else product.where
         evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
-        return Cause("overflow", step.node.where, f"{run.label}: {stop.why}", evidence, change)
+        change = change or (
+            "no change that keeps what the network computes is known to help: the numbers that this op reads have to be"
+            " smaller"
+        )
+        return Cause("overflow", where, f"{run.label}: {stop.why}", evidence, change)
     return None
+
+
+def _by_scaling(pair: _Pair, product: Node, factor: float, run: Run) -> str:
+    """The advice to scale what a product reads; "" where it does not help."""
+    tried = None if factor == 1 else pair.tried(product, scaled(factor), run)
+    if tried is None or not better(tried[1], tried[0]):
+        return ""
+    bias = " and the bias" if has_bias(product) else ""
+    up, down = (f"{factor:g}", f"1/{factor:g}") if factor > 1 else (f"1/{1 / factor:g}", f"{1 / factor:g}")
+    return f"scale the input{bias} of {product.where} by {up} and its result by {down} ({as_tried(*tried)})"
+
+
+def _by_splitting(pair: _Pair, product: Node, parts: int, run: Run) -> str:
+    """The advice to add a product in several; "" where it does not help."""
+    if parts > MOST_PARTS or not can_split(product, parts):
+        return ""
+    tried = pair.tried(product, split(parts), run)
+    if tried is None or not better(tried[1], tried[0]):
+        return ""
+    return (
+        f"add {parts} products in place of {product.where}: each has the weights of every {ORDINALS[parts]} channel"
+        f" that is added, and zeros for the others ({as_tried(*tried)})"
+    )
 
 
 def _down(step: Step, array: Array, operands: list[Array | None]) -> int:
@@ -179,8 +255,11 @@ def _accumulated(graph: Graph, number: int, a: Run, b: Run, part: _Part) -> Caus
     return Cause("accumulated", graph.nodes[number].where, why, evidence, change)
 
 
-def _products(node: Node, run: Run, part: _Part) -> Cause | None:
-    """What an engine's products lose, at the elements that are furthest from the exact sum."""
+def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
+    """What an engine's products lose, at the elements that are furthest from the exact sum.
+
+    Where an activation follows, they are the cause if what they lose is half of the distance there too.
+    """
     for step in part.steps:
         if step.numerics.family != "engine" or not has_products(step.node) or by_winograd(step):
             continue
@@ -206,11 +285,42 @@ def _products(node: Node, run: Run, part: _Part) -> Cause | None:
             "dropped": f"{run.label} drops products whose factors' exponents add up to -17 or less",
             "rounding": f"{run.label} rounds every product to a multiple of 2^-16",
         }[kind]
-        change = f"scale by {factor} before this {node.op} and by 1/{factor} behind it, which these numbers allow"
-        if factor == 1:
-            change = "these numbers leave no room to scale up: normalise what comes in, or split the sum"
-        return Cause(kind, step.node.where, why, evidence, change)
+        product = pair.product(step)
+        change = "" if product is None else _by_scaling(pair, product, factor, run)
+        if not change and not _is_most(pair, run, part):
+            continue
+        where = step.node.where if product is None else product.where
+        change = change or (
+            "these numbers leave no room to scale up, and no other change that keeps what the network computes is known"
+            if factor == 1
+            else f"scaling its input by {factor} and its result by 1/{factor} was tried and brings it no nearer: allow"
+            " a tolerance"
+        )
+        return Cause(kind, where, why, evidence, change)
     return None
+
+
+def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
+    """Whether the layer would be half as far apart if its products were exact, and all that follows them too."""
+    other = pair.b if run is pair.a else pair.a
+    products = [step.node for step in part.steps if has_products(step.node)]
+    if any(slot.operand is None for node in products for slot in node.attrs.get("epilogue", ())):
+        return False  # their sums are not seen
+    lossy = {node.values[0]: run.seen[node.values[0]] for node in products}
+    exact = {node.values[0]: evaluate(node, run.operands(node))[0] for node in products}
+    layer = run.layers[pair.number]
+    lost = difference(_after(run, lossy, layer), _after(run, exact, layer))
+    return lost.relative_l2 >= 0.5 * difference(run.array(pair.number), other.array(pair.number)).relative_l2
+
+
+def _after(run: Run, arrays: Mapping[Value, Array], layer: Value) -> Array:
+    """The layer by the references of its ops if these values were these arrays."""
+    known = dict(arrays)
+    for node in topological([layer]):
+        if not any(v in known for v in node.values) and any(v in known for v in node.inputs):
+            operands = [None if v is None else known[v] if v in known else run.seen[v] for v in node.inputs]
+            known.update(zip(node.values, evaluate(node, operands), strict=True))
+    return known[layer]
 
 
 def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
@@ -226,16 +336,20 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
     return int(2 ** min(max(floor(log2(room)), 0), 14))
 
 
-def _other(graph: Graph, number: int, a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause:
+def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
     """The arithmetics that the two name for the layer."""
+    graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     node = graph.nodes[number]
     said = {run.label: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
-    why = "; ".join(f"{name}: {words or 'computed with the layers beside it'}" for name, words in said.items())
+    why = "; ".join(f"{name}: {words or 'computed with the layers next to it'}" for name, words in said.items())
     kind, change = "fp16", "nothing: results are rounded to fp16, 11 bits; allow a tolerance"
     steps = [step for part in parts.values() for step in part.steps if step.numerics.family == "engine"]
     table = next((found for step in steps if (found := _table(step)) is not None), None)
     if table is not None:
-        kind, change = "table", "write the function in products and sums, or keep its operand within the table"
+        kind, change = (
+            "table",
+            "nothing in the network is wrong: the chip reads this function from a table; allow a tolerance",
+        )
     elif any(_in_q31(step) for part in parts.values() for step in part.steps):
         kind, change = (
             "q31",
@@ -245,7 +359,10 @@ def _other(graph: Graph, number: int, a: Run, b: Run, parts: Mapping[str, _Part]
             ),
         )
     elif steps and node.op.startswith("reduce_"):
-        kind, change = "reduction", "reduce by a product with ones, which engines add exactly below 32768"
+        kind = "reduction"
+        tried = pair.tried(node, added_by_a_product, a) if node.op in SUMS else None
+        if tried is not None and better(tried[1], tried[0]):
+            change = f"add by a product with ones instead ({as_tried(*tried)})"
     return Cause(kind, node.where, why, _furthest(graph, number, a, b, table), change)
 
 

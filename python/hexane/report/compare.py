@@ -1,11 +1,11 @@
-"""One network on several chips: every layer's numbers side by side, where they part, and why."""
+"""One network on several chips: how far their outputs are apart, every layer's numbers, where they part, and why."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from hexane.validate.node import hazard
 
 IEEE = "ieee"
 Q31 = "q31"
+SHOWN = 6  # outputs that the first line names
 TOLERANCE = 0.01  # relative L2 from the model's own dtypes; chips part with the first bit
-HEAD = ("layer", "op", "target", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
+HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,24 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Output:
+    """An output of the network, and how far each target is from the base."""
+
+    name: str
+    differences: Mapping[str, Difference]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"name": self.name, "differences": {name: d.record() for name, d in self.differences.items()}}
+
+
+@dataclass(frozen=True)
 class Parting:
-    """The first layer at which two targets are further apart than the tolerance, and why; layer None: nowhere."""
+    """Which outputs of two targets are further apart than the tolerance, the first layer that is, and why.
+
+    layer None: the outputs are near enough, or no layer that both have is further apart. within: a layer that is,
+    though the outputs are near enough.
+    """
 
     first: str
     second: str
@@ -64,16 +81,25 @@ class Parting:
     layer: Layer | None = None
     difference: Difference | None = None
     cause: Cause | None = None
+    outputs: tuple[str, ...] = ()
+    within: Layer | None = None
+
+    @property
+    def apart(self) -> bool:
+        return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
         """What is said of it, and of the pairs of others with `second` that part in the same way. labels: what targets
         are called."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
+        near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
-            return [
-                f"{pair}: {'the same numbers' if self.tolerance == 0 else f'within {self.tolerance:g}'} in every layer"
-                " that both have"
-            ]
+            if self.outputs:
+                return [f"{pair} part in {', '.join(self.outputs)}, though in no layer that both have"]
+            if self.within is None:
+                return [f"{pair}: {near} in every output, and in every layer that both have"]
+            where = f"{self.within.node.where} (layer {self.within.number})"
+            return [f"{pair}: {near} in every output; {where} is the first layer that is not (--layers says why)"]
         d = self.difference
         overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""
         head = (
@@ -87,6 +113,7 @@ class Parting:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         found: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
+        found["outputs"] = list(self.outputs)
         if self.layer is not None and self.difference is not None and self.cause is not None:
             found |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
             found |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
@@ -107,11 +134,33 @@ class Comparison:
     missing: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
     labels: Mapping[str, str]
+    outputs: tuple[Output, ...] = field(default=())
 
     @property
     def ok(self) -> bool:
         """Whether no two targets part."""
-        return all(p.layer is None for p in self.partings)
+        return not any(p.apart for p in self.partings)
+
+    @property
+    def first_lines(self) -> list[str]:
+        """How far the outputs of each target are from those of the base; targets of equal differences share a line."""
+        shared: dict[object, list[str]] = {}
+        for name in self.targets:
+            if name != self.base:
+                shared.setdefault(tuple(output.differences[name] for output in self.outputs), []).append(name)
+        return [
+            f"{self._called(names)} from {self.labels[self.base]}: {self._said(names[0])}" for names in shared.values()
+        ]
+
+    def _said(self, name: str) -> str:
+        found = [(output.name, output.differences[name]) for output in self.outputs]
+        apart = [(own, d) for own, d in found if d.different]
+        if not apart:
+            return f"{counted(len(found), 'output')}, equal" if len(found) > SHOWN else _joined(found)
+        if len(found) <= SHOWN:
+            return _joined(found)
+        worst = sorted(apart, key=lambda pair: (-pair[1].overflows, -pair[1].distance))[:SHOWN]
+        return f"{_joined(worst)}; {counted(len(found) - len(worst), 'more output')}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """Under HEAD. Targets of equal differences share a row."""
@@ -123,7 +172,8 @@ class Comparison:
             for d, names in shared.items():
                 beside = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
                 first = "" if d.overflow is None else str(list(d.overflow))
-                numbers = (f"{d.max_abs:.3g}", f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
+                far = ("", "", *[""] * len(d.ulps)) if d.counted else (f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
+                numbers = (str(d.different), f"{d.max_abs:.3g}", *far)
                 rows.append((str(layer.number), layer.node.where, self._called(names) + beside, *numbers))
         return rows
 
@@ -137,7 +187,8 @@ class Comparison:
                 if p.layer is None or p.cause is None
                 else (p.layer.number, p.difference, p.cause.kind, p.cause.change)
             )
-            shared.setdefault((p.second, p.tolerance, where), []).append(p)
+            within = None if p.within is None else p.within.number
+            shared.setdefault((p.second, p.tolerance, where, p.outputs, within), []).append(p)
         found = [
             line for alike in shared.values() for line in alike[0].lines(self.labels, [p.first for p in alike[1:]])
         ]
@@ -157,6 +208,7 @@ class Comparison:
             "targets": list(self.targets),
             "labels": dict(self.labels),
             "base": self.base,
+            "outputs": [output.record() for output in self.outputs],
             "layers": [layer.record() for layer in self.layers],
             "partings": [parting.record() for parting in self.partings],
             "missing": {name: list(numbers) for name, numbers in self.missing.items()},
@@ -175,13 +227,13 @@ class Comparison:
         return ", ".join(self.labels[name] for name in names)
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])
+        return "\n".join([*self.first_lines, self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])
 
     def __repr__(self) -> str:
         return f"<Comparison {self.summary}>"
 
     def _repr_html_(self) -> str:
-        said = escape("\n".join(self.lines))
+        said = escape("\n".join([*self.first_lines, *self.lines]))
         return f"<p><b>{escape(self.summary)}</b></p><pre>{said}</pre>{html_table(HEAD, self.rows())}"
 
 
@@ -191,15 +243,18 @@ def compare(
     inputs: Mapping[str, Any],
     *,
     tolerance: float | None = None,
+    layers: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     name: str = "",
 ) -> Comparison:
-    """Runs a model as each of the targets computes it, and compares every layer that they share.
+    """Runs a model as each of the targets computes it, and compares the outputs and every layer that they share.
 
     targets: chips in any spelling, in their engines' arithmetic; "ieee" (or "host"), the model in its own dtypes on
     this CPU; "q31", the same with quantised ops as TFLite computes them. The differences in the table are from "ieee"
-    where it is there, else from the first. tolerance: the relative L2 from which two part; None: 0.01 from ieee, and
-    any bit between chips. model, input_shapes: as `preflight` takes them. inputs: by name. name: what reports call it.
+    where it is there, else from the first. tolerance: how far an output may be apart, as relative L2, or as the share
+    of elements that differ where they are integers or truths; None: 0.01 from ieee, and any bit between chips. layers:
+    whether the same holds for every layer. model, input_shapes: as `preflight` takes them. inputs: by name. name: what
+    reports call it.
     Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for
     inputs that do not fit.
     """
@@ -213,21 +268,27 @@ def compare(
         )
     graph = as_graph(model, input_shapes)
     feeds = {name: np.asarray(array) for name, array in inputs.items()}
-    runs = [_run(graph, chips[name], feeds) for name in names]
+    runs = [_run(tapped(graph), chips[name], feeds) for name in names]
     base = next((run for run in runs if run.name == IEEE), runs[0])
     numbers = [n for n, node in enumerate(graph.nodes) if any(_computes(run, n, node) for run in runs)]
-    layers = {n: _layer(graph, n, runs, base) for n in numbers}
+    table = {n: _layer(graph, n, runs, base) for n in numbers}
+    limits = _Limits(tolerance, layers)
     pairs = [(b, a) if a.name == IEEE else (a, b) for a, b in combinations(runs, 2)]
     return Comparison(
         name or model_name(model) or graph.name,
         tuple(names),
         base.name,
-        tuple(layers.values()),
-        tuple(_parting(graph, layers, a, b, tolerance) for a, b in pairs),
+        tuple(table.values()),
+        tuple(_parting(graph, table, a, b, limits) for a, b in pairs),
         {run.name: tuple(n for n in numbers if n not in run.layers) for run in runs},
         tuple(_notes(graph, runs, feeds)),
         {run.name: run.label for run in runs},
+        tuple(_output(name, runs, base) for name in base.outputs),
     )
+
+
+def _joined(found: Sequence[tuple[str, Difference]]) -> str:
+    return "; ".join(f"{name}: {d}" for name, d in found)
 
 
 def _name(target: str | Target) -> str:
@@ -243,17 +304,20 @@ def _label(target: str | Target) -> str:
 
 
 def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
+    """graph: with taps."""
     name = _name(target)
     chip = None if name in (IEEE, Q31) else load_target(target)
     try:
-        net = compile(tapped(graph), target="host" if chip is None else target, numerics="engine" if chip else name)
+        net = compile(graph, target="host" if chip is None else target, numerics="engine" if chip else name)
     except Error as error:
         raise Error(f"[compare] the model does not compile for {_label(target)}: {error}") from None
     assert isinstance(net, Model)
     assert net.program is not None
-    seen, _ = observe(net._core, net.program, feeds)
+    seen, results = observe(net._core, net.program, feeds)
     steps = {id(step.node): step for step in net.program.steps if step.kernel != "copy"}
-    return Run(name, chip if isinstance(chip, Chip) else None, net, seen, seen.layers(), steps)
+    outputs = {port.name: np.asarray(result) for port, result in zip(net.program.outputs, results, strict=True)}
+    own = chip if isinstance(chip, Chip) else None
+    return Run(name, own, net, seen, seen.layers(), steps, outputs, lambda other: _run(other, target, feeds))
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
@@ -278,14 +342,31 @@ def _range(array: Array) -> tuple[float, float] | None:
     return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
-def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, given: float | None) -> Parting:
-    tolerance = given if given is not None else TOLERANCE if b.name == IEEE else 0.0
-    for number, layer in layers.items():
-        if number in a.layers and number in b.layers:
-            found, back = difference(a.array(number), b.array(number)), difference(b.array(number), a.array(number))
-            if found.beyond(tolerance) or back.overflows:
-                return Parting(a.name, b.name, tolerance, layer, found, cause_of(graph, number, a, b))
-    return Parting(a.name, b.name, tolerance)
+def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
+    own = base.outputs[name]
+    return Output(name, {r.name: difference(r.outputs[name], own) for r in runs if r is not base})
+
+
+class _Limits(NamedTuple):
+    """tolerance: as it was given. layers: whether it is also that of layers."""
+
+    tolerance: float | None
+    layers: bool
+
+
+def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: _Limits) -> Parting:
+    tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
+    outputs = tuple(name for name in a.outputs if _apart(a.outputs[name], b.outputs[name], tolerance))
+    both = [n for n in layers if n in a.layers and n in b.layers]
+    number = next((n for n in both if _apart(a.array(n), b.array(n), tolerance)), None)
+    if number is None or not (outputs or limits.layers):
+        return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
+    found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
+    return Parting(a.name, b.name, tolerance, layers[number], found, cause, outputs)
+
+
+def _apart(x: Array, y: Array, tolerance: float) -> bool:
+    return difference(x, y).beyond(tolerance) or bool(difference(y, x).overflows)
 
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How far the results of one layer are apart: two arrays of one shape as numbers."""
+"""How far two results are apart: two arrays of one shape as numbers."""
 
 from dataclasses import dataclass
 from math import inf
@@ -16,7 +16,8 @@ _EDGES = (0, 1, 3, 15, 255)
 class Difference:
     """Of `got` from `want`. max_abs and relative_l2 are of the elements that are finite in both; overflow: the first
     element that is not finite in `got` only, of `overflows`; ulps: how many elements are how far apart when rounded to
-    fp16, by BUCKETS, where both are finite floats."""
+    fp16, by BUCKETS, where both are finite floats. counted: integers and truths, whose distance is the share of
+    elements that differ: an index that is off by one is as wrong as one that is off by a hundred."""
 
     size: int
     different: int
@@ -25,10 +26,25 @@ class Difference:
     overflow: tuple[int, ...] | None
     overflows: int
     ulps: tuple[int, ...]
+    counted: bool = False
+
+    @property
+    def distance(self) -> float:
+        """Relative L2, or the share of elements that differ."""
+        return self.different / max(self.size, 1) if self.counted else self.relative_l2
 
     def beyond(self, tolerance: float) -> bool:
-        """Whether the two are further apart: by relative L2, or by an overflow; at 0 by any bit."""
-        return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.relative_l2 > tolerance)
+        """Whether the two are further apart: by their distance, or by an overflow; at 0 by any bit."""
+        return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
+
+    def __str__(self) -> str:
+        """628 of 65,536 differ; at most 0.19; equal."""
+        if not self.different:
+            return "equal"
+        if self.counted:
+            return f"{self.different:,} of {self.size:,} differ"
+        over = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
+        return ", ".join([*over, *([f"at most {self.max_abs:.2g} apart"] if self.max_abs or not over else [])])
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -56,7 +72,8 @@ def difference(got: Array, want: Array) -> Difference:
     relative = distance / size if size else inf if distance else 0.0
     largest = float(apart.max(initial=0.0))
     ulps = _histogram(a[both], b[both]) if floats else (0,) * len(BUCKETS)
-    return Difference(a.size, int((~same).sum()), largest, relative, first, int(over.size), ulps)
+    counted = all(array.dtype.kind in "iub" for array in (got, want))
+    return Difference(a.size, int((~same).sum()), largest, relative, first, int(over.size), ulps, counted)
 
 
 def _histogram(a: Array, b: Array) -> tuple[int, ...]:

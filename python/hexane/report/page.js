@@ -1,6 +1,6 @@
 // Makes the page of `hexane check` from its data. The state of the filters is the part of the address behind "#", so that a view can be linked to.
 
-const MARKS = { native: "\u2713", decompose: "\u2248", oversize: "\u25b2", host: "\u25cb", reject: "\u2715" };
+const MARKS = { native: "\u2713", decomposed: "\u2248", oversize: "\u25b2", host: "\u25cb", rejected: "\u2715" };
 const badge = (kind) =>
   make("span", { class: `badge ${data.kinds[kind]}`, title: data.kinds[kind] },
     make("span", { "aria-hidden": "true" }, MARKS[data.kinds[kind]]), make("span", { class: "word" }, data.kinds[kind]));
@@ -87,7 +87,7 @@ function card(chip) {
   });
   return make("button", { class: "card", type: "button", "data-chip": chip.name, title: `${chip.silicon}, family ${chip.family}`, onclick: () => change({ chip: state.chip === chip.name ? "" : chip.name }) },
     make("span", { class: "top" }, make("b", {}, chip.lead),
-      make("span", { class: `runs ${chip.ok ? "native" : "reject"}` }, chip.ok ? "\u2713 runs" : `\u2715 ${count(wrong, "op")}`)),
+      make("span", { class: `runs ${chip.ok ? "native" : "rejected"}` }, chip.ok ? "\u2713 runs" : `\u2715 ${count(wrong, "op")}`)),
     make("div", { class: "sold" }, [...new Set([chip.name, ...chip.products].filter((name) => !chip.lead.split(", ").includes(name))), ...(chip.mil ? ["as a netplist"] : [])].join(", ")),
     make("div", { class: "bar" }, ...bars));
 }
@@ -144,7 +144,7 @@ function draw() {
   const rows = rowsOf(shown);
   const found = rows.reduce((sum, row) => sum + row.nodes.length, 0);
   const body = make("tbody", {});
-  const answers = shown.map((chips) => make("td", { class: "cell" }, data.chips[chips[0]].ok ? make("span", { class: "yes" }, "yes") : make("span", { class: "reject" }, "no")));
+  const answers = shown.map((chips) => make("td", { class: "cell" }, data.chips[chips[0]].ok ? make("span", { class: "yes" }, "yes") : make("span", { class: "rejected" }, "no")));
   body.append(make("tr", { class: "runs-row" }, make("td", { class: "op" }, "runs"), make("td", { class: "where" }, ""), ...answers));
   const table = make("table", {},
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, state.order ? "op" : "ops"), make("th", { scope: "col", class: "where" }, "where in the model"), ...shown.map(headOf))), body);

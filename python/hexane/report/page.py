@@ -7,8 +7,9 @@ from typing import Any
 from hexane.errors import Error
 from hexane.program import Segment
 from hexane.report.html_document import Table, html_document
-from hexane.report.report import DEVICES, WORDS, Report
+from hexane.report.report import DEVICES, Report
 from hexane.targets import Verdict
+from hexane.targets.legality import KINDS
 
 
 def html_page(reports: Sequence[Report]) -> str:
@@ -48,7 +49,7 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
     weights = reports[0].weights
     return {
         "model": reports[0].name,
-        "kinds": list(WORDS.values()),
+        "kinds": list(KINDS),
         "weights": str(weights) if weights.tensors else "",
         "chips": [_chip(report, places[id(report.entries)], division[id(report.entries)]) for report in reports],
         "divisions": divisions.items,
@@ -97,7 +98,7 @@ def _chip(report: Report, group: int, division: int) -> dict[str, Any]:
 
 def _verdict(v: Verdict) -> dict[str, Any]:
     return {
-        "kind": list(WORDS).index(v.verdict),
+        "kind": KINDS.index(v.verdict),
         "reason": v.reason,
         "rule": v.rule,
         "reject": v.reject,

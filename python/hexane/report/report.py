@@ -1,7 +1,7 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
@@ -13,13 +13,12 @@ from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import mil_status, route_of
+from hexane.targets.legality import KINDS, mil_status, route_of
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
 MOST_ROWS = 200  # of a table in a notebook
-WORDS = {"native": "native", "decomposed": "decompose", "oversize": "oversize", "host": "host", "rejected": "reject"}
 
 
 class Entry(NamedTuple):
@@ -84,12 +83,20 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
     return Weights(len(types), sum(t.size for t in types), sum(t.bytes for t in types), engine)
 
 
+def reads_packed(streams: Sequence[str]) -> str:
+    """Which encodings of weights a chip reads. It says nothing of the weights that the network has."""
+    if not streams:
+        return "this chip reads no packed weights"
+    kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
+    return f"this chip can read {kinds} weights without unpacking"
+
+
 @dataclass(frozen=True)
 class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
-    native: runs as it is. decompose: runs on the engine as other ops. oversize: larger than the chip takes. host:
-    computed outside the engine. reject: refused by the engine's compiler. ok: the whole network runs on the engine.
+    native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
+    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine.
     """
 
     name: str
@@ -116,7 +123,7 @@ class Report:
         return self._of("native")
 
     @cached_property
-    def decompose(self) -> list[Entry]:
+    def decomposed(self) -> list[Entry]:
         return self._of("decomposed")
 
     @cached_property
@@ -128,7 +135,7 @@ class Report:
         return self._of("host")
 
     @cached_property
-    def reject(self) -> list[Entry]:
+    def rejected(self) -> list[Entry]:
         return self._of("rejected")
 
     @cached_property
@@ -137,19 +144,31 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ops are native, decompose, oversize, host and reject."""
-        return {word: len(getattr(self, word)) for word in WORDS.values()}
+        """How many ops are native, decomposed, oversize, host and rejected."""
+        return {kind: len(getattr(self, kind)) for kind in KINDS}
 
     def _of(self, kind: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.verdict.verdict == kind]
 
     @property
+    def where(self) -> str:
+        """on the engine, or in 2 parts, 102 ops on the engine and 5 on the CPU."""
+        if self.ok:
+            return "on the engine"
+        ops = dict.fromkeys(DEVICES, 0)
+        for segment in self.segments:
+            ops[segment.device] += len(segment.nodes)
+        engine, host = ops["ane"], ops["host"]
+        if not engine:
+            return "on the CPU"
+        return f"in {counted(len(self.segments), 'part')}, {counted(engine, 'op')} on the engine and {host} on the CPU"
+
+    @property
     def summary(self) -> str:
-        """One line: the counts, and whether the network runs."""
+        """One line: the counts, and where the network runs."""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
-        answer = "runs on the engine" if self.ok else "does not run on the engine as it is"
         route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
-        return f"{self.name} on {self.chip.title}: {answer}: {counts or 'no ops'}{route}"
+        return f"{self.name} on {self.chip.title}: runs {self.where}: {counts or 'no ops'}{route}"
 
     @property
     def mil(self) -> Verdict | None:
@@ -165,8 +184,7 @@ class Report:
     @property
     def weights_line(self) -> str:
         """One line on the weights, and which encodings the chip streams."""
-        streams = ", ".join(self.streams) or "no encoding"
-        return f"weights: {self.weights}; {streams} may stay compressed up to the engine"
+        return f"weights: {self.weights}; {reads_packed(self.streams)}"
 
     @property
     def cut_summary(self) -> str:
@@ -192,7 +210,7 @@ class Report:
                 v = entries[0].verdict
                 said = f' (the compiler says "{v.reject}")' if v.published and v.reject not in reason else ""
                 more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
-                yield WORDS[kind], op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
+                yield kind, op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -43,8 +43,10 @@ def chip_program(
         warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
         program = compile_segments(graph, segments, chip, options, watch=watch, on_engine=on_engine)
-    if lost := [d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"]:
-        warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(lost)}", HazardWarning)
+    # Nodes that one op was written as are one place.
+    lost = {d.node: d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"}
+    if lost:
+        warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(list(lost.values()))}", HazardWarning)
     return program
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,14 @@ class PortType:
         if self.length:
             dims[self.axis] = f"<={dims[self.axis]}"
         return f"{self.name}: {self.dtype}[{', '.join(dims)}]"
+
+
+def no_params(names: Iterable[str]) -> str:
+    """What the error of `update` says of a model without params."""
+    return (
+        f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
+        " ONNX model are constants, hx.param makes what can be replaced"
+    )
 
 
 class Model(Submits):
@@ -218,6 +226,8 @@ class Model(Submits):
 
         Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
         """
+        if arrays and not self._params:
+            raise Error(no_params(arrays))
         for name, value in arrays.items():
             self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
 

@@ -15,7 +15,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
-from hexane.runtime.model import Model, PortType, arguments
+from hexane.runtime.model import Model, PortType, arguments, no_params
 from hexane.runtime.turns import short_turns
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -80,6 +80,19 @@ class OpenModel(Submits):
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
         fixed = {p.name for p in model.inputs}
         return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
+
+    @property
+    def outputs(self) -> tuple[PortType, ...]:
+        """Raises AttributeError, which says where they are: their shapes follow from those of the inputs."""
+        raise AttributeError(
+            "outputs: an open model has none before its shapes are known; output_names has their names, and"
+            " specialised(arrays).outputs their types, where arrays has the inputs by name"
+        )
+
+    def update(self, /, **arrays: Any) -> None:
+        """Raises Error: an open model comes from ONNX, whose weights are constants."""
+        if arrays:
+            raise Error(no_params(arrays))
 
     def specialised(self, arrays: Mapping[str, Array]) -> Model:
         """The model for these inputs."""

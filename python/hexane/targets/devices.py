@@ -19,6 +19,18 @@ def devices() -> dict[str, str]:
     return found
 
 
+@cache
+def identifiers() -> dict[str, str]:
+    """The chip of each model identifier: A14 for iPhone13,2. Raises Error for one with two chips."""
+    found: dict[str, str] = {}
+    for chip, names in table("devices")["identifiers"]["chips"].items():
+        for name in names:
+            if name in found:
+                raise Error(f"[shared/devices.toml] got {name!r} for {found[name]} and {chip}, need one chip")
+            found[name] = chip
+    return found
+
+
 def well_known(products: tuple[str, ...]) -> Iterator[str]:
     """The names that tables lead with, of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row is its
     own."""

@@ -8,11 +8,12 @@ from functools import cache
 from typing import Any, Literal
 
 from hexane.errors import Error
+from hexane.targets.devices import well_known
 from hexane.targets.fact import Claim
 from hexane.targets.family import Family
 from hexane.targets.query import load_chip, offsets
 from hexane.targets.silicon import measured_on
-from hexane.targets.tables import table
+from hexane.targets.tables import table, target_table
 from hexane.targets.target import Chip
 
 Kind = Literal["native", "decomposed", "oversize", "host", "rejected"]
@@ -152,6 +153,20 @@ def route_of(chip: Chip) -> Route:
     return "mil" if chip.family >= Family[table("floors")["mil"]["floor"]] else "netplist"
 
 
+def from_family(family: Family | None) -> str:
+    """What to do where chips from a family on are needed, by names that people know: a family is named after another
+    chip than those it has. "needs iPhone 13 (A15, M2) or later"."""
+    if family is None:
+        return ""
+    products = target_table(table("families")["family_arch"][str(family)]).get("products", [])
+    names = tuple(str(p["name"] if isinstance(p, dict) else p) for p in products)
+    lead = next(well_known(names), "")
+    if not lead:
+        return f"needs a chip of family {family} or later"
+    others = ", ".join(name for name in names if name != lead)
+    return f"needs {lead}{f' ({others})' if others else ''} or later"
+
+
 def layer_unit(layer: str) -> str:
     """The unit that runs a layer of a netplist: that of the first op of MIL that is such a layer; "" where nobody
     says."""
@@ -260,7 +275,7 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
         status=status,
         reject=gate.reject if gate and closed else "",
         published=bool(gate and closed and gate.published),
-        change=floor.change or (f"compile for family {floor.native} or later" if floor.native else ""),
+        change=floor.change or (from_family(floor.native) if floor.native else ""),
         claims=floor.claims,
     )
 
@@ -274,7 +289,7 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
             source="guide app. B",
             status="inferred",
         )
-    change = f"compile for family {floor.native} or later" if floor.native and chip.family < floor.native else ""
+    change = from_family(floor.native) if floor.native and chip.family < floor.native else ""
     refused = layer_status(floor.layer, chip, conv_3d=floor.op == "conv_3d")
     if refused is not None:
         return refused if refused.change else replace(refused, change=change)
@@ -337,7 +352,7 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
             status="measured",
             reject=layer.reject,
             published=layer.published,
-            change="" if never else f"compile for family {layer.fails} or later",
+            change="" if never else from_family(Family[str(layer.fails)]),
         )
     return None
 

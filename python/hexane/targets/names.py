@@ -1,4 +1,5 @@
-"""Which target a spelling means: the name of a target, a die, a product, or a device that has it."""
+"""Which target a spelling means: the name of a target, a die, a product, or a device that has it, also by its
+identifier."""
 
 import re
 from difflib import get_close_matches
@@ -6,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from hexane.errors import Error
-from hexane.targets.devices import devices
+from hexane.targets.devices import devices, identifiers
 from hexane.targets.family import Family, Tier
 from hexane.targets.read import NAMES
 from hexane.targets.tables import listed_names, table, target_names, target_table
@@ -32,8 +33,8 @@ class Name(NamedTuple):
 
 
 def parse(spelling: str | Target) -> str:
-    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", or that target itself. Case, spaces
-    and hyphens do not count.
+    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", "iPhone13,2", or that target itself.
+    Case, spaces and hyphens do not count.
 
     Raises Error for a spelling that is no target's, with those that are near, and for what is no text.
     """
@@ -52,6 +53,9 @@ def lookup(spelling: str | Target) -> Name:
         return Name(plain, plain)  # no other file is read
     if found := find(plain):
         return found
+    parts = [part for part in spelling.split(",") if part.strip()]
+    if len(parts) > 1 and all(_plain(part) in target_names() or find(part) for part in parts):
+        raise Error(f"[target] got {len(parts)} targets, {spelling!r}, need one")
     raise Error(f"[target] got {spelling!r}, {_said(plain)} (`hexane targets` lists them)")
 
 
@@ -76,7 +80,11 @@ def _said(plain: str) -> str:
             if one
             else f"a {named[0]} that no target has, need a chip"
         )
-    likely = [name for name, written in spellings().items() if name not in target_names() or written in listed_names()]
+    likely = [
+        name
+        for name, written in spellings().items()
+        if written not in identifiers() and (name not in target_names() or written in listed_names())
+    ]
     if near := [spellings()[match] for match in get_close_matches(plain, likely, cutoff=ALIKE)]:
         return f"need one like {', '.join(near)}"
     return f"need one of {', '.join(listed_names())}, or a chip or device, such as A14 or iPhone 12"
@@ -111,7 +119,7 @@ def _meanings() -> dict[str, Name]:
             other = found.setdefault(_plain(name), Name(target, name)).target
             if other != target:
                 raise Error(f"[{target}.toml] got the name {name!r}, which {other} has, need it in one file")
-    for device, chip in devices().items():
+    for device, chip in (*devices().items(), *identifiers().items()):
         if _plain(chip) not in found:
             raise Error(f"[shared/devices.toml] got the chip {chip!r}, which no target has, need a product of a target")
         found.setdefault(_plain(device), Name(found[_plain(chip)].target, device))

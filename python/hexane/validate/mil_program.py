@@ -14,7 +14,7 @@ from hexane.ops.recording import IgnoredError
 from hexane.passes.legalize.mil_form import mil_nodes
 from hexane.targets.mil import mil_limits
 from hexane.validate.small_constants import loses_digits
-from hexane.validate.width_slices import joins_width_slices
+from hexane.validate.width_slices import JOINS, joins_width_slices
 
 # Ops whose form in MIL depends on the numbers of these operands.
 BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
@@ -45,7 +45,7 @@ def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div"):
         return (loses_digits(node),)
-    if node.op == "concat":
+    if node.op in JOINS:
         return (joins_width_slices(node),)
     operands = [(node.inputs[i], constant[i]) for i in BY_OPERAND.get(node.op, ())]
     return tuple([v if v is not None and known and v.type.size <= SMALL else None for v, known in operands])
@@ -79,7 +79,8 @@ def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
 
 def no_port(kind: TensorType, way: str) -> str:
     """Why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
-    return f"{kind} passes {way}, which no port of the engine's programs holds"
+    does = "receive" if way == "from outside" else "give"
+    return f"the engine cannot {does} {kind.dtype}: {kind} passes {way}"
 
 
 def is_port(kind: TensorType) -> bool:

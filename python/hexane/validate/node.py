@@ -438,13 +438,14 @@ def _integers(op: str, live: list[TensorType], outputs: tuple[TensorType, ...], 
     """The engine computes in fp16: integers are indices or encodings, never numbers."""
     if op in INDEXED:
         return
+    advice = "keep numbers that are not indices as floats, which are exact to 2048"
     for whole in (*live, *outputs):
         if whole.dtype.kind not in ("float", "bool"):
             break
     else:
         return
     if op == "cast" and outputs[0] is whole and chip.gates.gather_check:
-        yield _refused(f"a cast to {whole.dtype}", "cast to an integer", "guide app. A", "keep the numbers as floats")
+        yield _refused(f"a cast to {whole.dtype}", "cast to an integer", "guide app. A", advice)
         return
     yield Verdict(
         verdict="host",
@@ -452,7 +453,7 @@ def _integers(op: str, live: list[TensorType], outputs: tuple[TensorType, ...], 
         rule="dtypes of the datapath",
         source="guide ch4",
         status="measured",
-        change="keep the numbers as floats, which are exact to 2048",
+        change=advice,
     )
 
 

@@ -2,10 +2,12 @@
 
 from hexane.graph import Node, Value
 
+JOINS = ("concat", "stack")
+
 
 def joins_width_slices(node: Node) -> bool:
-    """Whether a concatenation reads two or more slices that begin inside a row."""
-    return node.op == "concat" and sum(is_width_slice(v) for v in node.inputs if v is not None) > 1
+    """Whether a concatenation or stack reads two or more slices that begin inside a row."""
+    return node.op in JOINS and sum(is_width_slice(v) for v in node.inputs if v is not None) > 1
 
 
 def is_width_slice(value: Value) -> bool:

@@ -35,7 +35,8 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs, room), strict=True))
         if node.op in _MULTIPLIES:
-            losses = [_lost(v.node.data, table[v].node.data) for v in node.inputs if v is not None]
+            operands = [(i < 2, v, table[v]) for i, v in enumerate(node.inputs) if v is not None]  # the third is added
+            losses = [_lost(v.node.data, now.node.data, is_factor) for is_factor, v, now in operands]
             hazards += [Decision("to_fp16", node.where, "hazard", reason) for reason in losses if reason]
     outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
     updates = tuple(table[v] for v in graph.updates)
@@ -43,8 +44,12 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
     return made.decided(*hazards)
 
 
-def _lost(factors: Array | None, halves: Array | None) -> str:
-    """What fp16 loses of a factor: its size, or the digits of all its numbers; "" for neither."""
+def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
+    """What fp16 loses of a factor: its size, or the digits of all its numbers; "" for neither.
+
+    A factor may multiply a large number, so its digits count. What is added changes a result by no more than the
+    rounding of the result to fp16 does, unless it is too large.
+    """
     if (
         factors is None
         or halves is None
@@ -55,9 +60,11 @@ def _lost(factors: Array | None, halves: Array | None) -> str:
         return ""
     bits = halves.view(np.uint16).reshape(-1) & 0x7FFF
     if (bits == 0x7BFF).any() and (largest := float(np.abs(factors[np.isfinite(factors)]).max())) >= 65520:
-        return f"its factors are as large as {largest:.3g}, and {_LARGEST:.0f} in fp16"
-    if bits[:64].max() < _NORMAL and 0 < (largest := float(np.abs(factors).max())) < 2.0**-14:
-        return f"its factors are {largest:.3g} at most, of which fp16 keeps few digits"
+        what = "factors are" if is_factor else "bias is"
+        return f"its {what} as large as {largest:.3g}, and {_LARGEST:.0f} in fp16"
+    if is_factor and bits[:64].max() < _NORMAL and 0 < (largest := float(np.abs(factors).max())) < 2.0**-14:
+        lost = float(np.abs(halves.astype(np.float64) - factors).max())
+        return f"its factors are {largest:.3g} at most, of which fp16 keeps few digits" if lost > largest / 2048 else ""
     return ""
 
 

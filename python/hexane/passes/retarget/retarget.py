@@ -136,7 +136,10 @@ def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
 
 def _because(how: str, verdict: Verdict) -> str:
     """What is written, and why, unless that says the same."""
-    return how if verdict.reason == how else f"{how}: {verdict.reason}"
+    known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the same words
+    if known == verdict.reason:
+        return f"{how}: {known}"
+    return f"{how}; {known}" if known else how
 
 
 def _told(writer: Writer) -> list[Note]:
