@@ -8,15 +8,16 @@ The host computes what reads such a value, until a scale has brought it back. A 
 sum beyond 65504 would be infinite there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
+from hexane.bounds.interval import LARGEST
 from hexane.graph import Node, TensorType, Value
 from hexane.ops import LEAVES, OPS
+from hexane.validate.masks import HIDDEN, mask_operands
 
-LARGEST = 65504.0  # of fp16
 # Ops whose result is no larger than the largest operand, or than the sum of all operands.
 KEEPS = {
     "abs",
@@ -36,29 +37,47 @@ KEEPS = {
 KEEPS |= {"select"}
 SUMS = ("add", "sub")
 PRODUCTS = ("quantized_conv", "quantized_matmul")
+MOST_READ = 1 << 16  # numbers of a constant that are looked at
+Ends = tuple[float, float]  # of the numbers of a value, the smallest and the largest
 ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 2048"
 
 
 def wide_readers(nodes: Sequence[Node], may_leave: Callable[[Node], bool]) -> dict[int, str]:
-    """By id: the nodes that read a value beyond fp16, compute a scale for it, or round to more steps than fp16 has, and
-    why the host has to. nodes: of a graph, operands first. may_leave: whether a node is the engine's so far."""
-    if not any(node.op in PRODUCTS or node.op == "cast" for node in nodes):
-        return {}
-    sizes: dict[Value, float] = {}
+    """By id: the nodes that read or make a value beyond fp16, compute a scale for it, or round to more steps than fp16
+    has, and why the host has to. nodes: of a graph, operands first. may_leave: whether a node is the engine's so far.
+    """
+    masks = mask_operands(nodes)
+    known: dict[Value, Ends] = {}
     found: dict[int, str] = {}
     for node in nodes:
-        wide = next(
-            (v for v in node.inputs if v is not None and v.dtype.kind == "float" and sizes.get(v, 0) > LARGEST), None
-        )
+        wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
-            found[id(node)] = f"{wide.node.op} may be as large as {sizes[wide]:.3g}, which fp16 does not hold"
+            found[id(node)] = _reason(wide.node.op, known[wide])
             _add_scales(node, wide, may_leave, found)
         if node.op == "cast" and node.types[0].dtype.kind in ("int", "uint") and node.types[0].dtype.bits >= 16:
             found |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
-        size = _size(node, sizes)
-        if size is not None:
-            sizes.update(dict.fromkeys(node.values, size))
+        ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None)
+        if _is_wide(ends) and wide is None and node.op != "const":
+            ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # the host has its constants as they are
+            if node.types[0].dtype.kind == "float" and may_leave(node):
+                found[id(node)] = _reason("it", ends)
+        if ends is not None:
+            known.update(dict.fromkeys(node.values, ends))
     return found
+
+
+def _reads_wide(value: Value, known: Mapping[Value, Ends]) -> bool:
+    """Whether a value that somebody computed may be beyond fp16. A constant is clamped on its way to the engine."""
+    return value.node.op != "const" and value.dtype.kind == "float" and _is_wide(known.get(value))
+
+
+def _is_wide(ends: Ends | None) -> bool:
+    return ends is not None and max(-ends[0], ends[1]) > LARGEST
+
+
+def _reason(what: str, ends: Ends | None) -> str:
+    assert ends is not None
+    return f"{what} may be as large as {max(-ends[0], ends[1]):.3g}, which fp16 does not hold"
 
 
 def _rounded(cast: Node) -> list[Node]:
@@ -82,43 +101,73 @@ def _rounded(cast: Node) -> list[Node]:
     return chain
 
 
-def _size(node: Node, sizes: dict[Value, float]) -> float | None:
-    """The largest absolute value that a result may have; None where nothing is known."""
+def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps: bool) -> Ends | None:
+    """The smallest and the largest number that a result may have; None where nothing is known. hides: the operands that
+    are masks if they are constants; clamps: whether constants beyond fp16 are its largest number, as on the engine."""
     kind = node.types[0]
     if node.op == "const":
-        assert node.data is not None
-        return _largest(node) if kind.size <= 1 << 16 else None
+        return _of_constant(node, False)
     if node.op in PRODUCTS and kind.dtype.kind == "int" and kind.dtype.bits == 32:
-        return _sum_of_products(node)
+        most = _sum_of_products(node)
+        return -most, most
     if node.op in LEAVES or kind.dtype.kind in ("int", "uint"):
-        known = _of_type(kind)
-        if known is not None or node.op in LEAVES:
-            return known
-    operands = [sizes.get(v) for v in node.inputs if v is not None and v.dtype.kind != "bool"]
-    if not operands or any(size is None for size in operands):
+        of_type = _of_type(kind)
+        if of_type is not None or node.op in LEAVES:
+            return of_type
+    if node.op not in (*KEEPS, *SUMS, "mul") and not OPS[node.op].moves:
         return None
-    known_sizes = [size for size in operands if size is not None]
-    if node.op in KEEPS or OPS[node.op].moves:
-        return max(known_sizes)
-    if node.op in SUMS:
-        return sum(known_sizes)
-    return prod(known_sizes) if node.op == "mul" else None
+    operands: list[Ends] = []
+    for i, value in enumerate(node.inputs):
+        if value is None or (value.dtype.kind == "bool" and node.op == "select"):
+            continue
+        ends = known.get(value) if value.dtype.kind != "bool" else (0.0, 1.0)
+        if ends is not None and value.node.op == "const":
+            if i in hides and node.op != "mul":
+                ends = _of_constant(value.node, True)
+            if ends is not None and clamps:
+                ends = max(ends[0], -LARGEST), min(ends[1], LARGEST)
+        if ends is None:
+            return None
+        operands.append(ends)
+    return _combined(node, operands) if operands else None
 
 
-def _of_type(kind: TensorType) -> float | None:
+def _combined(node: Node, operands: Sequence[Ends]) -> Ends:
+    lows, highs = zip(*operands, strict=True)
+    if node.op == "add":
+        return sum(lows), sum(highs)
+    if node.op == "sub":
+        return lows[0] - highs[1], highs[0] - lows[1]
+    if node.op == "mul":
+        corners = [x * y for x in operands[0] for y in operands[1]]
+        return min(corners), max(corners)
+    if node.op in ("abs", "neg"):
+        return -highs[0], max(-lows[0], highs[0])
+    if node.op in ("round", "floor", "ceil"):
+        return lows[0] - 1, highs[0] + 1
+    return min(*lows, 0.0), max(*highs, 0.0)
+
+
+def _of_type(kind: TensorType) -> Ends | None:
     if kind.dtype.kind == "bool":
-        return 1.0
+        return 0.0, 1.0
     if kind.dtype.kind in ("int", "uint") and kind.dtype.bits <= 16:
-        return float(1 << kind.dtype.bits)
+        half = float(1 << (kind.dtype.bits - 1))
+        return (-half, half - 1) if kind.dtype.kind == "int" else (0.0, 2 * half - 1)
     return None
 
 
-def _largest(node: Node) -> float | None:
+def _of_constant(node: Node, is_mask: bool) -> Ends | None:
+    """Of a mask without the numbers that hide: sums of these are no numbers that anybody reads."""
     assert node.data is not None
-    if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not node.data.size:
+    if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not 0 < node.data.size <= MOST_READ:
         return None
-    largest = float(np.abs(node.data.astype(np.float64)).max())
-    return largest if np.isfinite(largest) else None
+    data = node.data.astype(np.float64)
+    if is_mask:
+        data = data[np.abs(data) < HIDDEN]
+    if not data.size:
+        return 0.0, 0.0
+    return (float(data.min()), float(data.max())) if np.isfinite(data).all() else None
 
 
 def _sum_of_products(node: Node) -> float:
