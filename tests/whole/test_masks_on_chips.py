@@ -113,3 +113,26 @@ def test_a_score_is_clipped_where_one_mask_is_added_alone() -> None:
     once = clamp_masks(hx.graph(hx.softmax(x + mask)))
     twice = clamp_masks(hx.graph(hx.softmax(x + mask + causal)))  # -infinity on the host, too
     assert [sum(n.op == "clip" for n in g.nodes) for g in (once, twice)] == [1, 0]
+
+
+def attention(hidden: float, written_out: bool) -> Graph:
+    query, key, value = (hx.input(name, (1, 2, 5, 8)) for name in ("query", "key", "value"))
+    shown = hx.input("shown", (1, 1, 5, 5), "bool")
+    if not written_out:
+        return hx.graph(hx.scaled_dot_product_attention(query, key, value, shown, hidden=hidden))
+    scores = hx.matmul(query, key, transpose_y=True) * 8**-0.5
+    return hx.graph(hx.softmax(hx.select(shown, scores, np.float32(hidden))) @ value)
+
+
+@pytest.mark.parametrize("written_out", [False, True], ids=["an op", "written out"])
+@pytest.mark.parametrize("hidden", [-1e5, LEAST])
+@pytest.mark.parametrize("numerics", OFF)
+@pytest.mark.parametrize("chip", ["h11", "h13", "h17s"])
+def test_attention_that_hides_a_whole_row_is_finite(chip: str, numerics: str, hidden: float, written_out: bool) -> None:
+    graph, rng = attention(hidden, written_out), np.random.default_rng(4)
+    inputs = {name: rng.standard_normal((1, 2, 5, 8)).astype(np.float32) for name in ("query", "key", "value")}
+    shown = np.ones((1, 1, 5, 5), np.bool_)
+    shown[..., 2, :] = shown[..., 4] = False
+    want = np.asarray(hx.compile(graph)(**inputs, shown=shown))
+    got = np.asarray(hx.compile(graph, target=chip, numerics=numerics)(**inputs, shown=shown))
+    np.testing.assert_allclose(got, want, atol=OFF[numerics], rtol=0)
