@@ -262,3 +262,10 @@ def test_an_op_without_a_rule_has_the_bounds_of_what_it_is_written_as(
     assert bound.overflow == "cannot"
     assert bound.low <= low < high <= bound.high
     assert bound.high - bound.low < 1.5 * (high - low)
+
+
+def test_dequantized_integers_of_16_bits_have_bounds() -> None:
+    q = hx.input("q", (2, 8), "int16")
+    (bound,) = analyse(hx.graph(hx.dequantize(q, np.float32(0.015), np.int16(0))))
+    assert bound.overflow == "cannot"
+    assert (bound.low, bound.high) == pytest.approx((-491.52, 491.5), rel=0.01)

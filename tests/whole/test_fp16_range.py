@@ -249,3 +249,60 @@ def test_an_op_that_is_written_as_several_is_one_hazard() -> None:
     (words,) = warned_of_weights(hx.graph(hx.concat(*y, axis=1)))
     assert words.count("conv at ") == 1
     assert "more" not in words
+
+
+def on_chips(graph: Graph, **inputs: Array) -> None:
+    """Every chip gives what the host gives, in both arithmetics."""
+    want = np.asarray(hx.compile(graph)(**inputs))
+    assert np.isfinite(want).all()
+    for chip in ("h11", *CHIPS):
+        for numerics in ("ieee", "engine"):
+            got = np.asarray(hx.compile(graph, target=chip, numerics=numerics)(**inputs))
+            np.testing.assert_allclose(got, want, rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("tail", [lambda y: y, hx.relu, lambda y: hx.relu(y) * np.float32(1e-5)])
+@pytest.mark.parametrize("variance", [1e-10, 1e-8, 1e8])
+def test_a_batch_norm_whose_factors_fp16_does_not_hold_is_the_hosts(variance: float, tail: Any) -> None:
+    x, zeros, ones = hx.input("x", (1, 4, 6, 6)), np.zeros(4, np.float32), np.ones(4, np.float32)
+    graph = hx.graph(tail(hx.batch_norm(x, zeros, ones * np.float32(variance), ones, zeros, epsilon=0.0)))
+    on_chips(graph, x=np.random.default_rng(0).standard_normal(x.shape).astype(np.float32))
+
+
+def test_a_batch_norm_with_a_usual_variance_stays_on_the_engine() -> None:
+    x, zeros, ones = hx.input("x", (1, 4, 6, 6)), np.zeros(4, np.float32), np.ones(4, np.float32)
+    graph = hx.graph(hx.batch_norm(x, zeros, ones * np.float32(1e-4), ones, zeros, epsilon=1e-5))
+    assert [s.device for s in divide(graph, load_chip("h13"))[1]] == ["ane"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "factor"), [("int16", 0.015, 5e4), ("uint8", 7600, 1.0), ("uint8", 7600, 1e-4)]
+)
+def test_a_dequantized_value_beyond_fp16_is_the_hosts(kind: str, scale: float, factor: float) -> None:
+    q, most = hx.input("q", (2, 8), kind), np.iinfo(kind).max
+    y = hx.dequantize(q, np.float32(scale), np.zeros((), kind)) * np.float32(factor)
+    on_chips(hx.graph(hx.relu(y)), q=np.full((2, 8), most, kind))
+
+
+def test_a_product_of_two_dequantized_values_is_wide_without_a_cast() -> None:
+    a, b = (hx.dequantize(hx.input(n, (2, 8), "uint8"), np.float32(2), np.uint8(0)) for n in "ab")
+    on_chips(hx.graph(hx.relu(a * b)), a=np.full((2, 8), 255, np.uint8), b=np.full((2, 8), 255, np.uint8))
+
+
+def test_a_score_of_dequantized_values_within_fp16_stays_on_the_engine() -> None:
+    a, b = (hx.dequantize(hx.input(n, (2, 8), "uint8"), np.float32(0.1), np.uint8(128)) for n in "ab")
+    assert [s.device for s in divide(hx.graph(hx.relu(a * b + a)), load_chip("h13"))[1]] == ["ane"]
+
+
+@pytest.mark.parametrize("name", ["batch norm", "dequantize"])
+def test_check_says_that_the_host_computes_what_fp16_does_not_hold(name: str) -> None:
+    x, zeros, ones = hx.input("x", (1, 4, 6, 6)), np.zeros(4, np.float32), np.ones(4, np.float32)
+    made = {
+        "batch norm": hx.batch_norm(x, zeros, ones * np.float32(1e-10), ones, zeros, epsilon=0.0),
+        "dequantize": hx.dequantize(hx.input("q", (2, 8), "uint8"), np.float32(7600), np.uint8(0)),
+    }
+    graph = hx.graph(hx.relu(made[name]))
+    report = hx.preflight(graph, "h13")
+    assert [e.verdict.verdict for e in report.entries] == ["host", "host"]
+    assert all("fp16 does not hold" in e.verdict.reason for e in report.entries)
+    assert [s.device for s in divide(graph, load_chip("h13"))[1]] == ["host"]

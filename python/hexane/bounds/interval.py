@@ -43,8 +43,20 @@ class Interval:
         return (float(self.low.min()), float(self.high.max())) if self.low.size else (0.0, 0.0)
 
 
+def whole_range(kind: TensorType) -> tuple[float, float] | None:
+    """Of integers of up to 16 bits, and of truths as numbers."""
+    if kind.dtype.kind == "bool":
+        return 0.0, 1.0
+    if kind.dtype.kind not in ("int", "uint") or kind.dtype.bits > 16:
+        return None
+    half = float(1 << (kind.dtype.bits - 1))
+    return (-half, half - 1) if kind.dtype.kind == "int" else (0.0, 2 * half - 1)
+
+
 def unknown(kind: TensorType, overflowed: bool = True) -> Interval:
-    """Any number, or NaN."""
+    """Any number that the dtype has, or NaN."""
+    if (ends := whole_range(kind)) is not None:
+        return Interval(np.full(kind.shape, ends[0]), np.full(kind.shape, ends[1]))
     return Interval(np.full(kind.shape, -inf), np.full(kind.shape, inf), None, overflowed, True)
 
 

@@ -10,7 +10,8 @@ from math import inf, log, prod, sqrt
 
 import numpy as np
 
-from hexane.bounds.interval import LARGEST, ROUNDED, SMALLEST, TABLE, Interval, stored, unknown, widened
+from hexane.bounds.ends import apply, by_constants, corners, of_size
+from hexane.bounds.interval import LARGEST, ROUNDED, SMALLEST, TABLE, Interval, stored, unknown, whole_range, widened
 from hexane.graph import Array, Node, TensorType
 from hexane.match import channel_axis, has_winograd_s_shape
 from hexane.ops import OPS
@@ -25,12 +26,6 @@ SUBNORMAL = 2.0**-24  # the smallest number of fp16
 SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse, by which engines multiply
 
 
-def apply(node: Node, arrays: Sequence[Array | None]) -> Array:
-    """The op's meaning in fp64, of one output, without rounding."""
-    with np.errstate(all="ignore"):
-        return np.asarray(OPS[node.op].ref(*arrays, **node.attrs), np.float64)
-
-
 # ---- elements ----
 
 
@@ -38,8 +33,7 @@ def exact(node: Node, operands: Operands) -> Interval:
     """Monotone in x, and no new numbers: what is rounded already stays as it is."""
     (x,) = operands
     assert x is not None
-    ends = [apply(node, [x.low]), apply(node, [x.high])]
-    return Interval(np.minimum(*ends), np.maximum(*ends), None, x.overflowed)
+    return Interval(*corners(node, [(x.low, x.high)]), None, x.overflowed)
 
 
 def monotone(relative: float = ROUNDED, absolute: float = SMALLEST) -> Rule:
@@ -48,8 +42,7 @@ def monotone(relative: float = ROUNDED, absolute: float = SMALLEST) -> Rule:
     def rule(node: Node, operands: Operands) -> Interval:
         (x,) = operands
         assert x is not None
-        ends = [apply(node, [x.low]), apply(node, [x.high])]
-        return stored(*widened(np.minimum(*ends), np.maximum(*ends), relative, absolute), x.overflowed)
+        return stored(*widened(*corners(node, [(x.low, x.high)]), relative, absolute), x.overflowed)
 
     return rule
 
@@ -72,10 +65,8 @@ def dipping(least: float) -> Rule:
 def size(node: Node, operands: Operands) -> Interval:
     (x,) = operands
     assert x is not None
-    low = np.where((x.low <= 0) & (x.high >= 0), 0.0, np.minimum(np.abs(x.low), np.abs(x.high)))
-    if node.op == "abs":
-        return Interval(low, x.size, None, x.overflowed)
-    return stored(*widened(low * low, x.size * x.size), x.overflowed)
+    ends = of_size(node, x.low, x.high)
+    return Interval(*ends, None, x.overflowed) if node.op == "abs" else stored(*widened(*ends), x.overflowed)
 
 
 def above_zero(node: Node, operands: Operands) -> Interval:
@@ -436,19 +427,14 @@ def _shows(mask: Interval, truth: bool) -> bool:
 
 
 def dequantize(node: Node, operands: Operands) -> Interval:
-    """The range of 8-bit integers, by the record."""
+    """The range of integers of up to 16 bits, by the record."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None
-    if (
-        x.dtype.bits > 8
-        or x.dtype.kind not in ("int", "uint")
-        or any(v is not None and v.node.op != "const" for v in (scale, zero))
-    ):
+    ends = whole_range(x.type)
+    if ends is None or any(v is not None and v.node.op != "const" for v in (scale, zero)):
         return unknown(node.types[0])
-    info = np.iinfo(x.dtype.numpy)
-    rest = [None if v is None else v.node.data for v in (scale, zero)]
-    ends = [apply(node, [np.full(x.shape, end, x.dtype.numpy), *rest]) for end in (info.min, info.max)]
-    return stored(*widened(np.minimum(*ends), np.maximum(*ends)))
+    low, high = (np.full(x.shape, end) for end in ends)
+    return stored(*widened(*by_constants(node, low, high)))
 
 
 TABLED = (

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import copysign, isfinite
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from hexane.dtypes import FP32, FP64, INT64, DType
+from hexane.dtypes import BF16, FP32, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.limits import MAX_GROWTH_BYTES
@@ -45,9 +47,24 @@ def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | No
     """Arrays and scalars as constants, scalars of the first tensor's dtype."""
     like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
     return [
-        x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else np.array(x, like), sources)  # noqa: E501
+        x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else held(x, like), sources)
         for x in inputs
-    ]  # fmt: skip
+    ]
+
+
+def held(number: float, dtype: Any) -> Array:
+    """A number as an array of this dtype. A finite one stays finite: a float dtype that does not reach so far gets its
+    largest number, as `to_fp16` gives."""
+    with np.errstate(over="ignore"):
+        found = np.array(number, dtype)
+    if (found.dtype.kind == "f" or found.dtype == BF16.numpy) and np.isinf(found) and isfinite(number):
+        return np.array(copysign(_largest(found.dtype), number), dtype)
+    return found
+
+
+def _largest(dtype: "np.dtype[Any]") -> float:
+    limits: Any = ml_dtypes.finfo  # knows bfloat16 as well; it has no types
+    return float(limits(dtype).max)
 
 
 def cast(b: Builder, x: Value, to: DType) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.ops.compose import Builder, limited, part
+from hexane.ops.compose import Builder, held, limited, part
 from hexane.ops.records.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
@@ -108,7 +108,7 @@ def _expand_attention(
     hidden: float,
 ) -> Value:  # fmt: skip
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
-    least, other = (b.const(np.array(v).astype(scores.dtype.numpy)) for v in (-np.inf, hidden))
+    least, other = (b.const(held(v, scores.dtype.numpy)) for v in (-math.inf, hidden))
     if causal:
         limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
         scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, least)

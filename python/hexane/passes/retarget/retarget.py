@@ -7,6 +7,7 @@ from typing import Any
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
+from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.traffic import instead_of, said_of_traffic
 from hexane.passes.retarget.views import join_views
@@ -23,11 +24,11 @@ def retarget(graph: Graph, target: Target) -> Graph:
     Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its
     place, the same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are
     larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where
-    the chip may give other numbers. Leaves graphs for other targets alone.
+    the chip may give other numbers. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other targets alone.
     """  # noqa: E501
     if not isinstance(target, Chip):
         return graph
-    made = _written(join_views(graph, target), target)
+    made = _written(join_views(clamp_masks(graph), target), target)
     while (joined := join_views(made, target)) is not made:  # forms make views as well
         made = _written(joined, target)
     return made

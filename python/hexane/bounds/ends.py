@@ -1,0 +1,41 @@
+"""The smallest and the largest number of a result, without rounding, by the op's record at the ends of its operands.
+
+Two read it: the rules for each element (bounds/rules.py), and `validate/wide_values.py`, which asks about whole
+tensors.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from hexane.graph import Array, Node
+from hexane.ops import OPS
+
+Pair = tuple[Array, Array]
+
+
+def apply(node: Node, arrays: Sequence[Array | None]) -> Array:
+    """The op's meaning in fp64, of one output, without rounding."""
+    with np.errstate(all="ignore"):
+        return np.asarray(OPS[node.op].ref(*arrays, **node.attrs), np.float64)
+
+
+def corners(node: Node, operands: Sequence[Pair]) -> Pair:
+    """Of an op that is monotone in each operand, at the ends of them all."""
+    found = [apply(node, ends) for ends in product(*operands)]
+    return np.minimum.reduce(found), np.maximum.reduce(found)
+
+
+def of_size(node: Node, low: Array, high: Array) -> Pair:
+    """Of abs and square."""
+    size = np.maximum(np.abs(low), np.abs(high))
+    least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+    return (least, size) if node.op == "abs" else (least * least, size * size)
+
+
+def by_constants(node: Node, low: Array, high: Array) -> Pair:
+    """Of an op that is monotone in x, beside constants: batch_norm, dequantize."""
+    rest = [None if v is None else v.node.data for v in node.inputs[1:]]
+    found = [apply(node, [end, *rest]) for end in (low, high)]
+    return np.minimum(*found), np.maximum(*found)

@@ -1,0 +1,127 @@
+"""Finds the numbers of a network that hide keys from a softmax: constants far below any score.
+
+softmax(add(%scores, mul(sub(1, cast(%counts)), -3.4e38)))        -3.4e38 hides: exp of it is 0
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hexane.bounds.interval import LARGEST
+from hexane.graph import Array, Node, Value
+from hexane.ops import LEAVES, OPS
+from hexane.ops.spec import moved_inputs
+
+# Three quarters of the range of fp16. In [32768, 65536) fp16 has steps of 32, so a score below 16 vanishes next to it,
+# as it does next to -3.4e38 in fp32. And a score or a bias of 16000 may be added without an infinity.
+HIDDEN = 49152.0
+FLOOR = -32768.0  # what sums of one mask and a score are clipped to: all of them are the same number, as in fp32
+# What makes weights of scores, and the operands that are scores or masks.
+WEIGHS = {"softmax": (0,), "log_softmax": (0,), "exp": (0,), "exp2": (0,), "scaled_dot_product_attention": (3,)}
+ADDS = ("add", "sub", "maximum", "minimum", "reduce_max", "reduce_min", "clip")
+COMPARES = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+
+
+def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
+    """By id of a node: the operands that hide by being far below any score, if they are constants. nodes: of a graph,
+    operands first.
+
+    All that leads to a softmax by sums, choices and moves; factors only of what is 0 or 1. A comparison with such a
+    value reads the same constant, so it is one of them.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    scores: set[Value] = set()
+    for node in reversed(nodes):
+        if node.op in WEIGHS:
+            places = tuple(i for i in WEIGHS[node.op] if i < len(node.inputs))
+        elif any(v in scores for v in node.values):
+            places = _places(node)
+        else:
+            continue
+        found[id(node)] = places
+        scores.update(v for i in places if (v := node.inputs[i]) is not None and v.dtype.kind == "float")
+    for node in nodes:
+        if node.op in COMPARES and any(v in scores and v.node.op != "const" for v in node.inputs if v is not None):
+            found[id(node)] = tuple(range(len(node.inputs)))
+    return found
+
+
+def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Value, tuple[int, bool]]:
+    """Of values that lead to a softmax: how many masks may have hidden one element, and whether it is a sum of such a
+    mask and a score. Only sums and choices of masks are in it."""
+    known: dict[Value, tuple[int, bool]] = {}
+    for node in nodes:
+        found = [(0, False)]
+        for i in masks.get(id(node), ()):
+            value = node.inputs[i]
+            if value is None or node.op in COMPARES:
+                continue
+            if value.node.op == "const" and value.node.data is not None:
+                found.append((int(hiding(value.node.data) is not value.node.data), False))
+            else:
+                found.append(known.get(value, (0, False)))
+        if node.op in ("add", "sub"):
+            count = sum(n for n, _ in found)
+            known[node.values[0]] = count, count > 0
+        elif node.op in ("maximum", "minimum") and any(v.node.op == "const" for v in node.inputs if v is not None):
+            count, summed = max(found)
+            known[node.values[0]] = min(count, 1), summed or any(known.get(v, (0, False))[1] for v in node.inputs if v)
+        elif max(found)[0]:
+            known.update(dict.fromkeys(node.values, (max(n for n, _ in found), any(s for _, s in found))))
+    return known
+
+
+def hiding(data: Array) -> Array:
+    """The numbers of a mask, those at the end of fp16 or beyond as HIDDEN: the very array where there are none.
+    Infinities stay."""
+    if data.dtype.kind != "f" and data.dtype.name != "bfloat16":
+        return data
+    beyond = np.isfinite(data) & (np.abs(data) >= LARGEST)
+    return np.where(beyond, np.copysign(HIDDEN, data), data).astype(data.dtype) if beyond.any() else data
+
+
+def _places(node: Node) -> tuple[int, ...]:
+    count = len(node.inputs)
+    if node.op in ADDS:
+        return tuple(range(count))
+    if node.op == "cast":
+        return (0,) if node.inputs[0] is not None and node.inputs[0].dtype.kind == "float" else ()
+    if node.op == "mul":
+        return tuple(i for i in range(count) if _is_truth(node.inputs[1 - i]) or _is_scale(node.inputs[1 - i]))
+    if node.op == "real_div":
+        return (0,) if _is_scale(node.inputs[1]) else ()
+    return _moved(node)
+
+
+def _moved(node: Node) -> tuple[int, ...]:
+    """The operands whose elements are the result's."""
+    return () if node.op in LEAVES else tuple(moved_inputs(OPS[node.op], len(node.inputs)))
+
+
+def _is_scale(value: Value | None) -> bool:
+    """Whether it is one number that leaves a hidden score hidden, such as the root of a width."""
+    return (
+        value is not None
+        and value.node.data is not None
+        and value.type.size == 1
+        and bool((np.abs(value.node.data) >= 1 / 64).all())
+    )
+
+
+def _is_truth(value: Value | None) -> bool:
+    """Whether it is 0 or 1, as far as the graph tells: integers or truths as floats, products of them, and 1 minus
+    what is given."""
+    while value is not None:
+        node = value.node
+        if node.op == "cast":
+            return node.inputs[0] is not None and node.inputs[0].dtype.kind in ("int", "uint", "bool")
+        if node.op == "sub":
+            one = node.inputs[0]
+            return one is not None and one.node.data is not None and bool((one.node.data == 1).all())
+        if node.op == "mul":
+            return all(_is_truth(v) for v in node.inputs)
+        places = _moved(node)
+        if len(places) != 1:
+            return False
+        value = node.inputs[places[0]]
+    return False
