@@ -17,7 +17,8 @@ namespace {
 
 // Both go through one service, which stalls for minutes after many requests at once.
 std::mutex compiling, loading;
-std::atomic<uint64_t> num_compiled, num_loaded;
+std::mutex spending;  // of the budget, which compiles and loads share
+std::atomic<uint64_t> num_compiled, num_loaded, num_compiled_in_loads;
 std::atomic<bool> forked;
 
 // What is known of texts that the framework fails with.
@@ -55,6 +56,11 @@ bool find_all(hexane_ane* ane, hexane_ane_error* error) {
     advise(error, "this version of macOS has another interface than Hexane knows; 'hexane doctor' lists all of it");
     return false;
   }
+  ane->asks_service = true;
+  for (const AneSelector& selector : kKept) {
+    const Method method = method_of(ane->classes[selector.receiver], selector);
+    if (!method || strcmp(method_getTypeEncoding(method), selector.encoding) != 0) ane->asks_service = false;
+  }
   return has_engine(ane->setup) || fail(error, "open", "this machine has no Neural Engine");
 }
 
@@ -82,8 +88,44 @@ bool describe(hexane_ane_program* program, NSData* text, NSDictionary* weights, 
   id<AneModel> model = [(id<AneModelClass>)classes[kModel] inMemoryModelWithDescriptor:descriptor];
   if (!model) return fail(error, "compile", "the framework makes no model of the descriptor");
   program->model = [(id)model retain];
-  program->folder = [enter_folder([model hexStringIdentifier], text, weights, error) retain];
+  program->text = [text retain];
+  program->weights = [weights retain];
+  program->folder = [enter_folder([model hexStringIdentifier], error) retain];
   return program->folder != nil;
+}
+
+bool ask(void* given, uint32_t, hexane_ane_error*) {
+  auto* program = static_cast<hexane_ane_program*>(given);
+  program->is_kept = [(id<AneModel>)program->model compiledModelExists];
+  return true;
+}
+
+bool purge(void* given, uint32_t, hexane_ane_error*) {
+  [(id<AneModel>)static_cast<hexane_ane_program*>(given)->model purgeCompiledModel];
+  return true;
+}
+
+// Asks the service whether it keeps the program. False, and the error, where it does not answer.
+bool ask_service(hexane_ane_program* program, const char* stage, hexane_ane_error* error) {
+  if (!program->ane.asks_service) return true;
+  return within(program, {stage, ask, program, 0, program->ane.setup.evaluate_limit_ms}, error);
+}
+
+bool write_files(hexane_ane_program* program, const char* stage, hexane_ane_error* error) {
+  return guarded(error, stage, [&] { return put_files(program->folder, program->text, program->weights, error); });
+}
+
+// Counts one more compile of this process. False, and the error, where it may do no more.
+bool spend(std::atomic<uint64_t>* count, const hexane_ane_setup& setup, const char* stage, hexane_ane_error* error) {
+  const std::lock_guard lock(spending);
+  const uint32_t limit = setup.compile_limit;
+  if (!limit || num_compiled + num_compiled_in_loads < limit) {
+    ++*count;
+    return true;
+  }
+  fail(error, stage, "this process has compiled %u programs, and further ones may fail without a word", limit);
+  advise(error, "compile in a new process");
+  return false;
 }
 
 bool compile(void* program, uint32_t qos, hexane_ane_error* error) {
@@ -104,9 +146,21 @@ bool unload(void* program, uint32_t qos, hexane_ane_error* error) {
   return [model unloadWithQoS:qos error:&failure] || fail(error, "unload", failure);
 }
 
+// Where the service has no program, or may have none, the load needs the files.
+bool load_once(hexane_ane_program* program, bool is_first, uint32_t qos, hexane_ane_error* error) {
+  const Turn turn(program->folder);
+  const hexane_ane_setup& setup = program->ane.setup;
+  if (!ask_service(program, "load", error)) return false;
+  if (!program->is_kept && !spend(&num_compiled_in_loads, setup, "load", error)) return false;
+  if ((!program->is_kept || !is_first) && !write_files(program, "load", error)) return false;
+  return within(program, {"load", load, program, qos, setup.build_limit_ms}, error);
+}
+
+// Deletes the program's folder too.
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
   --num_loaded;
+  const Turn turn(program->folder);
   return within(program, {"unload", unload, program, program->qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
@@ -120,6 +174,8 @@ void discard(hexane_ane_program* program) {
     [program->model release];
     if (program->folder) leave_folder(program->folder);
     [program->folder release];
+    [program->text release];
+    [program->weights release];
     return true;
   });
   release(program);
@@ -216,43 +272,39 @@ hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* err
 
 void hexane_ane_close(hexane_ane* ane) { delete ane; }
 
-hexane_ane_counters hexane_ane_count(void) { return {.compiled = num_compiled, .loaded = num_loaded}; }
+hexane_ane_counters hexane_ane_count(void) {
+  return {.compiled = num_compiled, .loaded = num_loaded, .compiles_in_loads = num_compiled_in_loads};
+}
 
 hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
                                        size_t num_files, uint32_t qos, hexane_ane_error* error) {
   if (refuse_fork(error)) return nullptr;
   const std::lock_guard lock(compiling);
-  const uint32_t limit = ane->setup.compile_limit;
-  if (limit && num_compiled >= limit) {
-    fail(error, "compile", "this process has compiled %u programs, and further ones may fail without a word", limit);
-    advise(error, "compile in a new process");
-    return nullptr;
-  }
   return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
-    ++num_compiled;
-    return within(program, {"compile", compile, program, qos, ane->setup.build_limit_ms}, error);
+    const Turn turn(program->folder);
+    const hexane_ane_setup& setup = program->ane.setup;
+    if (!ask_service(program, "compile", error)) return false;
+    if (!spend(&num_compiled, setup, "compile", error)) return false;
+    if (program->is_kept && !within(program, {"compile", purge, program, qos, setup.evaluate_limit_ms}, error))
+      return false;
+    program->is_kept = false;
+    if (!write_files(program, "compile", error)) return false;
+    if (!within(program, {"compile", compile, program, qos, setup.build_limit_ms}, error)) return false;
+    program->is_kept = true;
+    return true;
   });
 }
 
-hexane_ane_program* hexane_ane_restore(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
-                                       size_t num_files, const hexane_ane_file* made, size_t num_made,
-                                       hexane_ane_error* error) {
+hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
+                                    size_t num_files, hexane_ane_error* error) {
   if (refuse_fork(error)) return nullptr;
   return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
-    for (size_t i = 0; i < num_made; ++i)
-      if (!put_made(program->folder, made[i], error)) return false;
-    return true;
+    if (!ask_service(program, "compile", error)) return false;
+    if (program->is_kept) return true;
+    fail(error, "compile", "the engine's service keeps no program of this text and these weights");
+    error->code = HEXANE_ANE_NOT_KEPT;
+    return false;
   });
-}
-
-size_t hexane_ane_folder(const hexane_ane_program* program, char* path, size_t path_bytes) {
-  size_t size = 0;
-  hexane_ane_error ignored;
-  guarded(&ignored, "files", [&] {  // for its autorelease pool
-    size = static_cast<size_t>(snprintf(path, path_bytes, "%s", [program->folder fileSystemRepresentation]));
-    return true;
-  });
-  return size;
 }
 
 bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
@@ -265,11 +317,10 @@ bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error
     advise(error, "unload or free one");
     return false;
   }
-  const Call call = {"load", load, program, qos, setup.build_limit_ms};
-  if (!within(program, call, error)) {
+  if (!load_once(program, true, qos, error)) {
     if (program->stuck) return false;
     usleep(setup.load_retry_ms * 1000);
-    if (!within(program, call, error)) return false;
+    if (!load_once(program, false, qos, error)) return false;
   }
   const bool has_ports = program->ports.all || guarded(error, "load", [&] {
                            program->ports = read_ports([(id<AneModel>)program->model modelAttributes]);

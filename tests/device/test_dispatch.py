@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 
 from hexane.graph import Array
-from stand_in import BYTES, FIND_CLASS, LINE, AneError, Error, StandIn, Surfaces, needs_stand_in, programs_folder
+from stand_in import (
+    BYTES,
+    FIND_CLASS,
+    LINE,
+    AneError,
+    Error,
+    StandIn,
+    Surfaces,
+    needs_stand_in,
+    programs_folder,
+)
 
 # Neither inputs nor outputs are in alphabetical order; the outputs have different sizes, and rows shorter than 64 bytes.
 MIL = """program(1.3)
@@ -73,7 +83,11 @@ def run(stand_in: StandIn, program: c.c_void_p, seed: int = 0) -> tuple[Array, A
 
 
 def folders() -> set[Path]:
-    return set(programs_folder().rglob("FAKE*"))
+    return {path for path in programs_folder().rglob("FAKE*") if path.is_dir()}
+
+
+def locks() -> list[Path]:
+    return [path for path in programs_folder().rglob("FAKE*") if path.is_file()]
 
 
 def test_a_program_computes_what_its_text_says(stand_in: StandIn, ane: c.c_void_p) -> None:

@@ -1,0 +1,204 @@
+"""csrc/device/ane*.mm in each way in which the framework may treat files and compiled programs."""
+
+import ctypes as c
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from test_dispatch import FILES, KILLED, MIL, W, blob, folders, locks, run, start
+
+from stand_in import DEFAULTS, MODES, AneError, StandIn, forget_programs, kept_programs, needs_stand_in
+
+NOT_KEPT = -(1 << 63) + 1
+DECOMPILED = pytest.mark.parametrize("mode", [""])
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def stand_in(mode: str) -> Iterator[StandIn]:
+    needs_stand_in()
+    forget_programs()
+    made = StandIn()
+    made.set(**MODES[mode])
+    yield made
+    made.set(**DEFAULTS)
+    forget_programs()
+
+
+@pytest.fixture
+def ane(stand_in: StandIn) -> Iterator[c.c_void_p]:
+    handle = stand_in.open()
+    yield handle
+    stand_in.library.hexane_ane_close(handle)
+    assert folders() == set()
+    assert locks() == []
+
+
+def check(stand_in: StandIn, program: c.c_void_p) -> None:
+    b, x, a, z = run(stand_in, program)
+    np.testing.assert_array_equal(z, x * W - b)
+    np.testing.assert_array_equal(a, x.max(axis=3, keepdims=True))
+
+
+def test_a_program_is_loaded_again_and_again(stand_in: StandIn, ane: c.c_void_p) -> None:
+    program = stand_in.compile(ane, MIL, FILES)
+    for _ in range(3):
+        stand_in.load(program)
+        check(stand_in, program)
+        stand_in.call("unload", program)
+    stand_in.free(program)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "forgotten"])
+def test_an_unload_takes_nothing_from_another_model_of_the_same_text(
+    stand_in: StandIn, ane: c.c_void_p, mode: str, kept: bool
+) -> None:
+    """The framework deletes the folder of both."""
+    first, second = (stand_in.compile(ane, MIL, FILES) for _ in range(2))
+    stand_in.load(first)
+    stand_in.call("unload", first)
+    if not kept:
+        forget_programs()
+    if mode == "load compiles nothing" and not kept:
+        with pytest.raises(AneError, match="0x20004"):
+            stand_in.load(second)
+        stand_in.free(stand_in.compile(ane, MIL, FILES))
+    stand_in.load(second)
+    check(stand_in, second)
+    stand_in.free(first)
+    check(stand_in, second)
+    stand_in.free(second)
+
+
+def test_two_processes_share_a_text(stand_in: StandIn, ane: c.c_void_p, mode: str) -> None:
+    other = start(
+        f"stand_in.set(**{MODES[mode]}); program = stand_in.compile(ane, t.MIL, t.FILES); stand_in.load(program)\n"
+        "print('loaded', flush=True); sys.stdin.readline(); stand_in.call('unload', program)\n"
+        "print('unloaded', flush=True); sys.stdin.readline(); stand_in.load(program); t.run(stand_in, program)\n"
+        f"print('ran', flush=True); sys.stdin.readline(); {KILLED}"
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "loaded\n"
+    mine = stand_in.compile(ane, MIL, FILES)
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "unloaded\n"
+    stand_in.load(mine)
+    check(stand_in, mine)
+    stand_in.call("unload", mine)
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "ran\n"
+    stand_in.load(mine)
+    check(stand_in, mine)
+    other.communicate("\n")
+    stand_in.free(mine)
+
+
+@DECOMPILED
+def test_the_service_keeps_what_another_process_compiled(stand_in: StandIn, ane: c.c_void_p) -> None:
+    start("stand_in.free(stand_in.compile(ane, t.MIL, t.FILES))").communicate()
+    before = stand_in.count()[0], stand_in.compiles_in_loads()
+    program = stand_in.find(ane, MIL, FILES)
+    assert folders() == set()
+    stand_in.load(program)
+    check(stand_in, program)
+    assert (stand_in.count()[0], stand_in.compiles_in_loads()) == before
+    stand_in.free(program)
+
+
+@DECOMPILED
+def test_what_nobody_compiled_is_not_found(stand_in: StandIn, ane: c.c_void_p) -> None:
+    stand_in.free(stand_in.compile(ane, MIL, {"weights/weights.bin": blob(W * 5)}))
+    with pytest.raises(AneError, match="keeps no program") as error:
+        stand_in.find(ane, MIL, FILES)
+    assert error.value.code == NOT_KEPT
+
+
+@DECOMPILED
+def test_programs_of_another_signer_are_not_found(stand_in: StandIn, ane: c.c_void_p) -> None:
+    stand_in.free(stand_in.compile(ane, MIL, FILES))
+    stand_in.set(identity=7)
+    with pytest.raises(AneError, match="keeps no program"):
+        stand_in.find(ane, MIL, FILES)
+
+
+@DECOMPILED
+def test_a_load_that_compiles_is_counted(stand_in: StandIn, ane: c.c_void_p) -> None:
+    program = stand_in.compile(ane, MIL, FILES)
+    stand_in.load(program)
+    stand_in.call("unload", program)
+    before = stand_in.count()[0], stand_in.compiles_in_loads()
+    stand_in.load(program)
+    assert (stand_in.count()[0], stand_in.compiles_in_loads()) == before
+    stand_in.call("unload", program)
+    forget_programs()
+    stand_in.load(program)
+    check(stand_in, program)
+    assert (stand_in.count()[0], stand_in.compiles_in_loads()) == (before[0], before[1] + 1)
+    stand_in.free(program)
+
+
+@DECOMPILED
+def test_a_load_that_would_compile_beyond_the_budget_is_refused(stand_in: StandIn, ane: c.c_void_p) -> None:
+    spent = stand_in.count()[0] + stand_in.compiles_in_loads()
+    limited = stand_in.open(compile_limit=spent + 1)
+    program = stand_in.compile(limited, MIL, FILES)
+    stand_in.load(program)
+    stand_in.call("unload", program)
+    stand_in.load(program)
+    stand_in.call("unload", program)
+    forget_programs()
+    with pytest.raises(AneError, match=rf"has compiled {spent + 1} programs") as error:
+        stand_in.load(program)
+    assert error.value.stage == "load"
+    stand_in.free(program)
+    stand_in.library.hexane_ane_close(limited)
+
+
+@DECOMPILED
+def test_a_refused_compile_leaves_what_is_kept(stand_in: StandIn, ane: c.c_void_p) -> None:
+    stand_in.free(stand_in.compile(ane, MIL, FILES))
+    kept = kept_programs()
+    limited = stand_in.open(compile_limit=1)
+    with pytest.raises(AneError, match="compile in a new process"):
+        stand_in.compile(limited, MIL, FILES)
+    assert kept_programs() == kept != []
+    stand_in.library.hexane_ane_close(limited)
+
+
+@DECOMPILED
+def test_a_compile_makes_a_damaged_program_anew(stand_in: StandIn, ane: c.c_void_p) -> None:
+    stand_in.free(stand_in.compile(ane, MIL, FILES))
+    (path,) = kept_programs()
+    path.write_bytes(b"no plan")
+    found = stand_in.find(ane, MIL, FILES)
+    with pytest.raises(AneError, match="0x20004"):
+        stand_in.load(found)
+    stand_in.free(found)
+    program = stand_in.compile(ane, MIL, FILES)
+    stand_in.load(program)
+    check(stand_in, program)
+    stand_in.free(program)
+
+
+def test_nothing_but_the_programs_files_is_in_its_folder(stand_in: StandIn, ane: c.c_void_p) -> None:
+    program = stand_in.compile(ane, MIL, FILES)
+    (folder,) = folders()
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == {"model.mil", "weights/weights.bin", "net.plist", "data"}
+    stand_in.free(program)
+
+
+@DECOMPILED
+def test_several_weight_files_fail_where_the_folder_is_hashed(stand_in: StandIn, ane: c.c_void_p) -> None:
+    files = FILES | {"weights/other.bin": blob(W)}
+    with pytest.raises(AneError, match="hash mismatch"):
+        stand_in.compile(ane, MIL, files)
+    stand_in.set(hash_bundle=0)
+    stand_in.free(stand_in.compile(ane, MIL, files))
