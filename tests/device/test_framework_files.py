@@ -202,3 +202,26 @@ def test_several_weight_files_fail_where_the_folder_is_hashed(stand_in: StandIn,
         stand_in.compile(ane, MIL, files)
     stand_in.set(hash_bundle=0)
     stand_in.free(stand_in.compile(ane, MIL, files))
+
+
+@DECOMPILED
+@pytest.mark.parametrize("in_brackets", [True, False])
+def test_bytes_with_a_scale_are_taken_in_the_form_of_their_opset(
+    stand_in: StandIn, ane: c.c_void_p, in_brackets: bool
+) -> None:
+    given = "axis = int32(0), quantized_data = tensor<int8, [2]>([1, -2]), scale = fp16(0x1p-2), zero_point = int8(0)"
+    form = f'()[{given}, name = string("a")]' if in_brackets else f'({given})[name = string("a")]'
+    text = f"""program(1.3)
+[buildInfo = dict<string, string>({{{{"coremlc-version", "3505.4.1"}}}})]
+{{
+    func main<ios18>(tensor<fp16, [2]> x) {{
+        tensor<fp16, [2]> a = constexpr_affine_dequantize{form};
+        tensor<fp16, [2]> y = add(x = x, y = a)[name = string("y")];
+    }} -> (y);
+}}
+"""
+    if in_brackets:
+        stand_in.free(stand_in.compile(ane, text, {}))
+        return
+    with pytest.raises(AneError, match="InvalidMILProgram"):
+        stand_in.compile(ane, text, {})

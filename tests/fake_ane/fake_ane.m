@@ -16,6 +16,7 @@ static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 // How the framework treats files and its service's programs; fake_ane.h says what each means.
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
+static int64_t constexpr_attributes = 1;
 
 struct fake_ane_reply {
   fake_program* program;
@@ -54,7 +55,8 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"load_compiles", &load_compiles},
                   {"says_exists", &says_exists},
                   {"hash_bundle", &hash_bundle},
-                  {"identity", &identity}};
+                  {"identity", &identity},
+                  {"constexpr_attributes", &constexpr_attributes}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -321,7 +323,8 @@ enum { kMostPorts = 64 };
   if (get(&hash_bundle) && ![self isHashed])
     return fail(error, @"com.apple.appleneuralengine.compiler", 10, @"verifyBundleAtPath: hash mismatch");
   const char* text = [descriptor->text bytes];
-  if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0)
+  if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0 ||
+      (get(&constexpr_attributes) && !fake_check_spelling(text, [descriptor->text length])))
     return fail(error, @"com.apple.appleneuralengine.compiler", 1, @"InvalidMILProgram");
   struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
