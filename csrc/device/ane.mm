@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -31,9 +32,27 @@ constexpr Advice kAdvice[] = {
     {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
                              "== \"aned\"' says which"},
     {"InvalidMILProgram", "the MIL text does not parse"},
+    {"hash mismatch", "the folder of the program has a file too many, or several weight files: write one"},
     {"0x20004", "too many programs are loaded, or this one is too large"},
     {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
 };
+
+// Of errors within errors, whose outermost one says little.
+constexpr int kMostCauses = 4;
+constexpr size_t kMostOfCause = 160;
+
+// How many bytes of a UTF-8 text to take, at most so many, to cut no letter in two.
+size_t whole_letters(const char* text, size_t most) {
+  size_t bytes = strnlen(text, most);
+  if (text[bytes])
+    while (bytes && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return bytes;
+}
+
+NSError* cause_of(NSError* failure) {
+  NSError* cause = [[failure userInfo] objectForKey:NSUnderlyingErrorKey];
+  return [cause isKindOfClass:[NSError class]] ? cause : nil;
+}
 
 bool has_engine(const hexane_ane_setup& setup) {
   const Class info = find_class(setup, kDeviceInfo);
@@ -212,11 +231,22 @@ bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) {
 
 bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
   if (!failure) return fail(error, stage, "the framework failed and says nothing");
-  fail(error, stage, "%s %ld: %s", [[failure domain] UTF8String], static_cast<long>([failure code]),
-       [[failure localizedDescription] UTF8String]);
+  fail(error, stage, "%s", "");
   error->code = [failure code];
-  for (const Advice& advice : kAdvice)
-    if (strstr(error->text, advice.text)) advise(error, advice.hint);
+  NSError* cause = failure;
+  for (int depth = 0; cause && depth < kMostCauses; ++depth, cause = cause_of(cause)) {
+    const size_t used = strlen(error->text);
+    snprintf(error->text + used, sizeof error->text - used, "%s%s %ld: ", depth ? "; caused by " : "",
+             [[cause domain] UTF8String], static_cast<long>([cause code]));
+    const size_t begin = strlen(error->text), room = sizeof error->text - 1 - begin;
+    const char* said = [[cause localizedDescription] UTF8String];
+    // A text that has a cause leaves room for it.
+    const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
+    snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
+    // The deepest cause that is known says what to do, and of a text the last known word.
+    for (const Advice& advice : kAdvice)
+      if (strstr(error->text + used, advice.text)) advise(error, advice.hint);
+  }
   return false;
 }
 

@@ -1,7 +1,8 @@
-"""csrc/device/ane*.mm in each way in which the framework may treat files and compiled programs."""
+"""csrc/device/ane*.mm in each way in which the framework may treat files, compiled programs and errors."""
 
 import ctypes as c
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -225,3 +226,33 @@ def test_bytes_with_a_scale_are_taken_in_the_form_of_their_opset(
         return
     with pytest.raises(AneError, match="InvalidMILProgram"):
         stand_in.compile(ane, text, {})
+
+
+@DECOMPILED
+def test_an_error_has_the_whole_chain_of_its_causes(stand_in: StandIn, ane: c.c_void_p) -> None:
+    """The outermost one says little."""
+    with pytest.raises(AneError) as error:
+        stand_in.compile(ane, "func main", {})
+    nothing = "The operation couldn\u2019t be completed."
+    assert error.value.text == (
+        f"com.apple.appleneuralengine 1: {nothing}; caused by com.apple.aned 1: {nothing}; "
+        "caused by com.apple.appleneuralengine.compiler 1: InvalidMILProgram"
+    )
+    assert error.value.hint == "the MIL text does not parse"
+    with pytest.raises(AneError, match="hash mismatch") as error:
+        stand_in.compile(ane, MIL, FILES | {"weights/other.bin": blob(W)})
+    assert error.value.code == 10
+    assert error.value.hint.endswith("several weight files: write one")
+
+
+@DECOMPILED
+@pytest.mark.parametrize("shift", range(3))
+def test_a_long_cause_is_cut_between_letters(stand_in: StandIn, ane: c.c_void_p, shift: int) -> None:
+    def refuse(_: Path) -> bytes:
+        raise ValueError("x" * shift + "\u2019" * 1000)
+
+    StandIn(refuse)
+    with pytest.raises(AneError, match=r"caused by .* err=") as error:
+        stand_in.compile(ane, MIL, FILES)
+    assert error.value.text.endswith("\u2019")
+    assert len(error.value.text.encode()) in range(1021, 1024)

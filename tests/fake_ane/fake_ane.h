@@ -27,7 +27,8 @@ HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 // fails. "says_exists": compiledModelExists tells the truth; else it says no. "hash_bundle": a compile refuses other
 // files in the folder, and several weight files. "identity", 0: the signer, whose programs alone the service loads.
 // It keeps them in the folder that the environment calls FAKE_ANED. "constexpr_attributes": text with arguments of
-// constexpr_affine_dequantize in round brackets is an InvalidMILProgram. False for another name.
+// constexpr_affine_dequantize in round brackets is an InvalidMILProgram. "error_chain": the compiler's reason is an
+// error within errors. False for another name.
 HEXANE_ANE_API bool fake_ane_set(const char* name, int64_t value);
 
 // Shared memory in place of IOSurfaces.

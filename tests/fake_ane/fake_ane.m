@@ -16,12 +16,12 @@ static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 // How the framework treats files and its service's programs; fake_ane.h says what each means.
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
-static int64_t constexpr_attributes = 1;
+static int64_t constexpr_attributes = 1, error_chain = 1;
 
 struct fake_ane_reply {
   fake_program* program;
   NSData* plan;
-  char why[512];
+  char why[4096];
 };
 
 void fake_ane_set_lower(fake_ane_lower lower, void* context) {
@@ -56,7 +56,8 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"says_exists", &says_exists},
                   {"hash_bundle", &hash_bundle},
                   {"identity", &identity},
-                  {"constexpr_attributes", &constexpr_attributes}};
+                  {"constexpr_attributes", &constexpr_attributes},
+                  {"error_chain", &error_chain}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -79,9 +80,21 @@ static bool fail(NSError** error, NSString* domain, NSInteger code, NSString* te
   return false;
 }
 
+// The compiler's reason, two errors deep in one that says nothing, or alone.
+static bool fail_compiler(NSError** error, NSInteger code, NSString* text) {
+  fail(error, @"com.apple.appleneuralengine.compiler", code, text);
+  if (!error || !get(&error_chain)) return false;
+  for (NSString *domain in [NSArray arrayWithObjects:@"com.apple.aned", @"com.apple.appleneuralengine", nil]) {
+    NSDictionary* info =
+        [NSDictionary dictionaryWithObjectsAndKeys:@"The operation couldn\u2019t be completed.",
+                                                   NSLocalizedDescriptionKey, *error, NSUnderlyingErrorKey, nil];
+    *error = [NSError errorWithDomain:domain code:code userInfo:info];
+  }
+  return false;
+}
+
 static bool fail_compile(NSError** error, const char* why) {
-  NSString* text = [NSString stringWithFormat:@"_ANECompiler : ANECCompile() FAILED: err=(%s)", why];
-  return fail(error, @"com.apple.appleneuralengine.compiler", 1, text);
+  return fail_compiler(error, 1, [NSString stringWithFormat:@"_ANECompiler : ANECCompile() FAILED: err=(%s)", why]);
 }
 
 static bool fail_evaluate(NSError** error, int status) {
@@ -320,12 +333,11 @@ enum { kMostPorts = 64 };
   [self writeFiles];
   NSString* lack = [self whatFilesLack];
   if (lack) return fail_compile(error, [lack UTF8String]);
-  if (get(&hash_bundle) && ![self isHashed])
-    return fail(error, @"com.apple.appleneuralengine.compiler", 10, @"verifyBundleAtPath: hash mismatch");
+  if (get(&hash_bundle) && ![self isHashed]) return fail_compiler(error, 10, @"verifyBundleAtPath: hash mismatch");
   const char* text = [descriptor->text bytes];
   if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0 ||
       (get(&constexpr_attributes) && !fake_check_spelling(text, [descriptor->text length])))
-    return fail(error, @"com.apple.appleneuralengine.compiler", 1, @"InvalidMILProgram");
+    return fail_compiler(error, 1, @"InvalidMILProgram");
   struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
     return fail_compile(error, reply.why);

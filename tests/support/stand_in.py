@@ -74,6 +74,7 @@ MODES: dict[str, dict[str, int]] = {
     "load compiles nothing": {"load_compiles": 0},
     "no answer on kept programs": {"says_exists": 0},
     "folders are not hashed": {"hash_bundle": 0},
+    "errors without causes": {"error_chain": 0},
 }
 DEFAULTS = {name: 1 for values in MODES.values() for name in values} | {"identity": 0}
 
