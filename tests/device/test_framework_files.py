@@ -1,7 +1,8 @@
 """csrc/device/ane*.mm in each way in which the framework may treat files, compiled programs and errors."""
 
 import ctypes as c
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,31 @@ def test_a_long_cause_is_cut_between_letters(stand_in: StandIn, ane: c.c_void_p,
         stand_in.compile(ane, MIL, FILES)
     assert error.value.text.endswith("\u2019")
     assert len(error.value.text.encode()) in range(1021, 1024)
+
+
+@pytest.mark.parametrize("mode", ["compile writes no files"])
+def test_no_unload_deletes_files_that_a_compile_reads(stand_in: StandIn, ane: c.c_void_p) -> None:
+    failed = []
+
+    def repeat(work: Callable[[], None]) -> None:
+        try:
+            for _ in range(12):
+                work()
+        except AneError as error:
+            failed.append(str(error))
+
+    def load() -> None:
+        stand_in.load(loaded)
+        stand_in.call("unload", loaded)
+
+    loaded = stand_in.compile(ane, MIL, FILES)
+    stand_in.set(stall_ms=5)
+    works = (load, lambda: stand_in.free(stand_in.compile(ane, MIL, FILES)))
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stand_in.set(stall_ms=0)
+    stand_in.free(loaded)
+    assert failed == []
