@@ -15,7 +15,6 @@ from networks import small_networks
 
 ROOT = Path(__file__).parents[1]
 os.environ["HEXANE_VERIFY"] = "1"  # every pass of every test leaves a sound graph
-os.environ["HEXANE_CACHE_DIR"] = "off"  # tests of the cache name a folder
 GOLDEN = ROOT / "tests" / "golden"
 
 

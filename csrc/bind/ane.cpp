@@ -109,7 +109,7 @@ void register_ane(py::module_& m) {
         py::arg("least_surface_bytes"), py::arg("qos"));
   m.def("ane_counters", [](const device::AneSetup& setup) {
     const device::Counters now = device::ane_device(setup)->counters();
-    return py::make_tuple(now.compiled, now.loaded);
+    return py::make_tuple(now.compiled, now.loaded, now.compiles_in_loads);
   });
 }
 

@@ -46,11 +46,10 @@ std::shared_ptr<device::Program> compile(device::Device& self, const std::string
   return self.compile(mil, given.files, qos);
 }
 
-std::shared_ptr<device::Program> restore(device::Device& self, const std::string& mil, const py::dict& weights,
-                                         const py::dict& made) {
-  const Files given(weights), before(made);
+std::shared_ptr<device::Program> find(device::Device& self, const std::string& mil, const py::dict& weights) {
+  const Files given(weights);
   const py::gil_scoped_release release;
-  return self.restore(mil, given.files, before.files);
+  return self.find(mil, given.files);
 }
 
 // to_plan(mil, {name: bytes}) -> bytes of a plan
@@ -98,17 +97,17 @@ void register_device(py::module_& m) {
   py::class_<device::Program, std::shared_ptr<device::Program>>(m, "DeviceProgram")
       .def("load", &device::Program::load, py::arg("qos"), release())
       .def("unload", &device::Program::unload, release())
-      .def_property_readonly("folder", [](const device::Program& self) { return text(self.folder()); })
       .def_property_readonly("inputs", [](const device::Program& self) { return port_infos(self.inputs()); })
       .def_property_readonly("outputs", [](const device::Program& self) { return port_infos(self.outputs()); });
   py::class_<device::Device>(m, "Device")
       .def_property_readonly("name", &device::Device::name)
       .def("compile", &compile, py::arg("mil"), py::arg("weights"), py::arg("qos"))
-      .def("restore", &restore, py::arg("mil"), py::arg("weights"), py::arg("made"))
+      .def("find", &find, py::arg("mil"), py::arg("weights"))
       .def_property_readonly("counters", [](const device::Device& self) {
         const device::Counters counters = self.counters();
         return py::dict(py::arg("compiled") = counters.compiled, py::arg("compile_limit") = counters.compile_limit,
-                        py::arg("loaded") = counters.loaded, py::arg("load_limit") = counters.load_limit);
+                        py::arg("loaded") = counters.loaded, py::arg("load_limit") = counters.load_limit,
+                        py::arg("compiles_in_loads") = counters.compiles_in_loads);
       });
   m.def("ane_device", &device::ane_device, py::arg("setup"), release());
   m.def("plan_device", &make_plan_device, py::arg("to_plan"), py::arg("row_alignment"));

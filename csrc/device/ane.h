@@ -40,11 +40,25 @@ Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if th
 Method method_of(Class found, const AneSelector& selector);
 
 // The folder that the compiler reads a program from. Programs of the same text and weights have the same one, in
-// whatever process: the last to leave it removes it.
-NSString* enter_folder(NSString* identifier, NSData* text, NSDictionary* weights, hexane_ane_error* error);
+// whatever process: the last to leave it removes it. Until then it may be there or not.
+NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
-// Puts a file that the compiler made before into the folder. False and the error for a name that leads out of it.
-bool put_made(NSString* folder, const hexane_ane_file& file, hexane_ane_error* error);
+// Puts those files there that are not. The folder's turn is held.
+bool put_files(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error);
+
+// While it lives, no other thread or process writes, reads or deletes the folder through Hexane.
+class Turn {
+ public:
+  explicit Turn(NSString* folder);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  NSString* path_ = nil;
+  int descriptor_ = -1;
+};
+
 void sweep_folders();  // removes those that processes left behind which were killed
 
 // "@model_path/<name>", or nil and the error for a name that leads out of the folder or is another file's.
@@ -94,12 +108,16 @@ struct hexane_ane {
   hexane_ane_setup setup;
   hexane_ane_surfaces surfaces;
   Class classes[kNumClasses];
+  bool asks_service = false;  // whether the framework has the methods of kKept
 };
 
 struct hexane_ane_program {
   hexane_ane ane;
   id model = nil;
   NSString* folder = nil;
+  NSData* text = nil;           // the files, which may have to be written again; the framework's model holds the
+  NSDictionary* weights = nil;  // same objects
+  bool is_kept = false;         // by the service, when it was asked last
   hexane::ane::Ports ports = {};
   uint32_t qos = 0;  // of the last load
   uint64_t num_loads = 0;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +18,8 @@ namespace {
 
 // Both go through one service, which stalls for minutes after many requests at once.
 std::mutex compiling, loading;
-std::atomic<uint64_t> num_compiled, num_loaded;
+std::mutex spending;  // of the budget, which compiles and loads share
+std::atomic<uint64_t> num_compiled, num_loaded, num_compiled_in_loads;
 std::atomic<bool> forked;
 
 // What is known of texts that the framework fails with.
@@ -30,9 +32,27 @@ constexpr Advice kAdvice[] = {
     {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
                              "== \"aned\"' says which"},
     {"InvalidMILProgram", "the MIL text does not parse"},
+    {"hash mismatch", "the folder of the program has a file too many, or several weight files: write one"},
     {"0x20004", "too many programs are loaded, or this one is too large"},
     {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
 };
+
+// Of errors within errors, whose outermost one says little.
+constexpr int kMostCauses = 4;
+constexpr size_t kMostOfCause = 160;
+
+// How many bytes of a UTF-8 text to take, at most so many, to cut no letter in two.
+size_t whole_letters(const char* text, size_t most) {
+  size_t bytes = strnlen(text, most);
+  if (text[bytes])
+    while (bytes && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return bytes;
+}
+
+NSError* cause_of(NSError* failure) {
+  NSError* cause = [[failure userInfo] objectForKey:NSUnderlyingErrorKey];
+  return [cause isKindOfClass:[NSError class]] ? cause : nil;
+}
 
 bool has_engine(const hexane_ane_setup& setup) {
   const Class info = find_class(setup, kDeviceInfo);
@@ -54,6 +74,11 @@ bool find_all(hexane_ane* ane, hexane_ane_error* error) {
          selector.name, found, selector.encoding);
     advise(error, "this version of macOS has another interface than Hexane knows; 'hexane doctor' lists all of it");
     return false;
+  }
+  ane->asks_service = true;
+  for (const AneSelector& selector : kKept) {
+    const Method method = method_of(ane->classes[selector.receiver], selector);
+    if (!method || strcmp(method_getTypeEncoding(method), selector.encoding) != 0) ane->asks_service = false;
   }
   return has_engine(ane->setup) || fail(error, "open", "this machine has no Neural Engine");
 }
@@ -82,8 +107,44 @@ bool describe(hexane_ane_program* program, NSData* text, NSDictionary* weights, 
   id<AneModel> model = [(id<AneModelClass>)classes[kModel] inMemoryModelWithDescriptor:descriptor];
   if (!model) return fail(error, "compile", "the framework makes no model of the descriptor");
   program->model = [(id)model retain];
-  program->folder = [enter_folder([model hexStringIdentifier], text, weights, error) retain];
+  program->text = [text retain];
+  program->weights = [weights retain];
+  program->folder = [enter_folder([model hexStringIdentifier], error) retain];
   return program->folder != nil;
+}
+
+bool ask(void* given, uint32_t, hexane_ane_error*) {
+  auto* program = static_cast<hexane_ane_program*>(given);
+  program->is_kept = [(id<AneModel>)program->model compiledModelExists];
+  return true;
+}
+
+bool purge(void* given, uint32_t, hexane_ane_error*) {
+  [(id<AneModel>)static_cast<hexane_ane_program*>(given)->model purgeCompiledModel];
+  return true;
+}
+
+// Asks the service whether it keeps the program. False, and the error, where it does not answer.
+bool ask_service(hexane_ane_program* program, const char* stage, hexane_ane_error* error) {
+  if (!program->ane.asks_service) return true;
+  return within(program, {stage, ask, program, 0, program->ane.setup.evaluate_limit_ms}, error);
+}
+
+bool write_files(hexane_ane_program* program, const char* stage, hexane_ane_error* error) {
+  return guarded(error, stage, [&] { return put_files(program->folder, program->text, program->weights, error); });
+}
+
+// Counts one more compile of this process. False, and the error, where it may do no more.
+bool spend(std::atomic<uint64_t>* count, const hexane_ane_setup& setup, const char* stage, hexane_ane_error* error) {
+  const std::lock_guard lock(spending);
+  const uint32_t limit = setup.compile_limit;
+  if (!limit || num_compiled + num_compiled_in_loads < limit) {
+    ++*count;
+    return true;
+  }
+  fail(error, stage, "this process has compiled %u programs, and further ones may fail without a word", limit);
+  advise(error, "compile in a new process");
+  return false;
 }
 
 bool compile(void* program, uint32_t qos, hexane_ane_error* error) {
@@ -104,9 +165,21 @@ bool unload(void* program, uint32_t qos, hexane_ane_error* error) {
   return [model unloadWithQoS:qos error:&failure] || fail(error, "unload", failure);
 }
 
+// Where the service has no program, or may have none, the load needs the files.
+bool load_once(hexane_ane_program* program, bool is_first, uint32_t qos, hexane_ane_error* error) {
+  const Turn turn(program->folder);
+  const hexane_ane_setup& setup = program->ane.setup;
+  if (!ask_service(program, "load", error)) return false;
+  if (!program->is_kept && !spend(&num_compiled_in_loads, setup, "load", error)) return false;
+  if ((!program->is_kept || !is_first) && !write_files(program, "load", error)) return false;
+  return within(program, {"load", load, program, qos, setup.build_limit_ms}, error);
+}
+
+// Deletes the program's folder too.
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
   --num_loaded;
+  const Turn turn(program->folder);
   return within(program, {"unload", unload, program, program->qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
@@ -120,6 +193,8 @@ void discard(hexane_ane_program* program) {
     [program->model release];
     if (program->folder) leave_folder(program->folder);
     [program->folder release];
+    [program->text release];
+    [program->weights release];
     return true;
   });
   release(program);
@@ -156,11 +231,22 @@ bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) {
 
 bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
   if (!failure) return fail(error, stage, "the framework failed and says nothing");
-  fail(error, stage, "%s %ld: %s", [[failure domain] UTF8String], static_cast<long>([failure code]),
-       [[failure localizedDescription] UTF8String]);
+  fail(error, stage, "%s", "");
   error->code = [failure code];
-  for (const Advice& advice : kAdvice)
-    if (strstr(error->text, advice.text)) advise(error, advice.hint);
+  NSError* cause = failure;
+  for (int depth = 0; cause && depth < kMostCauses; ++depth, cause = cause_of(cause)) {
+    const size_t used = strlen(error->text);
+    snprintf(error->text + used, sizeof error->text - used, "%s%s %ld: ", depth ? "; caused by " : "",
+             [[cause domain] UTF8String], static_cast<long>([cause code]));
+    const size_t begin = strlen(error->text), room = sizeof error->text - 1 - begin;
+    const char* said = [[cause localizedDescription] UTF8String];
+    // A text that has a cause leaves room for it.
+    const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
+    snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
+    // The deepest cause that is known says what to do, and of a text the last known word.
+    for (const Advice& advice : kAdvice)
+      if (strstr(error->text + used, advice.text)) advise(error, advice.hint);
+  }
   return false;
 }
 
@@ -216,43 +302,39 @@ hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* err
 
 void hexane_ane_close(hexane_ane* ane) { delete ane; }
 
-hexane_ane_counters hexane_ane_count(void) { return {.compiled = num_compiled, .loaded = num_loaded}; }
+hexane_ane_counters hexane_ane_count(void) {
+  return {.compiled = num_compiled, .loaded = num_loaded, .compiles_in_loads = num_compiled_in_loads};
+}
 
 hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
                                        size_t num_files, uint32_t qos, hexane_ane_error* error) {
   if (refuse_fork(error)) return nullptr;
   const std::lock_guard lock(compiling);
-  const uint32_t limit = ane->setup.compile_limit;
-  if (limit && num_compiled >= limit) {
-    fail(error, "compile", "this process has compiled %u programs, and further ones may fail without a word", limit);
-    advise(error, "compile in a new process");
-    return nullptr;
-  }
   return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
-    ++num_compiled;
-    return within(program, {"compile", compile, program, qos, ane->setup.build_limit_ms}, error);
+    const Turn turn(program->folder);
+    const hexane_ane_setup& setup = program->ane.setup;
+    if (!ask_service(program, "compile", error)) return false;
+    if (!spend(&num_compiled, setup, "compile", error)) return false;
+    if (program->is_kept && !within(program, {"compile", purge, program, qos, setup.evaluate_limit_ms}, error))
+      return false;
+    program->is_kept = false;
+    if (!write_files(program, "compile", error)) return false;
+    if (!within(program, {"compile", compile, program, qos, setup.build_limit_ms}, error)) return false;
+    program->is_kept = true;
+    return true;
   });
 }
 
-hexane_ane_program* hexane_ane_restore(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
-                                       size_t num_files, const hexane_ane_file* made, size_t num_made,
-                                       hexane_ane_error* error) {
+hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
+                                    size_t num_files, hexane_ane_error* error) {
   if (refuse_fork(error)) return nullptr;
   return make(ane, mil, mil_bytes, files, num_files, error, [&](hexane_ane_program* program) {
-    for (size_t i = 0; i < num_made; ++i)
-      if (!put_made(program->folder, made[i], error)) return false;
-    return true;
+    if (!ask_service(program, "compile", error)) return false;
+    if (program->is_kept) return true;
+    fail(error, "compile", "the engine's service keeps no program of this text and these weights");
+    error->code = HEXANE_ANE_NOT_KEPT;
+    return false;
   });
-}
-
-size_t hexane_ane_folder(const hexane_ane_program* program, char* path, size_t path_bytes) {
-  size_t size = 0;
-  hexane_ane_error ignored;
-  guarded(&ignored, "files", [&] {  // for its autorelease pool
-    size = static_cast<size_t>(snprintf(path, path_bytes, "%s", [program->folder fileSystemRepresentation]));
-    return true;
-  });
-  return size;
 }
 
 bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
@@ -265,11 +347,10 @@ bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error
     advise(error, "unload or free one");
     return false;
   }
-  const Call call = {"load", load, program, qos, setup.build_limit_ms};
-  if (!within(program, call, error)) {
+  if (!load_once(program, true, qos, error)) {
     if (program->stuck) return false;
     usleep(setup.load_retry_ms * 1000);
-    if (!within(program, call, error)) return false;
+    if (!load_once(program, false, qos, error)) return false;
   }
   const bool has_ports = program->ports.all || guarded(error, "load", [&] {
                            program->ports = read_ports([(id<AneModel>)program->model modelAttributes]);

@@ -14,7 +14,7 @@ namespace {
   X(count)                      \
   X(probe)                      \
   X(compile)                    \
-  X(restore) X(folder) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) X(evaluate)
+  X(find) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) X(evaluate)
 
 // The functions of the library, which stays open.
 struct Library {
@@ -25,13 +25,13 @@ struct Library {
   explicit Library(const std::string& path) {
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) throw DeviceError("open", 0, ::dlerror(), "");
-#define HEXANE_ANE_FIND(name) name = find<decltype(name)>(library, "hexane_ane_" #name);
+#define HEXANE_ANE_FIND(name) name = symbol<decltype(name)>(library, "hexane_ane_" #name);
     HEXANE_ANE_FUNCTIONS(HEXANE_ANE_FIND)
 #undef HEXANE_ANE_FIND
   }
 
   template <typename Function>
-  static Function find(void* library, const char* name) {
+  static Function symbol(void* library, const char* name) {
     void* const found = ::dlsym(library, name);
     if (!found) throw DeviceError("open", 0, ::dlerror(), "");
     return reinterpret_cast<Function>(found);
@@ -158,12 +158,6 @@ class AneProgram final : public Program {
     checked(opened_->library.unload(program_, &error), error);
   }
 
-  std::string folder() const override {
-    std::string path(opened_->library.folder(program_, nullptr, 0) + 1, '\0');
-    path.resize(opened_->library.folder(program_, path.data(), path.size()));
-    return path;
-  }
-
   const std::vector<Port>& inputs() const override { return of_loaded(inputs_); }
   const std::vector<Port>& outputs() const override { return of_loaded(outputs_); }
 
@@ -200,14 +194,13 @@ class AneDevice final : public Device {
                 error));
   }
 
-  std::unique_ptr<Program> restore(std::string_view mil, std::span<const WeightFile> weights,
-                                   std::span<const WeightFile> made) override {
-    const std::vector<hexane_ane_file> files = c_files(weights), others = c_files(made);
+  std::unique_ptr<Program> find(std::string_view mil, std::span<const WeightFile> weights) override {
+    const std::vector<hexane_ane_file> files = c_files(weights);
     hexane_ane_error error;
-    return std::make_unique<AneProgram>(
-        opened_, checked(opened_->library.restore(opened_->ane, mil.data(), mil.size(), files.data(), files.size(),
-                                                  others.data(), others.size(), &error),
-                         error));
+    hexane_ane_program* const found =
+        opened_->library.find(opened_->ane, mil.data(), mil.size(), files.data(), files.size(), &error);
+    if (!found && error.code == HEXANE_ANE_NOT_KEPT) return nullptr;
+    return std::make_unique<AneProgram>(opened_, checked(found, error));
   }
 
   Counters counters() const override {
@@ -215,7 +208,8 @@ class AneDevice final : public Device {
     return {.compiled = now.compiled,
             .compile_limit = opened_->limits.compile_limit,
             .loaded = now.loaded,
-            .load_limit = opened_->limits.load_limit};
+            .load_limit = opened_->limits.load_limit,
+            .compiles_in_loads = now.compiles_in_loads};
   }
 
  private:

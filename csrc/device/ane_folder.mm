@@ -1,8 +1,13 @@
-// The folder that the engine's compiler reads a program from: model.mil and the weight files, in the temporary folder
-// under the program's identifier, which is a hash of both.
+// The files that the engine's compiler reads a program from: model.mil and the weights, in a folder of the temporary
+// folder under the program's identifier, which is a hash of both. The framework deletes that folder when it unloads a
+// program, also where another program of the same text and weights needs it. So files are put there again before any
+// call that may read them, and nothing of ours lies inside: later systems hash the folder.
 //
-// Whoever uses it holds a shared lock on the folder itself, which the system lets go of when a process ends in whatever
-// way. Who gets the lock alone may remove the folder: the last user, or a later process, which knows it by a marker.
+//   <identifier>/         the folder, of all programs of this text and these weights, in whatever process
+//   <identifier>.hexane   held shared by whoever has such a program; who holds it alone may remove the folder
+//   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
+//
+// The system lets go of both locks when a process ends in whatever way. A later process removes what is left.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -21,6 +26,7 @@ namespace {
 
 NSString* const kPrefix = @"@model_path/";
 NSString* const kMarker = @".hexane";
+NSString* const kTurn = @".turn";
 
 struct Folder {
   NSString* path;
@@ -41,25 +47,34 @@ Folder* find(NSString* path) {
   return nullptr;
 }
 
-// A descriptor that holds the shared lock, or -1. Another process may remove the folder before we have the lock: then
-// it is made again.
-int make_and_lock(const char* path) {
+NSString* marker_of(NSString* path) { return [path stringByAppendingString:kMarker]; }
+NSString* turn_of(NSString* path) { return [path stringByAppendingString:kTurn]; }
+
+// A descriptor that holds the lock (LOCK_SH or LOCK_EX) on a file, or -1. Another process may remove the file before
+// we have the lock: then it is made again.
+int make_and_lock(NSString* path, int lock) {
+  const char* name = [path fileSystemRepresentation];
   for (;;) {
-    if (mkdir(path, 0755) != 0 && errno != EEXIST) return -1;
-    const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (descriptor < 0 && errno == ENOENT) continue;
+    const int descriptor = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (descriptor < 0) return -1;
+    int locked;
+    while ((locked = flock(descriptor, lock)) != 0 && errno == EINTR) continue;
     struct stat held, there;
-    if (flock(descriptor, LOCK_SH) == 0 && fstat(descriptor, &held) == 0 && lstat(path, &there) == 0 &&
-        held.st_ino == there.st_ino && held.st_dev == there.st_dev)
+    if (locked == 0 && fstat(descriptor, &held) == 0 && lstat(name, &there) == 0 && held.st_ino == there.st_ino &&
+        held.st_dev == there.st_dev)
       return descriptor;
+    const int failure = errno;
     close(descriptor);
+    if (locked != 0 && failure != EWOULDBLOCK) return -1;
   }
 }
 
+// Removes the folder and its marker, unless other processes hold that.
 void remove_if_alone(const Folder& folder) {
-  if (flock(folder.descriptor, LOCK_EX | LOCK_NB) == 0)
+  if (flock(folder.descriptor, LOCK_EX | LOCK_NB) == 0) {
     [[NSFileManager defaultManager] removeItemAtPath:folder.path error:NULL];
+    unlink([marker_of(folder.path) fileSystemRepresentation]);
+  }
   close(folder.descriptor);
 }
 
@@ -96,7 +111,12 @@ Folder remove_user(NSString* path) {
   return left;
 }
 
-bool write(NSData* data, NSString* path, hexane_ane_error* error) {
+// Writes the file, unless one of its size is there: the name of the folder is a hash of the contents.
+bool put(NSData* data, NSString* path, hexane_ane_error* error) {
+  struct stat there;
+  if (lstat([path fileSystemRepresentation], &there) == 0 && S_ISREG(there.st_mode) &&
+      static_cast<NSUInteger>(there.st_size) == [data length])
+    return true;
   NSError* failure = nil;
   NSString* parent = [path stringByDeletingLastPathComponent];
   return ([[NSFileManager defaultManager] createDirectoryAtPath:parent
@@ -107,20 +127,9 @@ bool write(NSData* data, NSString* path, hexane_ane_error* error) {
          fail(error, "files", failure);
 }
 
-bool write_all(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error) {
-  if (!write([NSData data], [folder stringByAppendingPathComponent:kMarker], error)) return false;
-  if (!write(text, [folder stringByAppendingPathComponent:@"model.mil"], error)) return false;
-  for (NSString* path in weights) {
-    NSString* name = [path substringFromIndex:[kPrefix length]];
-    NSData* data = [[weights objectForKey:path] objectForKey:@"data"];
-    if (!write(data, [folder stringByAppendingPathComponent:name], error)) return false;
-  }
-  return true;
-}
+}  // namespace
 
-// The name as a path inside the folder, or nil and the error for one that leads out of it or begins with a name that is
-// taken.
-NSString* inner_path(const char* name, NSArray* taken, hexane_ane_error* error) {
+NSString* blob_path(const char* name, hexane_ane_error* error) {
   NSString* path = [NSString stringWithUTF8String:name];
   NSArray* parts = path ? [path componentsSeparatedByString:@"/"] : @[ @"" ];
   for (NSString* part in parts)
@@ -128,48 +137,41 @@ NSString* inner_path(const char* name, NSArray* taken, hexane_ane_error* error) 
       fail(error, "files", "got the file '%s', need a relative path without '.' and '..'", name);
       return nil;
     }
-  if ([taken containsObject:[parts objectAtIndex:0]]) {
+  if ([@[ @"model.mil", @"net.plist", @"data" ] containsObject:[parts objectAtIndex:0]]) {
     fail(error, "files", "got the file '%s', which is the name of another file there", name);
     return nil;
   }
-  return path;
-}
-
-}  // namespace
-
-NSString* blob_path(const char* name, hexane_ane_error* error) {
-  NSString* path = inner_path(name, @[ @"model.mil", @"net.plist", @"data", kMarker ], error);
-  return path ? [kPrefix stringByAppendingString:path] : nil;
-}
-
-bool put_made(NSString* folder, const hexane_ane_file& file, hexane_ane_error* error) {
-  NSString* path = inner_path(file.name, @[ @"model.mil", kMarker ], error);
-  return path &&
-         write([NSData dataWithBytes:file.data length:file.bytes], [folder stringByAppendingPathComponent:path], error);
+  return [kPrefix stringByAppendingString:path];
 }
 
 void sweep_folders() {
   NSFileManager* files = [NSFileManager defaultManager];
   for (NSString* name in [files contentsOfDirectoryAtPath:NSTemporaryDirectory() error:NULL]) {
     NSString* path = [NSTemporaryDirectory() stringByAppendingPathComponent:name];
-    if (![files fileExistsAtPath:[path stringByAppendingPathComponent:kMarker]]) continue;
-    const int descriptor = open([path fileSystemRepresentation], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (descriptor >= 0) remove_if_alone({.path = path, .descriptor = descriptor, .users = 0});
+    const bool is_marker = [name hasSuffix:kMarker] && [name length] > [kMarker length];
+    if (!is_marker && !([name hasSuffix:kTurn] && [name length] > [kTurn length])) continue;
+    const int descriptor = open([path fileSystemRepresentation], O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    if (is_marker) {
+      NSString* folder = [path substringToIndex:[path length] - [kMarker length]];
+      remove_if_alone({.path = folder, .descriptor = descriptor, .users = 0});
+      continue;
+    }
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) unlink([path fileSystemRepresentation]);
+    close(descriptor);
   }
 }
 
-NSString* enter_folder(NSString* identifier, NSData* text, NSDictionary* weights, hexane_ane_error* error) {
+NSString* enter_folder(NSString* identifier, hexane_ane_error* error) {
   NSString* path = [NSTemporaryDirectory() stringByAppendingPathComponent:identifier];
   if (use_again(path)) return path;
-  const int descriptor = make_and_lock([path fileSystemRepresentation]);
+  const int descriptor = make_and_lock(marker_of(path), LOCK_SH);
   if (descriptor < 0) {
-    fail(error, "files", "the folder %s cannot be made: %s", [path UTF8String], strerror(errno));
+    fail(error, "files", "%s cannot be made: %s", [marker_of(path) UTF8String], strerror(errno));
     return nil;
   }
   add({.path = [path retain], .descriptor = descriptor, .users = 1});
-  if (write_all(path, text, weights, error)) return path;
-  leave_folder(path);
-  return nil;
+  return path;
 }
 
 void leave_folder(NSString* path) {
@@ -177,6 +179,35 @@ void leave_folder(NSString* path) {
   if (left.users) return;
   remove_if_alone(left);
   [left.path release];
+}
+
+bool put_files(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error) {
+  if (!put(text, [folder stringByAppendingPathComponent:@"model.mil"], error)) return false;
+  for (NSString* path in weights) {
+    NSString* name = [path substringFromIndex:[kPrefix length]];
+    NSData* data = [[weights objectForKey:path] objectForKey:@"data"];
+    if (!put(data, [folder stringByAppendingPathComponent:name], error)) return false;
+  }
+  return true;
+}
+
+Turn::Turn(NSString* folder) {
+  hexane_ane_error ignored;
+  guarded(&ignored, "files", [&] {
+    path_ = [turn_of(folder) retain];
+    descriptor_ = make_and_lock(path_, LOCK_EX);
+    return true;
+  });
+}
+
+Turn::~Turn() {
+  hexane_ane_error ignored;
+  guarded(&ignored, "files", [&] {
+    if (descriptor_ >= 0) unlink([path_ fileSystemRepresentation]);
+    [path_ release];
+    return true;
+  });
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace hexane::ane

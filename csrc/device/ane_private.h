@@ -19,6 +19,8 @@ inline constexpr char kFramework[] = "/System/Library/PrivateFrameworks/AppleNeu
 
 @protocol AneModel
 - (NSString*)hexStringIdentifier;
+- (bool)compiledModelExists;  // whether the service keeps what it compiled of this identifier, for whatever process
+- (void)purgeCompiledModel;
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error;
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error;
 - (NSDictionary*)modelAttributes;
@@ -64,6 +66,12 @@ inline constexpr AneSelector kSelectors[] = {
     {kSurface, true, "objectWithIOSurface:", "@24@0:8^{__IOSurface=}16"},
     {kRequest, true, "requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:",
      "@72@0:8@16@24@32@40@48@56@64"},
+};
+
+// Without these two, each program is compiled.
+inline constexpr AneSelector kKept[] = {
+    {kModel, false, "compiledModelExists", "B16@0:8"},
+    {kModel, false, "purgeCompiledModel", "v16@0:8"},
 };
 
 // modelAttributes is { NetworkStatusList: [{ LiveInputList: [{ Name: .., .. }], .. }], ANEFModelDescription: { .. } }.

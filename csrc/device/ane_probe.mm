@@ -36,13 +36,15 @@ NSString* answer(Class info, Method method) {
 
 void probe(const hexane_ane_setup& setup, hexane_ane_line line, void* context) {
   for (const char* name : kClassNames) line(context, "class", name, find_class(setup, name) ? name : "", name);
-  for (const AneSelector& selector : kSelectors) {
+  const auto show = [&](const AneSelector& selector) {
     const char* receiver = kClassNames[selector.receiver];
     Class found = find_class(setup, receiver);
     const Method method = found ? method_of(found, selector) : nullptr;
     NSString* name = [NSString stringWithFormat:@"%c[%s %s]", selector.of_class ? '+' : '-', receiver, selector.name];
     line(context, "selector", [name UTF8String], method ? method_getTypeEncoding(method) : "", selector.encoding);
-  }
+  };
+  for (const AneSelector& selector : kSelectors) show(selector);
+  for (const AneSelector& selector : kKept) show(selector);
   Class info = find_class(setup, kDeviceInfo);
   for (const char* fact : kDeviceFacts) {
     const Method method = info ? class_getClassMethod(info, sel_registerName(fact)) : nullptr;

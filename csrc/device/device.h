@@ -64,7 +64,6 @@ class Program {
  public:
   virtual ~Program() = default;  // unloads it, and removes its files
   virtual void load(uint32_t qos) = 0;
-  virtual std::string folder() const { return ""; }  // that its files are in, if there are any
   virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
 
   // Of a loaded program, in the device's order. The strides are those that the device says.
@@ -85,6 +84,7 @@ std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_
 struct Counters {
   uint64_t compiled, compile_limit;
   uint64_t loaded, load_limit;
+  uint64_t compiles_in_loads = 0;  // further compiles, which count against the limit: of programs that were not kept
 };
 
 class Device {
@@ -92,11 +92,9 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Program> compile(std::string_view mil, std::span<const WeightFile> weights, uint32_t qos) = 0;
-  // A program from what compile() left in its folder before beside the text and the weights, without compiling it; load
-  // fails where the system does not take that. Null: this device keeps no files.
-  virtual std::unique_ptr<Program> restore(std::string_view, std::span<const WeightFile>, std::span<const WeightFile>) {
-    return nullptr;
-  }
+  // The program that the device keeps of this text and these weights, without compiling it; load may still fail, and
+  // compile() then makes it anew. Null: it keeps none.
+  virtual std::unique_ptr<Program> find(std::string_view, std::span<const WeightFile>) { return nullptr; }
   virtual Counters counters() const = 0;
 };
 

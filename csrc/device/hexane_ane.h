@@ -30,6 +30,8 @@ typedef struct hexane_ane_request hexane_ane_request;
 
 /* The code where a call of the framework has not come back within its limit. */
 #define HEXANE_ANE_NO_ANSWER INT64_MIN
+/* The code of hexane_ane_find where the service keeps no such program. */
+#define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
   char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate" or "unload" */
@@ -53,7 +55,7 @@ typedef struct hexane_ane_setup {
   const char* framework;               /* NULL: the private framework of macOS */
   void* (*find_class)(const char*);    /* NULL: by the Objective-C runtime */
   const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, where there is one */
-  uint32_t compile_limit;              /* programs that a process may compile; 0: any number */
+  uint32_t compile_limit;              /* programs that a process may compile, also in loads; 0: any number */
   uint32_t load_limit;                 /* programs that a process may have loaded */
   uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
   uint32_t build_limit_ms;             /* a compile or load that takes longer fails; 0: it may take any time */
@@ -76,7 +78,8 @@ typedef struct hexane_ane_port {
 } hexane_ane_port;
 
 typedef struct hexane_ane_counters {
-  uint64_t compiled, loaded; /* by this process, through whatever handle */
+  uint64_t compiled, loaded;  /* by this process, through whatever handle */
+  uint64_t compiles_in_loads; /* loads of programs that the service did not have: it compiles them then */
 } hexane_ane_counters;
 
 HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error);
@@ -89,17 +92,15 @@ typedef void (*hexane_ane_line)(void* context, const char* kind, const char* nam
 HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                      hexane_ane_error* error);
 
+/* Compiles the program, also where the service keeps it already. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                       const hexane_ane_file* files, size_t num_files, uint32_t qos,
                                                       hexane_ane_error* error);
-/* The same program again, from what the compiler made of it before: the files that compile left in its folder beside
- * the text and the weights. Nothing is compiled, so the budget stays. Whether the system takes them shows in load. */
-HEXANE_ANE_API hexane_ane_program* hexane_ane_restore(hexane_ane* ane, const char* mil, size_t mil_bytes,
-                                                      const hexane_ane_file* files, size_t num_files,
-                                                      const hexane_ane_file* made, size_t num_made,
-                                                      hexane_ane_error* error);
-/* The folder of a program, as snprintf does it: the bytes of the path, which is cut where it does not fit. */
-HEXANE_ANE_API size_t hexane_ane_folder(const hexane_ane_program* program, char* path, size_t path_bytes);
+/* The program that the service keeps of this text and these weights, whichever process had it compiled: load takes it
+ * without a compile. Where a load of it fails, hexane_ane_compile makes it anew. */
+HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes,
+                                                   const hexane_ane_file* files, size_t num_files,
+                                                   hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
 HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */

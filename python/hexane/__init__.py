@@ -25,11 +25,10 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Cache, Model, OpenModel, compile, load
+from hexane.runtime import Model, OpenModel, compile, load
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cache",
     "Comparison",
     "CrossChipFP16Warning",
     "Decision",

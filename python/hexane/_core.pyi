@@ -410,10 +410,6 @@ class DeviceProgram:
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...
     @property
-    def folder(self) -> str:
-        """Where its files are: the text, the weights and what the compiler made of them; "" where there are none."""
-
-    @property
     def inputs(self) -> list[DevicePort]: ...
     @property
     def outputs(self) -> list[DevicePort]: ...
@@ -426,13 +422,14 @@ class Device:
     def compile(self, mil: str, weights: Mapping[str, bytes], qos: int) -> DeviceProgram:
         """weights: the files that the text names, by their paths behind @model_path/."""
 
-    def restore(self, mil: str, weights: Mapping[str, bytes], made: Mapping[str, bytes]) -> DeviceProgram | None:
-        """A program from what `compile` left in its folder before, by the paths in there, without compiling it. Loading it raises
-        DeviceError where the system does not take that. None: this device keeps no files."""
+    def find(self, mil: str, weights: Mapping[str, bytes]) -> DeviceProgram | None:
+        """The program that the device keeps of this text and these weights, without compiling it; None where it keeps none. Loading
+        it may still raise DeviceError; `compile` then makes it anew."""
 
     @property
     def counters(self) -> dict[str, int]:
-        """Programs compiled and loaded by this process, and how many there may be (0: any number)."""
+        """Programs compiled and loaded by this process, and how many there may be (0: any number). "compiles_in_loads" are further
+        compiles, which count against the same limit: loads of programs that the device did not keep."""
 
 def ane_device(setup: AneSetup) -> Device:
     """The Neural Engine. Raises DeviceError where there is none."""
@@ -581,7 +578,7 @@ def run_on_ane(
     """Compiles a program, loads it, runs it once and lets it go: the ports of its inputs and of its outputs (name, dtype, shape,
     strides in bytes), and the outputs by name."""
 
-def ane_counters(setup: AneSetup) -> tuple[int, int]:
+def ane_counters(setup: AneSetup) -> tuple[int, int, int]:
     """How many programs this process has compiled, and has loaded now."""
 
 class SurfaceAccess:

@@ -3,15 +3,12 @@
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hexane.errors import Error
 from hexane.memory import Memory
 from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
-
-if TYPE_CHECKING:
-    from hexane.runtime.cache import Cache
 
 MOST_THREADS = 256
 SCHEDULES = ("apple", "optimal")  # of a chip
@@ -31,16 +28,19 @@ class Device:
     qos: int | None = None
     """The class of the engine's queues in which calls wait, 0 to 63 (docs/macos.md). No effect on the CPU."""
 
-    cache: "Cache | str | os.PathLike[str] | bool | None" = None
-    """Where the programs that the engine's compiler made are kept, so that the next process need not compile them: a
-    folder, an hx.Cache (which has a limit), False for nowhere. None: the folder of HEXANE_CACHE_DIR ("off": nowhere),
-    or the user's folder for such files (docs/cache.md)."""
+    cache: bool = True
+    """Whether programs that the system keeps from an earlier compile, by whatever process, are loaded without another
+    (docs/cache.md). False: each is compiled anew."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("auto", "cpu", "ane"):
             raise Error(f"[compile] device: got {self.kind!r}, need 'auto', 'cpu' or 'ane'")
         if self.qos is not None and (type(self.qos) is not int or not 0 <= self.qos <= dispatch().most_qos):
             raise Error(f"[compile] qos: got {self.qos!r}, need an integer from 0 to {dispatch().most_qos}")
+        if type(self.cache) is not bool:
+            raise Error(
+                f"[compile] cache: got {self.cache!r}, need True or False; the system itself keeps compiled programs"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from hexane import _core
 from hexane.report import doctor
 from hexane.report.self_test import SHAPES
 from hexane.runtime import engine
-from hexane.runtime.cache import find_cache
 from stand_in import FRAMEWORK, LIBRARY, StandIn, needs_stand_in, no_budget
 
 INJECTED = ("--library", LIBRARY, "--framework", FRAMEWORK)
@@ -118,33 +117,3 @@ def test_an_error_of_the_device_has_parts(stand_in: StandIn) -> None:
     assert isinstance(error.value, hx.Error)
     assert (error.value.stage, error.value.code) == ("open", 0)
     assert error.value.hint == "the CPU executor serves without one"
-
-
-def shown(cli: Cli) -> list[str]:
-    return [re.sub(r" +", " ", line.strip()) for line in cli("doctor").out.splitlines()]
-
-
-def test_the_cache_is_shown_and_cleared(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "cache off" in shown(cli)
-    assert cli("doctor", "--clear-cache").out == "The cache is off.\n"
-    assert json.loads(cli("doctor", "--json").out)["cache"] is None
-    monkeypatch.setenv("HEXANE_CACHE_DIR", str(tmp_path / "kept"))
-    assert f"cache {tmp_path / 'kept'}: 0 programs, 0 B of 2.00 GiB" in shown(cli)
-    cache = find_cache()
-    assert cache is not None
-    cache.put("k", {"data": bytes(1 << 20)})
-    (entry,) = cache.entries()
-    want = {"folder": str(tmp_path / "kept"), "entries": 1, "bytes": entry[1], "limit": 2 << 30}
-    assert json.loads(cli("doctor", "--json").out)["cache"] == want
-    assert f"cache {tmp_path / 'kept'}: 1 program, 1.00 MiB of 2.00 GiB" in shown(cli)
-    assert cli("doctor", "--clear-cache").out == f"Removed 1 from {tmp_path / 'kept'}.\n"
-    assert cache.entries() == []
-    assert json.loads(cli("doctor", "--clear-cache", "--json").out) == {"cache": str(cache.folder), "removed": 0}
-
-
-def test_entries_that_cannot_be_removed_are_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HEXANE_CACHE_DIR", str(tmp_path))
-    (tmp_path / "k.kept").mkdir()
-    ended = cli("doctor", "--clear-cache")
-    assert ended.code == 1
-    assert f"[cache] {tmp_path / 'k.kept'}: Is a directory, need a folder that can be written to" in ended.err

@@ -1,4 +1,4 @@
-"""A process whose budget of compiles is spent has another one compile, and loads what that one left in the cache."""
+"""A process whose budget of compiles is spent has another one compile, and loads what the system then keeps."""
 
 import ctypes as c
 import os
@@ -16,11 +16,10 @@ import hexane as hx
 from engines import stand_in_engine
 from hexane import _core
 from hexane.graph import Array
-from hexane.runtime import kept_programs
-from hexane.runtime.cache import Cache
 from hexane.runtime.compile_worker import CompileWorker
+from hexane.runtime.kept_programs import compiled_program
 from hexane.runtime.worker_process import WorkerProcess
-from stand_in import FRAMEWORK, LIBRARY, programs_folder
+from stand_in import FRAMEWORK, LIBRARY, forget_programs, kept_programs, programs_folder
 
 BUDGET = 8
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -49,8 +48,9 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., _core.Device]:
         engine = stand_in_engine()
         monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (engine, ""))
         while engine.counters["compiled"] < BUDGET:  # what a worker may compile, too
-            compiled(99, False)
-        now = engine.counters["compiled"]
+            compiled(99, cache=False)
+        forget_programs()
+        now = engine.counters["compiled"] + engine.counters["compiles_in_loads"]
         setup = _core.AneSetup(
             library=str(LIBRARY),
             framework=str(FRAMEWORK),
@@ -68,16 +68,11 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., _core.Device]:
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileWorker]:
     made = CompileWorker(program())
-    monkeypatch.setitem(kept_programs.compiled_program.__kwdefaults__, "worker", made)
+    monkeypatch.setitem(compiled_program.__kwdefaults__, "worker", made)
     yield made
     made.close()
     for folder in programs_folder().glob("programs*"):  # of a worker that was killed
         shutil.rmtree(folder)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "kept")
 
 
 def process_of(worker: CompileWorker) -> "subprocess.Popen[bytes]":
@@ -94,7 +89,7 @@ def weights(i: int) -> Array:
     return (np.arange(4 * 3 * 3 * 3).reshape(4, 3, 3, 3) % 3 - 1 + i).astype(np.float32)
 
 
-def compiled(i: int, cache: Cache | bool) -> hx.Model:
+def compiled(i: int, *, cache: bool = True) -> hx.Model:
     """The i-th network on the device, whose results are right."""
     graph = hx.graph({"y": hx.relu(hx.conv(hx.input("x", (1, 3, 8, 7)), weights(i), pad=1))})
     net, cpu = (
@@ -107,116 +102,95 @@ def compiled(i: int, cache: Cache | bool) -> hx.Model:
 
 
 def test_the_worker_takes_over_when_the_budget_is_spent(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+    limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
     device = limited(2)
-    models = [compiled(i, cache) for i in range(5)]
+    models = [compiled(i) for i in range(5)]
     counters = device.counters
-    assert counters["compiled"] == counters["compile_limit"]
+    assert counters["compiled"] + counters["compiles_in_loads"] == counters["compile_limit"]
     assert counters["loaded"] == len(models)
-    assert len(cache.entries()) == 5
+    assert len(kept_programs()) == 5
 
 
 def test_a_worker_whose_own_budget_is_spent_is_replaced(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+    limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
     limited(0)
-    compiled(0, cache)
+    compiled(0)
     first = process_of(worker)
     worker._left = 0
-    compiled(1, cache)
+    compiled(1)
     assert first.pid != process_of(worker).pid
     assert first.poll() == 0
 
 
-def test_without_a_cache_the_error_says_what_to_do(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
+def test_a_system_that_loads_only_its_own_is_named(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
+    """Here the worker signs otherwise."""
     limited(0)
-    with pytest.raises(hx.DeviceError, match=r"has compiled \d+ programs.*; compile in a new process"):
-        compiled(0, False)
-    assert worker._worker is None
-
-
-def test_a_system_that_loads_only_its_own_is_asked_once(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
-) -> None:
-    limited(0)
-    set_stand_in(restore=0)
-    try:
-        for _ in range(2):
-            with pytest.raises(
-                hx.DeviceError, match="this system does not load this one as another process compiled it; start"
-            ):
-                compiled(0, cache)
-    finally:
-        set_stand_in(restore=1)
-    assert worker._left == limited(0).counters["compile_limit"] - 1
-
-
-def test_a_cache_that_keeps_nothing_is_named(
-    limited: Callable[..., _core.Device], worker: CompileWorker, tmp_path: Path
-) -> None:
-    limited(0)
+    worker.program = program(
+        f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'identity', ctypes.c_int64(1))"
+    )
     with pytest.raises(
-        hx.DeviceError, match=r"not in the cache .*kept; need a folder .*, and room for it within 100 bytes"
+        hx.DeviceError, match="this system does not load this one as another process compiled it; start"
     ):
-        compiled(0, Cache(tmp_path / "kept", 100))
+        compiled(0)
 
 
 def test_what_the_worker_cannot_compile_is_an_error_with_its_parts(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+    limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
     limited(0)
     fails = f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'compile_limit', ctypes.c_int64(0))"
     worker.program = program(fails)
     with pytest.raises(hx.DeviceError, match=r"says nothing \(in the process that compiles for this one\)") as error:
-        compiled(0, cache)
+        compiled(0)
     assert (error.value.stage, error.value.code) == ("compile", 0)
-    assert cache.entries() == []
+    assert kept_programs() == []
 
 
 @pytest.mark.parametrize("lines", ["import os; os._exit(3)", "print('noise', flush=True); sys.exit(3)"])
 def test_a_worker_that_ends_is_named_and_replaced(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache, lines: str
+    limited: Callable[..., _core.Device], worker: CompileWorker, lines: str
 ) -> None:
     limited(0)
     worker.program = program(lines)
     with pytest.raises(hx.DeviceError, match="the process that compiles for this one ended with 3"):
-        compiled(0, cache)
+        compiled(0)
     worker.program = program("print('noise of a library')")
-    compiled(0, cache)
+    compiled(0)
 
 
-def test_a_killed_worker_is_replaced(limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache) -> None:
+def test_a_killed_worker_is_replaced(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
     limited(0)
-    compiled(0, cache)
+    compiled(0)
     os.kill(process_of(worker).pid, signal.SIGKILL)
     with pytest.raises(hx.DeviceError, match="ended with -9"):
-        compiled(1, cache)
-    compiled(1, cache)
+        compiled(1)
+    compiled(1)
 
 
 def test_too_many_loaded_programs_are_no_fault_of_the_cache(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+    limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
     compiled_before = stand_in_engine().counters["loaded"]
     device = limited(5, load_limit=compiled_before + 1)
-    kept = compiled(0, cache)
+    kept = compiled(0)
     del kept
-    first = compiled(1, cache)
+    first = compiled(1)
     with pytest.raises(hx.DeviceError, match="programs loaded, as many as the engine takes"):
-        compiled(0, cache)
+        compiled(0)
     del first
     before = device.counters["compiled"]
-    compiled(0, cache)
+    compiled(0)
     assert device.counters["compiled"] == before
 
 
 def test_a_worker_whose_answer_was_interrupted_is_not_asked_again(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
+    limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
     """The next caller got the old answer."""
     limited(0)
-    compiled(0, cache)
+    compiled(0)
     first = process_of(worker)
 
     def interrupted(*_: object) -> None:
@@ -225,28 +199,26 @@ def test_a_worker_whose_answer_was_interrupted_is_not_asked_again(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkerProcess, "_answer", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            compiled(1, cache)
+            compiled(1)
     assert first.returncode == -signal.SIGKILL
-    compiled(2, cache)
+    compiled(2)
 
 
 @pytest.mark.parametrize("lines", ["import time; time.sleep(60)", "stall"], ids=["reads nothing", "driver stalls"])
 def test_a_worker_that_does_not_answer_is_given_up(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache, lines: str
+    limited: Callable[..., _core.Device], worker: CompileWorker, lines: str
 ) -> None:
     limited(0)
     stall = f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.c_int64(60000))"
     worker.program = program(stall if lines == "stall" else lines)
     worker.limit = 0.5
     with pytest.raises(hx.DeviceError, match=r"the process that compiles for this one gave no answer within 0.5 s"):
-        compiled(0, cache)
+        compiled(0)
     worker.program, worker.limit = program(), None
-    compiled(0, cache)
+    compiled(0)
 
 
-def test_a_worker_whose_driver_hangs_is_replaced(
-    limited: Callable[..., _core.Device], worker: CompileWorker, cache: Cache
-) -> None:
+def test_a_worker_whose_driver_hangs_is_replaced(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
     """Its answer says so, but the next program would meet the same driver in the same process."""
     limited(0)
     worker.program = program(
@@ -258,7 +230,7 @@ import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.
 """
     )
     with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s.*\(in the process that") as error:
-        compiled(0, cache)
+        compiled(0)
     assert error.value.code == _core.NO_ANSWER
     worker.program = program()
-    compiled(0, cache)
+    compiled(0)

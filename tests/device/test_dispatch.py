@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 
 from hexane.graph import Array
-from stand_in import BYTES, FIND_CLASS, LINE, AneError, Error, StandIn, Surfaces, needs_stand_in, programs_folder
+from stand_in import (
+    BYTES,
+    FIND_CLASS,
+    LINE,
+    AneError,
+    Error,
+    StandIn,
+    Surfaces,
+    needs_stand_in,
+    programs_folder,
+)
 
 # Neither inputs nor outputs are in alphabetical order; the outputs have different sizes, and rows shorter than 64 bytes.
 MIL = """program(1.3)
@@ -73,7 +83,11 @@ def run(stand_in: StandIn, program: c.c_void_p, seed: int = 0) -> tuple[Array, A
 
 
 def folders() -> set[Path]:
-    return set(programs_folder().rglob("FAKE*"))
+    return {path for path in programs_folder().rglob("FAKE*") if path.is_dir()}
+
+
+def locks() -> list[Path]:
+    return [path for path in programs_folder().rglob("FAKE*") if path.is_file()]
 
 
 def test_a_program_computes_what_its_text_says(stand_in: StandIn, ane: c.c_void_p) -> None:
@@ -460,7 +474,7 @@ def test_threads_compile_and_run_beside_each_other(stand_in: StandIn, ane: c.c_v
     assert folders() == before
 
 
-@pytest.mark.parametrize("stage", ["compile", "load", "evaluate"])
+@pytest.mark.parametrize("stage", ["compile", "find", "load", "evaluate", "unload"])
 def test_a_driver_that_does_not_come_back_is_given_up(stand_in: StandIn, stage: str) -> None:
     """In a process of its own, which keeps what the late call works on."""
     with start(f"t.give_up(stand_in, {stage!r})") as process:
@@ -473,19 +487,23 @@ def give_up(stand_in: StandIn, stage: str) -> None:
     others, program = stand_in.compile(ane, MIL, FILES), stand_in.compile(ane, MIL.replace("scaled", "late"), FILES)
     stand_in.load(others)
     request = None
+    if stage == "unload":
+        stand_in.load(program)
     if stage == "evaluate":
         stand_in.load(program)
         request = stand_in.bind(program)
         stand_in.evaluate(request)
     calls = {
         "compile": lambda: stand_in.compile(ane, MIL.replace("scaled", "later"), FILES),
+        "find": lambda: stand_in.find(ane, MIL.replace("scaled", "later"), FILES),
         "load": lambda: stand_in.load(program),
+        "unload": lambda: stand_in.call("unload", program),
         "evaluate": lambda: stand_in.evaluate(request),
     }
     stand_in.set(stall_ms=1500)
     with pytest.raises(AneError, match=r"has not come back within 0.3 s.*driver may hang") as error:
         calls[stage]()
-    assert error.value.stage == stage
+    assert error.value.stage == ("compile" if stage == "find" else stage)
     stand_in.set(stall_ms=0)
     if request is not None:
         with pytest.raises(AneError, match="an earlier call of this program has not come back"):

@@ -81,3 +81,10 @@ bool fake_check_blobs(const char* folder, const char* mil, size_t mil_bytes, cha
   std::snprintf(why, why_bytes, "%zu BLOBFILE of another form", num_words - num_constants);
   return false;
 }
+
+bool fake_check_spelling(const char* mil, size_t mil_bytes) {
+  const std::string text(mil, mil_bytes), op = "= constexpr_affine_dequantize(", whole = op + ")[";
+  for (size_t at = text.find(op); at != text.npos; at = text.find(op, at + 1))
+    if (text.compare(at, whole.size(), whole) != 0) return false;
+  return true;
+}

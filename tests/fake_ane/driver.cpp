@@ -64,20 +64,18 @@ Function symbol(void* library, const char* name) {
 
 // A plan, the program that the device has of it, and what it gives for inputs of one seed.
 struct Model {
-  // compiled: what the device's compiler has left of the same program; "": it is compiled.
-  explicit Model(device::Device& ane, const std::string& path, const std::string& compiled = "")
+  // finds: the device keeps the program of an earlier compile.
+  explicit Model(device::Device& ane, const std::string& path, bool finds = false)
       : bytes(std::make_shared<Memory>(read_file(path, sizeof(PlanHeader), plan::check_start))),
         plan(plan::read_plan({bytes->data(), bytes->size()})),
         direct(plan, bytes, 1),
-        program(make(ane, "program(1.3)\n" + path, compiled)) {
+        program(make(ane, "program(1.3)\n" + path, finds)) {
     program->load(kQos);
   }
 
-  static std::unique_ptr<device::Program> make(device::Device& ane, const std::string& mil,
-                                               const std::string& compiled) {
-    if (compiled.empty()) return ane.compile(mil, {}, kQos);
-    const device::WeightFile made[] = {{"net.plist", std::as_bytes(std::span(compiled))}};
-    return ane.restore(mil, {}, made);
+  static std::unique_ptr<device::Program> make(device::Device& ane, const std::string& mil, bool finds) {
+    auto found = finds ? ane.find(mil, {}) : nullptr;
+    return found ? std::move(found) : ane.compile(mil, {}, kQos);
   }
 
   // Where the plan has the port of that name: inputs, then outputs.
@@ -191,11 +189,9 @@ int drive(int argc, char** argv) {
         uses[which].request->evaluate(kQos);
         if (call % 16 == 0 && !uses[which].check(direct_runs[which])) ++num_wrong;
       }
-      // One more program of the same text, compiled or put back from what the compiler left, run and let go while the
-      // others run.
+      // One more program of the same text, compiled or found, run and let go while the others run.
       const size_t which = static_cast<size_t>(t) % models.size();
-      const bool compiles = static_cast<size_t>(t) < models.size();
-      Model own(*ane, argv[5 + which], compiles ? "" : read_text(models[which]->program->folder() + "/net.plist"));
+      Model own(*ane, argv[5 + which], static_cast<size_t>(t) >= models.size());
       std::mutex alone;
       Use use(own);
       use.fill(static_cast<uint32_t>(t));

@@ -16,10 +16,19 @@ HEXANE_ANE_API void fake_ane_accept(fake_ane_reply* reply, const void* plan, siz
 HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 
 // "compile_limit": compiles before they fail without a word. "fail_loads": so many loads fail. "raise": the next so
-// many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms": compiles, loads and evaluations
-// take so much longer. "no_engine": the machine has none. "restore": 0, and only the process that compiled a program
-// can load it; else whoever has its files in the folder of its identifier. "unnamed": live lists come without Name.
-// "float_type": live lists have a type nobody knows. False for another name.
+// many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms": every call takes so much
+// longer. "no_engine": the machine has none. "unnamed": live lists come without Name. "float_type": live lists have a
+// type nobody knows.
+//
+// How the framework treats files and compiled programs. Each of these is 1 unless a test says otherwise, and no sources
+// but a decompilation of another system tell which is true on a Mac:
+// "unload_deletes": an unload deletes the folder. "writes_files": compile writes the text and the weights before it
+// reads them; else they have to be there. "load_compiles": a load compiles where the service has no program; else it
+// fails. "says_exists": compiledModelExists tells the truth; else it says no. "hash_bundle": a compile refuses other
+// files in the folder, and several weight files. "identity", 0: the signer, whose programs alone the service loads.
+// It keeps them in the folder that the environment calls FAKE_ANED. "constexpr_attributes": text with arguments of
+// constexpr_affine_dequantize in round brackets is an InvalidMILProgram. "error_chain": the compiler's reason is an
+// error within errors. False for another name.
 HEXANE_ANE_API bool fake_ane_set(const char* name, int64_t value);
 
 // Shared memory in place of IOSurfaces.

@@ -14,12 +14,14 @@ typedef struct __IOSurface* IOSurfaceRef;
 static fake_ane_lower lower_function;
 static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
-static int64_t restores = 1;
+// How the framework treats files and its service's programs; fake_ane.h says what each means.
+static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
+static int64_t constexpr_attributes = 1, error_chain = 1;
 
 struct fake_ane_reply {
   fake_program* program;
   NSData* plan;
-  char why[512];
+  char why[4096];
 };
 
 void fake_ane_set_lower(fake_ane_lower lower, void* context) {
@@ -48,7 +50,14 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"no_engine", &no_engine},
                   {"unnamed", &unnamed},
                   {"float_type", &float_type},
-                  {"restore", &restores}};
+                  {"unload_deletes", &unload_deletes},
+                  {"writes_files", &writes_files},
+                  {"load_compiles", &load_compiles},
+                  {"says_exists", &says_exists},
+                  {"hash_bundle", &hash_bundle},
+                  {"identity", &identity},
+                  {"constexpr_attributes", &constexpr_attributes},
+                  {"error_chain", &error_chain}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -71,9 +80,21 @@ static bool fail(NSError** error, NSString* domain, NSInteger code, NSString* te
   return false;
 }
 
+// The compiler's reason, two errors deep in one that says nothing, or alone.
+static bool fail_compiler(NSError** error, NSInteger code, NSString* text) {
+  fail(error, @"com.apple.appleneuralengine.compiler", code, text);
+  if (!error || !get(&error_chain)) return false;
+  for (NSString *domain in [NSArray arrayWithObjects:@"com.apple.aned", @"com.apple.appleneuralengine", nil]) {
+    NSDictionary* info =
+        [NSDictionary dictionaryWithObjectsAndKeys:@"The operation couldn\u2019t be completed.",
+                                                   NSLocalizedDescriptionKey, *error, NSUnderlyingErrorKey, nil];
+    *error = [NSError errorWithDomain:domain code:code userInfo:info];
+  }
+  return false;
+}
+
 static bool fail_compile(NSError** error, const char* why) {
-  NSString* text = [NSString stringWithFormat:@"_ANECompiler : ANECCompile() FAILED: err=(%s)", why];
-  return fail(error, @"com.apple.appleneuralengine.compiler", 1, text);
+  return fail_compiler(error, 1, [NSString stringWithFormat:@"_ANECompiler : ANECCompile() FAILED: err=(%s)", why]);
 }
 
 static bool fail_evaluate(NSError** error, int status) {
@@ -184,7 +205,7 @@ enum { kMostPorts = 64 };
 @interface _ANEInMemoryModel : NSObject {
   _ANEInMemoryModelDescriptor* descriptor;
   NSString* identifier;
-  fake_program* program;  // from compile on: the weights are what they were then
+  fake_program* program;  // of the last load
   bool loaded;
 }
 @end
@@ -226,74 +247,127 @@ enum { kMostPorts = 64 };
   return [NSTemporaryDirectory() stringByAppendingPathComponent:[self hexStringIdentifier]];
 }
 
+// Where the service keeps what it made of this identifier, for programs of one signer. It outlives processes.
+- (NSString*)keptPath {
+  NSString* folder = [[[NSProcessInfo processInfo] environment] objectForKey:@"FAKE_ANED"];
+  if (!folder) folder = [NSTemporaryDirectory() stringByAppendingPathComponent:@"aned"];
+  [[NSFileManager defaultManager] createDirectoryAtPath:folder
+                            withIntermediateDirectories:YES
+                                             attributes:nil
+                                                  error:NULL];
+  NSString* name = [NSString stringWithFormat:@"%lld-%@.hwx", (long long)get(&identity), [self hexStringIdentifier]];
+  return [folder stringByAppendingPathComponent:name];
+}
+
+- (bool)isKept {
+  return [[NSFileManager defaultManager] fileExistsAtPath:[self keptPath]];
+}
+
+- (bool)compiledModelExists {
+  stall();
+  return get(&says_exists) && [self isKept];
+}
+
+- (void)purgeCompiledModel {
+  stall();
+  [[NSFileManager defaultManager] removeItemAtPath:[self keptPath] error:NULL];
+}
+
+// The files of the folder that are this program's, with what they have to contain.
+- (NSDictionary*)ownFiles {
+  NSMutableDictionary* files = [NSMutableDictionary dictionary];
+  [files setObject:descriptor->text forKey:@"model.mil"];
+  for (NSString* key in descriptor->weights)
+    [files setObject:[[descriptor->weights objectForKey:key] objectForKey:@"data"]
+              forKey:[key substringFromIndex:strlen("@model_path/")]];
+  NSArray* weights = [descriptor->weights allValues];
+  [files setObject:[NSData data] forKey:@"net.plist"];
+  [files setObject:[weights count] == 1 ? [[weights objectAtIndex:0] objectForKey:@"data"] : [NSData data]
+            forKey:@"data"];
+  return files;
+}
+
+// net.plist and data are inputs as the others are. Without writes_files the text and the weights are the caller's.
+- (void)writeFiles {
+  NSDictionary* files = [self ownFiles];
+  for (NSString* name in files) {
+    const bool inputs = [name isEqualToString:@"net.plist"] || [name isEqualToString:@"data"];
+    NSString* path = [[self folder] stringByAppendingPathComponent:name];
+    if (!get(&writes_files) && !inputs) continue;
+    if (!get(&writes_files) && ![[NSFileManager defaultManager] fileExistsAtPath:[self folder]]) continue;
+    [[NSFileManager defaultManager] createDirectoryAtPath:[path stringByDeletingLastPathComponent]
+                              withIntermediateDirectories:YES
+                                               attributes:nil
+                                                    error:NULL];
+    [[files objectForKey:name] writeToFile:path atomically:YES];
+  }
+}
+
 // The files have to be there, and to be those that the identifier stands for.
 - (NSString*)whatFilesLack {
-  NSString* path = [[self folder] stringByAppendingPathComponent:@"model.mil"];
-  if (![descriptor->text isEqual:[NSData dataWithContentsOfFile:path]]) return @"model.mil is not the text";
-  for (NSString* key in descriptor->weights) {
-    NSString* file = [[self folder] stringByAppendingPathComponent:[key substringFromIndex:strlen("@model_path/")]];
-    if (![[[descriptor->weights objectForKey:key] objectForKey:@"data"] isEqual:[NSData dataWithContentsOfFile:file]])
-      return [key stringByAppendingString:@" is not the weights"];
-  }
+  NSDictionary* files = [self ownFiles];
+  for (NSString* name in files)
+    if (![[files objectForKey:name]
+            isEqual:[NSData dataWithContentsOfFile:[[self folder] stringByAppendingPathComponent:name]]])
+      return [name stringByAppendingString:@" is not the program's"];
   return nil;
+}
+
+// A later macOS hashes the folder: nothing else may be in there, and only one weight file is known to work.
+- (bool)isHashed {
+  if ([descriptor->weights count] > 1) return false;
+  NSDictionary* files = [self ownFiles];
+  NSFileManager* manager = [NSFileManager defaultManager];
+  for (NSString* name in [manager subpathsAtPath:[self folder]]) {
+    BOOL is_folder = NO;
+    [manager fileExistsAtPath:[[self folder] stringByAppendingPathComponent:name] isDirectory:&is_folder];
+    if (!is_folder && ![files objectForKey:name]) return false;
+  }
+  return true;
 }
 
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
   stall();
   if (__atomic_fetch_add(&num_compiles, 1, __ATOMIC_RELAXED) >= get(&compile_limit)) return false;  // without a word
   if (qos > 63) return fail_compile(error, "qos");
+  [self writeFiles];
   NSString* lack = [self whatFilesLack];
   if (lack) return fail_compile(error, [lack UTF8String]);
+  if (get(&hash_bundle) && ![self isHashed]) return fail_compiler(error, 10, @"verifyBundleAtPath: hash mismatch");
   const char* text = [descriptor->text bytes];
-  if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0)
-    return fail(error, @"com.apple.appleneuralengine.compiler", 1, @"InvalidMILProgram");
+  if ([descriptor->text length] < 12 || memcmp(text, "program(1.", 10) != 0 ||
+      (get(&constexpr_attributes) && !fake_check_spelling(text, [descriptor->text length])))
+    return fail_compiler(error, 1, @"InvalidMILProgram");
   struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
     return fail_compile(error, reply.why);
   if (lower_function) lower_function(lower_context, [[self folder] UTF8String], &reply);
   if (!reply.program) return fail_compile(error, reply.why);
-  fake_program_free(program);
-  program = reply.program;
-  [self writeCompiled:reply.plan];
+  fake_program_free(reply.program);
+  [reply.plan writeToFile:[self keptPath] atomically:YES];
   return true;
 }
 
-// net.plist is the identifier and the plan; data is the weights, where they are one file.
-- (void)writeCompiled:(NSData*)plan {
-  NSMutableData* compiled =
-      [NSMutableData dataWithData:[[self hexStringIdentifier] dataUsingEncoding:NSUTF8StringEncoding]];
-  [compiled appendData:plan];
-  [compiled writeToFile:[[self folder] stringByAppendingPathComponent:@"net.plist"] atomically:YES];
-  NSArray* files = [descriptor->weights allValues];
-  NSData* data = [files count] == 1 ? [[files objectAtIndex:0] objectForKey:@"data"] : [NSData data];
-  [data writeToFile:[[self folder] stringByAppendingPathComponent:@"data"] atomically:YES];
-}
-
-// The program that the folder's files are, if they are those of this identifier.
-- (void)readCompiled {
-  NSData* compiled = [NSData dataWithContentsOfFile:[[self folder] stringByAppendingPathComponent:@"net.plist"]];
-  NSData* mine = [[self hexStringIdentifier] dataUsingEncoding:NSUTF8StringEncoding];
-  char why[512];
-  if (!get(&restores) || [self whatFilesLack] || [compiled length] < [mine length] ||
-      memcmp([compiled bytes], [mine bytes], [mine length]) != 0)
-    return;
-  program = fake_program_make((const char*)[compiled bytes] + [mine length], [compiled length] - [mine length], why,
-                              sizeof why);
-}
-
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
-  NSString* compiled = [[self folder] stringByAppendingPathComponent:@"net.plist"];
   stall();
-  if (!program && !loaded) [self readCompiled];
-  if (take(&fail_loads) || loaded || !program || ![[NSFileManager defaultManager] fileExistsAtPath:compiled])
-    return fail(error, @"com.apple.appleneuralengine", 6, @"Program load failure (0x20004)");
+  const bool fails = take(&fail_loads) || loaded;
+  if (!fails && ![self isKept] && get(&load_compiles) && ![self compileWithQoS:qos options:options error:error])
+    return false;
+  NSData* plan = fails ? nil : [NSData dataWithContentsOfFile:[self keptPath]];
+  char why[512];
+  fake_program* made = plan ? fake_program_make([plan bytes], [plan length], why, sizeof why) : NULL;
+  if (!made) return fail(error, @"com.apple.appleneuralengine", 6, @"Program load failure (0x20004)");
+  fake_program_free(program);
+  program = made;
   loaded = true;
   return true;
 }
 
 - (bool)unloadWithQoS:(unsigned int)qos error:(NSError**)error {
+  stall();
   if (!loaded) return fail(error, @"com.apple.appleneuralengine", 6, @"Program unload failure");
   loaded = false;
+  if (get(&unload_deletes)) [[NSFileManager defaultManager] removeItemAtPath:[self folder] error:NULL];
   return true;
 }
 

@@ -58,6 +58,8 @@ void descriptors() {
 void order() {
   NSError* error = nil;
   id<AneModel> model = make_model();
+  fake_ane_set("writes_files", 0);
+  fake_ane_set("load_compiles", 0);
   check(![model compileWithQoS:21 options:@{} error:&error], "a compile without files");
   write_text(model, @"program(1.3) of something else");
   check(![model compileWithQoS:21 options:@{} error:&error], "a compile of another text than the descriptor's");
@@ -65,7 +67,11 @@ void order() {
   check(![model loadWithQoS:21 options:@{} error:&error], "a load without a compile");
   check(![model unloadWithQoS:21 error:&error], "an unload without a load");
   check(![model modelAttributes], "attributes without a load");
-  fake_ane_set("compile_limit", 3);
+  check(![model compiledModelExists], "a program is kept that nobody compiled");
+  fake_ane_set("load_compiles", 1);
+  fake_ane_set("compile_limit", 4);
+  error = nil;
+  check(![model loadWithQoS:21 options:@{} error:&error] && error, "a load compiles a text that nothing lowers");
   error = nil;
   check(![model compileWithQoS:21 options:@{} error:&error] && error, "a text that nothing lowers");
   error = nil;

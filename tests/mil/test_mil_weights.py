@@ -109,14 +109,46 @@ def test_a_reader_that_looks_at_the_elements_gets_them() -> None:
     """A slope for each channel, stored with a scale."""
     body = """
     func main<ios18>(tensor<fp16, [1, 2, 3]> x) {
-        tensor<fp16, [2]> a = constexpr_affine_dequantize(quantized_data = tensor<int8, [2]>([1, -2]),
-            zero_point = int8(0), scale = fp16(0x1p-2), axis = int32(0))[name = string("a")];
+        tensor<fp16, [2]> a = constexpr_affine_dequantize()[quantized_data = tensor<int8, [2]>([1, -2]),
+            zero_point = int8(0), scale = fp16(0x1p-2), axis = int32(0), name = string("a")];
         tensor<fp16, [1, 2, 3]> y = prelu(x = x, alpha = a)[name = string("y")];
     } -> (y);
 """
     graph = load_mil(f"{HEADER}{{{body}}}")
     (y,) = run_reference(graph, {"x": -np.ones((1, 2, 3), np.float16)}).values()
     np.testing.assert_array_equal(y[0, :, 0], np.float16([-0.25, 0.5]))
+
+
+def test_bytes_with_a_scale_have_their_arguments_in_square_brackets() -> None:
+    """The form of their opset: with arguments in round ones the engine's compiler says InvalidMILProgram."""
+    text = emit_mil(hx.graph(hx.matmul(rows(), scaled(integers(-128, 128, 64, 32), 0.5))), H13).text
+    (line,) = (line.strip() for line in text.splitlines() if f"= {AFFINE}(" in line)
+    assert line == (
+        "tensor<fp16, [64, 32]> constexpr_affine_dequantize_0 = constexpr_affine_dequantize()[axis = int32(0), "
+        'name = string("constexpr_affine_dequantize_0"), quantized_data = tensor<int8, [64, 32]>(BLOBFILE('
+        'path = string("@model_path/weights/weights.bin"), offset = uint64(64))), scale = fp16(0x1p-1), '
+        "zero_point = int8(0)];"
+    )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '(quantized_data = tensor<int8, [2]>([1, -2]), zero_point = int8(0), scale = fp16(0x1p-2), axis = int32(0))[name = string("a")]',
+        '()[quantized_data = d, zero_point = int8(0), scale = fp16(0x1p-2), axis = int32(0), name = string("a")]',
+    ],
+    ids=["round brackets", "a name"],
+)
+def test_bytes_with_a_scale_in_another_form_are_refused(form: str) -> None:
+    body = f"""
+    func main<ios18>(tensor<fp16, [2]> x) {{
+        tensor<int8, [2]> d = const()[name = string("d"), val = tensor<int8, [2]>([1, -2])];
+        tensor<fp16, [2]> a = constexpr_affine_dequantize{form};
+        tensor<fp16, [2]> y = add(x = x, y = a)[name = string("y")];
+    }} -> (y);
+"""
+    with pytest.raises(hx.Error, match=r"need constants in square ones: constexpr_affine_dequantize\(\)\[..\]"):
+        load_mil(f"{HEADER}{{{body}}}")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,13 @@ import pytest
 
 from engines import plan_engine, stand_in_engine
 from hexane import _core
+from stand_in import forget_programs
 
 
 @pytest.fixture(params=["plan", "stand-in"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
     made = plan_engine() if request.param == "plan" else stand_in_engine()
+    if request.param != "plan":
+        forget_programs()
     monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (made, ""))
     return made

@@ -18,7 +18,6 @@ import pytest
 
 from hexane.errors import DeviceError
 from hexane.runtime import compile_worker, worker_process
-from hexane.runtime.cache import Cache
 from hexane.runtime.compile_worker import CompileWorker
 
 # Refuses each program with its own text, after what the text says: "sleep 2".
@@ -55,7 +54,7 @@ def worker() -> Iterator[CompileWorker]:
 def answer(worker: CompileWorker, text: str, weights: bytes = b"weights") -> str:
     """What the worker says of the program."""
     with pytest.raises(DeviceError) as error:
-        worker.compile("h13", text, {"w": weights}, 21, Cache(Path("nowhere")), 1000)
+        worker.compile("h13", text, {"w": weights}, 21, 1000)
     return str(error.value).removesuffix(" (in the process that compiles for this one)")
 
 

@@ -33,18 +33,50 @@ def no_budget() -> Dispatch:
 
 def lower_mil(folder: Path) -> bytes:
     """The plan of the program in the folder, by the project's own reader of MIL."""
-    plan = folder / "plan.hxp"
-    hx.compile(load_mil_file(folder / "model.mil"), threads=1).save(plan)
-    return plan.read_bytes()
+    with tempfile.TemporaryDirectory() as other:  # the folder itself is hashed
+        plan = Path(other) / "plan.hxp"
+        hx.compile(load_mil_file(folder / "model.mil"), threads=1).save(plan)
+        return plan.read_bytes()
 
 
 @cache
 def programs_folder() -> Path:
-    """Where this process has the folders of its programs. GNUstep reads TMP once."""
+    """Where this process has the folders of its programs. GNUstep reads TMP once. What the service keeps lies elsewhere,
+    where processes that this one starts find it too."""
     folder = tempfile.TemporaryDirectory(prefix="programs")
     atexit.register(folder.cleanup)
+    if "FAKE_ANED" not in os.environ:
+        kept = tempfile.TemporaryDirectory(prefix="aned")
+        atexit.register(kept.cleanup)
+        os.environ["FAKE_ANED"] = kept.name
     os.environ["TMP"] = folder.name
     return Path(folder.name)
+
+
+def kept_programs() -> list[Path]:
+    """What the service of the stand-in keeps."""
+    needs_stand_in()
+    return sorted(Path(os.environ["FAKE_ANED"]).glob("*.hwx"))
+
+
+def forget_programs() -> None:
+    """Nothing is kept from then on, as after a restart of the machine."""
+    for path in kept_programs():
+        path.unlink()
+
+
+# What the framework may do with files and compiled programs; fake_ane.h says what each means. "" is what a decompiled
+# one does.
+MODES: dict[str, dict[str, int]] = {
+    "": {},
+    "unload keeps files": {"unload_deletes": 0},
+    "compile writes no files": {"writes_files": 0},
+    "load compiles nothing": {"load_compiles": 0},
+    "no answer on kept programs": {"says_exists": 0},
+    "folders are not hashed": {"hash_bundle": 0},
+    "errors without causes": {"error_chain": 0},
+}
+DEFAULTS = {name: 1 for values in MODES.values() for name in values} | {"identity": 0}
 
 
 class Error(c.Structure):
@@ -96,7 +128,7 @@ class Port(c.Structure):
 
 
 class Counters(c.Structure):
-    _fields_ = (("compiled", c.c_uint64), ("loaded", c.c_uint64))
+    _fields_ = (("compiled", c.c_uint64), ("loaded", c.c_uint64), ("compiles_in_loads", c.c_uint64))
 
 
 class AneError(Exception):
@@ -118,6 +150,7 @@ RESULTS = {
     "count": Counters,
     "probe": c.c_bool,
     "compile": c.c_void_p,
+    "find": c.c_void_p,
     "load": c.c_bool,
     "unload": c.c_bool,
     "free": None,
@@ -182,9 +215,10 @@ class StandIn:
         return self.call("open", c.byref(self.setup(**changed)))
 
     def compile(self, ane: c.c_void_p, mil: str, files: Mapping[str, bytes], qos: int = 21) -> c.c_void_p:
-        text = mil.encode()
-        rows = (File * len(files))(*(File(name.encode(), data, len(data)) for name, data in files.items()))
-        return self.call("compile", ane, text, c.c_size_t(len(text)), rows, c.c_size_t(len(files)), c.c_uint32(qos))
+        return self.call("compile", ane, *_arguments(mil, files), c.c_uint32(qos))
+
+    def find(self, ane: c.c_void_p, mil: str, files: Mapping[str, bytes]) -> c.c_void_p:
+        return self.call("find", ane, *_arguments(mil, files))
 
     def load(self, program: c.c_void_p, qos: int = 21) -> None:
         self.call("load", program, c.c_uint32(qos))
@@ -213,3 +247,12 @@ class StandIn:
     def count(self) -> tuple[int, int]:
         counters = self.library.hexane_ane_count()
         return counters.compiled, counters.loaded
+
+    def compiles_in_loads(self) -> int:
+        return int(self.library.hexane_ane_count().compiles_in_loads)
+
+
+def _arguments(mil: str, files: Mapping[str, bytes]) -> tuple[Any, ...]:
+    text = mil.encode()
+    rows = (File * len(files))(*(File(name.encode(), data, len(data)) for name, data in files.items()))
+    return text, c.c_size_t(len(text)), rows, c.c_size_t(len(files))

@@ -20,27 +20,15 @@ def doctor(
     framework: Annotated[
         str, typer.Option(metavar="FILE", help="What stands in for the system's private framework.")
     ] = "",
-    clear_cache: Annotated[
-        bool, typer.Option("--clear-cache", help="Remove the compiled programs that are kept, and do nothing else.")
-    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show chip, system, cache, the private framework's classes and selectors, and a self-test of the Neural Engine.
+    """Show chip, system, the private framework's classes and selectors, and a self-test of the Neural Engine.
 
     Exit code 1 if there is an engine that does not do what Hexane needs.
     """
     from hexane.report.doctor import examine
-    from hexane.runtime.cache import find_cache
 
-    if clear_cache:
-        cache = find_cache()
-        removed = cache.clear() if cache is not None else 0
-        if json:
-            print_json({"cache": None if cache is None else str(cache.folder), "removed": removed})
-        else:
-            print("The cache is off." if cache is None else f"Removed {removed} from {cache.folder}.")
-        return
     found = examine(library, framework)
     if json:
         checks = [asdict(check) | {"ok": check.ok} for check in found.checks]
@@ -48,7 +36,6 @@ def doctor(
             {
                 "hexane": hexane.__version__,
                 "machine": found.machine,
-                "cache": None if found.cache is None else asdict(found.cache),
                 "checks": checks,
                 "problem": found.problem,
                 "has_engine": found.has_engine,
@@ -56,7 +43,7 @@ def doctor(
             }
         )
     else:
-        rows = [("hexane", hexane.__version__), *found.machine.items(), ("cache", str(found.cache or "off"))]
+        rows = [("hexane", hexane.__version__), *found.machine.items()]
         print_table(("machine", ""), rows)
         if found.checks:
             print()

@@ -13,7 +13,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.importers.files import open_inside, open_regular, read_all
-from hexane.mil.arguments import Parameter, parameters_of
+from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
 from hexane.mil.forms import READ
 from hexane.mil.text import Argument, Bits, BlobFile, Literal, Name, Place, Statement, Type, parse_program
 from hexane.ops.fold import fold_node
@@ -114,6 +114,12 @@ class _Reader:
             self.const(statement, given, source)
             return
         parameters = parameters_of(statement.op)
+        if statement.op in IN_BRACKETS and (
+            statement.arguments or not all(isinstance(v, Literal) for v in given.values())
+        ):
+            raise Error(
+                f"got arguments in round brackets or names, need constants in square ones: {statement.op}()[..]"
+            )
         if unknown := given.keys() - {p.name for p in parameters}:
             need = ", ".join(p.name for p in parameters)
             raise Error(f"got the argument {min(unknown)}, need some of {need}")

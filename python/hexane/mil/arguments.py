@@ -145,6 +145,10 @@ upsample_bilinear x scale_factor_height:factor=1 scale_factor_width:factor=1 ali
 upsample_nearest_neighbor x scale_factor_height:factor=1 scale_factor_width:factor=1
 """  # noqa: E501
 
+# Ops of early opsets whose arguments are constants in square brackets: op()[axis = int32(0), ..]. With arguments in
+# round ones, the engine's compiler says InvalidMILProgram.
+IN_BRACKETS = frozenset({"constexpr_affine_dequantize"})
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from hexane import _core
 from hexane.errors import DeviceError
-from hexane.printer import size_text
 from hexane.report.self_test import Check, self_test
-from hexane.runtime.cache import find_cache
 from hexane.runtime.engine import ane_setup, library_path
 from hexane.targets.detect import read_brand
 from hexane.targets.dispatch import dispatch
@@ -18,38 +16,14 @@ from hexane.targets.names import find
 
 
 @dataclass(frozen=True, slots=True)
-class CacheState:
-    """Where compiled programs are kept, how many, and the bytes that they take and may take."""
-
-    folder: str
-    entries: int
-    bytes: int
-    limit: int
-
-    def __str__(self) -> str:
-        count = f"{self.entries} program{'s' if self.entries != 1 else ''}"
-        return f"{self.folder}: {count}, {size_text(self.bytes)} of {size_text(self.limit)}"
-
-
-def cache_state() -> CacheState | None:
-    """Of the cache that `hx.compile` takes unless it is told another; None where it is off."""
-    if (found := find_cache()) is None:
-        return None
-    entries = found.entries()
-    return CacheState(str(found.folder), len(entries), sum(size for _, size, _ in entries), found.limit)
-
-
-@dataclass(frozen=True, slots=True)
 class Examination:
     """machine: what there is, by name. checks: of the framework and the self-test. problem: why programs do not run on
-    an engine here, "" if they do. has_engine: False where there is none, which is no fault. cache: None where it is
-    off."""
+    an engine here, "" if they do. has_engine: False where there is none, which is no fault."""
 
     machine: dict[str, str]
     checks: tuple[Check, ...]
     problem: str
     has_engine: bool
-    cache: CacheState | None = None
 
     @property
     def ok(self) -> bool:
@@ -60,23 +34,25 @@ class Examination:
 def examine(library: Path | None = None, framework: str = "") -> Examination:
     """Looks at this machine. library and framework: others than the package's and the system's."""
     path = library or library_path()
-    machine, cache = _machine(), cache_state()
+    machine = _machine()
     if not path.exists():
         missing = f"{path.name} is part of the package on macOS only" if library is None else f"there is no {path}"
-        return Examination(machine, (), missing, has_engine=False, cache=cache)
+        return Examination(machine, (), missing, has_engine=False)
     facts = dispatch()
     setup = ane_setup(path, framework)
     checks: list[Check] = []
     try:
         checks += [Check(*finding) for finding in _core.probe_ane(setup)]
         checks += self_test(setup, facts.least_surface_bytes, facts.default_qos)
-        compiled, loaded = _core.ane_counters(setup)
-        checks.append(Check("budget", "compiled programs", f"{compiled} of {facts.compile_limit} in this process", ""))
+        compiled, loaded, in_loads = _core.ane_counters(setup)
+        checks.append(
+            Check("budget", "compiled programs", f"{compiled + in_loads} of {facts.compile_limit} in this process", "")
+        )
         checks.append(Check("budget", "loaded programs", f"{loaded} of {facts.load_limit} in this process", ""))
     except DeviceError as error:
         absent = error.stage == "open" and all(check.ok for check in checks)
-        return Examination(machine, tuple(checks), str(error), has_engine=not absent, cache=cache)
-    return Examination(machine, tuple(checks), "", has_engine=True, cache=cache)
+        return Examination(machine, tuple(checks), str(error), has_engine=not absent)
+    return Examination(machine, tuple(checks), "", has_engine=True)
 
 
 def _machine() -> dict[str, str]:

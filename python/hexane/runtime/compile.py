@@ -24,7 +24,6 @@ from hexane.planning.flash import in_flash
 from hexane.planning.search import fitted, slow_traffic
 from hexane.program import Program
 from hexane.runtime import engine
-from hexane.runtime.cache import Cache, find_cache
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
 from hexane.runtime.engine import OnEngine
@@ -146,7 +145,6 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
 class _Compiler:
     options: Options
     target: Target
-    cache: Cache | None
 
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
@@ -159,7 +157,7 @@ class _Compiler:
                 raise Error(
                     f"[compile] device: got 'ane', need a Neural Engine: {missing}; 'cpu' runs the same program"
                 )
-        return cls(options, target, find_cache(options.placed.cache))
+        return cls(options, target)
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
@@ -195,10 +193,8 @@ class _Compiler:
         found, missing = engine.find_engine(self.target.name)
         if found is None:
             return None, missing
-        return (
-            OnEngine(found, self.target, dispatch().default_qos if device.qos is None else device.qos, self.cache),
-            "",
-        )
+        qos = dispatch().default_qos if device.qos is None else device.qos
+        return OnEngine(found, self.target, qos, device.cache), ""
 
     def program(self, model: Graph, on_engine: OnEngine | None = None, watch: Watch | None = None) -> Program:
         if isinstance(self.target, Chip):

@@ -1,25 +1,23 @@
-"""A process that compiles programs for one that may not compile more, and leaves them in the cache for it.
+"""A process that compiles programs for one that may not compile more. The system's service keeps them for both.
 
-    request   {"chip", "text", "weights": {name: number of bytes}, "qos", "folder", "limit"}, then the bytes of the weights
+    request   {"chip", "text", "weights": {name: number of bytes}, "qos"}, then the bytes of the weights
     answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}
 
 `worker_process.py` says how they travel. A worker whose answer was not read to its end, for whatever reason, is not
 asked again.
-"""  # noqa: E501
+"""
 
 import atexit
 import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from hexane import _core
 from hexane.errors import DeviceError, Error
-from hexane.runtime.cache import Cache
 from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
 from hexane.targets.dispatch import dispatch
 
@@ -39,8 +37,8 @@ class CompileWorker:
         self._left = 0  # programs that it may still compile
         _all.add(self)
 
-    def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, cache: Cache, budget: int) -> None:
-        """Has a program compiled, and kept in the cache. budget: how many programs a process may compile.
+    def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, budget: int) -> None:
+        """Has a program compiled. budget: how many programs a process may compile.
 
         Raises DeviceError for what the worker cannot compile, and if it ends, takes longer than its limit or cannot be
         started.
@@ -50,8 +48,6 @@ class CompileWorker:
             "text": text,
             "weights": {name: len(data) for name, data in weights.items()},
             "qos": qos,
-            "folder": os.fspath(cache.folder.absolute()),
-            "limit": cache.limit,
         }
         with self._turn:
             answer = self._asked(head, weights, budget)
@@ -144,8 +140,7 @@ def main() -> None:
             device, missing = find_engine(head["chip"])
             if device is None:
                 raise Error(f"[device open] {missing}")
-            cache = Cache(Path(head["folder"]), head["limit"])
-            compiled_program(device, head["chip"], head["text"], weights, head["qos"], cache, worker=None)
+            compiled_program(device, head["chip"], head["text"], weights, head["qos"], warm=False, worker=None)
         except Error as error:
             parts = (error.stage, error.code, error.hint) if isinstance(error, DeviceError) else ("open", 0, "")
             answer |= {"error": str(error), **dict(zip(("stage", "code", "hint"), parts, strict=True))}

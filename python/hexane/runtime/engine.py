@@ -17,7 +17,6 @@ from hexane.mil.forms.form import PORT_AXES
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.program import Program
-from hexane.runtime.cache import Cache
 from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
@@ -80,7 +79,7 @@ class OnEngine:
     device: _core.Device
     chip: Chip
     qos: int
-    cache: Cache | None = None
+    warm: bool = True  # programs that the system keeps are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
 
     def __call__(self, piece: Graph) -> Graph:
@@ -92,7 +91,7 @@ class OnEngine:
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip)
         weights = {WEIGHTS: mil.weights} if len(mil.weight_file) else {}
-        program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, self.cache)
+        program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, warm=self.warm)
         values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
         inputs = [(port, values[port.user_name]) for port in mil.inputs]
         by_user = {port.user_name: port for port in mil.outputs}

@@ -85,10 +85,13 @@ typedef struct {
 - (void)setObject:(id)object forKey:(id)key;
 @end
 
+extern NSString *const NSUnderlyingErrorKey;
+
 @interface NSError : NSObject
 - (NSString *)domain;
 - (NSInteger)code;
 - (NSString *)localizedDescription;
+- (NSDictionary *)userInfo;
 @end
 
 @interface NSException : NSObject

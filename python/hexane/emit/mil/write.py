@@ -11,7 +11,7 @@ import numpy as np
 from hexane import _core
 from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
-from hexane.mil.arguments import Parameter, parameters, parameters_of
+from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.pruned import kept, numbers_kept
@@ -175,14 +175,23 @@ class _Writer:
         form = self.forms[id(node)]
         assert form is not None, node.op
         dtype = node.types[0].dtype
-        given = [
-            f"{p.name} = {self.argument(p, form.arguments[p.name], dtype)}"
-            for p in parameters_of(form.op)
-            if form.arguments.get(p.name) is not None
-        ]
+        taken = [p for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
         results = [self.name_of(value, _label(node, form.op)) for value in node.values]
         types = ", ".join(f"{_type(v.type)} {name}" for v, name in zip(node.values, results, strict=True))
-        self.lines.append(f'{types} = {form.op}({", ".join(given)})[name = string("{results[0]}")];')
+        name = f'name = string("{results[0]}")'
+        if form.op in IN_BRACKETS:
+            inside = sorted([name, *(f"{p.name} = {self.attribute(p, form.arguments[p.name])}" for p in taken)])
+            self.lines.append(f"{types} = {form.op}()[{', '.join(inside)}];")
+            return
+        given = [f"{p.name} = {self.argument(p, form.arguments[p.name], dtype)}" for p in taken]
+        self.lines.append(f"{types} = {form.op}({', '.join(given)})[{name}];")
+
+    def attribute(self, p: Parameter, value: Any) -> str:
+        """A constant in place."""
+        if isinstance(value, Value):
+            return self.literal(value)
+        kind, text = _constant(p, value)
+        return f"{kind}({text})"
 
     def name_of(self, value: Value, wanted: str) -> str:
         if value not in self.values:
@@ -202,14 +211,7 @@ class _Writer:
 
     def constant_argument(self, p: Parameter, value: Any) -> str:
         """The name of a constant that the statement points to; equal ones are one."""
-        if p.kind in ("str", "dtype"):
-            kind, text = "string", f'"{value}"'
-        elif p.kind in ("int", "bool"):
-            kind, text = ("int32", str(value)) if p.kind == "int" else ("bool", "true" if value else "false")
-        else:
-            dtype = "int32" if p.kind == "ints" else "bool"
-            kind = str(Type(dtype, (len(value),)))
-            text = "[" + ", ".join(str(v).lower() for v in value) + "]"
+        kind, text = _constant(p, value)
         if (kind, text) not in self.shared:
             self.shared[kind, text] = name = self.names.give(p.name)
             self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
@@ -224,16 +226,30 @@ class _Writer:
                 f'{_type(value.type)} {name} = constexpr_sparse_to_dense({given})[name = string("{name}")];'
             )
         elif value not in self.values:
-            node = value.node
-            assert node.data is not None, node.op
-            name = self.values[value] = self.names.give(_label(node, "const"))
-            kind = _type(value.type)
-            if value in self.offsets:
-                text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
-            else:
-                text = _text(node.data.tolist(), value.dtype)
-            self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
+            name = self.values[value] = self.names.give(_label(value.node, "const"))
+            literal = self.literal(value)
+            self.lines.append(f'{_type(value.type)} {name} = const()[name = string("{name}"), val = {literal}];')
         return self.values[value]
+
+    def literal(self, value: Value) -> str:
+        """A constant with its type: numbers, or where they are in the file."""
+        data = value.node.data
+        assert data is not None, value.node.op
+        if value in self.offsets:
+            text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
+        else:
+            text = _text(data.tolist(), value.dtype)
+        return f"{_type(value.type)}({text})"
+
+
+def _constant(p: Parameter, value: Any) -> tuple[str, str]:
+    """Type and text of an argument that is no tensor."""
+    if p.kind in ("str", "dtype"):
+        return "string", f'"{value}"'
+    if p.kind in ("int", "bool"):
+        return ("int32", str(value)) if p.kind == "int" else ("bool", "true" if value else "false")
+    kind = str(Type("int32" if p.kind == "ints" else "bool", (len(value),)))
+    return kind, "[" + ", ".join(str(v).lower() for v in value) + "]"
 
 
 def _values(argument: Any) -> tuple[Value, ...]:
