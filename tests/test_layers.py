@@ -19,7 +19,7 @@ PYTHON_LAYERS = (
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),
     ("containers", "mil", "netplist"),
-    ("importers",),
+    ("importers", "autograd"),
     ("bounds", "options", "validate", "passes"),
     ("stages",),
     ("emit",),

@@ -2,6 +2,7 @@
 CPU."""
 
 from hexane import targets
+from hexane.autograd import grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.decisions import Decision
@@ -55,6 +56,7 @@ __all__ = [
     "explain",
     "fit",
     "from_torch",
+    "grad",
     "graph",
     "input",
     "load",

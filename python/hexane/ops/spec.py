@@ -14,6 +14,7 @@ import numpy as np
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
 from hexane.graph import AttrValue, EpilogueSlot, Kind, Node, TensorType, Value, kind_of, tensor_type
+from hexane.ops.gradients.rule import Rule
 from hexane.ops.slots import chain_type
 from hexane.targets.legality import layer_unit, mil_ops, op_unit
 
@@ -143,6 +144,10 @@ class Op:
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
+
+    grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
+    expansion needs none: it is differentiated as what it expands to. no_grad: why an op with results of floats has
+    neither.
     """
 
     name: str
@@ -175,6 +180,8 @@ class Op:
     ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
+    grad: Rule | None = None
+    no_grad: str = ""
     level: Level = "user"
     layer: str = ""
     call: Callable[[Node], LayerCall] | None = None
