@@ -25,7 +25,7 @@ PYTHON_LAYERS = (
     ("emit",),
     ("pipeline", "dump", "planning"),
     ("runtime",),
-    ("report", "bench"),
+    ("report", "bench", "train"),
     ("__init__",),
     ("cli", "__main__"),
 )

@@ -479,6 +479,41 @@ def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduc
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
 
+def adam_step(
+    w: Operand,
+    g: Operand,
+    m: Operand,
+    v: Operand,
+    rates: Operand,
+    *,
+    beta1: float = ...,
+    beta2: float = ...,
+    epsilon: float = ...,
+    decay: float = ...,
+    decoupled: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Adam, or AdamW where the decay is decoupled: w, m and v after a step."""
+
+def lion_step(
+    w: Operand, g: Operand, m: Operand, rates: Operand, *, beta1: float = ..., beta2: float = ..., decay: float = ...
+) -> tuple[Tensor, ...]:
+    """Lion: w moves by the learning rate against the sign of the mixed momentum and gradient."""
+
+def momentum_step(
+    w: Operand,
+    g: Operand,
+    m: Operand,
+    rates: Operand,
+    *,
+    momentum: float = ...,
+    nesterov: bool = ...,
+    decay: float = ...,
+) -> tuple[Tensor, ...]:
+    """Gradient descent with momentum, Nesterov's if asked for: w and the momentum after a step."""
+
+def sgd_step(w: Operand, g: Operand, rates: Operand, *, decay: float = ...) -> Tensor:
+    """Gradient descent: w after a step."""
+
 def rnn(
     x: Operand,
     weight: Operand,
