@@ -134,8 +134,9 @@ class Op:
     Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they
     need. elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two
     inputs may change places. moves: the inputs whose elements are all that the result consists of, bit for bit. The
-    other inputs and the attributes alone decide which one goes where. fills: beside them there are elements that an
-    attribute or the op gives. picks: the result consists of elements of the first input, chosen by their order.
+    other inputs and the attributes alone decide which one goes where. updates: for each output the input that it is the
+    next version of, element by element, in whose memory the kernel may write it. fills: there are other elements, too,
+    which an attribute or the op gives. picks: the result consists of elements of the first input, chosen by their order.
     product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives
     the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding:
     what the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results: attributes
@@ -171,6 +172,7 @@ class Op:
     commutative: bool = False
     moves: tuple[str, ...] = ()
     fills: bool = False
+    updates: tuple[str, ...] = ()
     picks: bool = False
     product: Callable[..., Any] | None = None
     padding: float | None = None

@@ -128,7 +128,7 @@ def _op(name: str, doc: str, step: Step, num_moments: int, attrs: dict[str, Any]
     decays = tuple(k for k, a in attrs.items() if a.kind == "float")
     return Op(
         name=name, doc=doc, inputs=("w", "g", *moments, "rates"), outputs=("w", *moments) if moments else ("w",), attrs=attrs,
-        shape=_shapes, dtype=_dtypes, check=(finite(*decays),), expand=_expansion(step), ref=_definition(step), no_grad=WHY,
+        shape=_shapes, dtype=_dtypes, check=(finite(*decays),), kernel=name, updates=("w", *moments), expand=_expansion(step), ref=_definition(step), no_grad=WHY,
         cases=(*(_case(num_moments, _RATES, **c) for c in cases), _case(num_moments, _REST, **cases[0])),
     )  # fmt: skip
 
