@@ -1,7 +1,8 @@
 """Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any
 CPU."""
 
-from hexane import targets
+from hexane import targets, train
+from hexane.autograd import grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.decisions import Decision
@@ -54,6 +55,7 @@ __all__ = [
     "explain",
     "fit",
     "from_torch",
+    "grad",
     "graph",
     "input",
     "load",
@@ -65,4 +67,5 @@ __all__ = [
     "state",
     "stream",
     "targets",
+    "train",
 ]

@@ -30,6 +30,7 @@ from hexane.ops import OPS, USER_OPS, Op
 from hexane.ops.spec import REQUIRED, op_error
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import apply, length_of, with_lengths
+from hexane.ops.written_params import written_params_as_states
 
 
 class Tensor:
@@ -192,7 +193,8 @@ def const(array: Any, dtype: object = None) -> Tensor:
 
 
 def param(name: str, array: Any, dtype: object = None) -> Tensor:
-    """A named constant that a compiled model can replace: `net.update(name=array)`."""
+    """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
+    the program, which the program itself replaces."""
     data = _to_array(array, dtype)
     return Tensor(leaf("param", name, tensor_type(data.dtype, data.shape), data, call_site()))
 
@@ -261,7 +263,7 @@ def graph(
         taken.add(port)
         ports.append(Port(port, tensor.value))
     built = Graph(tuple(n.values[0] for n in inputs), tuple(ports), tuple(t.value for t in updates), name)
-    return with_lengths(advance_streams(built))
+    return with_lengths(advance_streams(written_params_as_states(built)))
 
 
 def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:

@@ -473,6 +473,47 @@ def det(x: Operand) -> Tensor:
 def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
     """Products of tensors summed over the axes that the output leaves out, as `numpy.einsum` writes them: 'bij,bjk->bik' is a batched matrix product. '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
 
+def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduction: str = ...) -> Tensor:
+    """How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not `ignored`. logits (.., classes), labels (..) integers. NaN for the mean of no label."""
+
+def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
+    """The mean of (x - y)^2, or their sum, or each of them."""
+
+def adam_step(
+    w: Operand,
+    g: Operand,
+    m: Operand,
+    v: Operand,
+    rates: Operand,
+    *,
+    beta1: float = ...,
+    beta2: float = ...,
+    epsilon: float = ...,
+    decay: float = ...,
+    decoupled: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Adam, or AdamW where the decay is decoupled: w, m and v after a step."""
+
+def lion_step(
+    w: Operand, g: Operand, m: Operand, rates: Operand, *, beta1: float = ..., beta2: float = ..., decay: float = ...
+) -> tuple[Tensor, ...]:
+    """Lion: w moves by the learning rate against the sign of the mixed momentum and gradient."""
+
+def momentum_step(
+    w: Operand,
+    g: Operand,
+    m: Operand,
+    rates: Operand,
+    *,
+    momentum: float = ...,
+    nesterov: bool = ...,
+    decay: float = ...,
+) -> tuple[Tensor, ...]:
+    """Gradient descent with momentum, Nesterov's if asked for: w and the momentum after a step."""
+
+def sgd_step(w: Operand, g: Operand, rates: Operand, *, decay: float = ...) -> Tensor:
+    """Gradient descent: w after a step."""
+
 def rnn(
     x: Operand,
     weight: Operand,
@@ -633,6 +674,9 @@ def sliding_windows(x: Operand, *, axis: int, size: int, stride: int = ...) -> T
 
 def identity(x: Operand) -> Tensor:
     """x."""
+
+def stop_gradient(x: Operand) -> Tensor:
+    """x, which `hx.grad` takes for a constant."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """x's elements in another shape, in the same order; one dim may be -1, which stands for what is left."""

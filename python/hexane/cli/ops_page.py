@@ -4,13 +4,16 @@ import sys
 
 from hexane.build import signature
 from hexane.ops import FAMILIES
+from hexane.ops.gradients.rule import zero
 from hexane.ops.spec import Op
 
 HEAD = """\
 # Ops
 
 Every op has a function in `hexane`. Inputs go by position or name, attributes (behind the `*`) by name; what has no default
-is required. The ONNX column names ops that mean exactly this; the importer builds many others out of several.
+is required. The ONNX column names ops that mean exactly this; the importer builds many others out of several. The
+gradient column says how `hx.grad` differentiates an op: by a rule of its own, as the ops it is written as, or why it
+does not.
 
 This page is derived from the records in `python/hexane/ops`, by `python -m hexane.cli.ops_page > docs/ops.md`.
 """
@@ -23,8 +26,20 @@ def page() -> str:
 
 def _family(doc: str, ops: tuple[Op, ...]) -> str:
     title = " ".join(doc.strip().split("\n\n")[0].split()).rstrip(".")
-    rows = [f"| `{op.name}{signature(op)}` | {_cell(op.doc)} | {', '.join(op.onnx)} |" for op in ops]
-    return "\n".join([f"## {title}\n", "| call | what it is | ONNX |", "|---|---|---|", *rows, ""])
+    rows = [f"| `{op.name}{signature(op)}` | {_cell(op.doc)} | {_gradient(op)} | {', '.join(op.onnx)} |" for op in ops]
+    return "\n".join([f"## {title}\n", "| call | what it is | gradient | ONNX |", "|---|---|---|---|", *rows, ""])
+
+
+def _gradient(op: Op) -> str:
+    if op.grad is zero:
+        return "0"
+    if op.grad is not None:
+        return "rule"
+    if op.no_grad:
+        return f"none: {op.no_grad}"
+    if op.kernel and op.expand is None:
+        return "none: integers, truths or random numbers"
+    return "as its ops"
 
 
 def _cell(text: str) -> str:

@@ -11,6 +11,7 @@ from hexane.emit.blocks import CODEC, packed_weights
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import PortView, Program, Step, View, dense_strides
+from hexane.stages.bufferize.allocate import live_ranges
 from hexane.targets import Numerics
 from hexane.targets.kernels import kernels
 
@@ -82,6 +83,7 @@ class _Writer:
         self.rows: dict[View, int] = {}
         self.same_rows: dict[tuple[object, ...], int] = {}
         self.space_of: list[int] = []  # of each buffer
+        self.touched = live_ranges(program).keys()
         rows = {}
         for name, extent in program.extents.items():
             space = extent.space
@@ -147,8 +149,13 @@ class _Writer:
         """Adds a row for each whole param and state, so that its name is found even where steps read only parts of
         it."""
         for i, buffer in enumerate(self.program.buffers):
-            if buffer.kind in ("weights", "state", "param") and buffer.name and buffer.type:
+            kept = buffer.kind in ("weights", "state", "param") and self.has_place(i)
+            if kept and buffer.name and buffer.type:
                 self.tensor(View(i, 0, buffer.type, buffer.strides or dense_strides(buffer.type)))
+
+    def has_place(self, number: int) -> bool:
+        """Whether the buffer has memory: weights that no step reads have none."""
+        return self.program.buffers[number].kind != "weights" or number in self.touched
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
         rows = []
@@ -184,8 +191,8 @@ class _Writer:
                 begins[name] = size
                 size += extent.bytes
         data = np.zeros(size, np.uint8)
-        for buffer, offset in zip(self.program.buffers, self.program.offsets, strict=True):
-            if buffer.kind in kinds and buffer.data is not None and offset + buffer.bytes <= size:
+        for i, (buffer, offset) in enumerate(zip(self.program.buffers, self.program.offsets, strict=True)):
+            if buffer.kind in kinds and buffer.data is not None and self.has_place(i):
                 begin = begins[buffer.space] + offset
                 mine = np.ndarray(buffer.data.shape, buffer.data.dtype, data, begin, buffer.strides or None)
                 mine[...] = buffer.data

@@ -14,6 +14,7 @@ import numpy as np
 from hexane.dtypes import BOOL, DType, dtype
 from hexane.errors import Error
 from hexane.graph import AttrValue, EpilogueSlot, Kind, Node, TensorType, Value, kind_of, tensor_type
+from hexane.ops.gradients.rule import Rule
 from hexane.ops.slots import chain_type
 from hexane.targets.legality import layer_unit, mil_ops, op_unit
 
@@ -133,8 +134,9 @@ class Op:
     Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they
     need. elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two
     inputs may change places. moves: the inputs whose elements are all that the result consists of, bit for bit. The
-    other inputs and the attributes alone decide which one goes where. fills: beside them there are elements that an
-    attribute or the op gives. picks: the result consists of elements of the first input, chosen by their order.
+    other inputs and the attributes alone decide which one goes where. updates: for each output the input that it is the
+    next version of, element by element, in whose memory the kernel may write it. fills: there are other elements, too,
+    which an attribute or the op gives. picks: the result consists of elements of the first input, chosen by order.
     product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives
     the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding:
     what the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results: attributes
@@ -143,6 +145,10 @@ class Op:
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
+
+    grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
+    expansion needs none: it is differentiated as what it expands to. no_grad: why an op with results of floats has
+    neither.
     """
 
     name: str
@@ -166,6 +172,7 @@ class Op:
     commutative: bool = False
     moves: tuple[str, ...] = ()
     fills: bool = False
+    updates: tuple[str, ...] = ()
     picks: bool = False
     product: Callable[..., Any] | None = None
     padding: float | None = None
@@ -175,6 +182,8 @@ class Op:
     ragged: Callable[[Mapping[str, Any]], tuple[int | None, ...]] | None = None
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
+    grad: Rule | None = None
+    no_grad: str = ""
     level: Level = "user"
     layer: str = ""
     call: Callable[[Node], LayerCall] | None = None

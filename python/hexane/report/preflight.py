@@ -13,6 +13,7 @@ from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
+from hexane.pipeline import divide
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
 from hexane.targets import Chip, Verdict
@@ -20,7 +21,7 @@ from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
 from hexane.validate.node import FOLDED
-from hexane.validate.run_time_scales import between_products
+from hexane.validate.run_time_scales import REASON, scales_of_run_time
 from hexane.validate.wide_values import wide_readers
 
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
@@ -39,16 +40,19 @@ def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Se
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
-    """The report on a graph for each chip. Chips of which all verdicts are equal share their entries."""
+    """The report on a graph for each chip. Chips of which all verdicts are equal share their entries, unless segments
+    decide some of them."""
     nodes = [node for node in model.nodes if node.op not in LEAVES]
-    shared: dict[int, tuple[Entry, ...]] = {}
+    by_segments = scales_of_run_time(model.nodes)
+    shared: dict[tuple[int, str], tuple[Entry, ...]] = {}
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
-        if id(verdicts) not in shared:
+        key = id(verdicts), chip.name if by_segments else ""
+        if key not in shared:
             known = _within_fp16(model, nodes, _joined(model, nodes, verdicts, chip))
-            known = _apart_from_products(model, nodes, known)
-            shared[id(verdicts)] = tuple(map(Entry, range(len(nodes)), nodes, known))
-        reports.append(Report(name or model.name, chip, shared[id(verdicts)], model))
+            known = _apart_from_products(model, nodes, known, chip) if by_segments else known
+            shared[key] = tuple(map(Entry, range(len(nodes)), nodes, known))
+        reports.append(Report(name or model.name, chip, shared[key], model))
     return reports
 
 
@@ -84,17 +88,26 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 
 
-def _apart_from_products(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
-    """The verdicts, with what the host computes because no product of the engine is next to it."""
-    lonely = between_products(model.nodes, _running(nodes, verdicts))
-    if not lonely:
-        return verdicts
+def _apart_from_products(
+    model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
+) -> Sequence[Verdict]:
+    """The verdicts, with what the host computes because no product of the engine is next to it. The segments say what
+    that is, since ops that are written as others stand next to these."""
+    _, segments = divide(model, chip)
+    where = {node: found.device for found in segments for node in found.nodes}
+    kept = [node for node, device in where.items() if device == "ane"]
+    as_they_are = {(node.op, node.types, node.sources) for node in kept}
+    sources = {source for node in kept for source in node.sources}
 
     def told(node: Node, verdict: Verdict) -> Verdict:
-        if id(node) not in lonely:
+        if not verdict.runs or verdict is FOLDED or where.get(node) == "ane":
+            return verdict
+        if node not in where and (node.op, node.types, node.sources) in as_they_are:
+            return verdict
+        if verdict.verdict != "native" and not sources.isdisjoint(node.sources):
             return verdict
         return Verdict(
-            verdict="host", reason=lonely[id(node)], rule="scales of run time", source="hexane", status="inferred",
+            verdict="host", reason=REASON, rule="scales of run time", source="hexane", status="inferred",
             change="quantise with scales from calibration (static), or compile the network of floats",
         )  # fmt: skip
 

@@ -222,14 +222,18 @@ class Model(Submits):
         return [result[i] for i in self._shown]
 
     def update(self, /, **arrays: Any) -> None:
-        """Replaces params by name; a model that keeps a param in fp16 takes it in fp32 too.
+        """Replaces params by name, those too that the program writes itself; a model that keeps a param in fp16 takes
+        it in fp32 too.
 
         Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
         """
         if arrays and not self._params:
             raise Error(no_params(arrays))
         for name, value in arrays.items():
-            self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
+            if name in self._states:
+                self.write_state(name, value)
+            else:
+                self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def reset_state(self) -> None:
         """Puts the initial contents of all states back."""

@@ -24,7 +24,7 @@ def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dic
 
     A node next to a product is one that reads its result, or gives it an operand, through nodes of the engine alone.
     """
-    if not any(_scale_of_run_time(node) for node in nodes):
+    if not scales_of_run_time(nodes):
         return {}
     near: set[int] = set()
     for order, neighbours in ((nodes, _operands), (reversed(nodes), _readers(nodes))):
@@ -36,11 +36,10 @@ def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dic
     return {id(n): REASON for n in nodes if n.op not in LEAVES and runs(n) and id(n) not in near}
 
 
-def _scale_of_run_time(node: Node) -> bool:
-    if node.op != "quantize":
-        return False
-    scale = node.inputs[1]
-    return scale is not None and scale.node.op not in LEAVES and not is_constant(scale.node)
+def scales_of_run_time(nodes: Sequence[Node]) -> bool:
+    """Whether a network computes a scale by which it quantises."""
+    scales = (node.inputs[1] for node in nodes if node.op == "quantize")
+    return any(s is not None and s.node.op not in LEAVES and not is_constant(s.node) for s in scales)
 
 
 def _operands(node: Node) -> list[Node]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType
+from hexane.ops.gradients import products as grads
 from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, integers, numeric, text
 
 Array = Any
@@ -306,7 +307,7 @@ OPS = (
             Case(((1, 4, 9, 9), (8, 4, 1, 1), (8,))),
             Case(((1, 2, 11), (3, 2, 4)), {"dilations": 2, "pad": (3, 0)}),
             Case(((2, 4, 5, 6, 7), (6, 2, 3, 3, 2), (6,)), {"groups": 2, "strides": (2, 1, 2), "pad": (1, 1, 1, 0, 0, 1)}),
-        ),
+        ), grad=grads.conv,
     ),
     Op(
         name="conv_transpose",
@@ -322,7 +323,7 @@ OPS = (
             Case(((2, 4, 5, 4), (4, 2, 3, 3)), {"groups": 2, "dilations": 2}),
             Case(((1, 4, 3, 4, 2), (4, 3, 2, 3, 2), (6,)), {"groups": 2, "strides": (2, 1, 3), "pad": (0, 1, 1, 1, 0, 0),
                                                              "output_padding": (1, 0, 2)}),
-        ),
+        ), grad=grads.conv_transpose,
     ),
     Op(
         name="max_pool", doc="The maximum of each window of x (N, C, spatial...). "
@@ -331,7 +332,7 @@ OPS = (
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
-        ),
+        ), grad=grads.max_pool,
     ),
     Op(
         name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
@@ -342,6 +343,6 @@ OPS = (
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,
                                    "exclude_padding": False}),
-        ),
+        ), grad=grads.avg_pool,
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL, FP32, INT32, INT64, UINT16, DType
 from hexane.errors import Error
+from hexane.ops.gradients import movement as grads
 from hexane.ops.spec import (
     Case,
     Op,
@@ -156,14 +157,14 @@ OPS = (
         shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
         moves=("x",), lengths="gather", ref=_gather,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[3, 0], [-1, 2]]))),
-               Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array(1, np.int32)), attrs={"axis": 1})),
+               Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array(1, np.int32)), attrs={"axis": 1})), grad=grads.gather,
     ),
     Op(
         name="gather_along_axis", doc="out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_along_axis_shape,
         dtype=_indexed, kernel="gather_along_axis", moves=("x",), ref=_gather_along_axis,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[2, 0], [1, -1]])),
-                    attrs={"axis": 1}),),
+                    attrs={"axis": 1}),), grad=grads.gather_along_axis,
     ),
     Op(
         name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared.", inputs=("x", "indices"),
@@ -171,7 +172,7 @@ OPS = (
         moves=("x",), lengths="gather_nd", ref=_gather_nd,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),
                Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[1], [0]])),
-                    attrs={"batch_dims": 1})),
+                    attrs={"batch_dims": 1})), grad=grads.gather_nd,
     ),
     Op(
         name="scatter_along_axis", doc="x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or "
@@ -180,7 +181,7 @@ OPS = (
         shape=_scatter_along_axis_shape, dtype=_scatter_dtype, kernel="scatter_along_axis", ref=_scatter_along_axis,
         cases=(Case(arrays=(np.zeros((3, 3), np.float32), np.array([[1, 0, 2]]), np.ones((1, 3), np.float32))),
                Case(arrays=(np.ones((3, 3), np.float32), np.array([[1, 1]]), np.ones((1, 2), np.float32)),
-                    attrs={"axis": 1, "mode": "add"})),
+                    attrs={"axis": 1, "mode": "add"})), grad=grads.scatter_along_axis,
     ),
     Op(
         name="scatter_nd", doc="x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or "
@@ -189,7 +190,7 @@ OPS = (
         kernel="scatter_nd", ref=_scatter_nd,
         cases=(Case(arrays=(np.zeros((4, 2), np.float32), np.array([[1], [3]]), np.ones((2, 2), np.float32))),
                Case(arrays=(np.ones((4,), np.float32), np.array([[1], [1]]), np.ones(2, np.float32)),
-                    attrs={"mode": "add"})),
+                    attrs={"mode": "add"})), grad=grads.scatter_nd,
     ),
     Op(
         name="one_hot", doc="A new axis of extent `depth`: `on` where it equals the index, else `off`; an index from -depth to -1 counts from the end.", inputs=("indices",),

@@ -10,6 +10,7 @@ from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.compose import Builder, held, limited, part
+from hexane.ops.gradients import products as grads
 from hexane.ops.records.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
 
@@ -167,7 +168,7 @@ OPS = (
         cases=(
             Case(((7, 5), (5, 3))), Case(((2, 3, 7, 5), (3, 5, 4), (4,))),
             Case(((1, 9), (17, 9)), {"transpose_y": True}), Case(((2, 5, 7), (5, 33)), {"transpose_x": True}),
-        ),
+        ), grad=grads.matmul,
     ),
     Op(
         name="linear", doc="x @ weight.T + bias, weight (out, in).", inputs=("x", "weight", "bias?"),

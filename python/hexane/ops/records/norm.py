@@ -9,6 +9,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.compose import Builder, cast, wide
+from hexane.ops.gradients import norms as grads
 from hexane.ops.records.reduce import in_range, mean
 from hexane.ops.spec import (
     Attr,
@@ -226,12 +227,12 @@ OPS = (
         name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have.",
         inputs=("x", "gamma?", "beta?"), attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating,
         check=(finite("epsilon"),), kernel="layer_norm", expand=_expand_layer_norm, canonical=_norm_attrs, lengths="axes", ref=layer_norm,
-        cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})),
+        cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})), grad=grads.layer_norm,
     ),
     Op(
         name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has.", inputs=("x", "gamma?"),
         attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating, check=(finite("epsilon"),),
-        kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, lengths="axes", ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),),
+        kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, lengths="axes", ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),), grad=grads.rms_norm,
     ),
     Op(
         name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`.",
@@ -252,7 +253,7 @@ OPS = (
         inputs=("x",), attrs={"alpha": number(1e-4), "beta": number(0.75), "k": number(1.0), "size": integer(),
                               "axis": integer(1)},
         shape=same, dtype=floating, check=(in_range,), kernel="local_response_norm", canonical=one_axis,
-        layout="axis", ref=_local_response_norm, cases=(Case(((2, 7, 3, 4),), {"size": 3, "alpha": 0.5}),),
+        layout="axis", ref=_local_response_norm, cases=(Case(((2, 7, 3, 4),), {"size": 3, "alpha": 0.5}),), grad=grads.local_response_norm,
     ),
     Op(
         name="group_norm",

@@ -11,6 +11,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
 from hexane.graph import TensorType
+from hexane.ops.gradients import norms as grads
 from hexane.ops.spec import Case, Op, Shape, axis_index, element_type, integer, same
 
 Array = Any
@@ -134,7 +135,7 @@ OPS = (
             Case(attrs={"axis": -1}, arrays=(image(BIAS, 4, 6), SCALES)),
             Case(attrs={"dtype": "fp16"}, arrays=(SIGNED, np.float32(0.5))),
             Case(arrays=(array("int16", -32768, 32767, 0), np.float32(0.5), np.int16(7))),
-        ),
+        ), grad=grads.dequantize,
     ),
     Op(
         name="lookup", doc="The element of a table of 256 that each byte of x names.", inputs=("x", "table"), shape=_lookup_shape,

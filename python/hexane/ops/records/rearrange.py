@@ -10,6 +10,7 @@ from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
+from hexane.ops.gradients import movement as grads
 from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype, typed
 
@@ -208,7 +209,7 @@ OPS = (
         kernel="interleave", kernel_attrs=lambda types, attrs: {name: attrs[name] for name in ("block", "begin", "groups")},
         moves=("x",), ref=_interleave,
         cases=(Case(((1, 3, 2, 24),), {"block": (2, 3), "shape": (6, 6), "groups": 2}),
-               Case(((2, 3, 4, 8),), {"block": (2, 2), "begin": (1, 0), "shape": (5, 7)})),
+               Case(((2, 3, 4, 8),), {"block": (2, 2), "begin": (1, 0), "shape": (5, 7)})), grad=grads.interleave,
     ),
     Op(
         name="reverse_sequence", doc="The first lengths[i] steps along seq_axis of each item of batch_axis turned around.",

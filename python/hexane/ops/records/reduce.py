@@ -10,6 +10,8 @@ from hexane.dtypes import FP32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.compose import Builder, cast
+from hexane.ops.gradients import reduce as grads
+from hexane.ops.gradients.rule import Rule, zero
 from hexane.ops.records.index import check_found
 from hexane.ops.spec import (
     Case,
@@ -66,7 +68,13 @@ def _log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def _reduce(
-    name: str, doc: str, ref: Callable[..., Any], dtype: Callable[..., Any], onnx: str, low: float = -2.0
+    name: str,
+    doc: str,
+    ref: Callable[..., Any],
+    dtype: Callable[..., Any],
+    onnx: str,
+    low: float = -2.0,
+    grad: Rule | None = None,
 ) -> Op:
     def run(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Array:
         return ref(x, axis=_axes(x, axes), keepdims=keep_dims)
@@ -77,7 +85,7 @@ def _reduce(
 
     return Op(
         name=name, doc=doc, inputs=("x",), attrs={"axes": integers(()), "keep_dims": typed(flag(True))}, shape=reduced,
-        dtype=dtype, kernel=name, canonical=canonical, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,),
+        dtype=dtype, kernel=name, canonical=canonical, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,), grad=grad,
         cases=(Case(((2, 3, 17),), {"axes": (-1,)}, low=low), Case(((2, 5, 4),), {"axes": (0, 1), "keep_dims": False}, low=low),
                Case(((3, 4),), {"keep_dims": False}, low=low)),
     )  # fmt: skip
@@ -186,37 +194,37 @@ def _hardmax(x: Array, axis: int) -> Array:
 _CUMULATIVE = {"axis": integer(0), "exclusive": flag(False), "reverse": flag(False)}
 
 OPS = (
-    _reduce("reduce_sum", "The sum over axes (none named: all of them).", np.sum, numeric, "ReduceSum"),
-    _reduce("reduce_mean", "The mean over axes (none named: all of them).", mean, floating, "ReduceMean"),
-    _reduce("reduce_max", "The maximum over axes (none named: all of them).", _max, numeric, "ReduceMax"),
-    _reduce("reduce_min", "The minimum over axes (none named: all of them).", _min, numeric, "ReduceMin"),
-    _reduce("reduce_prod", "The product over axes (none named: all of them).", np.prod, numeric, "ReduceProd"),
+    _reduce("reduce_sum", "The sum over axes (none named: all of them).", np.sum, numeric, "ReduceSum", grad=grads.reduce_sum),
+    _reduce("reduce_mean", "The mean over axes (none named: all of them).", mean, floating, "ReduceMean", grad=grads.reduce_mean),
+    _reduce("reduce_max", "The maximum over axes (none named: all of them).", _max, numeric, "ReduceMax", grad=grads.extreme),
+    _reduce("reduce_min", "The minimum over axes (none named: all of them).", _min, numeric, "ReduceMin", grad=grads.extreme),
+    _reduce("reduce_prod", "The product over axes (none named: all of them).", np.prod, numeric, "ReduceProd", grad=grads.reduce_prod),
     _reduce("reduce_sum_square", "The sum of squares over axes (none named: all of them).", lambda x, **k: np.sum(x * x, **k), floating,
-            "ReduceSumSquare"),
+            "ReduceSumSquare", grad=grads.reduce_sum_square),
     _reduce("reduce_l1_norm", "The sum of absolute values over axes (none named: all of them).", lambda x, **k: np.sum(np.abs(x), **k), floating,
-            "ReduceL1"),
+            "ReduceL1", grad=grads.reduce_l1_norm),
     _reduce("reduce_l2_norm", "The square root of the sum of squares over axes (none named: all of them).",
-            lambda x, **k: np.sqrt(np.sum(x * x, **k)), floating, "ReduceL2"),
+            lambda x, **k: np.sqrt(np.sum(x * x, **k)), floating, "ReduceL2", grad=grads.reduce_l2_norm),
     _reduce("reduce_log_sum", "The logarithm of the sum over axes (none named: all of them).", lambda x, **k: np.log(np.sum(x, **k)), floating,
-            "ReduceLogSum", low=0.1),
+            "ReduceLogSum", low=0.1, grad=grads.reduce_log_sum),
     _reduce("reduce_log_sum_exp", "log(sum(e^x)) over axes (none named: all of them).",
-            lambda x, axis, keepdims: _log_sum_exp(x, axis, keepdims), floating, "ReduceLogSumExp"),
+            lambda x, axis, keepdims: _log_sum_exp(x, axis, keepdims), floating, "ReduceLogSumExp", grad=grads.reduce_log_sum_exp),
     _arg("reduce_argmax", "The index of the first maximum along an axis.", np.argmax),
     _arg("reduce_argmin", "The index of the first minimum along an axis.", np.argmin),
     Op(
         name="softmax", doc="e^x / sum(e^x) along an axis.", inputs=("x",), attrs={"axis": integer(-1)}, shape=same,
         dtype=floating, check=(in_range,), kernel="softmax", expand=_expand_softmax, canonical=one_axis, layout="axis", lengths="axes", ref=softmax,
-        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
+        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})), grad=grads.softmax,
     ),
     Op(
         name="log_softmax", doc="x - log(sum(e^x)) along an axis.", inputs=("x",), attrs={"axis": integer(-1)},
         shape=same, dtype=floating, check=(in_range,), kernel="log_softmax", expand=_expand_log_softmax,
-        canonical=one_axis, layout="axis", lengths="axes", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
+        canonical=one_axis, layout="axis", lengths="axes", ref=_log_softmax, cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})), grad=grads.log_softmax,
     ),
     Op(
         name="cumsum", doc="The running sum along an axis; exclusive: without the element itself; reverse: from the end.", inputs=("x",),
         attrs=_CUMULATIVE, shape=same, dtype=numeric, check=(in_range,), kernel="cumsum", canonical=one_axis, layout="axis", lengths="axes", ref=_cumsum,
-        cases=(Case(((3, 17),), {"axis": 1}), Case(((4, 3),), {"exclusive": True, "reverse": True})),
+        cases=(Case(((3, 17),), {"axis": 1}), Case(((4, 3),), {"exclusive": True, "reverse": True})), grad=grads.cumsum,
     ),
     Op(
         name="cumprod", doc="The running product along an axis; exclusive: without the element itself; reverse: from the end.",
@@ -228,6 +236,6 @@ OPS = (
     Op(
         name="hardmax", doc="1 at the first maximum along an axis, else 0.", inputs=("x",), attrs={"axis": integer(-1)},
         shape=same, dtype=floating, check=(_not_empty,), canonical=one_axis, expand=_expand_hardmax, ref=_hardmax,
-        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})),
+        cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"axis": 1})), grad=zero,
     ),
 )  # fmt: skip

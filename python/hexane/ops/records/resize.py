@@ -10,6 +10,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
 from hexane.ops.compose import Builder, limited
+from hexane.ops.gradients import products as grads
 from hexane.ops.lines import LIMIT, ROUNDINGS, fits, nearest, whole
 from hexane.ops.records.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.spec import (
@@ -331,7 +332,7 @@ OPS = (
                Case(((1, 3, 4, 5),), {"height": 7, "width": 3, "scale_h": 4 / 7, "scale_w": 5 / 3, "offset_h": -0.2,
                                       "offset_w": 1 / 3, "mode": "round_prefer_floor"}),
                Case(((1, 2, 28, 3),), {"height": 4, "width": 9, "scale_h": 28, "scale_w": 1, "offset_w": -1, "unit_h": 4,
-                                       "unit_w": 3, "mode": "round_prefer_ceil"})),
+                                       "unit_w": 3, "mode": "round_prefer_ceil"})), grad=grads.resize,
     ),
     Op(
         name="resize_bilinear",
@@ -339,7 +340,7 @@ OPS = (
         attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, check=(_on_lines,), kernel="resize_linear",
         layout="spatial", ref=_resize_linear,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,
-                                      "offset_w": -0.25}),),
+                                      "offset_w": -0.25}),), grad=grads.resize,
     ),
     Op(
         name="resize",

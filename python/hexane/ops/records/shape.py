@@ -9,6 +9,8 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
 from hexane.ops.compose import Builder
+from hexane.ops.gradients import movement as grads
+from hexane.ops.gradients.rule import zero
 from hexane.ops.spec import (
     Case,
     Op,
@@ -272,16 +274,20 @@ OPS = (
         onnx=("Identity",), cases=(Case(((3, 4),)),),
     ),
     Op(
+        name="stop_gradient", doc="x, which `hx.grad` takes for a constant.", inputs=("x",), shape=same, dtype=same_dtype,
+        expand=lambda b, x: x, elementwise=True, moves=("x",), ref=lambda x: x, grad=zero, cases=(Case(((3, 4),)),),
+    ),
+    Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
         attrs={"shape": typed(integers())}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
         kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
-        cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})),
+        cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})), grad=grads.reshape,
     ),
     Op(
         name="transpose", doc="x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given.", inputs=("x",),
         attrs={"perm": integers(())}, canonical=_resolve_perm, shape=lambda x, perm: tuple(x[p] for p in perm),
         dtype=same_dtype, kernel="copy", view=True, layout="transpose", moves=("x",), lengths="transpose", ref=lambda x, perm: np.transpose(x, perm),
-        cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))),
+        cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))), grad=grads.transpose,
     ),
     Op(
         name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": typed(integers())},
@@ -309,12 +315,12 @@ OPS = (
         canonical=_resolve_slice, shape=_slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
         moves=("x",), lengths="slice", ref=_slice,
         cases=(Case(((4, 9),), {"begin": (1, -8), "end": (3, 99), "stride": (1, 3)}),
-               Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})),
+               Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})), grad=grads.slice_by_index,
     ),
     Op(
         name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": typed(integers())},
         shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), ref=np.broadcast_to,
-        cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),),
+        cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),), grad=grads.broadcast_to,
     ),
     Op(
         name="split", doc="x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple.", inputs=("x",),
@@ -326,7 +332,7 @@ OPS = (
         name="concat", doc="Tensors of equal dims but at one axis, joined along it.", inputs=("values*",), attrs={"axis": integer()},
         canonical=one_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
         moves=("values",), lengths="concat", ref=lambda *values, axis: np.concatenate(values, axis),
-        cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",),
+        cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",), grad=grads.concat,
     ),
     Op(
         name="stack", doc="Tensors of one shape joined along a new axis, which `axis` counts in the result.", inputs=("values*",), attrs={"axis": integer()},
@@ -342,7 +348,7 @@ OPS = (
         shape=_pad_shape, dtype=same_dtype, canonical=_used_value, kernel="pad", layout="per_axis", moves=("x",), fills=True, results=("value",), ref=_pad,
         cases=(Case(((3, 4),), {"begin": (1, 0), "end": (2, -1), "value": 7.0}),
                Case(((3, 4),), {"begin": (1, 2), "end": (2, 0), "mode": "reflect"}),
-               Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})),
+               Case(((3, 4),), {"begin": (1, 5), "end": (2, 0), "mode": "edge"})), grad=grads.pad,
     ),
     Op(
         name="tile", doc="x repeated reps[i] times along axis i.", inputs=("x",), attrs={"reps": integers()}, shape=_tile_shape,
@@ -352,7 +358,7 @@ OPS = (
     Op(
         name="reverse", doc="x with the elements along each of `axes` in the opposite order.", inputs=("x",), attrs={"axes": integers()},
         canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", moves=("x",), lengths="axes", ref=_all_axes,
-        cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),),
+        cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),), grad=grads.reverse,
     ),
     Op(
         name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode "

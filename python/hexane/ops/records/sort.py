@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
+from hexane.ops.gradients import reduce as grads
 from hexane.ops.records.index import check_found, check_indices
 from hexane.ops.spec import Case, Op, Shape, element_type, flag, integer, numeric, one_axis, same
 
@@ -50,7 +51,7 @@ OPS = (
                "dtype": element_type("int64")},
         canonical=one_axis, shape=_top_k_shape, dtype=_top_k_dtype, kernel="topk",
         kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k not in ("k", "dtype")}, lengths="axes", ref=_top_k,
-        cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})),
+        cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})), grad=grads.topk,
     ),
     Op(
         name="argsort", doc="The indices that sort x along an axis; the lower index first in ties, NaN above everything.",

@@ -42,6 +42,6 @@ OPS = (
         name="write_state",
         doc="Writes update into the state at a position along an axis, in place; the result is the state afterwards.",
         inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=one_axis,
-        shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(),
+        shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(), no_grad="the contents of a state are kept from call to call",
     ),
 )  # fmt: skip

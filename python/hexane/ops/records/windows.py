@@ -10,6 +10,7 @@ from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
 from hexane.ops.compose import Builder, limited
+from hexane.ops.gradients import products as grads
 from hexane.ops.records.conv import POOL, WINDOW, pairs, pool_shape, pool_taps, spread, spread_pad, window_attrs
 from hexane.ops.spec import (
     Attr,
@@ -312,7 +313,7 @@ OPS = (
         inputs=("x",), attrs={"image_shape": integers(), **_KERNEL}, shape=_col2im_shape, dtype=numeric,
         check=(_col2im_limit,), canonical=_col2im_attrs, kernel="col2im", ref=_col2im,
         cases=(Case(((2, 12, 9),), {"image_shape": (4, 5), "kernel_sizes": 2, "dilations": (1, 2)}),
-               Case(((1, 6, 4),), {"image_shape": (7,), "kernel_sizes": 3, "strides": 2, "pad": 1})),
+               Case(((1, 6, 4),), {"image_shape": (7,), "kernel_sizes": 3, "strides": 2, "pad": 1})), grad=grads.col2im,
     ),
     Op(
         name="sliding_windows",

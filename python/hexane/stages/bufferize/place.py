@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.records.program import PROGRAM, Layout, layouts
+from hexane.passes.overwrites import overwrites
 from hexane.program import Buffer, PortView, Program, View, dense_strides
 from hexane.stages.bufferize.aliases import claim_concatenations, find_aliases, pieces, reads, window
 from hexane.stages.bufferize.order import schedule
@@ -28,7 +29,7 @@ def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] 
     return Program(
         graph,
         replace(target, spaces=(*target.spaces, *placer.surfaces())),
-        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.swapped)),
+        tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.done)),
         tuple(placer.buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
@@ -60,8 +61,9 @@ class _Placer:
         self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
         self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
+        self.overwritten = overwrites(graph).readers
         self.swaps: list[tuple[int, int]] = []  # the buffer of a state, and the one of what it is after the call
-        self.swapped: set[int] = set()  # writes, by id, that are no steps
+        self.done: set[int] = set()  # writes, by id, that are no steps
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:
@@ -104,8 +106,10 @@ class _Placer:
             kernel = OPS[node.op].kernel
             raise Error(f"[{node.where}] got an op that has no kernel on this machine, need one named {kernel!r}")
         else:
-            for value in node.values:
-                self.views[value] = self.home.get(value) or self._in_place(node) or self._new(value)
+            for i, value in enumerate(node.values):
+                self.views[value] = (
+                    self.home.get(value) or self._in_state(node, i) or self._in_place(node) or self._new(value)
+                )
 
     def _place_leaf(self, node: Node) -> None:
         kind = node.types[0]
@@ -128,12 +132,16 @@ class _Placer:
         self.views[node.values[0]] = self.whole[view.buffer] = view
 
     def _place_write(self, node: Node) -> None:
-        """In the state. Where a program computes all of it, in a surface like that of the state: there, and the two
-        change places after the call."""
+        """In the state, unless the update was computed there. Where a program computes all of it in a surface like that
+        of the state: there, and the two change places after the call."""
         state, update, _ = node.inputs
         assert state is not None
         assert update is not None
         old, new = self.views[state], self.home.get(update)
+        if self.views[update] == old:  # computed there
+            self.views[node.values[0]] = old
+            self.done.add(id(node))
+            return
         same = new is not None and (old.strides, old.offset, old.type) == (new.strides, new.offset, new.type)
         if new is None or not same or not self._is_next_of(new, old):
             self.views[node.values[0]] = old
@@ -141,7 +149,7 @@ class _Placer:
         self.views[node.values[0]] = new
         self.busy_until[new.buffer] = len(self.order)
         self.swaps.append((old.buffer, new.buffer))
-        self.swapped.add(id(node))
+        self.done.add(id(node))
 
     def _is_next_of(self, new: View, old: View) -> bool:
         """Whether a program writes the one, and the other is a state that nothing else writes."""
@@ -192,6 +200,33 @@ class _Placer:
             rows = " in rows" if kernels.accepts(OPS[bad.op].kernel) == "rows" else ""
             seen = self._copied(value, seen, f"{bad.op.rpartition('.')[2]} needs elements without gaps{rows}", node)
         self.views[value] = seen
+
+    def _in_state(self, node: Node, index: int) -> View | None:
+        """The state that a result replaces as a whole, where everybody who reads the old contents has done so: the node
+        itself may read each element right before it writes it."""
+        value = node.values[index]
+        writes = [u for u in self.users.get(value, ()) if u.op == "write_state" and u.inputs[1] == value]
+        if len(writes) != 1:
+            return None
+        (write,) = writes
+        state, _, position = write.inputs
+        assert state is not None
+        assert position is not None
+        view = self.views.get(state)
+        if view is None or state.type != value.type or position.node.data is None or position.node.data.any():
+            return None
+        buffer, again = self.buffers[view.buffer], self.users.get(write.values[0], ())
+        if buffer.kind != "state" or buffer.surface or not view.dense or any(u.op == "write_state" for u in again):
+            return None
+        readers = [n for n in self.overwritten.get(id(write), ()) if n is not node]
+        if any(self.index[id(n)] > self.index[id(node)] for n in readers):
+            return None
+        op = OPS[node.op]
+        reads = [i for i, v in enumerate(node.inputs) if v is not None and self.views[v].buffer == view.buffer]
+        named = [i for i in reads if op.updates and i == op.inputs.index(op.updates[index])]
+        if op.elementwise:
+            named = [i for i in reads if self.views[node.inputs[i]] == view]  # type: ignore[index]
+        return view if reads == named else None
 
     def _in_place(self, node: Node) -> View | None:
         """The operand that an elementwise result overwrites: one of its size, alone in its buffer, read by nobody

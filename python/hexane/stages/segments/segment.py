@@ -21,6 +21,7 @@ from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_
 from hexane.targets import Chip
 from hexane.targets.legality import op_unit
 from hexane.validate.node import hazard
+from hexane.validate.run_time_scales import REASON
 
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
 
@@ -227,7 +228,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                     "to the host: it only moves elements, and fewer values cross this way",
                 )
             elif (why := devices.refused.get(id(node))) is not None:
-                if op_unit(node.op) in COMPUTING:
+                if op_unit(node.op) in COMPUTING or why == REASON:
                     yield Decision("segment", node.where, "host", why)
                 else:
                     yield Decision("segment", node.where, "moved", f"to the host: {why}")

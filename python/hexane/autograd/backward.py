@@ -1,0 +1,130 @@
+"""The gradients of values, from the last op back to the first, by the rules in the records of the ops.
+
+    y = mul(x, w)            dy given
+    loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
+
+An op without a rule is differentiated as what it expands to, its inputs held fixed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hexane.dtypes import FP32, FP64, DType
+from hexane.errors import Error
+from hexane.graph import Node, Value
+from hexane.ops import LEAVES, OPS
+from hexane.ops.compose import cast
+from hexane.ops.fold import Folder
+
+MOST_SHOWN = 6  # ops of a path in an error
+
+
+def backward(
+    seeds: Mapping[Value, Value],
+    wanted: Sequence[Value],
+    sums: DType | None = None,
+    held: frozenset[Value] = frozenset(),
+) -> list[Value | None]:
+    """The gradient of each wanted value: None where nothing that has a seed depends on it.
+
+    seeds: by value, the gradients that are known. sums: the dtype in which several contributions are added; None: fp32
+    for values of fewer bits. held: wanted values that count as given, whatever computes them. Raises Error for an op
+    that cannot be differentiated, with the path from it.
+    """
+    targets = frozenset(wanted)
+    order = _before(seeds, held)
+    depends = _depending(order, targets, held)
+    found: dict[Value, list[Value]] = {value: [seed] for value, seed in seeds.items()}
+    totals: dict[Value, Value] = {}
+    for node in reversed(order):
+        gradients: list[Value | None] = []
+        for value in node.values:
+            total: Value | None = _total(found.pop(value, []), value, sums, node.sources)
+            if total is not None and value in targets:
+                totals[value] = total
+            gradients.append(None if value in held else total)
+        if all(g is None for g in gradients) or id(node) not in depends:
+            continue
+        for operand, gradient in zip(node.inputs, _of_inputs(node, gradients, order), strict=True):
+            if operand is None or gradient is None or not (operand in targets or id(operand.node) in depends):
+                continue
+            assert gradient.type == operand.type, f"{node.op}: got {gradient.type} for an input of {operand.type}"
+            found.setdefault(operand, []).append(gradient)
+    return [totals.get(value) for value in wanted]
+
+
+def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
+    """The nodes that the seeded values are computed by, operands first; none in front of a held value."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(value.node, False) for value in seeds]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if not held.issuperset(node.values):
+                stack += [(value.node, False) for value in node.inputs if value is not None]
+    return order
+
+
+def _depending(order: Sequence[Node], targets: frozenset[Value], held: frozenset[Value]) -> set[int]:
+    """By id: the nodes that read a target, or floats that depend on one."""
+    depends: set[int] = set()
+    for node in order:
+        if node.op in LEAVES or held.issuperset(node.values):
+            continue
+        floats = [v for v in node.inputs if v is not None and v.dtype.kind == "float"]
+        if any(v in targets or (v not in held and id(v.node) in depends) for v in floats):
+            depends.add(id(node))
+    return depends
+
+
+def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tuple[str, ...]) -> Value | None:
+    """The sum of the contributions, in the order they came, in the dtype of the value."""
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    b = Folder(*sources)
+    wide = sums or (value.dtype if value.dtype in (FP32, FP64) else FP32)
+    total = cast(b, parts[0], wide)
+    for part in parts[1:]:
+        total = b.add(total, cast(b, part, wide))
+    return cast(b, total, value.dtype)
+
+
+def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[Node]) -> Sequence[Value | None]:
+    """The gradients of a node's inputs, by its rule, or by those of what it expands to."""
+    op, b = OPS[node.op], Folder(*node.sources)
+    try:
+        if op.grad is not None:
+            return op.grad(b, node, *gradients)
+        if op.expand is None:
+            why = op.no_grad or "its record has no gradient rule"
+            raise Error(f"got an op that has no gradient: {why}")
+    except Error as error:
+        raise Error(f"[grad] {node.where}: {error}; on the way {_path(node, order)}") from None
+    made = op.expand(b, *node.inputs, **node.attrs)
+    outputs = (made,) if isinstance(made, Value) else tuple(made)
+    seeds: dict[Value, Value] = {}
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if gradient is not None:
+            seeds[output] = gradient if output not in seeds else b.add(seeds[output], gradient)
+    inputs = list(dict.fromkeys(v for v in node.inputs if v is not None))
+    by_value = dict(zip(inputs, backward(seeds, inputs, held=frozenset(inputs)), strict=True))
+    return [None if v is None else by_value[v] for v in node.inputs]
+
+
+def _path(node: Node, order: Sequence[Node]) -> str:
+    """The ops from a node to what is differentiated."""
+    path, last = [node], node
+    for later in order[order.index(node) + 1 :]:
+        if any(v is not None and v.node is last for v in later.inputs):
+            path.append(later)
+            last = later
+    names = [n.op for n in path]
+    if len(names) > MOST_SHOWN:
+        names = [*names[: MOST_SHOWN - 1], "...", names[-1]]
+    return " -> ".join(names)

@@ -1,0 +1,85 @@
+"""Gradients of normalisations, by the normalised x: fewer roundings than those of the ops they are made of."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from hexane.graph import Node, Value
+from hexane.ops.compose import Builder
+from hexane.ops.gradients.rule import operand, unary, unbroadcast
+
+Gradients = Sequence[Value | None]
+
+
+def layer_norm(b: Builder, node: Node, g: Value) -> Gradients:
+    """n = (x - mean) / deviation  ->  dx = (h - mean(h) - n * mean(h * n)) / deviation, h = g * gamma"""
+    x, gamma, beta = node.inputs
+    assert x is not None
+    axes = node.attrs["axes"]
+    centred = b.sub(x, b.reduce_mean(x, axes=axes))
+    over = b.rsqrt(b.add(b.reduce_mean(b.square(centred), axes=axes), node.attrs["epsilon"]))
+    normal = b.mul(centred, over)
+    h = g if gamma is None else b.mul(g, gamma)
+    rest = b.sub(b.sub(h, b.reduce_mean(h, axes=axes)), b.mul(normal, b.reduce_mean(b.mul(h, normal), axes=axes)))
+    return (
+        b.mul(rest, over),
+        None if gamma is None else unbroadcast(b, b.mul(g, normal), gamma),
+        None if beta is None else unbroadcast(b, g, beta),
+    )
+
+
+def rms_norm(b: Builder, node: Node, g: Value) -> Gradients:
+    """n = x / root  ->  dx = (h - n * mean(h * n)) / root, h = g * gamma"""
+    x, gamma = node.inputs
+    assert x is not None
+    axes = node.attrs["axes"]
+    over = b.rsqrt(b.add(b.reduce_mean(b.square(x), axes=axes), node.attrs["epsilon"]))
+    normal = b.mul(x, over)
+    h = g if gamma is None else b.mul(g, gamma)
+    dx = b.mul(b.sub(h, b.mul(normal, b.reduce_mean(b.mul(h, normal), axes=axes))), over)
+    return dx, None if gamma is None else unbroadcast(b, b.mul(g, normal), gamma)
+
+
+@unary
+def local_response_norm(
+    b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float, k: float, size: int, axis: int
+) -> Value:
+    """With d = k + alpha / size * window sum of x^2: g * d^-beta - 2 * alpha * beta / size * x * the sum, over the
+    windows that x is in, of g * x * d^(-beta - 1)."""
+    before, after = (size - 1) // 2, size // 2
+    d = b.add(b.mul(_window_sum(b, b.square(x), axis, before, after), alpha / size), k)
+    inner = b.mul(b.mul(g, x), b.pow(d, -beta - 1))
+    around = _window_sum(b, inner, axis, after, before)
+    return b.sub(b.mul(g, b.pow(d, -beta)), b.mul(b.mul(x, around), 2 * alpha * beta / size))
+
+
+def _window_sum(b: Builder, x: Value, axis: int, before: int, after: int) -> Value:
+    """Of the elements from `before` in front to `after` behind, those that are there."""
+
+    def margin(n: int) -> list[int]:
+        return [n if i == axis else 0 for i in range(len(x.shape))]
+
+    total: Any = None
+    for shift in range(-before, after + 1):
+        moved = b.pad(x, begin=margin(-shift), end=margin(shift)) if shift else x
+        total = moved if total is None else b.add(total, moved)
+    return total  # type: ignore[no-any-return]
+
+
+def dequantize(b: Builder, node: Node, g: Value) -> Gradients:
+    """Of the scale; integers have none."""
+    x, scale = operand(node, 0), operand(node, 1)
+    whole = b.cast(x, dtype=g.dtype)
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        zero = b.cast(node.inputs[2], dtype=g.dtype)
+        whole = b.sub(whole, _along(b, zero, x, node.attrs["axis"]))
+    found = unbroadcast(b, b.mul(g, whole), _along(b, scale, x, node.attrs["axis"]))
+    assert found is not None
+    return None, b.reshape(found, shape=scale.shape), None
+
+
+def _along(b: Builder, v: Value, x: Value, axis: int) -> Value:
+    """Numbers for the indices of an axis, in a shape that broadcasts over x."""
+    if prod(v.shape) == 1 or len(v.shape) != 1:
+        return v if len(v.shape) in (0, len(x.shape)) else b.reshape(v, shape=())
+    return b.reshape(v, shape=[-1 if i == axis % len(x.shape) else 1 for i in range(len(x.shape))])

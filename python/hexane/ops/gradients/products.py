@@ -1,0 +1,203 @@
+"""Gradients of matrix products, convolutions, pools and resizes: products and convolutions again."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+from hexane.ops.compose import Builder
+from hexane.ops.gradients.rule import attrs_of, no_rule, operand, unbroadcast
+
+Gradients = Sequence[Value | None]
+
+
+def matmul(b: Builder, node: Node, g: Value) -> Gradients:
+    """z = x y  ->  dx = dz y^T, dy = x^T dz; a batch that was broadcast is summed."""
+    x, y, bias = node.inputs
+    assert x is not None
+    assert y is not None
+    tx, ty = node.attrs["transpose_x"], node.attrs["transpose_y"]
+    dx = b.matmul(y, g, transpose_x=ty, transpose_y=True) if tx else b.matmul(g, y, transpose_y=not ty)
+    if len(y.shape) == 2 and len(x.shape) > 2 and not tx:  # one product over all rows
+        rows, columns = (b.reshape(v, shape=(-1, v.shape[-1])) for v in (x, g))
+        dy = b.matmul(columns, rows, transpose_x=True) if ty else b.matmul(rows, columns, transpose_x=True)
+    elif ty:
+        dy = b.matmul(g, x, transpose_x=True, transpose_y=tx)
+    else:
+        dy = b.matmul(x, g, transpose_x=not tx)
+    dbias = None if bias is None else b.reduce_sum(g, axes=tuple(range(len(g.shape) - 1)), keep_dims=False)
+    return unbroadcast(b, dx, x), unbroadcast(b, dy, y), dbias
+
+
+# ---- convolutions ----
+
+
+def _first(b: Builder, x: Value, layout: str) -> Value:
+    """Channels first."""
+    rank = len(x.shape)
+    return b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))) if layout == "nhwc" else x
+
+
+def _as_layout(b: Builder, x: Value, layout: str) -> Value:
+    rank = len(x.shape)
+    return b.transpose(x, perm=(0, *range(2, rank), 1)) if layout == "nhwc" else x
+
+
+def _bias_gradient(b: Builder, bias: Value | None, g: Value) -> Value | None:
+    axes = (0, *range(2, len(g.shape)))
+    return None if bias is None else b.reduce_sum(g, axes=axes, keep_dims=False)
+
+
+def conv(b: Builder, node: Node, g: Value) -> Gradients:
+    """The input's is the transposed convolution of g; the weight's correlates x with g."""
+    a, bias = node.attrs, node.inputs[2]
+    x, weight = _first(b, operand(node, 0), a["layout"]), operand(node, 1)
+    g = _first(b, g, a["layout"])
+    dx = _convolved_back(b, g, weight, x.shape[2:], a)
+    return (
+        _as_layout(b, dx, a["layout"]),
+        correlated(b, x, g, weight.shape, a),
+        _bias_gradient(b, bias, g),
+    )
+
+
+def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int], a: Any) -> Value:
+    """What each pixel of the input reached. The pixels at the end that no window reads get 0."""
+    reach = [
+        (n - 1) * s + d * (k - 1) + 1 - before - after
+        for n, s, d, k, before, after in zip(
+            g.shape[2:], a["strides"], a["dilations"], weight.shape[2:], a["pad"][::2], a["pad"][1::2], strict=True
+        )
+    ]
+    more = [n - r for n, r in zip(extents, reach, strict=True)]
+    return b.conv_transpose(
+        g, weight, strides=a["strides"], dilations=a["dilations"], pad=a["pad"], output_padding=more, groups=a["groups"]
+    )
+
+
+def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
+    """The gradient of a weight (out, in / groups, kernel...): x (N, C, ...) convolved with g (N, out, ...) over the
+    batch, strides and dilations in each other's place."""
+    groups, kernel = a["groups"], shape[2:]
+    n, channels, out = x.shape[0], x.shape[1], g.shape[1]
+    each = channels // groups
+    rank = len(x.shape)
+    spatial = range(3, rank + 1)
+    images = b.reshape(x, shape=(n, groups, each, *x.shape[2:]))
+    images = b.reshape(b.transpose(images, perm=(2, 1, 0, *spatial)), shape=(each, groups * n, *x.shape[2:]))
+    filters = b.transpose(g, perm=(1, 0, *range(2, rank)))
+    found = b.conv(images, filters, strides=a["dilations"], dilations=a["strides"], pad=a["pad"], groups=groups)
+    cut = b.slice_by_index(found, begin=(0,) * rank, end=(each, out, *kernel))
+    return b.transpose(cut, perm=(1, 0, *range(2, rank)))
+
+
+def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
+    """A convolution of g gives the input's; its weight (in, out / groups, ..) is that of the convolution from g to
+    x."""
+    a, bias = node.attrs, node.inputs[2]
+    x, weight = _first(b, operand(node, 0), a["layout"]), operand(node, 1)
+    g = _first(b, g, a["layout"])
+    common = attrs_of(node, "strides", "dilations", "pad", "groups")
+    dx = b.conv(g, weight, **common)
+    dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # output_padding may leave room for one more
+    return _as_layout(b, dx, a["layout"]), correlated(b, g, x, weight.shape, common), _bias_gradient(b, bias, g)
+
+
+# ---- pools ----
+
+
+def avg_pool(b: Builder, node: Node, g: Value) -> Gradients:
+    """Each window spreads its gradient evenly over the elements that it counted."""
+    a = node.attrs
+    x = _first(b, operand(node, 0), a["layout"])
+    g = b.mul(_first(b, g, a["layout"]), b.const((1 / _counts(x.shape, a)).astype(g.dtype.numpy)))
+    weight = b.const(np.ones((x.shape[1], 1, *a["kernel_sizes"]), g.dtype.numpy))
+    pad, cut = _whole_windows(x.shape[2:], g.shape[2:], a)
+    back = _convolved_back(
+        b, g, weight, [n + c for n, c in zip(x.shape[2:], cut, strict=True)],
+        {**attrs_of(node, "strides", "dilations"), "pad": pad, "groups": x.shape[1]},
+    )  # fmt: skip
+    return (_as_layout(b, b.slice_by_index(back, begin=(0,) * len(x.shape), end=x.shape), a["layout"]),)
+
+
+def _counts(shape: Sequence[int], a: Any) -> Array:
+    """How many elements each window of an image counts."""
+    from hexane.ops.records.conv import pool_taps
+
+    names = ("kernel_sizes", "strides", "dilations", "pad", "ceil_mode")
+    _, regions = pool_taps(np.zeros((1, 1, *shape[2:])), 0, **{name: a[name] for name in names})
+    return np.asarray(np.maximum((regions >= (2 if a["exclude_padding"] else 1)).sum(axis=0), 1))
+
+
+def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple[list[int], list[int]]:
+    """The pads with which all windows lie inside, and how many elements behind the image they then cover (ceil_mode
+    lets a window end outside)."""
+    pad, cut = [], []
+    for i, (n, out) in enumerate(zip(extents, outs, strict=True)):
+        before, after = a["pad"][2 * i], a["pad"][2 * i + 1]
+        reach = (out - 1) * a["strides"][i] + a["dilations"][i] * (a["kernel_sizes"][i] - 1) + 1
+        more = max(reach - before - after - n, 0)
+        pad += [before, after]
+        cut.append(more)
+    return pad, cut
+
+
+def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
+    """To the first of the largest elements of each window. Windows are laid out as columns, and added up again."""
+    a = node.attrs
+    x = _first(b, operand(node, 0), a["layout"])
+    g = _first(b, g, a["layout"])
+    if len(a["kernel_sizes"]) == 3:
+        raise no_rule("a max_pool over three axes")
+    line = len(a["kernel_sizes"]) == 1
+    strides, dilations, kernel = (tuple(a[k]) for k in ("strides", "dilations", "kernel_sizes"))
+    pad = list(a["pad"])
+    if line:  # an image of one row
+        x, g = (b.reshape(v, shape=(*v.shape[:2], 1, v.shape[2])) for v in (x, g))
+        strides, dilations, kernel, pad = (1, *strides), (1, *dilations), (1, *kernel), [0, 0, *pad]
+    n, channels, *extents = x.shape
+    reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in
+             zip(g.shape[2:], strides, dilations, kernel, strict=True)]  # fmt: skip
+    ends = [r - before - extent for r, before, extent in zip(reach, pad[::2], extents, strict=True)]
+    lowest = float(np.finfo(np.float32).min if x.dtype.bits > 16 else np.finfo(np.float16).min)
+    padded = b.pad(x, begin=(0, 0, *pad[::2]), end=(0, 0, *ends), value=lowest)
+    common: dict[str, Any] = {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": (0, 0, 0, 0)}
+    taps, places = prod(kernel), prod(g.shape[2:])
+    columns = b.reshape(b.im2col(padded, **common), shape=(n, channels, taps, places))
+    first = b.reduce_argmax(columns, axis=2)
+    chosen = b.cast(b.one_hot(first, axis=2, depth=taps), dtype=g.dtype)
+    spread = b.mul(chosen, b.reshape(g, shape=(n, channels, 1, places)))
+    added = b.col2im(b.reshape(spread, shape=(n, channels * taps, places)), image_shape=tuple(reach), **common)
+    dx = b.pad(added, begin=(0, 0, *(-p for p in pad[::2])), end=(0, 0, *(-e for e in ends)))
+    dx = b.reshape(dx, shape=(*dx.shape[:2], dx.shape[3])) if line else dx
+    return (_as_layout(b, dx, a["layout"]),)
+
+
+# ---- resizes ----
+
+
+def resize(b: Builder, node: Node, g: Value) -> Gradients:
+    """A resize is linear, with a matrix for each axis: the gradient is g times the transposed ones."""
+    from hexane.ops import OPS
+
+    a = node.attrs
+    x = _first(b, operand(node, 0), a["layout"])
+    g = _first(b, g, a["layout"])
+    height, width = x.shape[2:]
+    rest = {**a, "layout": "nchw"}
+
+    def matrix(shape: tuple[int, int, int, int], extent: int, **changed: Any) -> Array:
+        made = OPS[node.op].ref(np.eye(extent).reshape(shape), **{**rest, **changed})
+        return np.asarray(made, np.float64).reshape(extent, -1).astype(g.dtype.numpy)
+
+    # One column for rows, one row for columns: the other axis is then as it is.
+    rows = matrix((1, height, height, 1), height, width=1)
+    columns = matrix((1, width, 1, width), width, height=1)
+    dx = b.matmul(b.matmul(b.const(rows), g), b.const(columns), transpose_y=True)
+    return (_as_layout(b, dx, a["layout"]),)
+
+
+def col2im(b: Builder, node: Node, g: Value) -> Gradients:
+    return (b.im2col(g, **attrs_of(node, "kernel_sizes", "strides", "dilations", "pad")),)

@@ -1,0 +1,145 @@
+"""Steps of optimisers: a param and its moments after one update.
+
+`rates` are numbers of the step in fp32: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
+and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 whether anything changes, 1 or 0. With 0 all results are what
+was there, whatever the gradient holds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast, part
+from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, number
+
+Array = Any
+RATES = 5
+WHY = "an update of a param is not differentiated"
+
+
+def _shapes(*shapes: Shape, **_: Any) -> Any:
+    *same, rates = shapes
+    if any(s != same[0] for s in same) or rates != (RATES,):
+        raise Error(f"got the shapes {', '.join(map(str, shapes))}, need one for all but rates, which have ({RATES},)")
+    return [same[0]] * (len(same) - 1) if len(same) > 2 else same[0]
+
+
+def _dtypes(*dtypes: Any, **_: Any) -> Any:
+    if dtypes[-1] is not FP32:
+        raise Error(f"rates: got {dtypes[-1]}, need fp32")
+    return floating(*dtypes[:-1])
+
+
+def _numbers(b: Builder, rates: Value, like: Value) -> list[Value]:
+    return [cast(b, b.reshape(part(b, rates, 0, i, i + 1), shape=()), like.dtype) for i in range(RATES)]
+
+
+Step = Callable[..., list[Any]]
+
+
+def _expansion(step: Step) -> Callable[..., list[Value] | Value]:
+    """Old values where nothing changes."""
+
+    def expand(b: Builder, w: Value, g: Value, *rest: Value, **attrs: Any) -> list[Value] | Value:
+        *moments, rates = rest
+        lr, first, second, scale, apply = _numbers(b, rates, w)
+        new = step(b, w, b.mul(g, scale), *moments, lr, first, second, **attrs)
+        changes = b.greater(apply, 0.5)
+        kept = [b.select(changes, n, old) for n, old in zip(new, (w, *moments), strict=True)]
+        return kept if moments else kept[0]
+
+    return expand
+
+
+class _Numpy:
+    """A builder's ops on arrays, for the definitions."""
+
+    add, sub, mul, real_div = np.add, np.subtract, np.multiply, np.divide
+    sqrt, square, sign = np.sqrt, np.square, np.sign
+
+
+def _definition(step: Step) -> Callable[..., Any]:
+    def ref(w: Array, g: Array, *rest: Array, **attrs: Any) -> Any:
+        *moments, rates = rest
+        if rates[4] <= 0.5:
+            return [w, *moments] if moments else w
+        new = step(_Numpy, w, g * rates[3], *moments, *rates[:3], **attrs)
+        return [np.asarray(n) for n in new] if moments else new[0]
+
+    return ref
+
+
+def _adam(
+    b: Any, w: Any, g: Any, m: Any, v: Any, lr: Any, first: Any, second: Any, beta1: float, beta2: float,
+    epsilon: float, decay: float, decoupled: bool,
+) -> list[Any]:  # fmt: skip
+    """decoupled: the decay shrinks w itself (AdamW), and is no part of the gradient."""
+    if decay and not decoupled:
+        g = b.add(g, b.mul(w, decay))
+    m = b.add(m, b.mul(b.sub(g, m), 1 - beta1))
+    v = b.add(b.mul(v, beta2), b.mul(b.square(g), 1 - beta2))
+    if decay and decoupled:
+        w = b.sub(w, b.mul(w, b.mul(lr, decay)))
+    deviation = b.add(b.mul(b.sqrt(v), second), epsilon)
+    return [b.sub(w, b.real_div(b.mul(m, b.mul(lr, first)), deviation)), m, v]
+
+
+def _lion(
+    b: Any, w: Any, g: Any, m: Any, lr: Any, first: Any, second: Any, beta1: float, beta2: float, decay: float
+) -> list[Any]:
+    way = b.sign(b.add(b.mul(m, beta1), b.mul(g, 1 - beta1)))
+    if decay:
+        w = b.sub(w, b.mul(w, b.mul(lr, decay)))
+    return [b.sub(w, b.mul(way, lr)), b.add(b.mul(m, beta2), b.mul(g, 1 - beta2))]
+
+
+def _momentum(
+    b: Any, w: Any, g: Any, m: Any, lr: Any, first: Any, second: Any, momentum: float, nesterov: bool, decay: float
+) -> list[Any]:
+    if decay:
+        g = b.add(g, b.mul(w, decay))
+    m = b.add(b.mul(m, momentum), g)
+    way = b.add(g, b.mul(m, momentum)) if nesterov else m
+    return [b.sub(w, b.mul(way, lr)), m]
+
+
+def _sgd(b: Any, w: Any, g: Any, lr: Any, first: Any, second: Any, decay: float) -> list[Any]:
+    if decay:
+        g = b.add(g, b.mul(w, decay))
+    return [b.sub(w, b.mul(g, lr))]
+
+
+_RATES = np.array([0.01, 1.5, 1.2, 0.5, 1], np.float32)
+_REST = np.array([0.01, 1.5, 1.2, 0.5, 0], np.float32)
+
+
+def _case(num_moments: int, rates: Array, **attrs: Any) -> Case:
+    rng = np.random.default_rng(num_moments)
+    w, g, m, v = (rng.standard_normal((3, 5)).astype(np.float32) for _ in range(4))
+    return Case(arrays=(*(w, g, m, np.abs(v))[: 2 + num_moments], rates), attrs=attrs)
+
+
+def _op(name: str, doc: str, step: Step, num_moments: int, attrs: dict[str, Any], *cases: dict[str, Any]) -> Op:
+    moments = ("m", "v")[:num_moments]
+    decays = tuple(k for k, a in attrs.items() if a.kind == "float")
+    return Op(
+        name=name, doc=doc, inputs=("w", "g", *moments, "rates"), outputs=("w", *moments) if moments else ("w",), attrs=attrs,
+        shape=_shapes, dtype=_dtypes, check=(finite(*decays),), kernel=name, updates=("w", *moments), expand=_expansion(step), ref=_definition(step), no_grad=WHY,
+        cases=(*(_case(num_moments, _RATES, **c) for c in cases), _case(num_moments, _REST, **cases[0])),
+    )  # fmt: skip
+
+
+OPS = (
+    _op("adam_step", "Adam, or AdamW where the decay is decoupled: w, m and v after a step.", _adam, 2,
+        {"beta1": number(0.9), "beta2": number(0.999), "epsilon": number(1e-8), "decay": number(0.0), "decoupled": flag(True)},
+        {}, {"decay": 0.1}, {"decay": 0.1, "decoupled": False, "beta1": 0.8}),
+    _op("lion_step", "Lion: w moves by the learning rate against the sign of the mixed momentum and gradient.", _lion, 1,
+        {"beta1": number(0.9), "beta2": number(0.99), "decay": number(0.0)}, {}, {"decay": 0.1}),
+    _op("momentum_step", "Gradient descent with momentum, Nesterov's if asked for: w and the momentum after a step.", _momentum, 1,
+        {"momentum": number(0.9), "nesterov": flag(False), "decay": number(0.0)}, {}, {"nesterov": True, "decay": 0.1}),
+    _op("sgd_step", "Gradient descent: w after a step.", _sgd, 0, {"decay": number(0.0)}, {}, {"decay": 0.1}),
+)  # fmt: skip

@@ -1,0 +1,24 @@
+"""A param that its program writes is a state: it lasts from call to call, and `Model.update` replaces it all the
+same."""
+
+from hexane.graph import Graph, Node, unique
+
+
+def written_params_as_states(graph: Graph) -> Graph:
+    """write_state(param w, ..)  ->  write_state(state w, ..), the same w wherever it is read"""
+    if "write_state" not in graph.ops or "param" not in graph.ops:
+        return graph
+    written = [base for node in graph.nodes if node.op == "write_state" and (base := _base(node)).op == "param"]
+    table = {
+        node.values[0]: unique("state", str(node.attrs["name"]), node.types[0], node.data, node.sources)
+        for node in dict.fromkeys(written)
+    }
+    return graph.rewrite(lambda node, inputs: None, became=table) if table else graph
+
+
+def _base(node: Node) -> Node:
+    """What a chain of writes began with."""
+    while node.op == "write_state":
+        assert node.inputs[0] is not None
+        node = node.inputs[0].node
+    return node

@@ -1,0 +1,7 @@
+"""Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
+
+from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
+from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.training_step import step
+
+__all__ = ["Optimizer", "adam", "adamw", "constant", "cosine", "lion", "sgd", "step", "steps", "warm_up"]

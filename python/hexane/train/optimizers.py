@@ -1,0 +1,72 @@
+"""Optimisers: functions from a param, its gradient and its moments to what these are after a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from hexane.errors import Error
+from hexane.train.schedules import Schedule, as_schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """op: the op of the catalogue that updates a param. moments: names of the states that it keeps for each param, of
+    the param's shape, 0 at first. lr: the learning rate by the step. attrs: of the op."""
+
+    op: str
+    moments: tuple[str, ...]
+    lr: Schedule
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def sgd(lr: "Schedule | float", momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> Optimizer:
+    """Gradient descent, as torch.optim.SGD has it. Raises Error for numbers out of range."""
+    decay = _least_zero("weight_decay", weight_decay)
+    if not momentum:
+        if nesterov:
+            raise Error("[sgd] nesterov: got it without momentum, need momentum as well")
+        return Optimizer("sgd_step", (), as_schedule(lr), {"decay": decay})
+    attrs = {"momentum": _share("momentum", momentum), "nesterov": nesterov, "decay": decay}
+    return Optimizer("momentum_step", ("momentum",), as_schedule(lr), attrs)
+
+
+def adam(
+    lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
+) -> Optimizer:
+    """Adam, whose decay is a part of the gradient, as torch.optim.Adam has it."""
+    return _adam(lr, betas, eps, weight_decay, decoupled=False)
+
+
+def adamw(
+    lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+) -> Optimizer:
+    """Adam, whose decay shrinks the params themselves, as torch.optim.AdamW has it."""
+    return _adam(lr, betas, eps, weight_decay, decoupled=True)
+
+
+def lion(lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> Optimizer:
+    """Lion: one moment, and steps of the learning rate's size. Its learning rate is 3 to 10 times smaller than
+    Adam's."""
+    beta1, beta2 = (_share("betas", beta) for beta in betas)
+    attrs = {"beta1": beta1, "beta2": beta2, "decay": _least_zero("weight_decay", weight_decay)}
+    return Optimizer("lion_step", ("m",), as_schedule(lr), attrs)
+
+
+def _adam(lr: Any, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool) -> Optimizer:
+    beta1, beta2 = (_share("betas", beta) for beta in betas)
+    attrs = {"beta1": beta1, "beta2": beta2, "epsilon": _least_zero("eps", eps),
+             "decay": _least_zero("weight_decay", weight_decay), "decoupled": decoupled}  # fmt: skip
+    return Optimizer("adam_step", ("m", "v"), as_schedule(lr), attrs)
+
+
+def _share(name: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise Error(f"[train] {name}: got {value!r}, need a number from 0 up to 1, without 1")
+    return float(value)
+
+
+def _least_zero(name: str, value: float) -> float:
+    if not (isfinite(value) and value >= 0):
+        raise Error(f"[train] {name}: got {value!r}, need 0 or more")
+    return float(value)

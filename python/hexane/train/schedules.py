@@ -1,0 +1,61 @@
+"""Learning rates as functions of the step, which is a state of the program: 0 before the first update."""
+
+from collections.abc import Callable
+from math import pi
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.errors import Error
+
+Schedule = Callable[[Tensor], Tensor]  # the step, fp64 of shape () -> the learning rate, fp64 of shape ()
+
+
+def constant(lr: float) -> Schedule:
+    """The same for every step."""
+    rate = _positive("lr", lr)
+    return lambda step: step * 0.0 + rate
+
+
+def warm_up(schedule: "Schedule | float", steps: int) -> Schedule:
+    """From schedule / steps at the first step up to the schedule's own after `steps` steps, in a line. The schedule
+    counts its steps from the end of the warm-up."""
+    after = as_schedule(schedule)
+    count = _positive("steps", steps)
+
+    def rate(step: Tensor) -> Tensor:
+        return after(hx.maximum(step - count, 0.0)) * hx.minimum((step + 1.0) / count, 1.0)
+
+    return rate
+
+
+def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
+    """From lr down to `least` in half a cosine over `steps` steps, and `least` from then on."""
+    first, count = _positive("lr", lr), _positive("steps", steps)
+
+    def rate(step: Tensor) -> Tensor:
+        angle = hx.minimum(step / count, 1.0) * pi
+        return (hx.cos(angle) + 1.0) * ((first - least) / 2) + least
+
+    return rate
+
+
+def steps(lr: float, every: int, factor: float = 0.1) -> Schedule:
+    """lr times `factor` for each `every` steps that are done."""
+    first, count = _positive("lr", lr), _positive("every", every)
+    base = _positive("factor", factor)
+    return lambda step: hx.pow(hx.maximum(step * 0.0 + base, 0.0), hx.floor(step / count)) * first
+
+
+def as_schedule(given: "Schedule | float") -> Schedule:
+    """A number is a constant schedule. Raises Error for what is neither."""
+    if callable(given):
+        return given
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise Error(f"[train] lr: got {given!r}, need a number or a schedule such as hx.train.cosine(..)")
+    return constant(given)
+
+
+def _positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise Error(f"[train] {name}: got {value!r}, need a number above 0")
+    return float(value)

@@ -1,0 +1,144 @@
+"""A training step as one graph: forward, backward and the update of every param, whose values are states."""
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.autograd import grad
+from hexane.build import FUNCTIONS, Tensor
+from hexane.dtypes import FP32
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.ops.records.optimizers import RATES
+from hexane.train.optimizers import Optimizer
+
+STEP = "step"  # the state that counts updates
+
+
+def step(
+    loss: Tensor,
+    params: Sequence[Tensor],
+    optimizer: Optimizer,
+    *,
+    clip: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+    loss_scale: float = 1.0,
+) -> Graph:
+    """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
+    learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
+
+    params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the count of updates is
+    the state "step". clip: the largest global norm of the gradients; clip_value: the largest magnitude of an element,
+    before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale: the backward
+    pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. A step whose
+    gradients are not finite changes nothing, and `norm` says so.
+
+    Raises Error for a loss that is not one number, and for params that are none.
+    """
+    _check(loss, params, clip, clip_value, accumulate, loss_scale)
+    gradients = grad(loss, list(params), seed=np.full(loss.shape, loss_scale, loss.dtype.numpy))
+    updates: list[Tensor] = []
+    last = None
+    if accumulate > 1:
+        gradients, last, updates = _accumulated(params, gradients, accumulate)
+    scale = 1.0 / (accumulate * loss_scale)
+    if clip_value is not None:
+        gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
+    norm = hx.sqrt(_sum([_squares(g) for g in gradients])) * scale
+    applied = hx.less(norm, np.float64("inf"))
+    if last is not None:
+        applied = hx.logical_and(applied, last)
+    done = hx.state(STEP, (1,), "int64")
+    rates, lr = _rates(done, optimizer, norm, scale, clip, applied)
+    for p, g in zip(params, gradients, strict=True):
+        moments = [hx.state(f"{_name(p)}.{name}", p.shape, p.dtype) for name in optimizer.moments]
+        made = FUNCTIONS[optimizer.op](p, g, *moments, rates, **optimizer.attrs)
+        news = made if isinstance(made, tuple) else (made,)
+        updates += [_write(old, new) for old, new in zip((p, *moments), news, strict=True)]
+    updates.append(_write(done, done + hx.cast(applied, dtype="int64")))
+    shown = {"loss": loss, "lr": hx.cast(lr, dtype="fp32"), "norm": hx.cast(norm, dtype="fp32")}
+    return hx.graph({name: hx.reshape(t, shape=()) for name, t in shown.items()}, updates, name=STEP)
+
+
+def _accumulated(
+    params: Sequence[Tensor], gradients: Sequence[Tensor], calls: int
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """The sums of the gradients since the last update, whether this call is the last before the next, and the
+    writes."""
+    count = hx.state("calls", (1,), "int64")
+    turn = hx.mod(count, calls)
+    first = hx.equal(turn, 0)
+    states = [hx.state(f"{_name(p)}.grad", p.shape, p.dtype) for p in params]
+    sums = [hx.select(first, g, s + g) for s, g in zip(states, gradients, strict=True)]
+    writes = [_write(count, count + 1), *map(_write, states, sums)]
+    return sums, hx.equal(turn, calls - 1), writes
+
+
+def _squares(gradient: Tensor) -> Tensor:
+    """The sum of the squares, in fp64 of shape (1,)."""
+    total = hx.reshape(hx.reduce_sum_square(gradient, keep_dims=False), shape=(1,))
+    return hx.cast(total, dtype="fp64")
+
+
+def _rates(
+    done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip: float | None, applied: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What the ops of optimisers read (ops/records/optimizers.py), and the learning rate. In fp64: 1 - 0.999 has few
+    digits in fp32."""
+    count = hx.reshape(hx.cast(done, dtype="fp64"), shape=())
+    lr = hx.reshape(optimizer.lr(count), shape=(1,))
+    after = hx.reshape(count + 1.0, shape=(1,))
+    corrections = [
+        1.0 - hx.exp(after * log(optimizer.attrs[beta])) if optimizer.attrs.get(beta) else after * 0.0 + 1.0
+        for beta in ("beta1", "beta2")
+    ]
+    factor = after * 0.0 + scale
+    if clip is not None:
+        factor = factor * hx.minimum(clip / (norm + 1e-6), 1.0)
+    numbers = [lr, 1.0 / corrections[0], 1.0 / hx.sqrt(corrections[1]), factor, hx.cast(applied, dtype="fp64")]
+    assert len(numbers) == RATES
+    return hx.cast(hx.concat(*numbers, axis=0), dtype="fp32"), lr
+
+
+def _write(state: Tensor, value: Tensor) -> Tensor:
+    """The whole state replaced."""
+    if not state.shape:
+        raise Error(
+            f"[train.step] {_name(state)}: got a param without axes, need at least one: shape (1,) for a number"
+        )
+    return hx.write_state(state, value, np.array(0))
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    total = parts[0]
+    for one in parts[1:]:
+        total = total + one
+    return total
+
+
+def _name(t: Tensor) -> str:
+    return str(t.value.node.attrs["name"])
+
+
+def _check(
+    loss: Tensor, params: Sequence[Tensor], clip: object, clip_value: object, accumulate: int, loss_scale: float
+) -> None:
+    if not params:
+        raise Error("[train.step] params: got none, need the hx.param tensors to train")
+    for p in params:
+        if not isinstance(p, Tensor) or p.value.node.op != "param":
+            raise Error(f"[train.step] params: got {p!r}, need tensors made by hx.param")
+        if p.dtype is not FP32:
+            raise Error(f"[train.step] params: got {p.type} for {_name(p)!r}, need fp32")
+    if len({_name(p) for p in params}) != len(params):
+        raise Error("[train.step] params: got one twice, need each once")
+    if not isinstance(loss, Tensor) or loss.type.size != 1:
+        raise Error(f"[train.step] loss: got {loss!r}, need a tensor of one number")
+    for name, value in (("clip", clip), ("clip_value", clip_value), ("loss_scale", loss_scale)):
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+            raise Error(f"[train.step] {name}: got {value!r}, need a number above 0")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise Error(f"[train.step] accumulate: got {accumulate!r}, need an integer from 1 on")
