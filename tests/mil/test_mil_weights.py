@@ -9,7 +9,7 @@ import pytest
 import hexane as hx
 from hexane import _core
 from hexane.emit.mil import emit_mil
-from hexane.graph import Array
+from hexane.graph import Array, source_scope
 from hexane.importers.mil import load_mil
 from hexane.mil.text import HEADER
 from hexane.reference import run_reference
@@ -236,3 +236,20 @@ def test_weights_whose_scale_fp16_does_not_keep_are_written_as_floats(scale: flo
     mil = emit_mil(hx.graph(hx.matmul(rows(), scaled(integers(-1, 2, 64, 32), scale, axis=1))), H13)
     assert "constexpr" not in mil.text
     assert_read_back(mil)
+
+
+def test_other_networks_of_the_process_change_no_text() -> None:
+    """Equal constants are one in all networks, and have the sources of all: the key of a kept program is its text."""
+
+    def text(*sources: str) -> str:
+        with source_scope(*sources):
+            weight = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0))
+        return emit_mil(hx.graph({"y": hx.matmul(rows(), weight, transpose_y=True)}), H13).text
+
+    alone = text()
+    with source_scope("a network that was here before"):
+        held = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), hx.const(np.int8(0))
+    assert text("the weight of this one") == alone
+    assert text() == alone
+    assert "const_0" in alone
+    del held

@@ -144,6 +144,7 @@ class _Writer:
         self.lines: list[str] = []
         self.offsets: dict[Value, int] = {}
         self.forms = {id(node): written(node) for node in graph.nodes if node.op not in ("input", "const")}
+        self.stored = _stored(graph)
         self.sparse: dict[Value, tuple[Value, Value]] = {}  # weights, their numbers other than 0, and where these are
         self.weights = self._pack()
 
@@ -176,7 +177,8 @@ class _Writer:
         assert form is not None, node.op
         dtype = node.types[0].dtype
         taken = [p for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
-        results = [self.name_of(value, _label(node, form.op)) for value in node.values]
+        label = form.op if node in self.stored else _label(node, form.op)
+        results = [self.name_of(value, label) for value in node.values]
         types = ", ".join(f"{_type(v.type)} {name}" for v, name in zip(node.values, results, strict=True))
         name = f'name = string("{results[0]}")'
         if form.op in IN_BRACKETS:
@@ -220,13 +222,13 @@ class _Writer:
     def tensor(self, value: Value) -> str:
         if value not in self.values and value in self.sparse:
             numbers, mask = map(self.tensor, self.sparse[value])
-            name = self.values[value] = self.names.give(_label(value.node, "const"))
+            name = self.values[value] = self.names.give("const")
             given = f"nonzero_data = {numbers}, mask = {mask}"
             self.lines.append(
                 f'{_type(value.type)} {name} = constexpr_sparse_to_dense({given})[name = string("{name}")];'
             )
         elif value not in self.values:
-            name = self.values[value] = self.names.give(_label(value.node, "const"))
+            name = self.values[value] = self.names.give("const")
             literal = self.literal(value)
             self.lines.append(f'{_type(value.type)} {name} = const()[name = string("{name}"), val = {literal}];')
         return self.values[value]
@@ -266,6 +268,17 @@ def _weights(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:
             for value in _values(argument):
                 read.setdefault(value, set()).add(form.op in PRODUCTS and name in ("weight", "y"))
     return [v for v in given if v.node.op == "const" and read[v] == {True}]
+
+
+def _stored(graph: Graph) -> set[Node]:
+    """Constants, and what is computed from constants alone. Every network of the process that has an equal one shares
+    the node, and its sources are those of all these networks: a name made of them would differ from process to process.
+    """
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if node.op == "const" or (node.inputs and all(v is None or v.node in found for v in node.inputs)):
+            found.add(node)
+    return found
 
 
 def _sparse(weight: Value) -> tuple[Value, Value] | None:
