@@ -37,6 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists what --update-golden changed, also where other processes ran the tests."""
+    for report in terminalreporter.getreports("passed"):
+        for name, lines in report.user_properties:
+            if name == "changed":
+                terminalreporter.write_line("\n".join([f"{len(lines)} changed by {report.nodeid}", *lines]))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """golden(name, text) compares text with tests/golden/NAME.txt; --update-golden writes the file."""
