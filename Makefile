@@ -38,6 +38,7 @@ run: $(DONE)/package
 	@$(BIN)/python examples/digits/run.py
 
 test test-long: $(DONE)/package $(DONE)/test
+	@.ci/system test
 	@$(STEP) "building the C++ tests" $(BIN)/cmake --build $(BUILD) --target cpp_tests
 	@.ci/stand-in $(BUILD)
 	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure

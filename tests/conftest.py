@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import onnx
 import pytest
 
+from chromium import MISSING
 from networks import small_networks
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, lines in report.user_properties:
             if name == "changed":
                 terminalreporter.write_line("\n".join([f"{len(lines)} changed by {report.nodeid}", *lines]))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Says in the last line how many tests of pages were left out."""
+    yield
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")  # None in the workers of xdist
+    skipped = [] if reporter is None else reporter.getreports("skipped")
+    if missed := sum(MISSING in str(report.longrepr) for report in skipped):
+        reporter.write_line(f"left out: {missed} tests of pages in a browser; {MISSING} (apt-get install chromium)")
 
 
 @pytest.fixture

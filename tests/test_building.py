@@ -1,4 +1,4 @@
-"""How CMake compiles: through ccache where it is installed, unless an option or another launcher says otherwise."""
+"""What building and testing take from the system: ccache where it is installed, and a browser for tests in CI."""
 
 import os
 import shutil
@@ -40,3 +40,34 @@ def test_an_option_turns_ccache_off(tmp_path: Path) -> None:
 def test_another_launcher_stays(tmp_path: Path) -> None:
     chosen = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=/usr/bin/env" for language in ("CXX", "OBJC", "OBJCXX")]
     assert launchers(tmp_path, *chosen) == {"/usr/bin/env"}
+
+
+def test_a_browser_is_installed_for_tests_under_ci_only(tmp_path: Path) -> None:
+    """In a system that has no browser, of which apt-get only notes what it is asked for."""
+    if os.geteuid() != 0:
+        pytest.skip("packages are installed as root only")
+    for name in ("bash", "cat", "dirname", "env", "mktemp", "rm"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    asked = tmp_path / "asked"
+    (tmp_path / "apt-get").write_text(f'#!/usr/bin/env bash\necho "$@" >> {asked}\n')
+    (tmp_path / "apt-get").chmod(0o755)
+
+    def packages(**environment: str) -> list[str]:
+        asked.unlink(missing_ok=True)
+        variables = {"PATH": str(tmp_path), **environment}
+        subprocess.run([ROOT / ".ci" / "system", "test"], check=True, capture_output=True, env=variables)
+        return asked.read_text().split("\n")[:-1] if asked.exists() else []
+
+    assert packages() == []
+    assert packages(CI="true") == ["update", "install -y --no-install-recommends chromium"]
+    (tmp_path / "chromium").symlink_to("/bin/true")
+    assert packages(CI="true") == []
+
+
+@pytest.mark.slow  # another pytest
+def test_the_last_line_says_that_tests_of_pages_were_left_out() -> None:
+    chosen = [ROOT / "tests" / "report" / "test_page_in_a_browser.py", "-k", "test_the_worst_is_on_top", "-n", "0"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": ""})
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith("left out: 1 tests of pages in a browser; chromium is not installed")

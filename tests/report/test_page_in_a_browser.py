@@ -1,8 +1,7 @@
 """The page of `hexane check --html` in Chromium: filters, rows that open, addresses that keep a view.
 
-`.ci/system` does not install Chromium: with what it depends on it would take longer than the rest of the set-up, for
-this one file. So a clean machine skips these tests; `apt-get install chromium` and this file runs them. What the page
-says is checked without a browser in test_page.py.
+Without Chromium these tests are left out, and the last line of the test run says so. `make test` installs it on Debian
+under CI=true, as root. What the page says is checked without a browser in test_page.py.
 """
 
 import re

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+MISSING = "chromium is not installed"  # why tests of pages are left out
 PATIENCE = 60.0  # seconds until an answer
 # Becomes the browser, which reads commands from 3 and writes answers to 4. The pipes may have these numbers: they move away first.
 START = """
