@@ -21,18 +21,6 @@ class Folder(Builder):
         return fold_node(values[0].node) or values
 
 
-def is_encoded(node: Node) -> bool:
-    """Whether it is constants that are stored as something else: integers with a scale, or indices of a table."""
-    if node.op not in ("dequantize", "gather", "anec.dequant", "anec.gather"):
-        return False
-    if any(v is not None and v.node.op != "const" for v in node.inputs):
-        return False
-    table, indices = node.inputs[:2]
-    assert table is not None
-    assert indices is not None
-    return node.op.endswith(("dequantize", "dequant")) or (table.type.rank == 1 < indices.type.rank)
-
-
 def fold_node(node: Node) -> tuple[Value, ...] | None:
     """Constants for the node's outputs; None where an operand is no constant or the result would be bloat.
 

@@ -14,8 +14,8 @@ from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
-from hexane.mil.pruned import kept, numbers_kept
 from hexane.mil.text import HEADER, Type
+from hexane.ops.encodings import encoding_of, kept
 from hexane.passes.legalize.mil_form import written
 
 WEIGHTS = "weights/weights.bin"  # beside the text
@@ -285,7 +285,7 @@ def _sparse(weight: Value) -> tuple[Value, Value] | None:
     """The numbers that are not 0, in order, and a bit for each element, where that takes little more than half of the
     bytes."""
     node = weight.node
-    if numbers_kept(weight) is None:
+    if encoding_of(weight).kind != "pruned":
         return None
     assert node.data is not None
     mask = kept(node.data)

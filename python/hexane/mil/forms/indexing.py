@@ -9,7 +9,7 @@ from hexane.graph import Node, Value, constant
 from hexane.mil.forms.form import Form, Result, Written, keeps_indices, plain
 from hexane.mil.forms.quantised import write_palette
 from hexane.ops.compose import Builder
-from hexane.ops.fold import is_encoded
+from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:

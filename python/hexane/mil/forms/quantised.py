@@ -12,6 +12,7 @@ from hexane.graph import Array, Node, Value, constant, make_node
 from hexane.limits import MAX_GROWTH_BYTES
 from hexane.mil.forms.form import Form, Written
 from hexane.ops.compose import Builder
+from hexane.ops.encodings import encoding_of, fewest_bits
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:
@@ -70,13 +71,13 @@ def _write_weight(node: Node) -> Written | None:
     if zero is not None and (zero.node.data is None or zero.dtype is not x.dtype or zero.shape != scale.shape):
         return None
     axis = int(node.attrs["axis"])
-    small = [_nibbles(v) for v in (x, zero) if v is not None]
-    if any(array is None for array in small):
+    integers = [v for v in (x, zero) if v is not None]
+    if fewest_bits(*integers) > 4:
         zeros = constant(np.zeros((), x.dtype.numpy)) if zero is None else zero
         given = {"quantized_data": x, "zero_point": zeros, "scale": constant(narrow, scale.node.sources), "axis": axis}
         return Written("constexpr_affine_dequantize", given)
     blocks = [-1 if scale.shape and i == axis else 1 for i in range(len(x.shape))]
-    data, *offsets = [array for array in small if array is not None]
+    data, *offsets = map(_nibbles, integers)
     offset = constant(offsets[0].reshape(blocks)) if offsets else None
     scales = constant(narrow.reshape(blocks), scale.node.sources)
     given = {"data": constant(data, x.node.sources), "scale": scales, "offset": offset}
@@ -86,14 +87,10 @@ def _write_weight(node: Node) -> Written | None:
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
-def _nibbles(value: Value) -> Array | None:
+def _nibbles(value: Value) -> Array:
     """Bytes all of which four bits hold, in four bits."""
-    data = value.node.data
-    assert data is not None
-    low, high = (-8, 7) if value.dtype.kind == "int" else (0, 15)
-    if data.size and not low <= int(data.min()) <= int(data.max()) <= high:
-        return None
-    return data.astype(_NIBBLES[value.dtype.name].numpy)
+    assert value.node.data is not None
+    return value.node.data.astype(_NIBBLES[value.dtype.name].numpy)
 
 
 def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: int, kind: DType) -> Value:
@@ -111,13 +108,14 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
 def palette(node: Node) -> Node | None:
     """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as
     many entries as an index of so many bits may name, those behind the last 0."""
+    encoding = encoding_of(node.values[0])
     table, indices = node.inputs
     assert table is not None
     assert indices is not None
     entries, picks = table.node.data, indices.node.data
-    if entries is None or picks is None or entries.ndim != 1 or picks.ndim < 2 or not picks.size or picks.min() < 0:
+    if encoding.kind != "palette" or entries is None or picks is None or not picks.size or picks.min() < 0:
         return None
-    bits = next((n for n in PALETTE_BITS if entries.size <= 1 << n), None)
+    bits = next((n for n in PALETTE_BITS if encoding.bits <= n), None)
     if bits is None or table.dtype not in (FP16, FP32) or picks.max() >= entries.size:
         return None
     padded = np.zeros(1 << bits, entries.dtype)

@@ -13,7 +13,8 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import lift
-from hexane.ops.fold import fold_node, is_encoded
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.fold import fold_node
 from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.recording import check, recorded
 from hexane.ops.records.engine import movement, planar
@@ -152,8 +153,7 @@ def is_weight(value: Value | None) -> bool:
 
 def decoded(weight: Value) -> Value:
     """The numbers of an encoded constant."""
-    made = fold_node(weight.node) if is_encoded(weight.node) else None
-    return weight if made is None else made[weight.output]
+    return encoding_of(weight).decode() if is_encoded(weight.node) else weight
 
 
 def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool = False) -> Any:

@@ -18,7 +18,7 @@ from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import Builder
-from hexane.ops.fold import is_encoded
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.passes.legalize.round_attributes import keeps_scale, rounded
@@ -139,7 +139,7 @@ def _stored_small(graph: Graph) -> set[Node]:
 
 def _as_stored(node: Node) -> Node:
     """A palette with all of its entries; integers with a scale that fp16 holds, and no zero point that is 0."""
-    if node.op != "dequantize":
+    if encoding_of(node.values[0]).kind == "palette":
         return palette(node) or node
     x, scale, zero = node.inputs
     assert scale is not None

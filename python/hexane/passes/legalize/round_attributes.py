@@ -11,7 +11,7 @@ from hexane.graph import Array, Graph, Node, Value, constant, make_node
 from hexane.mil.forms import WRITE
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops import OPS
-from hexane.ops.fold import is_encoded
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.passes.legalize.to_fp16 import half
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
@@ -31,7 +31,7 @@ def round_attributes(graph: Graph, target: Target) -> Graph:
     weights = {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        stays = node.op == "dequantize" and is_encoded(node) and not (in_mil and node in weights)
+        stays = is_encoded(node) and encoding_of(node.values[0]).kind == "integers" and not (in_mil and node in weights)
         attrs, operands = rounded(node), inputs if stays else _with_narrow_scale(node, inputs)
         if attrs is node.attrs and operands is inputs:
             return None

@@ -2,7 +2,8 @@
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.ops.fold import fold_node, is_encoded
+from hexane.ops.encodings import is_encoded
+from hexane.ops.fold import fold_node
 from hexane.targets import Chip, Target
 
 __all__ = ["fold", "fold_node"]

@@ -3,9 +3,10 @@
 from math import prod
 
 from hexane import _core
-from hexane.graph import Node, Value
+from hexane.graph import Node
 from hexane.layers import Encoding, Weights
-from hexane.mil.pruned import numbers_kept
+from hexane.ops.encodings import Encoding as Stored
+from hexane.ops.encodings import encoding_of, operand_encoding
 from hexane.passes.engine.legalize.compression import kernel_bits, kernel_bytes
 from hexane.passes.engine.legalize.split_kernel_memory import kernel_of, output_channels, table_of
 from hexane.passes.engine.lower import is_weight
@@ -30,23 +31,24 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     groups, outputs, taps = int(node.attrs.get("groups", 1)), output_channels(node), weight.shape[2:]
     inputs = weight.type.size // (outputs * prod(taps))
     depth, height, width = (1, 1, 1, *taps)[-3:]
-    bits = kernel_bits(weight.type, chip, table)
-    numbers = numbers_kept(weight) if "sparse" in chip.formats.streams else None
+    whole = operand_encoding(weight, table)
+    found = encoding_of(weight) if "sparse" in chip.formats.streams else whole
+    pruned = found if found.kind == "pruned" else None
+    bits = kernel_bits(whole, chip)
 
     def kernel(bits: int) -> tuple[int, int, int, int, int, int, int]:
         return outputs, inputs, depth, height, width, groups, bits
 
     most = min(chip.hal.output_group, 1 << (outputs // groups - 1).bit_length())
     group = _core.output_group(kernel(bits), chip.memory.kernel, most)
-    stored = bits if numbers is None else 1
+    stored = bits if pruned is None else 1
     shape = _core.packed_shape(kernel(stored), (chip.cores, group, chip.memory.row_alignment))
     num_groups, engines, passes, stride = shape
-    size = kernel_bytes(weight.type, chip, table)
-    apart = 0 if numbers is None else numbers * bits // 8  # numbers that lie behind their mask
+    apart = 0 if pruned is None else pruned.bytes - (weight.type.size + 7) // 8  # numbers, which follow their mask
     memory = kernel_of(node, chip)
     return Weights(
-        encoding="sparse" if numbers is not None else _encoding(weight, table, bits),
-        bytes=size if numbers is None else (weight.type.size + 7) // 8 + apart,
+        encoding=_encoding(whole, bits) if pruned is None else "sparse",
+        bytes=kernel_bytes(whole, chip) if pruned is None else pruned.bytes,
         bits=bits,
         group=group,
         groups=num_groups,
@@ -59,7 +61,7 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     )
 
 
-def _encoding(weight: Value, table: Value | None, bits: int) -> Encoding:
-    if weight.dtype.kind == "float" or bits == 16:
+def _encoding(stored: Stored, bits: int) -> Encoding:
+    if stored.stored.dtype.kind == "float" or bits == 16:
         return "fp16"
-    return "int8" if table is None else "palette"
+    return "palette" if stored.kind == "palette" else "int8"

@@ -6,6 +6,7 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
 from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import TABLE, fused, slots_of
@@ -29,10 +30,11 @@ def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node.op == "anec.quant":
             return _same(node, inputs)
-        maker = made_by(inputs[1], "anec.dequant", "anec.gather")
-        if maker is None or not all(map(is_constant, maker.inputs)):
+        weight = inputs[1]
+        if weight is None or not is_encoded(weight.node):
             return None
-        if maker.op == "anec.gather":
+        maker = weight.node
+        if encoding_of(weight).kind == "palette":
             return _from_table(node, inputs, maker, decisions)
         reason = _refused(node, maker, chip)
         if reason:
@@ -79,13 +81,7 @@ def _from_table(
     assert table is not None
     assert indices is not None
     data = indices.node.data
-    if (
-        node.op == "anec.deconvolution"
-        or data is None
-        or table.type.rank != 1
-        or table.type.size > 256
-        or data.min() < 0
-    ):
+    if node.op == "anec.deconvolution" or data is None or table.type.size > 256 or data.min() < 0:
         return None
     decisions.append(fused(STAGE, maker, node, "kernel_palettized_LUT"))
     packed = constant(data.astype(np.uint8), indices.node.sources)

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant, tensor_type
 from hexane.ops import OPS, apply
+from hexane.ops.encodings import encoding_of
 from hexane.passes.engine.chain import refused_reshape
 from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.lower import is_constant
@@ -49,14 +50,12 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
 
 def _stored(weight: Value) -> Value | None:
     """The constant that holds the weights, dequantised or not."""
-    node = weight.node
-    if node.op == "anec.dequant" and all(map(is_constant, node.inputs)):
-        return node.inputs[0]
-    return weight if is_constant(weight) else None
+    encoding = encoding_of(weight)
+    return encoding.stored if encoding.kind == "integers" or is_constant(weight) else None
 
 
 def _bytes(weight: Value, chip: Chip) -> int:
-    return kernel_bytes((_stored(weight) or weight).type, chip)
+    return kernel_bytes(encoding_of(weight), chip)
 
 
 def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:

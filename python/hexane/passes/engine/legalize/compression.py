@@ -1,7 +1,7 @@
 """Which kernels may be stored compressed, and what they take."""
 
 from hexane.dtypes import FP16
-from hexane.graph import TensorType, Value
+from hexane.ops.encodings import Encoding
 from hexane.targets import Chip
 
 LEAST_BITS = 8  # guide ch35: "only kernels of at least eight bits are compressible"
@@ -13,21 +13,20 @@ def is_valid_for_compression(bits: int, chip: Chip) -> bool:
     return bits >= LEAST_BITS and chip.gates.kernel_streaming
 
 
-def kernel_bits(weights: TensorType, chip: Chip, table: Value | None = None) -> int:
+def kernel_bits(encoding: Encoding, chip: Chip) -> int:
     """Bits of a weight in kernel memory. Where the chip streams the encoding, integers stay as small as they are
     stored, and indices of a palette have the fewest bits that name its entries and that the chip takes. Elsewhere the
     compiler has made fp16 of them (guide ch7 and ch35, table 35.4).
     """
-    if weights.dtype.kind == "float":
-        return weights.dtype.bits
-    if table is None:
-        return weights.dtype.bits if chip.gates.int8_stream else FP16.bits
-    known = chip.formats.palette_bits or ()
-    fits = [bits for bits in known if table.type.size <= 1 << bits]
+    if encoding.stored.dtype.kind == "float":
+        return encoding.bits
+    if encoding.kind != "palette":
+        return encoding.bits if chip.gates.int8_stream else FP16.bits
+    fits = [bits for bits in chip.formats.palette_bits or () if encoding.bits <= bits]
     return min(fits) if fits and chip.gates.palette_stream else FP16.bits
 
 
-def kernel_bytes(weights: TensorType, chip: Chip, table: Value | None = None) -> int:
+def kernel_bytes(encoding: Encoding, chip: Chip) -> int:
     """What weights take in kernel memory, without the palette. Pruned ones count whole: no source says how they do
     there."""
-    return (weights.size * kernel_bits(weights, chip, table) + 7) // 8
+    return (encoding.stored.type.size * kernel_bits(encoding, chip) + 7) // 8

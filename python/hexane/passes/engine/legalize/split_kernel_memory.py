@@ -8,6 +8,7 @@ import numpy as np
 from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
+from hexane.ops.encodings import operand_encoding
 from hexane.ops.slots import OPERANDS, operands_of
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.compression import kernel_bytes
@@ -61,7 +62,7 @@ def kernel_of(node: Node, chip: Chip) -> Kernel:
     asks = chip.gates.shared_kernel_data and is_streamable(node)
     shared = asks and chip.gates.kernel_streaming
     limit = kernel_memory(chip, asks)
-    channels, size = output_channels(node), kernel_bytes(weight.type, chip, table_of(node))
+    channels, size = output_channels(node), kernel_bytes(operand_encoding(weight, table_of(node)), chip)
     return Kernel(size if shared else -(-channels // chip.cores) * -(-size // channels), limit, shared)
 
 
@@ -96,7 +97,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     assert weight is not None
     if kernel.demand <= kernel.limit:
         return None
-    per_channel = -(-kernel_bytes(weight.type, chip, inputs[2]) // weight.shape[0])
+    per_channel = -(-kernel_bytes(operand_encoding(weight, inputs[2]), chip) // weight.shape[0])
     most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
     groups = int(node.attrs.get("groups", 1))
     whole = weight.shape[0] // groups

@@ -1,0 +1,118 @@
+"""How the numbers of a constant are stored: whole, pruned, as integers with a scale, or as indices of a table."""
+
+from dataclasses import dataclass
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane.dtypes import FP16
+from hexane.graph import Node, Value
+from hexane.ops.fold import fold_node
+
+Kind = Literal["whole", "pruned", "integers", "palette"]
+
+# Ops that decode constants.
+_DECODERS: dict[str, Kind] = {
+    "dequantize": "integers",
+    "anec.dequant": "integers",
+    "gather": "palette",
+    "anec.gather": "palette",
+}
+LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """kind: "pruned" is a bit for each element, and the numbers that are not 0; "integers" have a scale and perhaps a
+    zero point; a "palette" has indices of a table. bits: of an element as its dtype has it, of an index the fewest that
+    name every entry. bytes: of all elements, without scales and table. value: what the network reads; stored: the
+    elements."""
+
+    kind: Kind
+    bits: int
+    bytes: int
+    value: Value
+    stored: Value
+
+    def decode(self) -> Value:
+        """A constant of the numbers; the value itself where they are a constant already or would take too much
+        memory."""
+        made = fold_node(self.value.node) if self.kind in ("integers", "palette") else None
+        return self.value if made is None else made[self.value.output]
+
+
+def encoding_of(value: Value) -> Encoding:
+    """The encoding of a constant, or of what an op decodes from constants. What is computed or may change is whole."""
+    if is_encoded(value.node):
+        first, second = value.node.inputs[:2]
+        assert first is not None
+        assert second is not None
+        kind = _DECODERS[value.node.op]
+        stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first))
+        return Encoding(kind, bits, _bytes(stored, bits), value, stored)
+    numbers = _numbers_kept(value)
+    if numbers is not None:
+        bits = value.dtype.bits
+        return Encoding("pruned", bits, _bytes(value, 1) + numbers * bits // 8, value, value)
+    return operand_encoding(value)
+
+
+def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
+    """The encoding of an operand that a layer reads as it is: indices where the layer has a table, else whole."""
+    bits = weight.dtype.bits if table is None else _index_bits(table)
+    return Encoding("whole" if table is None else "palette", bits, _bytes(weight, bits), weight, weight)
+
+
+def is_encoded(node: Node) -> bool:
+    """Whether the node decodes constants: integers with a scale, or indices of a table. Quicker than encoding_of."""
+    kind = _DECODERS.get(node.op)
+    if kind is None or any(v is not None and v.node.op != "const" for v in node.inputs):
+        return False
+    first, second = node.inputs[:2]
+    assert first is not None
+    assert second is not None
+    return kind == "integers" or first.type.rank == 1 < second.type.rank
+
+
+def fewest_bits(*integers: Value) -> int:
+    """The bits that each element of these constants needs, with its sign where their dtype has one."""
+    found = 1
+    for value in integers:
+        data = value.node.data
+        assert data is not None
+        if data.size:
+            low, high = int(data.min()), int(data.max())
+            signed = value.dtype.kind == "int"
+            found = max(found, max(high.bit_length(), (~low).bit_length() if low < 0 else 0) + signed)
+    return found
+
+
+def kept(data: NDArray[np.float16]) -> NDArray[np.bool_]:
+    """Where the numbers are that are not 0; -0.0 is a number."""
+    found: NDArray[np.bool_] = data.view(np.uint16) != 0
+    return found
+
+
+_counts: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()
+
+
+def _numbers_kept(weight: Value) -> int | None:
+    """How many numbers are not 0. None where the weight is stored whole: it is no constant in fp16, is small, has more
+    numbers than zeros, or zeros alone."""
+    node = weight.node
+    if node.op != "const" or node.data is None or weight.dtype is not FP16 or node.data.size < LEAST_PRUNED:
+        return None
+    if node not in _counts:
+        _counts[node] = int(np.count_nonzero(kept(node.data)))
+    count = _counts[node]
+    return count if count > 0 and 2 * count <= node.data.size else None
+
+
+def _index_bits(table: Value) -> int:
+    return max((table.type.size - 1).bit_length(), 1)
+
+
+def _bytes(elements: Value, bits: int) -> int:
+    return (elements.type.size * bits + 7) // 8
