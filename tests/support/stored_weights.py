@@ -36,6 +36,7 @@ def _weights(shape: tuple[int, ...]) -> dict[str, hx.Tensor]:
         "sparse": hx.const(np.where(rng.random(shape) < 0.75, np.float32(0), whole)),
         "int8": hx.dequantize(hx.const(codes), scales, axis=0),
         "int8-whole": hx.dequantize(hx.const(codes), np.float32(0.03)),
+        "int4": hx.dequantize(hx.const(codes // 16), scales, axis=0),
         "int8-tiny": hx.dequantize(hx.const(codes), np.float32(1e-9)),
         "uint8-zero": hx.dequantize(hx.const(shifted), scales, np.full(16, 100, np.uint8), axis=0),
     }
