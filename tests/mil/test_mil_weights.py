@@ -241,14 +241,16 @@ def test_weights_whose_scale_fp16_does_not_keep_are_written_as_floats(scale: flo
 def test_other_networks_of_the_process_change_no_text() -> None:
     """Equal constants are one in all networks, and have the sources of all: the key of a kept program is its text."""
 
+    numbers = np.linspace(0, 1, 32, dtype=np.float16)
+
     def text(*sources: str) -> str:
         with source_scope(*sources):
-            weight = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0))
-        return emit_mil(hx.graph({"y": hx.matmul(rows(), weight, transpose_y=True)}), H13).text
+            weight, offset = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), hx.const(numbers)
+        return emit_mil(hx.graph({"y": hx.matmul(rows(), weight, transpose_y=True) + offset}), H13).text
 
     alone = text()
     with source_scope("a network that was here before"):
-        held = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), hx.const(np.int8(0))
+        held = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), hx.const(numbers)
     assert text("the weight of this one") == alone
     assert text() == alone
     assert "const_0" in alone
