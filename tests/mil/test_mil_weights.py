@@ -9,7 +9,7 @@ import pytest
 import hexane as hx
 from hexane import _core
 from hexane.emit.mil import emit_mil
-from hexane.graph import Array, source_scope
+from hexane.graph import Array, constant, source_scope
 from hexane.importers.mil import load_mil
 from hexane.mil.text import HEADER
 from hexane.reference import run_reference
@@ -250,7 +250,7 @@ def test_other_networks_of_the_process_change_no_text() -> None:
 
     alone = text()
     with source_scope("a network that was here before"):
-        held = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), hx.const(numbers)
+        held = scaled(integers(-128, 128, 32, 64), 0.01, np.int8(0)), constant(numbers, ("its layer",))
     assert text("the weight of this one") == alone
     assert text() == alone
     assert "const_0" in alone
