@@ -227,7 +227,7 @@ class Model(Submits):
 
         Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
         """
-        if arrays and not self._params:
+        if arrays and not self._params and not self._states:
             raise Error(no_params(arrays))
         for name, value in arrays.items():
             if name in self._states:
