@@ -357,8 +357,8 @@ void register_program(py::module_& m) {
           },
           py::arg("name"), py::arg("value"))
       .def(
-          "save", [](Self& self, const std::string& path) { self.program->save(path); }, py::arg("path"),
-          py::call_guard<py::gil_scoped_release>());
+          "save", [](Self& self, const std::string& path, bool states_now) { self.program->save(path, states_now); },
+          py::arg("path"), py::arg("states_now") = false, py::call_guard<py::gil_scoped_release>());
   m.def("isa", [] { return cpu::isa(); });
   m.def("give_back_free_memory", &give_back_free_memory, py::call_guard<py::gil_scoped_release>());
   register_bound(m);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/file.h"
 #include "plan/blocks.h"
@@ -326,16 +328,35 @@ void Program::update(const PlanTensor& weight, const std::byte* packed) {
   overwrite(weight, packed);
 }
 
-void Program::save(const std::string& path) {
+// What section "state" of the plan holds, as it is now: the spaces of states and of params that a device touches.
+Memory Program::copy_of_states() const {
+  std::vector<Bytes> pieces;
+  size_t size = 0;
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) {
+    const std::string_view kind = plan_.string(plan_.spaces[space].kind);
+    if (kind != "state" && kind != "param") continue;
+    pieces.emplace_back(bases_[space], plan_.spaces[space].bytes);
+    size += pieces.back().size();
+  }
+  Memory all(size, "state");
+  std::byte* to = all.data();
+  for (const Bytes piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
+  return all;
+}
+
+void Program::save(const std::string& path, bool states_now) {
   plan::Sections sections = plan::sections_of(plan_);
+  std::optional<Memory> states;
   const std::shared_ptr<Memory> weights = [&] {
     const std::lock_guard lock(running_);
+    if (states_now) states = copy_of_states();
     if (updated_) sections[plan::kBlocks] = sections[plan::kPacked] = {};
     return weights_ ? own_weights_ : copy_of_weights();
   }();
   if (weights)
     sections[plan::kWeights] = {weights->data(),
                                 sections[plan::kBlocks].empty() ? weights->size() : plan_.weights.size()};
+  if (states) sections[plan::kState] = {states->data(), states->size()};
   save_file(path, plan::PlanFile(sections).pieces());
 }
 

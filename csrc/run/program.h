@@ -66,9 +66,9 @@ class Program {
   void reset_state();
   void update(const PlanTensor& weight, const std::byte* packed);
 
-  // Writes the plan to a file with the weights as they are now, and the state as it is at first. Calls go on meanwhile.
-  // Packed weights stay packed, unless weights have been updated: then none are.
-  void save(const std::string& path);
+  // Writes the plan to a file with the weights as they are now, and the state as it is at first, or now. Calls go on
+  // while the file is written. Packed weights stay packed, unless weights have been updated: then none are.
+  void save(const std::string& path, bool states_now = false);
 
  private:
   struct SharedPiece {
@@ -85,6 +85,7 @@ class Program {
   template <typename Run>
   void run_on(const Ports& ports, Run run);
   void swap_states();
+  Memory copy_of_states() const;
   void allocate(uint32_t space);
   void put_first_contents(std::initializer_list<std::string_view> kinds);
 

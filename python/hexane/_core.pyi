@@ -530,8 +530,8 @@ class Program:
     def update(self, name: str, value: Array) -> None:
         """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
 
-    def save(self, path: str | bytes) -> None:
-        """Writes the plan to a file as `save_file` does: weights as they are now, the initial contents of the state."""
+    def save(self, path: str | bytes, states_now: bool = False) -> None:
+        """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""
 
 @final
 class Bound:

@@ -273,16 +273,30 @@ class Model(Submits):
         feeds = given if isinstance(given, Mapping) else dict(zip(names, given, strict=False))
         return debug(self._core, self.program, feeds, self.device)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan to a file: the params as they are now, the states as they are at first.
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """The names that `update` takes, but for those of params that the program writes itself."""
+        return tuple(self._params)
 
-        So a loaded model computes what this one does, and starts as a fresh one. A failure, or the end of the process,
-        leaves the old file as it was; the file is written as PATH.part beside it first. A link is followed. Raises
-        Error for a path that names anything but a regular file.
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names that `read_state` and `write_state` take; params that the program writes are among them."""
+        return tuple(self._states)
+
+    def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
+        """Writes the plan to a file: the params as they are now, and the states as they are at first.
+
+        So a loaded model computes what this one does, and starts as a fresh one. With states="now" the file has the
+        states as they are, and a loaded model goes on where this one is; `reset_state` then leads back to there.
+
+        A failure, or the end of the process, leaves the old file as it was: PATH.part is written first. A link is
+        followed. Raises Error for a path that names anything but a regular file.
         """
+        if states not in ("initial", "now"):
+            raise Error(f"[save] states: got {states!r}, need 'initial' or 'now'")
         if self._engine:
             raise Error(f"[save] got a model with programs on {self._engine}, need one compiled with device='cpu'")
-        self._core.save(os.fsencode(path))
+        self._core.save(os.fsencode(path), states == "now")
 
     def __reduce__(self) -> Any:
         raise Error("[pickle] got a model, need a file: net.save(path), then hx.load(path)")

@@ -2,6 +2,21 @@
 
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.trained import trained
+from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
 
-__all__ = ["Optimizer", "adam", "adamw", "constant", "cosine", "lion", "sgd", "step", "steps", "warm_up"]
+__all__ = [
+    "Optimizer",
+    "Trainer",
+    "adam",
+    "adamw",
+    "constant",
+    "cosine",
+    "lion",
+    "sgd",
+    "step",
+    "steps",
+    "trained",
+    "warm_up",
+]

@@ -15,6 +15,7 @@ from hexane.ops.records.optimizers import RATES
 from hexane.train.optimizers import Optimizer
 
 STEP = "step"  # the state that counts updates
+CALLS = "calls"  # the state that counts calls
 
 
 def step(
@@ -30,20 +31,24 @@ def step(
     """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
     learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
 
-    params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the count of updates is
-    the state "step". clip: the largest global norm of the gradients; clip_value: the largest magnitude of an element,
-    before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale: the backward
-    pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. A step whose
-    gradients are not finite changes nothing, and `norm` says so.
+    params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
+    "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
+    of an element, before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale:
+    the backward pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. A step
+    whose gradients are not finite changes nothing, and `norm` says so.
 
     Raises Error for a loss that is not one number, and for params that are none.
     """
     _check(loss, params, clip, clip_value, accumulate, loss_scale)
     gradients = grad(loss, list(params), seed=np.full(loss.shape, loss_scale, loss.dtype.numpy))
-    updates: list[Tensor] = []
+    calls = hx.state(CALLS, (1,), "int64")
+    updates = [_write(calls, calls + 1)]
     last = None
     if accumulate > 1:
-        gradients, last, updates = _accumulated(params, gradients, accumulate)
+        turn = hx.mod(calls, accumulate)
+        last = hx.equal(turn, accumulate - 1)
+        gradients, writes = _accumulated(params, gradients, hx.equal(turn, 0))
+        updates += writes
     scale = 1.0 / (accumulate * loss_scale)
     if clip_value is not None:
         gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
@@ -64,17 +69,12 @@ def step(
 
 
 def _accumulated(
-    params: Sequence[Tensor], gradients: Sequence[Tensor], calls: int
-) -> tuple[list[Tensor], Tensor, list[Tensor]]:
-    """The sums of the gradients since the last update, whether this call is the last before the next, and the
-    writes."""
-    count = hx.state("calls", (1,), "int64")
-    turn = hx.mod(count, calls)
-    first = hx.equal(turn, 0)
+    params: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The sums of the gradients since the last update, and their writes. first: whether there were none before."""
     states = [hx.state(f"{_name(p)}.grad", p.shape, p.dtype) for p in params]
     sums = [hx.select(first, g, s + g) for s, g in zip(states, gradients, strict=True)]
-    writes = [_write(count, count + 1), *map(_write, states, sums)]
-    return sums, hx.equal(turn, calls - 1), writes
+    return sums, list(map(_write, states, sums))
 
 
 def _squares(gradient: Tensor) -> Tensor:

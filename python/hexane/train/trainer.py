@@ -1,0 +1,208 @@
+"""The loop around a training step: batches, a log, evaluation, checkpoints, and going on after an interruption."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.build import Tensor, graph
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.options import Options
+from hexane.runtime import Model, compile, load
+from hexane.train.optimizers import Optimizer
+from hexane.train.progress import Progress
+from hexane.train.trained import trained
+from hexane.train.training_step import CALLS, step
+
+Batch = Mapping[str, Any]
+Batches = Iterable[Batch] | Callable[[int], Batch]
+CHECKPOINT = "checkpoint.hxp"
+LOG = "log.jsonl"
+
+
+class Trainer:
+    """Trains params of a loss.
+
+    loss, params, optimizer, clip, clip_value, accumulate, loss_scale: as `hx.train.step` has them. metrics: tensors by
+    name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where `log.jsonl` and
+    `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+
+    Raises Error as `step` and `compile` do.
+    """
+
+    def __init__(
+        self,
+        loss: Tensor,
+        params: Sequence[Tensor],
+        optimizer: Optimizer,
+        *,
+        clip: float | None = None,
+        clip_value: float | None = None,
+        accumulate: int = 1,
+        loss_scale: float = 1.0,
+        metrics: Mapping[str, Tensor] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        options: Options | None = None,
+        threads: int | None = None,
+    ) -> None:
+        given = options or Options()
+        self._options = given if threads is None else given.given({"threads": threads})
+        graph_of_step = step(
+            loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale
+        )
+        made = compile(graph_of_step, self._options)
+        if not isinstance(made, Model):
+            raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
+        self.net = made
+        self._metrics = {"loss": loss, **(metrics or {})}
+        self._folder = None if folder is None else Path(folder)
+        self._evaluator: Model | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many batches were trained on, those before a checkpoint that was loaded too."""
+        return int(self.net.read_state(CALLS)[0])
+
+    def fit(
+        self,
+        batches: Batches,
+        steps: int,
+        *,
+        evaluate_every: int = 0,
+        evaluation: Iterable[Batch] | None = None,
+        checkpoint_every: int = 0,
+        resume: bool = False,
+        progress: bool | None = None,
+    ) -> list[dict[str, float]]:
+        """Trains until `steps` batches are done, and gives the log's entries of this call.
+
+        batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
+        number of the batch. An entry has `call`, `loss`, `lr`, `norm` and `ms`; after every `evaluate_every` batches
+        also the metrics over `evaluation`, as `evaluation.NAME`. checkpoint_every: batches between checkpoints in the
+        folder; there is one at the end, too, and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it
+        has one: with the same batches the weights are those of an uninterrupted run, bit for bit. progress: a line on
+        stderr; None: on a terminal alone.
+
+        Raises Error for batches that end early or do not fit, and for a checkpoint of another training.
+        """
+        _check_counts(steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
+        if evaluate_every and evaluation is None:
+            raise Error("[train.fit] evaluate_every: got it without evaluation, need batches to evaluate on")
+        if resume:
+            self._resume()
+        held = None if evaluation is None else list(evaluation)
+        entries: list[dict[str, float]] = []
+        with ExitStack() as stack:
+            shown = stack.enter_context(Progress(steps, self.calls, progress))
+            log = None
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context((self._folder / LOG).open("a", encoding="utf-8"))
+            try:
+                for number, batch in _from(batches, self.calls, steps):
+                    entry = self._call(number, batch)
+                    if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
+                        entry |= {f"evaluation.{name}": value for name, value in self.evaluate(held).items()}
+                    entries.append(entry)
+                    shown.tell(entry)
+                    if log is not None:
+                        log.write(json.dumps(entry) + "\n")
+                        log.flush()
+                    if checkpoint_every and (number + 1) % checkpoint_every == 0:
+                        self.save()
+            finally:  # also on Ctrl-C
+                if self._folder is not None and entries:
+                    self.save()
+        return entries
+
+    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """The mean of the loss and of each metric over the batches, by the params as they are now.
+
+        Raises Error where there is no batch.
+        """
+        if self._evaluator is None:
+            made = compile(graph(self._metrics), self._options)
+            assert isinstance(made, Model)
+            self._evaluator = made
+        self._evaluator.update(**{name: self.net.read_state(name) for name in self._evaluator.param_names})
+        found = [self._evaluator(dict(batch)) for batch in batches]
+        if not found:
+            raise Error("[train.evaluate] batches: got none, need at least one")
+        named = [one if isinstance(one, Mapping) else {"loss": one} for one in found]
+        return {name: float(np.mean([np.mean(one[name]) for one in named])) for name in self._metrics}
+
+    def trained(self, outputs: "Tensor | Mapping[str, Tensor]") -> Model:
+        """The compiled inference of these tensors, with the params as they are now."""
+        made = compile(trained(outputs, self.net), self._options)
+        assert isinstance(made, Model)
+        return made
+
+    def save(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Writes a checkpoint, a plan that `hx.load` takes too: params, moments and counts as they are now. None: into
+        the folder. A failure leaves the old file."""
+        self.net.save(self._checkpoint(path), states="now")
+
+    def load(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Puts the contents of a checkpoint in place of the params, moments and counts.
+
+        Raises Error for a checkpoint of another training: other states, or other shapes or dtypes of them.
+        """
+        where = self._checkpoint(path)
+        found = load(where)
+        need, got = set(self.net.state_names), set(found.state_names)
+        if need != got:
+            what = ", ".join(sorted(need ^ got)[:4])
+            raise Error(f"[train.load] {where}: got a checkpoint of other states ({what}), need one of this training")
+        for name in self.net.state_names:
+            try:
+                self.net.write_state(name, found.read_state(name))
+            except Error as error:
+                raise Error(f"[train.load] {where}: {error}") from None
+
+    def _call(self, number: int, batch: Batch) -> dict[str, float]:
+        begin = time.perf_counter()
+        try:
+            found: Mapping[str, Array] = self.net(dict(batch))
+        except Error as error:
+            raise Error(f"[train.fit] batch {number}: {error}") from None
+        ms = (time.perf_counter() - begin) * 1e3
+        return {"call": number, **{name: float(value) for name, value in found.items()}, "ms": round(ms, 3)}
+
+    def _resume(self) -> None:
+        if self._folder is None:
+            raise Error("[train.fit] resume: got no folder, need Trainer(.., folder=..)")
+        if (self._folder / CHECKPOINT).exists():
+            self.load()
+
+    def _checkpoint(self, path: str | os.PathLike[str] | None) -> Path:
+        if path is not None:
+            return Path(path)
+        if self._folder is None:
+            raise Error("[train] path: got none, need one, or Trainer(.., folder=..)")
+        return self._folder / CHECKPOINT
+
+
+def _from(batches: Batches, first: int, steps: int) -> Iterator[tuple[int, Batch]]:
+    """The batches from number `first` on, up to `steps`."""
+    if callable(batches):
+        for number in range(first, steps):
+            yield number, batches(number)
+        return
+    number = first - 1
+    for number, batch in enumerate(islice(batches, first, steps), first):
+        yield number, batch
+    if number + 1 < steps and first < steps:
+        raise Error(f"[train.fit] batches: got {number + 1}, need {steps}; a function of the number has no end")
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise Error(f"[train.fit] {name}: got {count!r}, need an integer from 0 on")

@@ -1,0 +1,163 @@
+"""The Trainer: the loop, its log, evaluation, checkpoints, and going on as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array
+
+PARAMS = {"w1": (12, 6), "b1": (12,), "w2": (3, 12)}
+
+
+def batch(number: int) -> dict[str, Array]:
+    rng = np.random.default_rng(number)
+    x = rng.standard_normal((16, 6)).astype(np.float32)
+    return {"x": x, "labels": (np.abs(x[:, :3]).argmax(axis=1)).astype(np.int32)}
+
+
+def trainer(folder: Path | None = None, hidden: int = 12, **options: Any) -> hx.train.Trainer:
+    rng = np.random.default_rng(5)
+    shapes = {"w1": (hidden, 6), "b1": (hidden,), "w2": (3, hidden)}
+    p = {n: hx.param(n, rng.standard_normal(s).astype(np.float32) * 0.3) for n, s in shapes.items()}
+    labels = hx.input("labels", (16,), "int32")
+    logits = hx.linear(hx.relu(hx.linear(hx.input("x", (16, 6)), p["w1"], p["b1"])), p["w2"])
+    right = hx.cast(hx.equal(hx.reduce_argmax(logits), labels), dtype="fp32")
+    made = hx.train.Trainer(
+        hx.cross_entropy(logits, labels), list(p.values()), hx.train.adamw(0.02), clip=1.0,
+        metrics={"accuracy": right}, folder=folder, threads=1, **options,
+    )  # fmt: skip
+    made.logits = logits  # type: ignore[attr-defined]
+    return made
+
+
+def contents(made: hx.train.Trainer) -> dict[str, Array]:
+    return {name: made.net.read_state(name) for name in made.net.state_names}
+
+
+def assert_same(got: hx.train.Trainer, want: hx.train.Trainer) -> None:
+    mine, theirs = contents(got), contents(want)
+    assert mine.keys() == theirs.keys()
+    for name, array in mine.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_it_learns_and_keeps_a_log(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    entries = made.fit(batch, 120, evaluate_every=60, evaluation=[batch(1000 + i) for i in range(8)], progress=False)
+    assert [e["call"] for e in entries] == list(range(120))
+    assert entries[-1]["loss"] < 0.6 * entries[0]["loss"]
+    assert [i for i, e in enumerate(entries) if "evaluation.accuracy" in e] == [59, 119]
+    assert entries[119]["evaluation.accuracy"] > 0.7
+    assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == entries
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_going_on_is_as_if_nothing_had_happened(tmp_path: Path, accumulate: int) -> None:
+    whole = trainer(accumulate=accumulate)
+    whole.fit(batch, 20, progress=False)
+    trainer(tmp_path, accumulate=accumulate).fit(batch, 8, progress=False)
+    rest = trainer(tmp_path, accumulate=accumulate)
+    entries = rest.fit(batch, 20, resume=True, progress=False)
+    assert [e["call"] for e in entries] == list(range(8, 20))
+    assert_same(rest, whole)
+
+
+def test_batches_in_an_iterable_begin_at_0(tmp_path: Path) -> None:
+    def some() -> Iterator[dict[str, Array]]:
+        return map(batch, range(9))
+
+    whole = trainer()
+    whole.fit(some(), 9, progress=False)
+    trainer(tmp_path).fit(some(), 4, progress=False)
+    rest = trainer(tmp_path)
+    rest.fit(some(), 9, resume=True, progress=False)
+    assert_same(rest, whole)
+    with pytest.raises(hx.Error, match="batches: got 9, need 12"):
+        trainer().fit(some(), 12, progress=False)
+
+
+SCRIPT = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_trainer import batch, trainer
+def slow(number):
+    if number == 6:
+        print("ready", flush=True)
+        import time; time.sleep(60)
+    return batch(number)
+trainer(Path({folder!r})).fit(slow, 100, progress=False)
+"""
+
+
+def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
+    code = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) != 0
+    rest, whole = trainer(tmp_path), trainer()
+    rest.fit(batch, 15, resume=True, progress=False)
+    whole.fit(batch, 15, progress=False)
+    assert_same(rest, whole)
+
+
+def test_a_checkpoint_is_a_plan_that_goes_on_when_it_is_loaded(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    made.fit(batch, 5, progress=False)
+    loaded = hx.load(tmp_path / "checkpoint.hxp")
+    for number in (5, 6):
+        assert loaded(batch(number))["loss"] == made.net(batch(number))["loss"]
+    np.testing.assert_array_equal(loaded.read_state("w1"), made.net.read_state("w1"))
+
+
+def test_the_trained_network_infers_with_its_params() -> None:
+    made = trainer()
+    made.fit(batch, 10, progress=False)
+    net = made.trained({"logits": made.logits})  # type: ignore[attr-defined]
+    x = batch(77)["x"]
+    w1, b1, w2 = (made.net.read_state(n) for n in PARAMS)
+    np.testing.assert_allclose(net(x), np.maximum(x @ w1.T + b1, 0) @ w2.T, rtol=1e-4, atol=1e-5)
+    assert set(net.param_names) == set(PARAMS)
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path).fit(batch, 1, progress=False)
+    with pytest.raises(hx.Error, match=r"checkpoint\.hxp.*w1"):
+        trainer(tmp_path, hidden=8).fit(batch, 2, resume=True, progress=False)
+    with pytest.raises(hx.Error, match="other states"):
+        trainer(tmp_path, accumulate=2).fit(batch, 2, resume=True, progress=False)
+    (tmp_path / "checkpoint.hxp").write_bytes(b"no plan")
+    with pytest.raises(hx.Error, match=r"checkpoint\.hxp|plan"):
+        trainer(tmp_path).fit(batch, 2, resume=True, progress=False)
+
+
+def test_bad_calls_say_what_is_needed(tmp_path: Path) -> None:
+    made = trainer()
+    for call, words in (
+        (lambda: made.fit(lambda number: {"x": np.zeros((16, 6), np.float32)}, 1, progress=False), "batch 0"),
+        (lambda: made.fit(batch, -1), "steps: got -1"),
+        (lambda: made.fit(batch, 1, evaluate_every=1), "without evaluation"),
+        (lambda: made.fit(batch, 1, resume=True), "no folder"),
+        (lambda: made.save(), "path: got none"),
+        (lambda: made.evaluate([]), "got none"),
+        (lambda: made.net.save(tmp_path / "x.hxp", states="old"), "states: got 'old'"),
+    ):
+        with pytest.raises(hx.Error, match="need") as told:
+            call()
+        assert words in str(told.value)
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().fit(batch, 3, progress=True)
+    assert "3/3" in capsys.readouterr().err
