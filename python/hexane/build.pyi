@@ -589,6 +589,18 @@ def conv_transpose(
 ) -> Tensor:
     """Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, kernel...), bias (out,). output_padding adds to the end of every spatial axis."""
 
+def conv_weight_gradient(
+    x: Operand,
+    g: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    groups: int = ...,
+) -> Tensor:
+    """The gradient of a convolution's weight (out, C / groups, kernel...), from its input x (N, H, W, C) and the gradient g (N, H', W', out) of its result."""
+
 def max_pool(
     x: Operand,
     *,

@@ -52,7 +52,9 @@ def test_fp16_kernels_round_once(op: Op, i: int) -> None:
 
 
 # Ops that have no kernel, wider dtype or expansion for a dtype.
-OF_WINDOWS = {"avg_pool", "col2im", "conv", "conv_transpose", "lp_pool", "max_pool", "max_pool_with_indices"}
+OF_WINDOWS = {
+    "avg_pool", "col2im", "conv", "conv_transpose", "conv_weight_gradient", "lp_pool", "max_pool", "max_pool_with_indices",
+}  # fmt: skip
 SORTED = {"argsort", "topk"}
 LACKING = {
     "fp64": {*OF_WINDOWS, *SORTED, "local_response_norm", "resize", "resize_bilinear", "upsample_bilinear"},

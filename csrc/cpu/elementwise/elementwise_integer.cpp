@@ -160,23 +160,30 @@ void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, 
   }
 }
 
+// By masks of bits, which every compiler turns into vectors.
+template <class T, bool kOneRight>
+void select_dense(const uint8_t* condition, const T* x, const T* y, T* out, int64_t n) {
+  const T right = kOneRight ? *y : T(0);
+  HEXANE_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const T mask = static_cast<T>(-static_cast<T>(condition[i] != 0));
+    out[i] = static_cast<T>((x[i] & mask) | ((kOneRight ? right : y[i]) & ~mask));
+  }
+}
+
 template <class T>
 void select_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
-  const auto loop = [ n, condition = p[0], x = p[1], y = p[2], out = p[3] ](int64_t sc, int64_t sx, int64_t sy,
-                                                                            int64_t so) __attribute__((always_inline)) {
-    HEXANE_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) {
-      const T a = at<const T>(x, sx, i), b = at<const T>(y, sy, i);
-      at<T>(out, so, i) = at<const uint8_t>(condition, sc, i) ? a : b;
-    }
-  };
   constexpr int64_t k = sizeof(T);
-  if (strides[0] == 1 && strides[1] == k && strides[2] == k && strides[3] == k)
-    loop(1, k, k, k);
-  else if (strides[0] == 1 && strides[1] == k && strides[2] == 0 && strides[3] == k)
-    loop(1, k, 0, k);
-  else
-    loop(strides[0], strides[1], strides[2], strides[3]);
+  if (strides[0] == 1 && strides[1] == k && (strides[2] == k || strides[2] == 0) && strides[3] == k && n > 0) {
+    const auto* condition = reinterpret_cast<const uint8_t*>(p[0]);
+    const auto *x = reinterpret_cast<const T*>(p[1]), *y = reinterpret_cast<const T*>(p[2]);
+    (strides[2] ? select_dense<T, false> : select_dense<T, true>)(condition, x, y, reinterpret_cast<T*>(p[3]), n);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T a = at<const T>(p[1], strides[1], i), b = at<const T>(p[2], strides[2], i);
+    at<T>(p[3], strides[3], i) = at<const uint8_t>(p[0], strides[0], i) ? a : b;
+  }
 }
 
 // ---- kernels ----

@@ -58,13 +58,16 @@ def conv(b: Builder, node: Node, g: Value) -> Gradients:
     dx = _convolved_back(b, g, weight, x.shape[2:], a)
     return (
         _as_layout(b, dx, a["layout"]),
-        correlated(b, x, g, weight.shape, a),
+        _weight_gradient(b, x, g, weight.shape, a),
         _bias_gradient(b, bias, g),
     )
 
 
 def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int], a: Any) -> Value:
     """What each pixel of the input reached. The pixels at the end that no window reads get 0."""
+    turned = _turned_pads(weight.shape[2:], a)
+    if set(a["strides"]) == {1} and min(turned) >= 0:
+        return b.conv(g, _turned(b, weight, a["groups"]), dilations=a["dilations"], pad=turned, groups=a["groups"])
     reach = [
         (n - 1) * s + d * (k - 1) + 1 - before - after
         for n, s, d, k, before, after in zip(
@@ -75,6 +78,43 @@ def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int],
     return b.conv_transpose(
         g, weight, strides=a["strides"], dilations=a["dilations"], pad=a["pad"], output_padding=more, groups=a["groups"]
     )
+
+
+def _turned_pads(kernel: Sequence[int], a: Any) -> list[int]:
+    """The pads of the convolution by the turned kernel: what the kernel reaches over less the pads there were."""
+    reach = [d * (k - 1) for d, k in zip(a["dilations"], kernel, strict=True) for _ in range(2)]
+    return [r - p for r, p in zip(reach, a["pad"], strict=True)]
+
+
+def _turned(b: Builder, weight: Value, groups: int) -> Value:
+    """(out, in / groups, kernel..)  ->  (in, out / groups, kernel..), the kernel backwards along each axis"""
+    out, each, *kernel = weight.shape
+    spatial = range(3, 3 + len(kernel))
+    grouped = b.reshape(weight, shape=(groups, out // groups, each, *kernel))
+    swapped = b.reshape(b.transpose(grouped, perm=(0, 2, 1, *spatial)), shape=(groups * each, out // groups, *kernel))
+    return b.reverse(swapped, axes=tuple(range(2, 2 + len(kernel)))) if max(kernel) > 1 else swapped
+
+
+def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
+    """By its own op for images; a line is an image of one row."""
+    line = len(shape) == 3
+    if len(shape) == 5:
+        return correlated(b, x, g, shape, a)
+    if line:
+        x, g = (b.reshape(v, shape=(*v.shape[:2], 1, v.shape[2])) for v in (x, g))
+    ones, none = ((1,), (0, 0)) if line else ((), ())
+    found = b.conv_weight_gradient(
+        *(b.transpose(v, perm=(0, 2, 3, 1)) for v in (x, g)), kernel_sizes=(*ones, *shape[2:]),
+        strides=(*ones, *a["strides"]), dilations=(*ones, *a["dilations"]), pad=(*none, *a["pad"]), groups=a["groups"],
+    )  # fmt: skip
+    return b.reshape(found, shape=shape) if line else found
+
+
+def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequence[int], **attrs: Any) -> Value:
+    """As a convolution over the batch, from images with channels last."""
+    shape = (g.shape[3], x.shape[3] // attrs["groups"], *kernel_sizes)
+    first, second = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
+    return correlated(b, first, second, shape, attrs)
 
 
 def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
@@ -102,7 +142,7 @@ def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
     common = attrs_of(node, "strides", "dilations", "pad", "groups")
     dx = b.conv(g, weight, **common)
     dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # output_padding may leave room for one more
-    return _as_layout(b, dx, a["layout"]), correlated(b, g, x, weight.shape, common), _bias_gradient(b, bias, g)
+    return _as_layout(b, dx, a["layout"]), _weight_gradient(b, g, x, weight.shape, common), _bias_gradient(b, bias, g)
 
 
 # ---- pools ----

@@ -273,6 +273,38 @@ def _avg_pool(x: Array, layout: str, exclude_padding: bool, **attrs: Any) -> Arr
     return from_nchw(values.sum(axis=0) / np.maximum(counted, 1), layout)
 
 
+def _weight_gradient_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x = types[0]
+    if x is None or x.rank != 4:
+        raise Error(f"got an input of {x}, need an image (N, H, W, C)")
+    return window_attrs(types, attrs)
+
+
+def _weight_gradient_shape(
+    x: Shape, g: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, groups: int
+) -> Shape:
+    weight = (g[-1], x[-1] // max(groups, 1), *kernel_sizes)
+    need = convolved_shape(x, weight, None, strides, dilations, pad, groups, "nhwc")
+    if need != g:
+        raise Error(f"got a gradient of shape {g} for x {x}, need {need}")
+    return weight
+
+
+def _weight_gradient(
+    x: Array, g: Array, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, groups: int
+) -> Array:
+    x = np.pad(x, ((0, 0), *pairs(pad), (0, 0)))
+    n, rows, columns, outputs = g.shape
+    y = np.zeros((groups, outputs // groups, x.shape[3] // groups, *kernel_sizes), x.dtype)
+    grouped = g.reshape(n, rows, columns, groups, -1)
+    for i, j in product(*map(range, kernel_sizes)):
+        ends = [(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in
+                zip((i, j), dilations, strides, (rows, columns), strict=True)]  # fmt: skip
+        part = x[:, slice(*ends[0]), slice(*ends[1])].reshape(n, rows, columns, groups, -1)
+        y[..., i, j] = np.einsum("nyzgo,nyzgc->goc", grouped, part)
+    return y.reshape(outputs, -1, *kernel_sizes)
+
+
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Kernels are channels last only; they call the pad pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
@@ -324,6 +356,21 @@ OPS = (
             Case(((1, 4, 3, 4, 2), (4, 3, 2, 3, 2), (6,)), {"groups": 2, "strides": (2, 1, 3), "pad": (0, 1, 1, 1, 0, 0),
                                                              "output_padding": (1, 0, 2)}),
         ), grad=grads.conv_transpose,
+    ),
+    Op(
+        name="conv_weight_gradient",
+        doc="The gradient of a convolution's weight (out, C / groups, kernel...), from its input x (N, H, W, C) and the gradient g "
+            "(N, H', W', out) of its result.",
+        inputs=("x", "g"), attrs={"kernel_sizes": integers(), **WINDOW, "groups": integer(1)}, shape=_weight_gradient_shape,
+        dtype=floating, canonical=_weight_gradient_attrs, kernel="conv_weight_gradient", expand=grads.expand_weight_gradient,
+        kernel_attrs=_kernel_attrs, ref=_weight_gradient,
+        cases=(
+            Case(((2, 6, 5, 3), (2, 6, 5, 5)), {"kernel_sizes": 3, "pad": 1}),
+            Case(((1, 9, 8, 4), (1, 5, 3, 6)), {"kernel_sizes": (2, 3), "strides": 2, "pad": (1, 0), "groups": 2}),
+            Case(((2, 7, 7, 20), (2, 3, 5, 20)), {"kernel_sizes": (3, 3), "dilations": (2, 1), "groups": 20}),
+            Case(((1, 8, 9, 17), (1, 6, 3, 2)), {"kernel_sizes": (3, 2), "strides": (1, 2), "dilations": (1, 3)}),
+            Case(((3, 4, 4, 33), (3, 4, 4, 9)), {"kernel_sizes": 1}),
+        ),
     ),
     Op(
         name="max_pool", doc="The maximum of each window of x (N, C, spatial...). "
