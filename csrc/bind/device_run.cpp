@@ -19,11 +19,11 @@ void write_input(const device::Port& port, const std::map<std::string, py::array
   if (found == inputs.end()) fail("ane", "input ", port.name, ": got nothing, need an array");
   const py::array& array = found->second;
   const py::array wanted(numpy_dtype(port.dtype), shape_of(port));
-  if (!array.dtype().equal(wanted.dtype()) || array.nbytes() != wanted.nbytes() || !(array.flags() & py::array::c_style))
+  if (!array.dtype().equal(wanted.dtype()) || array.nbytes() != wanted.nbytes() ||
+      !(array.flags() & py::array::c_style))
     fail("ane", "input ", port.name, ": got another array than the port takes");
   const device::Layout layout = layout_of(port);
-  device::write(surface, layout, device::all_channels(layout), port.dtype,
-                static_cast<const std::byte*>(array.data()));
+  device::write(surface, layout, device::all_channels(layout), port.dtype, static_cast<const std::byte*>(array.data()));
 }
 
 }  // namespace
