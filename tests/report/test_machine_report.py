@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import hexane as hx
+from hexane.bench import Configuration
 from hexane.report.mac import machine_page, proposed_facts, read_report
 from hexane.report.mac.beliefs import BELIEFS, belief_table
+from hexane.report.mac.benchmarks import BENCHMARKS
 from hexane.report.mac.collect import collect
 from hexane.report.mac.facts import RANK, outcome_of
 from hexane.report.mac.interface import ATTRIBUTES, INTERFACE, SELF_TEST, SYSTEM
@@ -108,6 +110,21 @@ def test_the_whole_catalogue_is_asked(tmp_path: Path) -> None:
     # The stand-in reads no scalar from a file, as which infinity is written.
     errors = [record["error"] for record in report.records if record["outcome"] == "error"]
     assert all("BLOBFILE of another form" in error for error in errors)
+
+
+def test_benchmarks_are_asked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a document of `hexane bench` with one result; an error in it is the case's."""
+
+    def run(given: list[Configuration], device: str) -> dict[str, object]:
+        (one,) = given
+        found = {"error": "a wrong result"} if one.probe == "int8" else {"times_us": {"p50": 1.5}}
+        return {"results": [{"name": one.name, **found}], "environment": {"power": "mains"}}
+
+    monkeypatch.setattr("hexane.report.mac.benchmarks.run", run)
+    report = report_here([BENCHMARKS])
+    outcomes = {record["case"].split()[0]: record["outcome"] for record in report.records}
+    assert outcomes == {"dispatch": "done", "peak": "done", "sram": "done", "int8": "error"}
+    assert report.records[0]["values"]["power"] == "mains"
 
 
 BROKEN = """

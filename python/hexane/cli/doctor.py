@@ -42,7 +42,7 @@ def doctor(
 ) -> None:
     """Show chip, system, the private framework's classes and selectors, and a self-test of the Neural Engine.
 
-    With --report, ask some hundred questions, each in its own process: a minute to an hour. Nothing is sent anywhere.
+    With --report, ask some 650 questions in processes of their own: some minutes to an hour. Nothing is sent anywhere.
 
     Exit code 1 if there is an engine that does not do what Hexane needs.
     """

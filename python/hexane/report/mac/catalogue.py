@@ -52,8 +52,8 @@ def distance(got: list[Array], want: list[Array]) -> Values:
     equal = len(got) == len(want)
     for a, b in zip(got, want, strict=False):
         equal = equal and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        odd = [np.where(np.isfinite(v), 0, v) for v in (a, b)]
-        if a.shape != b.shape or not np.array_equal(*odd, equal_nan=a.dtype.kind == "f"):
+        ours, theirs = (np.where(np.isfinite(v), 0, v) for v in (a, b))
+        if a.shape != b.shape or not np.array_equal(ours, theirs, equal_nan=a.dtype.kind == "f"):
             worst = float("inf")
             continue
         x, y = (np.where(np.isfinite(v), v, 0).astype(np.float64) for v in (a, b))
