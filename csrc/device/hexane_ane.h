@@ -34,7 +34,7 @@ typedef struct hexane_ane_request hexane_ane_request;
 #define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
-  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate" or "unload" */
+  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge" */
   int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
   char text[1024];
   char hint[256]; /* what to do, if anything is known */

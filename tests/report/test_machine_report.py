@@ -20,6 +20,7 @@ from hexane.report.mac.limits import ARGUMENTS, BLOBS, MANY, SPELLING, SURFACES
 from hexane.report.mac.probe import Probe
 from hexane.report.mac.probes import PROBES
 from hexane.report.mac.record import FORMAT, VERSION, MachineReport
+from hexane.report.mac.worker import _plain, run_case
 from hexane.targets.tables import parse_toml
 from machine_reports import context, report_here, report_of, worker_program
 from stand_in import MODES
@@ -243,6 +244,23 @@ def test_a_report_of_odd_values_decides_nothing(healthy: MachineReport) -> None:
     report = replace(healthy, records=odd)
     assert machine_page(report)
     assert parse_toml(proposed_facts(report), "facts")["chip"] == "unknown"
+
+
+@pytest.mark.parametrize("chip", ["\U0001f34e\x7f\n", "\ud800", '"]\nstatus = "decoded"'])
+def test_facts_are_toml_whatever_a_machine_is_called(healthy: MachineReport, chip: str) -> None:
+    odd = {**healthy.records[0], "values": {"chip": chip}}
+    case = {"probe": "catalogue", "case": f"{chip} 0", "outcome": "error", "error": "no", "values": {"verdicts": 1}}
+    report = replace(healthy, records=(odd, case))
+    facts = parse_toml(proposed_facts(report), "facts")
+    assert facts["status"] == "measured"
+    assert facts["chip"] == chip.encode("utf-8", "replace").decode()
+    assert machine_page(report)
+
+
+def test_no_record_holds_what_a_page_cannot_read() -> None:
+    probe = Probe("odd", "?", {"odd": lambda context: {"a": [float("nan")], "b": {1: b"x"}, "c": (True, None, 1.5)}})
+    record = _plain(run_case(probe, "odd", context()))
+    assert record["values"] == {"a": ["nan"], "b": {"1": "b'x'"}, "c": [True, None, 1.5]}
 
 
 def test_each_belief_is_decided_by_a_case_that_is_asked() -> None:

@@ -51,5 +51,9 @@ def test_a_distance_sees_what_is_not_finite_or_of_another_shape() -> None:
     assert distance([infinite], [infinite]) == {"error": 0.0, "same_bits": True}
     assert distance([-infinite], [infinite])["error"] == "infinite"
     assert distance([one[:2]], [one])["error"] == "infinite"
-    assert distance([one, one], [one])["same_bits"] is False
+    assert distance([one, one], [one]) == {"error": "infinite", "same_bits": False}
+    assert distance([one * 0], [one * -0.0]) == {"error": 0.0, "same_bits": False}
+    assert distance([one * 1e200], [one * 1e201])["error"] == pytest.approx(0.9)
+    assert distance([one], [one * 0])["error"] == pytest.approx(3**0.5)
+    assert distance([one[:0]], [one[:0]]) == {"error": 0.0, "same_bits": True}
     assert distance([one * 1.1], [one])["error"] == pytest.approx(0.1)

@@ -47,19 +47,28 @@ def _all(results: object) -> list[Array]:
 
 def distance(got: list[Array], want: list[Array]) -> Values:
     """error: of the norm of the difference by that of the result, the largest of all outputs. Infinite where one has
-    other shapes, or not the same infinities and NaNs."""
-    worst = 0.0
+    other shapes, or not the same infinities and NaNs, and for another number of outputs."""
     equal = len(got) == len(want)
+    worst = 0.0 if equal else float("inf")
     for a, b in zip(got, want, strict=False):
-        equal = equal and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        equal = equal and _same_bits(a, b)
         ours, theirs = (np.where(np.isfinite(v), 0, v) for v in (a, b))
         if a.shape != b.shape or not np.array_equal(ours, theirs, equal_nan=a.dtype.kind == "f"):
             worst = float("inf")
             continue
         x, y = (np.where(np.isfinite(v), v, 0).astype(np.float64) for v in (a, b))
-        norm = float(np.linalg.norm(y))
-        worst = max(worst, float(np.linalg.norm(x - y)) / (norm or 1.0))
+        largest = max(float(np.abs(v).max(initial=0)) for v in (x, y)) or 1.0  # squares of the rest do not overflow
+        norm = float(np.linalg.norm(y / largest))
+        worst = max(worst, float(np.linalg.norm(x / largest - y / largest)) / (norm or 1.0))
     return {"error": worst if np.isfinite(worst) else "infinite", "same_bits": bool(equal)}
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    """Any NaN is as good as another."""
+    if a.dtype != b.dtype or a.dtype.kind != "f":
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    signs = (np.signbit(v) & ~np.isnan(v) for v in (a, b))
+    return np.array_equal(a, b, equal_nan=True) and np.array_equal(*signs)
 
 
 CATALOGUE = Probe(

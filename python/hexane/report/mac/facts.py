@@ -72,4 +72,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=True).replace("\x7f", "\\u007f")
+    whole = text.encode("utf-8", "replace").decode()  # TOML has no lone surrogates
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")

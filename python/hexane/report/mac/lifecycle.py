@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -174,7 +175,9 @@ def fork(context: Context) -> Values:
 def _in_a_child(body: Callable[[], str]) -> str:
     """What a forked child says, or that it does not."""
     reader, writer = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: that is what is asked about
+        child = os.fork()
     if child == 0:
         try:
             said = body()

@@ -37,7 +37,7 @@ def machine_page(report: MachineReport) -> str:
                 "error": record.get("values", {}).get("error", record.get("error", "")),
                 "programs": record.get("values", {}).get("programs", ""),
                 "host": record.get("values", {}).get("host_steps", ""),
-                "verdicts": ", ".join(map(str, record.get("values", {}).get("verdicts", []))),
+                "verdicts": _joined(record.get("values", {}).get("verdicts")),
             }
             for record in report.of("catalogue")
         ],
@@ -49,3 +49,7 @@ def machine_page(report: MachineReport) -> str:
     return html_document(
         f"{report.name}: engine", words, data, ("page.css", "machine.css"), ("common.js", "machine.js")
     )
+
+
+def _joined(names: Any) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list) else ""

@@ -75,7 +75,7 @@ def _text(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> str:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=str)  # pages cannot read NaN
     except ValueError as error:
         raise Error(f"[doctor] {where}: got no JSON: {error}") from None
 
@@ -84,6 +84,6 @@ def _record(given: Any, where: str) -> Record:
     ok = isinstance(given, dict) and all(isinstance(given.get(key), str) for key in ("probe", "case"))
     if not ok or given.get("outcome") not in OUTCOMES:
         raise Error(f"[doctor] {where}: got no record, need probe, case and outcome {', '.join(OUTCOMES)}")
-    if given["outcome"] == "done" and not isinstance(given.get("values"), dict):
+    if not isinstance(given.get("values", {}), dict) or (given["outcome"] == "done" and "values" not in given):
         raise Error(f"[doctor] {where}: got a case without values")
     return dict(given)

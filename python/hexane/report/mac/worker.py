@@ -3,6 +3,7 @@ each, a line when it begins and a line with what it found. So a process that end
 """  # noqa: E501
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -34,8 +35,19 @@ def main() -> None:
 
 
 def _write(file: Any, record: Record) -> None:
-    file.write(json.dumps(record, default=str) + "\n")
+    file.write(json.dumps(_plain(record)) + "\n")
     file.flush()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can have it: it has no NaN, no bytes and no dates."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def _answer(case: Any, context: Context) -> dict[str, Any]:
