@@ -67,8 +67,8 @@ def _same_bits(a: Array, b: Array) -> bool:
     """Any NaN is as good as another."""
     if a.dtype != b.dtype or a.dtype.kind != "f":
         return a.dtype == b.dtype and np.array_equal(a, b)
-    signs = (np.signbit(v) & ~np.isnan(v) for v in (a, b))
-    return np.array_equal(a, b, equal_nan=True) and np.array_equal(*signs)
+    ours, theirs = (np.signbit(v) & ~np.isnan(v) for v in (a, b))
+    return np.array_equal(a, b, equal_nan=True) and np.array_equal(ours, theirs)
 
 
 CATALOGUE = Probe(
