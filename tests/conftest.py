@@ -21,6 +21,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden instead of comparing with it")
+    parser.addoption("--ane", action="store_true", help="run the catalogue on this machine's Neural Engine")
     parser.addoption("--seed", type=int, metavar="N", help="run random graphs of this seed only")
     parser.addoption(
         "--models",

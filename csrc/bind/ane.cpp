@@ -4,6 +4,7 @@
 #include <map>
 
 #include "bind/arrays.h"
+#include "bind/device_run.h"
 #include "bind/register.h"
 #include "device/ane_device.h"
 #include "device/surface.h"
@@ -12,13 +13,6 @@ namespace py = pybind11;
 
 namespace hexane {
 namespace {
-
-device::Layout layout_of(const device::Port& port) {
-  return {port.dtype,
-          {port.shape.begin(), port.shape.end()},
-          {static_cast<int64_t>(port.batch_stride), static_cast<int64_t>(port.plane_stride),
-           static_cast<int64_t>(port.row_stride), info(port.dtype).bits / 8}};
-}
 
 py::dict describe(const device::Port& port) {
   const device::Layout layout = layout_of(port);
@@ -36,51 +30,16 @@ py::tuple run_once(const device::AneSetup& setup, const std::string& mil,
     const std::string_view view = bytes;
     files.push_back({name, std::as_bytes(std::span(view.data(), view.size()))});
   }
-  std::map<std::string, const py::array*> given;
-  for (const auto& [name, array] : inputs) given[name] = &array;
-
   std::unique_ptr<device::Program> program;
   {
     const py::gil_scoped_release release;
     program = device::ane_device(setup)->compile(mil, files, qos);
     program->load(qos);
   }
-  std::vector<std::shared_ptr<device::Surface>> surfaces;
   py::list sides[2];
-  py::dict results;
-  for (const device::Port& port : program->inputs()) {
-    surfaces.push_back(std::make_shared<device::Surface>(std::max(port.bytes(), least_surface_bytes)));
-    sides[0].append(describe(port));
-    const auto found = given.find(port.name);
-    const device::Layout layout = layout_of(port);
-    if (found == given.end()) fail("ane", "input ", port.name, ": got nothing, need an array");
-    const py::array& array = *found->second;
-    const py::array wanted(numpy_dtype(port.dtype), std::vector<py::ssize_t>(port.shape.begin(), port.shape.end()));
-    if (!array.dtype().equal(wanted.dtype()) || array.nbytes() != wanted.nbytes() ||
-        !(array.flags() & py::array::c_style))
-      fail("ane", "input ", port.name, ": got another array than the port takes");
-    device::write(*surfaces.back(), layout, device::all_channels(layout), port.dtype,
-                  static_cast<const std::byte*>(array.data()));
-  }
-  for (const device::Port& port : program->outputs()) {
-    surfaces.push_back(std::make_shared<device::Surface>(std::max(port.bytes(), least_surface_bytes)));
-    sides[1].append(describe(port));
-  }
-  const std::span all(surfaces);
-  const size_t num_inputs = program->inputs().size();
-  {
-    const py::gil_scoped_release release;
-    program->request(all.first(num_inputs), all.subspan(num_inputs))->evaluate(qos);
-  }
-  for (size_t i = 0; i < program->outputs().size(); ++i) {
-    const device::Port& port = program->outputs()[i];
-    const device::Layout layout = layout_of(port);
-    py::array array(numpy_dtype(port.dtype), std::vector<py::ssize_t>(port.shape.begin(), port.shape.end()));
-    device::read(*surfaces[num_inputs + i], layout, device::all_channels(layout), port.dtype,
-                 static_cast<std::byte*>(array.mutable_data()));
-    results[text(port.name)] = array;
-  }
-  return py::make_tuple(sides[0], sides[1], results);
+  for (const device::Port& port : program->inputs()) sides[0].append(describe(port));
+  for (const device::Port& port : program->outputs()) sides[1].append(describe(port));
+  return py::make_tuple(sides[0], sides[1], run_program(*program, inputs, qos, {}, least_surface_bytes));
 }
 
 }  // namespace
@@ -99,12 +58,14 @@ void register_ane(py::module_& m) {
            }),
            py::kw_only(), py::arg("library"), py::arg("framework"), py::arg("compile_limit"), py::arg("load_limit"),
            py::arg("load_retry_ms"), py::arg("build_limit_ms") = 0, py::arg("evaluate_limit_ms") = 0);
-  m.def("probe_ane", [](const device::AneSetup& setup) {
-    py::list findings;
-    for (const device::AneFinding& finding : device::probe_ane(setup))
-      findings.append(py::make_tuple(text(finding.kind), text(finding.name), text(finding.found), text(finding.need)));
-    return findings;
-  });
+  const auto rows = [](const std::vector<device::AneFinding>& findings) {
+    py::list result;
+    for (const device::AneFinding& finding : findings)
+      result.append(py::make_tuple(text(finding.kind), text(finding.name), text(finding.found), text(finding.need)));
+    return result;
+  };
+  m.def("probe_ane", [rows](const device::AneSetup& setup) { return rows(device::probe_ane(setup)); });
+  m.def("ane_methods", [rows](const device::AneSetup& setup) { return rows(device::ane_methods(setup)); });
   m.def("run_on_ane", &run_once, py::arg("setup"), py::arg("mil"), py::arg("weights"), py::arg("inputs"), py::kw_only(),
         py::arg("least_surface_bytes"), py::arg("qos"));
   m.def("ane_counters", [](const device::AneSetup& setup) {

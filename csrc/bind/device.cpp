@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bind/arrays.h"
+#include "bind/device_run.h"
 #include "bind/register.h"
 #include "device/ane_device.h"
 #include "run/plan_device.h"
@@ -97,6 +98,10 @@ void register_device(py::module_& m) {
   py::class_<device::Program, std::shared_ptr<device::Program>>(m, "DeviceProgram")
       .def("load", &device::Program::load, py::arg("qos"), release())
       .def("unload", &device::Program::unload, release())
+      .def("purge", &device::Program::purge, release())
+      .def("attributes", &device::Program::attributes, py::arg("qos"), release())
+      .def("run", &run_program, py::arg("inputs"), py::kw_only(), py::arg("qos"),
+           py::arg("surface_bytes") = std::vector<uint64_t>(), py::arg("least_surface_bytes") = 0)
       .def_property_readonly("inputs", [](const device::Program& self) { return port_infos(self.inputs()); })
       .def_property_readonly("outputs", [](const device::Program& self) { return port_infos(self.outputs()); });
   py::class_<device::Device>(m, "Device")

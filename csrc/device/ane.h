@@ -36,6 +36,7 @@ bool guarded(hexane_ane_error* error, const char* stage, Body body) {
 }
 
 bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error);
+NSString* attributes_text(id attributes);                           // a property list in XML, or a description
 Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if there is none
 Method method_of(Class found, const AneSelector& selector);
 

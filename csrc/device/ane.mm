@@ -175,6 +175,26 @@ bool load_once(hexane_ane_program* program, bool is_first, uint32_t qos, hexane_
   return within(program, {"load", load, program, qos, setup.build_limit_ms}, error);
 }
 
+// Loads a program that is not loaded.
+bool load_program(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error) {
+  const hexane_ane_setup& setup = program->ane.setup;
+  if (setup.load_limit && num_loaded >= setup.load_limit) {
+    fail(error, "load", "this process has %u programs loaded, as many as the engine takes", setup.load_limit);
+    advise(error, "unload or free one");
+    return false;
+  }
+  if (load_once(program, true, qos, error)) return true;
+  if (program->stuck) return false;
+  usleep(setup.load_retry_ms * 1000);
+  return load_once(program, false, qos, error);
+}
+
+void count_load(hexane_ane_program* program, uint32_t qos) {
+  ++num_loaded;
+  program->qos = qos;
+  program->loaded = ++program->num_loads;
+}
+
 // Deletes the program's folder too.
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
@@ -341,24 +361,12 @@ bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error
   if (refuse_fork(error)) return false;
   const std::lock_guard lock(loading);
   if (program->loaded) return true;
-  const hexane_ane_setup& setup = program->ane.setup;
-  if (setup.load_limit && num_loaded >= setup.load_limit) {
-    fail(error, "load", "this process has %u programs loaded, as many as the engine takes", setup.load_limit);
-    advise(error, "unload or free one");
-    return false;
-  }
-  if (!load_once(program, true, qos, error)) {
-    if (program->stuck) return false;
-    usleep(setup.load_retry_ms * 1000);
-    if (!load_once(program, false, qos, error)) return false;
-  }
+  if (!load_program(program, qos, error)) return false;
   const bool has_ports = program->ports.all || guarded(error, "load", [&] {
                            program->ports = read_ports([(id<AneModel>)program->model modelAttributes]);
                            return true;
                          });
-  ++num_loaded;
-  program->qos = qos;
-  program->loaded = ++program->num_loads;
+  count_load(program, qos);
   hexane_ane_error ignored;
   if (!has_ports) unload(program, &ignored);
   return has_ports;
@@ -368,6 +376,32 @@ bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (refuse_fork(error)) return false;
   const std::lock_guard lock(loading);
   return unload(program, error);
+}
+
+bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error) {
+  if (refuse_fork(error)) return false;
+  const std::lock_guard lock(loading);
+  if (!program->ane.asks_service) return fail(error, "purge", "the framework has no purgeCompiledModel");
+  program->is_kept = false;
+  return within(program, {"purge", purge, program, 0, program->ane.setup.evaluate_limit_ms}, error);
+}
+
+bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text, void* context,
+                           hexane_ane_error* error) {
+  if (refuse_fork(error)) return false;
+  const std::lock_guard lock(loading);
+  const bool was_loaded = program->loaded;
+  if (!was_loaded) {
+    if (!load_program(program, qos, error)) return false;
+    count_load(program, qos);
+  }
+  const bool done = guarded(error, "load", [&] {
+    text(context, [attributes_text([(id<AneModel>)program->model modelAttributes]) UTF8String]);
+    return true;
+  });
+  hexane_ane_error ignored;
+  if (!was_loaded) unload(program, &ignored);
+  return done;
 }
 
 void hexane_ane_free(hexane_ane_program* program) {

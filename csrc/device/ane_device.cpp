@@ -13,6 +13,9 @@ namespace {
   X(close)                      \
   X(count)                      \
   X(probe)                      \
+  X(methods)                    \
+  X(purge)                      \
+  X(attributes)                 \
   X(compile)                    \
   X(find) X(load) X(unload) X(free) X(num_inputs) X(num_outputs) X(port_at) X(bind) X(unbind) X(evaluate)
 
@@ -158,6 +161,19 @@ class AneProgram final : public Program {
     checked(opened_->library.unload(program_, &error), error);
   }
 
+  void purge() override {
+    hexane_ane_error error;
+    checked(opened_->library.purge(program_, &error), error);
+  }
+
+  std::string attributes(uint32_t qos) override {
+    std::string result;
+    const auto keep = [](void* context, const char* text) { static_cast<std::string*>(context)->assign(text); };
+    hexane_ane_error error;
+    checked(opened_->library.attributes(program_, qos, keep, &result, &error), error);
+    return result;
+  }
+
   const std::vector<Port>& inputs() const override { return of_loaded(inputs_); }
   const std::vector<Port>& outputs() const override { return of_loaded(outputs_); }
 
@@ -220,7 +236,9 @@ class AneDevice final : public Device {
 
 std::unique_ptr<Device> ane_device(const AneSetup& setup) { return std::make_unique<AneDevice>(setup); }
 
-std::vector<AneFinding> probe_ane(const AneSetup& setup) {
+namespace {
+
+std::vector<AneFinding> collect(const AneSetup& setup, decltype(&hexane_ane_probe) Library::*list) {
   const Library library(setup.library);
   const hexane_ane_setup given = c_setup(setup);
   std::vector<AneFinding> findings;
@@ -228,8 +246,14 @@ std::vector<AneFinding> probe_ane(const AneSetup& setup) {
     static_cast<std::vector<AneFinding>*>(context)->push_back({kind, name, found, need});
   };
   hexane_ane_error error;
-  checked(library.probe(&given, add, &findings, &error), error);
+  checked((library.*list)(&given, add, &findings, &error), error);
   return findings;
 }
+
+}  // namespace
+
+std::vector<AneFinding> probe_ane(const AneSetup& setup) { return collect(setup, &Library::probe); }
+
+std::vector<AneFinding> ane_methods(const AneSetup& setup) { return collect(setup, &Library::methods); }
 
 }  // namespace hexane::device

@@ -23,5 +23,6 @@ struct AneFinding {
   std::string kind, name, found, need;
 };
 std::vector<AneFinding> probe_ane(const AneSetup& setup);
+std::vector<AneFinding> ane_methods(const AneSetup& setup);  // of all its classes, known or not
 
 }  // namespace hexane::device

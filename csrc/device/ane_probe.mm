@@ -1,5 +1,8 @@
 // What 'hexane doctor' shows: each class and selector that Hexane needs, with what the framework has in its place, and
 // what the framework says about the machine.
+#include <cstdlib>
+#include <cstring>
+
 #import "device/ane.h"
 
 using namespace hexane::ane;
@@ -53,7 +56,56 @@ void probe(const hexane_ane_setup& setup, hexane_ane_line line, void* context) {
   }
 }
 
+void list_methods(Class type, char sign, const char* name, hexane_ane_line line, void* context) {
+  unsigned int count = 0;
+  Method* const methods = class_copyMethodList(type, &count);
+  for (unsigned int i = 0; i < count; ++i) {
+    NSString* text = [NSString stringWithFormat:@"%c[%s %s]", sign, name, sel_getName(method_getName(methods[i]))];
+    const char* encoding = method_getTypeEncoding(methods[i]);
+    line(context, "method", [text UTF8String], encoding ? encoding : "", "");
+  }
+  free(methods);
+}
+
+// No class is sent a message: many of those that a process has do not stand it.
+void list_all_methods(hexane_ane_line line, void* context) {
+  const int room = objc_getClassList(nullptr, 0);
+  auto* const classes = static_cast<Class*>(calloc(static_cast<size_t>(room > 0 ? room : 1), sizeof(Class)));
+  const int found = objc_getClassList(classes, room);
+  for (int i = 0; i < (found < room ? found : room); ++i) {
+    const char* name = class_getName(classes[i]);
+    if (strncmp(name, "_ANE", 4) != 0) continue;
+    list_methods(object_getClass((id)classes[i]), '+', name, line, context);
+    list_methods(classes[i], '-', name, line, context);
+  }
+  free(classes);
+}
+
 }  // namespace
+
+namespace hexane::ane {
+
+NSString* attributes_text(id attributes) {
+  if (!attributes) return @"";
+  NSData* data = nil;
+  if ([NSPropertyListSerialization propertyList:attributes isValidForFormat:NSPropertyListXMLFormat_v1_0])
+    data = [NSPropertyListSerialization dataWithPropertyList:attributes
+                                                      format:NSPropertyListXMLFormat_v1_0
+                                                     options:0
+                                                       error:nullptr];
+  NSString* text = nil;
+  if (data) text = [[[NSString alloc] initWithData:data encoding:NSUTF8StringEncoding] autorelease];
+  return text ? text : [attributes description];
+}
+
+}  // namespace hexane::ane
+
+bool hexane_ane_methods(const hexane_ane_setup* setup, hexane_ane_line line, void* context, hexane_ane_error* error) {
+  return !refuse_fork(error) && open_framework(*setup, error) && guarded(error, "open", [&] {
+    list_all_methods(line, context);
+    return true;
+  });
+}
 
 bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context, hexane_ane_error* error) {
   return !refuse_fork(error) && open_framework(*setup, error) && guarded(error, "open", [&] {

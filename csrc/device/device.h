@@ -66,6 +66,11 @@ class Program {
   virtual void load(uint32_t qos) = 0;
   virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
 
+  // Has the device forget what it keeps of the program for later processes.
+  virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
+  // What the device itself says of the loaded program, in words of its own. It is loaded meanwhile if it is not.
+  virtual std::string attributes(uint32_t) { throw DeviceError("load", 0, "this device says nothing of programs", ""); }
+
   // Of a loaded program, in the device's order. The strides are those that the device says.
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;

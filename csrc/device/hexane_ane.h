@@ -34,7 +34,7 @@ typedef struct hexane_ane_request hexane_ane_request;
 #define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
-  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate" or "unload" */
+  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge" */
   int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
   char text[1024];
   char hint[256]; /* what to do, if anything is known */
@@ -91,6 +91,9 @@ HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
 typedef void (*hexane_ane_line)(void* context, const char* kind, const char* name, const char* found, const char* need);
 HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                      hexane_ane_error* error);
+/* The same for every method of every class whose name begins with _ANE, known or not: kind "method". */
+HEXANE_ANE_API bool hexane_ane_methods(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
+                                       hexane_ane_error* error);
 
 /* Compiles the program, also where the service keeps it already. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes,
@@ -103,6 +106,13 @@ HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* 
                                                    hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
+/* Has the service forget the program, which stays loaded where it is. False where the framework has no such method. */
+HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error);
+/* Calls `text` once with what the framework says of the loaded program, as an XML property list where it can be one.
+ * A program that is not loaded is so meanwhile. It works as well where Hexane does not understand the ports. */
+typedef void (*hexane_ane_text)(void* context, const char* text);
+HEXANE_ANE_API bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text,
+                                          void* context, hexane_ane_error* error);
 HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */
 
 /* Ports of a loaded program: inputs, then outputs, each in the framework's order. */

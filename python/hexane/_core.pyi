@@ -409,6 +409,24 @@ class DeviceProgram:
 
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...
+    def purge(self) -> None:
+        """Has the device forget what it keeps of the program for later processes."""
+
+    def attributes(self, qos: int) -> str:
+        """What the device itself says of the program, as an XML property list where it can be one. A program that is not loaded is
+        so meanwhile. It works as well where its ports are not understood, and `load` fails."""
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        qos: int,
+        surface_bytes: Sequence[int] = (),
+        least_surface_bytes: int = 0,
+    ) -> dict[str, Array]:
+        """Runs the loaded program once, on surfaces of its own: the outputs by name, with four axes. surface_bytes: of the surfaces,
+        inputs first; those that are left out, and 0, have what their ports need, but no less than least_surface_bytes."""
+
     @property
     def inputs(self) -> list[DevicePort]: ...
     @property
@@ -565,6 +583,9 @@ class AneSetup:
 def probe_ane(setup: AneSetup) -> list[tuple[str, str, str, str]]:
     """Rows (kind, name, found, need): kind "class", "selector" or "device"; found is "" for what is missing, need where nothing
     certain is known. Raises DeviceError where there is no framework."""
+
+def ane_methods(setup: AneSetup) -> list[tuple[str, str, str, str]]:
+    """The same for every method of every class whose name begins with _ANE, known or not: ("method", name, encoding, "")."""
 
 def run_on_ane(
     setup: AneSetup,

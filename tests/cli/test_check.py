@@ -239,3 +239,36 @@ def test_wrong_arguments_are_named(cli: Cli, runs: Path, args: tuple[str, ...], 
 
 def test_a_file_that_is_not_there_is_an_error(cli: Cli, tmp_path: Path) -> None:
     assert cli(tmp_path / "no.onnx", "--target", "h13").code == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("host", 3, "h13: host: got 1 (tan last), need 0"),
+        ("rejected", 0, "nothing is true"),
+        ("segments=1", 3, "segments: got 2, need at most 1"),
+        ("segments=2,rejected", 0, "nothing is true"),
+        ("error=1e-1", 0, "nothing is true"),
+        ("error=0", 3, "of output y, need at most 0"),
+    ],
+)
+def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: int, said: str) -> None:
+    ended = cli(hosted, "--target", "h13", "--fail-on", what)
+    assert (ended.code, ended.err) == (code, "")
+    assert said in ended.out
+    record = json.loads(cli(hosted, "--target", "h13", "--fail-on", what, "--json").out)
+    assert record["ok"] is (code == 0)
+    assert bool(record["failed"]["h13"]) is (code == 3)
+
+
+def test_a_network_that_runs_may_still_have_too_much(cli: Cli, tmp_path: Path) -> None:
+    sine = save(tmp_path / "sin.onnx", "Sin")
+    assert cli(sine, "--target", "m1,m5", "--fail-on", "decomposed").code == 3
+    assert cli(sine, "--target", "m5", "--fail-on", "decomposed", "--fail-on", "segments=1").code == 0
+
+
+@pytest.mark.parametrize("what", ["", "hosts", "segments", "segments=-1", "error=nan", "error=-1", "host,host"])
+def test_what_is_no_condition_is_refused(cli: Cli, runs: Path, what: str) -> None:
+    ended = cli(runs, "--target", "h13", "--fail-on", what)
+    assert (ended.code, ended.out) == (1, "")
+    assert "--fail-on: got" in ended.err

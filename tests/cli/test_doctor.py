@@ -12,8 +12,11 @@ import hexane as hx
 from command import Cli
 from hexane import _core
 from hexane.report import doctor
+from hexane.report.mac import collect
+from hexane.report.mac.interface import SELF_TEST, SYSTEM
 from hexane.report.self_test import SHAPES
 from hexane.runtime import engine
+from machine_reports import worker_program
 from stand_in import FRAMEWORK, LIBRARY, StandIn, needs_stand_in, no_budget
 
 INJECTED = ("--library", LIBRARY, "--framework", FRAMEWORK)
@@ -117,3 +120,37 @@ def test_an_error_of_the_device_has_parts(stand_in: StandIn) -> None:
     assert isinstance(error.value, hx.Error)
     assert (error.value.stage, error.value.code) == ("open", 0)
     assert error.value.hint == "the CPU executor serves without one"
+
+
+@pytest.mark.slow
+def test_a_report_is_made_and_read_by_one_command_each(
+    cli: Cli, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(collect.__kwdefaults__, "program", worker_program())
+    monkeypatch.setitem(collect.__kwdefaults__, "probes", (SYSTEM, SELF_TEST))
+    ended = cli("doctor", "--report", tmp_path / "reports", *INJECTED)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("machine: machine: done\nself test: self test: done\n\nThe report is ")
+    (path,) = (tmp_path / "reports").iterdir()
+    ended = cli("doctor", "--read-report", path)
+    assert (ended.code, ended.err) == (0, "")
+    assert path.with_suffix(".html").read_text().startswith("<!DOCTYPE html>")
+    assert "self_test_right = true" in path.with_suffix(".toml").read_text()
+    record = json.loads(cli("doctor", "--read-report", path, "--json").out)
+    states = {belief["name"]: belief["state"] for belief in record["beliefs"]}
+    assert (states["self_test_right"], states["threads"]) == ("holds", "open")
+
+
+def test_a_report_needs_the_library_that_talks_to_the_engine(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("doctor", "--report", tmp_path)
+    assert (ended.code, ended.out) == (1, "")
+    assert "need the library that talks to the Neural Engine: run it on a Mac" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_report_is_refused(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("mine")
+    assert "need a .zip" in cli("doctor", "--read-report", path).err
+    assert path.read_text() == "mine"
+    assert "need one of them" in cli("doctor", "--read-report", path, "--report", tmp_path).err

@@ -1,52 +1,9 @@
-"""The catalogue's own examples as arrays and graphs."""
+"""The catalogue's own examples, as cases of tests."""
 
-import zlib
-from typing import Any
+from hexane.ops import USER_OPS
+from hexane.report.examples import arrays, feeds, graph_of
 
-import numpy as np
-
-import hexane as hx
-from hexane.build import FUNCTIONS
-from hexane.dtypes import DTYPES
-from hexane.graph import Array, Graph
-from hexane.ops import USER_OPS, Op
-from hexane.ops.spec import Case
+__all__ = ["CASES", "IDS", "arrays", "feeds", "graph_of"]
 
 CASES = [(op, i) for op in USER_OPS.values() for i in range(len(op.cases))]
 IDS = [f"{op.name}-{i}" for op, i in CASES]
-
-
-def arrays(op: Op, case: Case) -> list[Array | None]:
-    """The inputs of a case: seeded by its op's name."""
-    if case.arrays:
-        return [None if a is None else np.asarray(a) for a in case.arrays]
-    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
-    found: list[Array | None] = []
-    for i, shape in enumerate(case.shapes):
-        if shape is None:
-            found.append(None)
-            continue
-        kind = DTYPES[case.dtypes[min(i, len(case.dtypes) - 1)]]
-        values = rng.uniform(case.low, case.high, shape)
-        found.append(values > 0 if kind.kind == "bool" else values.astype(kind.numpy))
-    return found
-
-
-def graph_of(op: Op, case: Case, inputs: list[Array | None], swap: tuple[str, str] = ("", "")) -> Graph:
-    """A graph of the one op; `swap`: on the second dtype in place of the first."""
-    tensors: list[Any] = []
-    for i, array in enumerate(inputs):
-        if array is None:
-            tensors.append(None)
-            continue
-        kind = hx.const(array).dtype.name
-        tensors.append(hx.input(f"x{i}", array.shape, swap[1] if kind == swap[0] else kind))
-    results = FUNCTIONS[op.name](*tensors, **dict(case.attrs or {}))
-    return hx.graph(list(results) if isinstance(results, tuple) else results)
-
-
-def feeds(graph: Graph, inputs: list[Array | None]) -> dict[str, Array]:
-    return {
-        str(v.node.attrs["name"]): np.asarray(inputs[int(str(v.node.attrs["name"])[1:])]).astype(v.dtype.numpy)
-        for v in graph.inputs
-    }

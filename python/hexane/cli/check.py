@@ -9,14 +9,18 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
+from hexane.cli.inputs import SEED, random_arrays
 from hexane.cli.model import is_plan, shapes_of
 from hexane.cli.options import Debug, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.graph import Graph
 from hexane.report import Entry, Report, html_page
+from hexane.report.conditions import Conditions, parse_conditions
 from hexane.report.preflight import as_graph, examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
+from hexane.runtime.model import PortType
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
@@ -56,33 +60,58 @@ def check(
             metavar="FILE", help="Write a page with everything for a browser: filters, and each op's reasons."
         ),
     ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Exit code 3 for these alone: host, rejected, oversize, decomposed, segments=3, error=1e-2 (relative"
+            " L2 from the model in its own dtypes, on random inputs); commas between them.",
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Say for each op whether a chip runs it, why not, who says so and what to write instead.
 
-    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not.
+    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or --fail-on is true.
     """
     if is_plan(model):
         raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
     if html is not None and html.exists() and html.samefile(model):
         raise Error(f"[check] {html}: got the model itself as the page, need another file")
+    conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
         graph = as_graph(model, shapes_of(input_shape))
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
+    failed = None if conditions is None else _failed(conditions, graph, reports)
     if json:
-        print_json(_record(model, reports, node))
+        record = _record(model, reports, node)
+        print_json(record if failed is None else {**record, "ok": not any(failed.values()), "failed": failed})
     elif node is not None:
         _print_node(reports, node)
     elif len(reports) == 1:
         _print_report(reports[0])
     else:
         _print_matrix(reports, _heads(chips, target))
-    if not all(report.ok for report in reports):
+    if failed is not None and not json:
+        _print_failed(reports, failed)
+    if any(failed.values()) if failed is not None else not all(report.ok for report in reports):
         raise typer.Exit(SOMEWHERE_NOT)
+
+
+def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report]) -> dict[str, list[str]]:
+    """For each chip the conditions that are true."""
+    ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
+    arrays = random_arrays(ports, SEED) if conditions.error is not None else {}
+    return {report.chip.name: conditions.broken(report, arrays) for report in reports}
+
+
+def _print_failed(reports: Sequence[Report], failed: Mapping[str, Sequence[str]]) -> None:
+    lines = [f"{report.chip.label}: {text}" for report in reports for text in failed[report.chip.name]]
+    print("\n--fail-on: " + ("nothing is true" if not lines else "\n  ".join(["failed", *lines])))
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:

@@ -10,6 +10,10 @@
 
 typedef unsigned long NSStringEncoding;
 typedef unsigned long NSDataWritingOptions;
+enum { NSUTF8StringEncoding = 4 };
+typedef NSUInteger NSPropertyListFormat;
+typedef NSUInteger NSPropertyListWriteOptions;
+enum { NSPropertyListXMLFormat_v1_0 = 100 };
 enum { NSDataWritingAtomic = 1 };
 
 typedef struct {
@@ -31,6 +35,7 @@ typedef struct {
 @interface NSString : NSObject <NSCopying>
 + (instancetype)stringWithUTF8String:(const char *)text;
 + (instancetype)stringWithFormat:(NSString *)format, ...;
+- (instancetype)initWithData:(NSData *)data encoding:(NSStringEncoding)encoding;
 - (const char *)UTF8String;
 - (const char *)fileSystemRepresentation;
 - (NSUInteger)length;
@@ -98,6 +103,14 @@ extern NSString *const NSUnderlyingErrorKey;
 + (void)raise:(NSString *)name format:(NSString *)format, ... __attribute__((noreturn));
 - (NSString *)name;
 - (NSString *)reason;
+@end
+
+@interface NSPropertyListSerialization : NSObject
++ (BOOL)propertyList:(id)list isValidForFormat:(NSPropertyListFormat)format;
++ (NSData *)dataWithPropertyList:(id)list
+                          format:(NSPropertyListFormat)format
+                         options:(NSPropertyListWriteOptions)options
+                           error:(NSError **)error;
 @end
 
 @interface NSFileManager : NSObject

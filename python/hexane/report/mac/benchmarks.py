@@ -1,0 +1,32 @@
+"""What the engine does at best: each configuration of `hexane bench`, which has a process of its own."""
+
+from functools import partial
+
+from hexane.bench import Configuration, configurations, run
+from hexane.errors import Error
+from hexane.report.mac.probe import Context, Probe, Values
+
+ASKED = ("dispatch", "peak", "sram", "int8")
+PER_PROCESS = 200  # the benchmark's own worker is where a driver may hang
+
+
+def measure(configuration: Configuration, _: Context) -> Values:
+    """The first call is cold, the times are warm (docs/bench.md). Raises Error for what could not be measured."""
+    document = run([configuration], "ane")
+    (result,) = document["results"]
+    if "error" in result:
+        raise Error(f"[bench] {configuration.name}: {result['error']}")
+    return {"result": result, "power": document["environment"]["power"]}
+
+
+BENCHMARKS = Probe(
+    "bench",
+    "What do calls, products, memory and 8 bits cost?",
+    {
+        f"{name} {i}: {configuration.name}": partial(measure, configuration)
+        for name in ASKED
+        for i, configuration in enumerate(configurations(name, "ane"))
+    },
+    seconds=400.0,
+    per_process=PER_PROCESS,
+)

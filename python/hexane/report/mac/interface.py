@@ -1,0 +1,106 @@
+"""What the machine, its framework and loaded programs say of themselves."""
+
+import platform
+import plistlib
+import subprocess
+import sys
+from typing import Any
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.report.mac.probe import Context, Probe, Values
+from hexane.report.mac.texts import relu
+from hexane.report.self_test import self_test
+from hexane.targets.detect import read_brand, this_machine
+from hexane.targets.dispatch import dispatch
+
+
+def _run(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def machine(_: Context) -> Values:
+    """Chip, system and power source."""
+    mac = sys.platform == "darwin"
+    return {
+        "chip": read_brand() or "none of Apple's",
+        "target": this_machine(),
+        "model": _run("/usr/sbin/sysctl", "-n", "hw.model") if mac else "",
+        "system": f"macOS {platform.mac_ver()[0]}" if mac else f"{platform.system()} {platform.release()}",
+        "build": _run("/usr/bin/sw_vers", "-buildVersion") if mac else "",
+        "memory": _run("/usr/sbin/sysctl", "-n", "hw.memsize") if mac else "",
+        "power": _run("/usr/bin/pmset", "-g", "batt").split("\n")[0] if mac else "",
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def needed(context: Context) -> Values:
+    """Classes and selectors that Hexane needs: what is there, and which are other than known."""
+    rows = _core.probe_ane(context.setup())
+    parts = [row for row in rows if row[0] != "device"]
+    return {
+        "found": {name: found for _, name, found, _ in parts},
+        "other": {name: {"found": found, "need": need} for _, name, found, need in parts if need != found},
+        "device": {name: found for kind, name, found, _ in rows if kind == "device"},
+    }
+
+
+def methods(context: Context) -> Values:
+    """All methods of the framework's classes, by name, with their encodings."""
+    found = {name: encoding for _, name, encoding, _ in _core.ane_methods(context.setup())}
+    known = {name for kind, name, _, _ in _core.probe_ane(context.setup()) if kind == "selector"}
+    return {"methods": found, "unknown": len(found.keys() - known)}
+
+
+def tested(context: Context) -> Values:
+    """The self-test of `hexane doctor`."""
+    facts = dispatch()
+    checks = self_test(context.setup(), facts.least_surface_bytes, facts.default_qos)
+    wrong = {f"{c.kind} {c.name}": {"found": c.found, "need": c.need} for c in checks if not c.ok}
+    return {"found": {f"{c.kind} {c.name}": c.found for c in checks}, "wrong": wrong, "right": not wrong}
+
+
+def attributes_of(shape: tuple[int, ...]) -> Any:
+    def case(context: Context) -> Values:
+        qos = dispatch().default_qos
+        program = context.device().compile(relu(shape, f"y_{context.salt}"), {}, qos)
+        text = program.attributes(qos)
+        try:
+            raw = plistlib.loads(text.encode())
+        except Exception:  # a description: for people
+            raw = text
+        found: Values = {"shape": list(shape), "attributes": raw}
+        try:
+            program.load(qos)
+        except Error as error:
+            return found | {"ports": str(error)}
+        ports = (*program.inputs, *program.outputs)
+        at_the_end = all(tuple(port["shape"]) == (1,) * (4 - len(shape)) + shape for port in ports)
+        return found | {
+            "ports": [dict(port) for port in ports],
+            "axes_last": at_the_end,
+            "row_bytes": shape[-1] * 2,
+            "row_stride": ports[0]["strides"][2],
+        }
+
+    return case
+
+
+SHAPES = ((10,), (2, 10), (3, 2, 10), (1, 3, 2, 10), (1, 3, 2, 1), (1, 3, 2, 32), (1, 3, 2, 33), (2, 64, 1, 1))
+
+SYSTEM = Probe("machine", "Which machine is this?", {"machine": machine})
+INTERFACE = Probe(
+    "interface",
+    "Is the framework the one that Hexane knows?",
+    {"needed": needed, "methods": methods},
+)
+SELF_TEST = Probe("self test", "Does a program run, and rightly?", {"self test": tested})
+ATTRIBUTES = Probe(
+    "attributes",
+    "How do ports of each rank lie in surfaces, and rows that are no multiple of 64 bytes?",
+    {f"relu of {list(shape)}": attributes_of(shape) for shape in SHAPES},
+)

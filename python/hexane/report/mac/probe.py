@@ -1,0 +1,58 @@
+"""A probe: a question to this machine, and cases that answer it. Each case runs in a process that may hang or crash."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hexane import _core
+from hexane.runtime.engine import ane_setup
+from hexane.targets.dispatch import dispatch
+
+Values = dict[str, Any]  # what a case found, for JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What cases are given. salt: a word in the texts of all programs of one report, so that the service keeps none of
+    them from before. programs: how many are compiled and loaded to find the limits. target: the chip of the engine."""
+
+    library: str
+    framework: str
+    salt: str
+    programs: int
+    target: str
+
+    def setup(self, *, limited: bool = True) -> _core.AneSetup:
+        """limited: False for a process that goes on beyond the known limits."""
+        setup = ane_setup(Path(self.library), self.framework)
+        if limited:
+            return setup
+        return _core.AneSetup(
+            library=self.library,
+            framework=self.framework,
+            compile_limit=0,
+            load_limit=0,
+            load_retry_ms=dispatch().load_retry_ms,
+            build_limit_ms=dispatch().build_limit_ms,
+            evaluate_limit_ms=dispatch().evaluate_limit_ms,
+        )
+
+    def device(self, *, limited: bool = True) -> _core.Device:
+        return _core.ane_device(self.setup(limited=limited))
+
+
+Case = Callable[[Context], Values]
+"""Raises Error for what does not work, which is a result too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """cases: by name, in their order: later ones may rely on what earlier ones left with the service. seconds: for each
+    case. per_process: so many cases share a process while all goes well."""
+
+    name: str
+    question: str
+    cases: Mapping[str, Case]
+    seconds: float = 120.0
+    per_process: int = 1

@@ -1,0 +1,19 @@
+"""All probes, in the order in which they are asked: what says most about the rest comes first."""
+
+from hexane.report.mac.benchmarks import BENCHMARKS
+from hexane.report.mac.catalogue import CATALOGUE
+from hexane.report.mac.interface import ATTRIBUTES, INTERFACE, SELF_TEST, SYSTEM
+from hexane.report.mac.lifecycle import ALIVE, ERRORS, FORK, KEPT, LIFECYCLE, THREADS, WEIGHTS
+from hexane.report.mac.limits import ARGUMENTS, BLOBS, MANY, SPELLING, SURFACES
+from hexane.report.mac.probe import Probe
+
+PROBES = (
+    SYSTEM, INTERFACE, SELF_TEST, ATTRIBUTES, LIFECYCLE, KEPT, WEIGHTS, ERRORS, SPELLING, ARGUMENTS, BLOBS, SURFACES,
+    THREADS, FORK, CATALOGUE, BENCHMARKS, MANY,
+)  # fmt: skip
+# Asked after a case that gave no answer: does the engine still work?
+RECOVERY = Probe("recovery", "Does the engine work again after a process that hung or crashed?", ALIVE)
+
+
+def find_probe(name: str) -> Probe:
+    return next(probe for probe in (*PROBES, RECOVERY) if probe.name == name)

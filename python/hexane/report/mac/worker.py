@@ -1,0 +1,67 @@
+"""Runs cases of one probe: `python -m hexane.report.mac.worker FILE` reads from stdin which, and appends to the file, for
+each, a line when it begins and a line with what it found. So a process that ends in between has named its last case.
+"""  # noqa: E501
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import DeviceError, Error
+from hexane.report.mac.probe import Context, Probe
+from hexane.report.mac.probes import find_probe
+from hexane.report.mac.record import Record
+
+PROGRAM = "from hexane.report.mac.worker import main; main()"
+
+
+def run_case(probe: Probe, name: str, context: Context) -> Record:
+    """The record of a case, which runs in this process."""
+    start = time.monotonic()
+    answer = _answer(probe.cases[name], context)
+    return {"probe": probe.name, "case": name, "seconds": round(time.monotonic() - start, 3), **answer}
+
+
+def main() -> None:
+    """The worker."""
+    request = json.load(sys.stdin)
+    context, probe = Context(**request["context"]), find_probe(request["probe"])
+    with Path(sys.argv[1]).open("a", encoding="utf-8") as file:
+        for name in request["cases"]:
+            _write(file, {"probe": probe.name, "case": name, "begins": True})
+            _write(file, run_case(probe, name, context))
+
+
+def _write(file: Any, record: Record) -> None:
+    file.write(json.dumps(_plain(record)) + "\n")
+    file.flush()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can have it: it has no NaN, no bytes and no dates."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def _answer(case: Any, context: Context) -> dict[str, Any]:
+    try:
+        return {"outcome": "done", "values": case(context)}
+    except DeviceError as error:
+        return {
+            "outcome": "error",
+            "error": str(error),
+            "stage": error.stage,
+            "code": error.code,
+            "hint": error.hint,
+        }
+    except Error as error:
+        return {"outcome": "error", "error": str(error)}
+    except Exception as error:  # a defect of a case, or of Hexane: the other cases go on
+        return {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
