@@ -131,6 +131,25 @@ void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* t
   }
 }
 
+// Rows of x that lie next to each other, element by element (x is transposed), as rows of floats: in squares, so that
+// each cache line is read once.
+void convert_columns(const MatmulState& s, const std::byte* from, int64_t count, float* to) {
+  alignas(64) float square[kPanelLanes * kPanelLanes];
+  for (int64_t row = 0; row < count; row += kPanelLanes)
+    for (int64_t k = 0; k < s.k; k += kPanelLanes) {
+      const int64_t rows = std::min<int64_t>(kPanelLanes, count - row), terms = std::min<int64_t>(kPanelLanes, s.k - k);
+      const std::byte* corner = from + k * s.k_stride_x + row * 4;
+      float* target = to + row * s.k + k;
+      if (rows == kPanelLanes && terms == kPanelLanes) {
+        transpose_block(4)(corner, s.k_stride_x, reinterpret_cast<std::byte*>(square));
+        for (int64_t i = 0; i < rows; ++i) std::memcpy(target + i * s.k, square + i * kPanelLanes, kPanelLanes * 4);
+      } else {
+        for (int64_t j = 0; j < terms; ++j)
+          for (int64_t i = 0; i < rows; ++i) std::memcpy(target + i * s.k + j, corner + j * s.k_stride_x + i * 4, 4);
+      }
+    }
+}
+
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
   const auto& s = call.state<MatmulState>();
   const Tensor &x = call.inputs[0], &y = call.inputs[1], &out = call.outputs[0];
@@ -171,10 +190,15 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     const std::byte* panels = (s.is_packed ? s.packed->data() : shared) + base.y_batch * s.batch_bytes;
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
-      if (!s.dense_x)
-        for (int64_t i = 0; i < count; ++i)
-          convert_row(x, s, offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x,
-                      converted + i * s.k);
+      const auto offset_of = [&](int64_t i) {
+        return offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x;
+      };
+      const bool columns_of_x = !s.dense_x && s.arithmetic == &ieee_arithmetic() && x.dtype == DType::kFp32 &&
+                                s.num_axes - s.num_outer == 1 && offset_of(count - 1) - offset_of(0) == 4 * (count - 1);
+      if (columns_of_x)
+        convert_columns(s, x.data + offset_of(0), count, converted);
+      else if (!s.dense_x)
+        for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), converted + i * s.k);
       if (s.direct) {
         tile.rows = 1;
         tile.column = columns.begin;
