@@ -479,6 +479,9 @@ def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduc
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
 
+def squared_norm(x: Operand) -> Tensor:
+    """The sum of the squares of all elements, a number for the rates of an optimiser."""
+
 def adam_step(
     w: Operand,
     g: Operand,

@@ -199,6 +199,7 @@ def test_every_op_of_the_catalogue_says_what_it_is_in_mil() -> None:
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "bit_cast"),
         *("max_pool_with_indices", "col2im", "unique", "lookup", "interleave", "running_sum"),
         *("q31_add", "q31_avg_pool", "q31_conv", "q31_matmul", "q31_mean", "q31_mul"),
+        *(name for name, op in USER_OPS.items() if op.host),
     } | {name for name in USER_OPS if mil_ops(name) is None}
     assert USER_OPS["conv"].mil == ("conv",)
     assert USER_OPS["rms_norm"].mil == ("reduce_l2_norm", "maximum", "real_div", "mul")

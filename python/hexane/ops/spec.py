@@ -148,7 +148,7 @@ class Op:
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
     expansion needs none: it is differentiated as what it expands to. no_grad: why an op with results of floats has
-    neither.
+    neither. host: why the engine gets no such op, though it could compute what it expands to.
     """
 
     name: str
@@ -184,6 +184,7 @@ class Op:
     onnx: tuple[str, ...] = ()
     grad: Rule | None = None
     no_grad: str = ""
+    host: str = ""
     level: Level = "user"
     layer: str = ""
     call: Callable[[Node], LayerCall] | None = None

@@ -79,8 +79,7 @@ def _accumulated(
 
 def _squares(gradient: Tensor) -> Tensor:
     """The sum of the squares, in fp64 of shape (1,)."""
-    total = hx.reshape(hx.reduce_sum_square(gradient, keep_dims=False), shape=(1,))
-    return hx.cast(total, dtype="fp64")
+    return hx.cast(hx.reshape(hx.squared_norm(gradient), shape=(1,)), dtype="fp64")
 
 
 def _rates(

@@ -286,6 +286,10 @@ def _host(reason: str) -> Verdict:
 
 def _judge(node: Node, key: Any, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
     op, types, attrs, outputs = node.op, key[1], node.attrs, node.types
+    if OPS[op].host:
+        return Verdict(
+            verdict="host", reason=OPS[op].host, rule="updates of params", source="hexane", status="inferred"
+        )
     chip, last = memory.chip, attrs.get("layout") == "nhwc"
     if last:
         types, outputs = (_channels_first(types[0]), *types[1:]), tuple([_channels_first(t) for t in outputs])

@@ -19,6 +19,7 @@ from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, number
 Array = Any
 RATES = 5
 WHY = "an update of a param is not differentiated"
+HOST = "fp16 holds neither the small steps of a param nor the squares of gradients"
 
 
 def _shapes(*shapes: Shape, **_: Any) -> Any:
@@ -128,12 +129,17 @@ def _op(name: str, doc: str, step: Step, num_moments: int, attrs: dict[str, Any]
     decays = tuple(k for k, a in attrs.items() if a.kind == "float")
     return Op(
         name=name, doc=doc, inputs=("w", "g", *moments, "rates"), outputs=("w", *moments) if moments else ("w",), attrs=attrs,
-        shape=_shapes, dtype=_dtypes, check=(finite(*decays),), kernel=name, updates=("w", *moments), expand=_expansion(step), ref=_definition(step), no_grad=WHY,
+        shape=_shapes, dtype=_dtypes, check=(finite(*decays),), kernel=name, updates=("w", *moments), expand=_expansion(step), ref=_definition(step), no_grad=WHY, host=HOST,
         cases=(*(_case(num_moments, _RATES, **c) for c in cases), _case(num_moments, _REST, **cases[0])),
     )  # fmt: skip
 
 
 OPS = (
+    Op(
+        name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser.", inputs=("x",),
+        shape=lambda x: (), dtype=floating, expand=lambda b, x: b.reduce_sum_square(x, keep_dims=False) if x.type.rank else b.square(x),
+        ref=lambda x: np.sum(np.square(x)), host=HOST, cases=(Case(((3, 5),)), Case(((7,),))),
+    ),
     _op("adam_step", "Adam, or AdamW where the decay is decoupled: w, m and v after a step.", _adam, 2,
         {"beta1": number(0.9), "beta2": number(0.999), "epsilon": number(1e-8), "decay": number(0.0), "decoupled": flag(True)},
         {}, {"decay": 0.1}, {"decay": 0.1, "decoupled": False, "beta1": 0.8}),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.ops import LEAVES
+from hexane.ops import LEAVES, OPS
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.traffic import instead_of, said_of_traffic
@@ -127,7 +127,7 @@ def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
 
 def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
     writer = Writer(chip, node.sources, FORMS)
-    values = None if is_border(node, chip) else writer.write(node)
+    values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
     # Where only the host has work, the node as it is says more.
     return (values if writer.made else None), writer
 

@@ -15,13 +15,16 @@ class Parts:
     """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
 
     Params and states that the engine touches are kept in fp16 and cast for whoever computes in another dtype; halved:
-    all of them.
+    all of them. A param that an optimiser updates stays as it is, and crosses to the engine as results of the host do:
+    fp16 would lose the small steps.
     """
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
         self.graph, self.segments = graph, segments
         self._home = {id(node): found.index for found in segments for node in found.nodes}
-        self._narrow = dict(_narrowed([found for found in segments if halved or found.device == "ane"]))
+        self._trained = {state.node for node in graph.nodes for state in _updated(node)}
+        narrowed = _narrowed([found for found in segments if halved or found.device == "ane"])
+        self._narrow = {leaf: kept for leaf, kept in narrowed if leaf not in self._trained}
         self._read_elsewhere = {
             v
             for node in graph.nodes
@@ -40,6 +43,10 @@ class Parts:
         for found in self.segments:
             yield self._graph(found)
 
+    def trained(self) -> list[Value]:
+        """The states that an optimiser updates."""
+        return [node.values[0] for node in self._trained]
+
     def kept(self, leaf: Value) -> Value:
         """A param or state as the program keeps it."""
         return self._narrow.get(leaf.node, leaf)
@@ -51,14 +58,21 @@ class Parts:
     def operands(self, segment: Segment) -> list[Value]:
         """What it has as inputs."""
         found = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
-        return [v for v in found if v.node.op == "input" or self._home.get(id(v.node), segment.index) != segment.index]
+        on_engine = segment.device == "ane"
+        return [
+            v
+            for v in found
+            if v.node.op == "input"
+            or self._home.get(id(v.node), segment.index) != segment.index
+            or (on_engine and v.node in self._trained)
+        ]
 
     def _graph(self, segment: Segment) -> Graph:
         memory: dict[Value, Value] = {}  # params and states as they are kept
         table: dict[Value, Value] = {}  # everything in the model's dtypes
         inputs = []
         for i, value in enumerate(self.operands(segment)):
-            owner = _state_of(value)
+            owner = None if value.node in self._trained else _state_of(value)
             kind = value.type if owner is None else TensorType(self.kept(owner.values[0]).dtype, value.shape)
             port = unique("input", f"%{i}", kind, sources=value.node.sources)
             inputs.append(port)
@@ -68,7 +82,7 @@ class Parts:
             return memory[value] if value in memory else self.kept(value)
 
         def operand(value: Value | None) -> Value | None:
-            if value is None or _state_of(value) is None:
+            if value is None or value in table or _state_of(value) is None:
                 return value if value is None else table.get(value, value)
             return cast(kept(value), value.dtype)
 
@@ -101,7 +115,7 @@ def join(
     """
     graph = parts.graph
     inputs = {v: _port(v) if narrow else v for v in graph.inputs}
-    made: dict[Value, Value] = dict(inputs)
+    made: dict[Value, Value] = {**inputs, **{v: v for v in parts.trained()}}
     if constants is not None:
         folded = parts.constants()
         assert folded is not None
@@ -163,6 +177,15 @@ def _state_of(value: Value) -> Node | None:
         assert value.node.inputs[0] is not None
         value = value.node.inputs[0]
     return value.node if value.node.op in ("param", "state") else None
+
+
+def _updated(node: Node) -> list[Value]:
+    """The states that the node gives the next version of."""
+    op = OPS.get(node.op)
+    if op is None or not op.updates:
+        return []
+    values = [node.inputs[op.inputs.index(name)] for name in op.updates]
+    return [v for v in values if v is not None and v.node.op == "state"]
 
 
 def _narrowed(segments: Sequence[Segment]) -> Iterator[tuple[Node, Value]]:

@@ -1,0 +1,55 @@
+"""A training step compiled for chips: params stay in fp32, updates are the host's, and the losses follow the host's."""
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+STEPS = 25
+SHAPES = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (10, 128), "b2": (10,)}
+
+
+def batch(number: int) -> dict[str, Array]:
+    rng = np.random.default_rng(number)
+    labels = rng.integers(0, 10, 16).astype(np.int32)
+    pictures = np.random.default_rng(99).standard_normal((10, 1, 8, 8))
+    return {"x": (pictures[labels] + rng.standard_normal((16, 1, 8, 8))).astype(np.float32), "labels": labels}
+
+
+def compiled(target: str, numerics: str = "") -> hx.Model:
+    rng = np.random.default_rng(1)
+    p = {n: hx.param(n, (rng.standard_normal(s) * 0.2).astype(np.float32)) for n, s in SHAPES.items()}
+    y = hx.max_pool(hx.relu(hx.conv(hx.input("x", (16, 1, 8, 8)), p["w1"], p["b1"], pad=1)), kernel_sizes=2, strides=2)
+    loss = hx.cross_entropy(hx.linear(hx.flatten(y), p["w2"], p["b2"]), hx.input("labels", (16,), "int32"))
+    step = hx.train.step(loss, list(p.values()), hx.train.adamw(5e-3), clip=1.0)
+    made = hx.compile(step, target=target, numerics=numerics, device="cpu", threads=1)
+    assert isinstance(made, hx.Model)
+    return made
+
+
+def losses(net: hx.Model) -> Array:
+    return np.array([net(batch(i))["loss"] for i in range(STEPS)])
+
+
+@pytest.mark.parametrize(
+    ("target", "numerics"), [("h13", "ieee"), ("h13", "engine"), ("h16", "engine"), ("h17s", "engine")]
+)
+def test_losses_on_a_chip_follow_those_of_the_host(target: str, numerics: str) -> None:
+    want, net = losses(compiled("host")), compiled(target, numerics)
+    got = losses(net)
+    assert want[-1] < 0.6 * want[0]
+    np.testing.assert_allclose(got, want, rtol=0.02, atol=0.01)
+    assert net.read_state("w1").dtype == net.read_state("w1.v").dtype == np.float32
+
+
+def test_the_engine_has_the_products_and_the_host_the_updates() -> None:
+    program = compiled("h13").program
+    assert program is not None
+    on_engine = {n.op for s in program.segments if s.device == "ane" for n in s.nodes}
+    assert {"conv", "matmul"} & on_engine or "linear" in on_engine
+    assert not on_engine & {"adam_step", "squared_norm"}
+    reasons = [d.reason for d in program.decisions if d.node.startswith("adam_step") and d.verdict == "host"]
+    assert len(reasons) == len(SHAPES)
+    assert all("fp16 holds neither" in r for r in reasons)
