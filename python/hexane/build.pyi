@@ -479,6 +479,19 @@ def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduc
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
 
+def batch_norm_training(
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    gamma: Operand | None = None,
+    beta: Operand | None = None,
+    *,
+    epsilon: float = ...,
+    momentum: float = ...,
+    axis: int = ...,
+) -> tuple[Tensor, ...]:
+    """`batch_norm` by the mean and variance of x itself, over all axes but `axis`, and what the running ones are after it: `momentum` of the batch's mean and unbiased variance, and the rest as it was. hx.train.batch_norm has the params for it."""
+
 def adam_step(
     w: Operand,
     g: Operand,

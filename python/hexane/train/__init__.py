@@ -1,5 +1,6 @@
 """Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
 
+from hexane.train.batch_norm import batch_norm
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.trained import trained
@@ -11,6 +12,7 @@ __all__ = [
     "Trainer",
     "adam",
     "adamw",
+    "batch_norm",
     "constant",
     "cosine",
     "lion",
