@@ -956,6 +956,9 @@ def random_normal(
 def bernoulli(p: Operand, stream: Operand, *, dtype: object = ...) -> Tensor:
     """1 with the probability p, else 0."""
 
+def dropout(x: Operand, stream: Operand, *, p: float = ..., again: bool = ...) -> Tensor:
+    """0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. hx.train.evaluating takes it out."""
+
 def multinomial(logits: Operand, stream: Operand, *, sample_size: int = ..., dtype: object = ...) -> Tensor:
     """Classes drawn for each row, with probabilities proportional to e^logits."""
 

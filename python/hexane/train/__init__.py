@@ -1,6 +1,7 @@
 """Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
 
 from hexane.train.batch_norm import batch_norm
+from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.trained import trained
@@ -15,6 +16,7 @@ __all__ = [
     "batch_norm",
     "constant",
     "cosine",
+    "evaluating",
     "lion",
     "sgd",
     "step",
