@@ -1,5 +1,6 @@
 """Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
 
+from hexane.train import init
 from hexane.train.batch_norm import batch_norm
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
@@ -17,6 +18,7 @@ __all__ = [
     "constant",
     "cosine",
     "evaluating",
+    "init",
     "lion",
     "sgd",
     "step",
