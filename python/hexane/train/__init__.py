@@ -8,9 +8,11 @@ from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
+from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
     "Optimizer",
+    "Trainable",
     "Trainer",
     "adam",
     "adamw",
@@ -25,4 +27,5 @@ __all__ = [
     "steps",
     "trained",
     "warm_up",
+    "with_params",
 ]
