@@ -122,3 +122,17 @@ def test_what_was_trained_is_evaluated() -> None:
     statistics = {str(n.attrs["name"]): n.data for n in inference.nodes if n.op == "param"}
     for name in ("mean", "variance", "w"):
         np.testing.assert_array_equal(statistics[name], net.read_state(name))
+
+
+def test_a_param_that_is_written_or_trained_leaves_valid_lengths() -> None:
+    w = hx.param("w", np.ones((1, 1), np.float32))
+    found = hx.cast(hx.non_zero(hx.input("x", (5,)))[0], dtype="fp32") * w
+    x = np.array([1, 0, 2, 0, 0], np.float32)
+    made = hx.graph({"y": found}, [hx.write_state(w, hx.const(np.full((1, 1), 2, np.float32)), np.array(0))])
+    assert [p.name for p in made.outputs] == ["y", "y.length"]
+    net = hx.compile(made)
+    assert isinstance(net, hx.Model)
+    np.testing.assert_array_equal(net(x), [[0, 2]])
+    inference = hx.train.trained({"y": found}, net)
+    assert [p.name for p in inference.outputs] == ["y", "y.length"]
+    np.testing.assert_array_equal(hx.compile(inference)(x), [[0, 4]])

@@ -7,7 +7,7 @@ from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import OPS
-from hexane.ops.valid_lengths import apply, length_of
+from hexane.ops.valid_lengths import apply, kept_lengths
 
 Tensors = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
 
@@ -63,6 +63,4 @@ def _evaluated(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] 
         assert variance is not None
         attrs = {name: node.attrs[name] for name in ("epsilon", "axis")}
         return [apply(OPS["batch_norm"], inputs, attrs, node.sources)[0], mean, variance]
-    if inputs != node.inputs and any(length_of(value) is not None for value in node.values):
-        return apply(OPS[node.op], inputs, node.attrs, node.sources)  # with what is known of its valid length
-    return None
+    return kept_lengths(node, inputs)
