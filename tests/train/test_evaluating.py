@@ -136,3 +136,29 @@ def test_a_param_that_is_written_or_trained_leaves_valid_lengths() -> None:
     inference = hx.train.trained({"y": found}, net)
     assert [p.name for p in inference.outputs] == ["y", "y.length"]
     np.testing.assert_array_equal(hx.compile(inference)(x), [[0, 4]])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_chip_trained_in_fp16_is_inferred_in_the_dtype_of_the_params() -> None:
+    x, w = hx.input("x", (4, 3)), hx.param("w", np.full((2, 3), 0.25, np.float32))
+    y = hx.linear(x, w)
+    net = hx.compile(hx.train.step(hx.mse(y, hx.input("t", (4, 2))), [w], hx.train.sgd(0.125)), target="h13")
+    assert isinstance(net, hx.Model)
+    net(x=X[:4, :3], t=X[:4, :2])
+    assert net.read_state("w").dtype == np.float16
+    (param,) = (n for n in hx.train.trained(y, net).nodes if n.op == "param")
+    assert param.data is not None
+    assert param.data.dtype == np.float32
+    np.testing.assert_array_equal(param.data, net.read_state("w"))
+
+
+def test_a_model_of_other_params_is_refused() -> None:
+    def network(width: int) -> tuple[hx.Tensor, hx.Tensor]:
+        w = hx.param("w", np.ones((2, width), np.float32))
+        return hx.linear(hx.input("x", (4, width)), w), w
+
+    y, w = network(3)
+    net = hx.compile(hx.train.step(hx.mse(y, hx.input("t", (4, 2))), [w], hx.train.sgd(0.1)))
+    assert isinstance(net, hx.Model)
+    with pytest.raises(hx.Error, match=r"got a state of shape \(2, 3\), need \(2, 5\)"):
+        hx.train.trained(network(5)[0], net)
