@@ -210,17 +210,17 @@ def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32",
     return Tensor(leaf("state", name, kind, data, call_site()))
 
 
-def stream(seed: int | None = None) -> Tensor:
+def stream(seed: int | None = None, name: str | None = None) -> Tensor:
     """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
     A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one,
-    which then is the model's own.
+    which then is the model's own. name: of its state; None: "stream_" and how many there were before in this process.
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
         raise _error("stream", f"seed: got {seed!r}, need an integer of 64 bits")
-    return state(f"stream_{next(_streams)}", init=np.array([seed, 0]), dtype="int64")
+    return state(f"stream_{next(_streams)}" if name is None else name, init=np.array([seed, 0]), dtype="int64")
 
 
 _streams = count()

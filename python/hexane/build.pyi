@@ -479,6 +479,19 @@ def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduc
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
 
+def batch_norm_training(
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    gamma: Operand | None = None,
+    beta: Operand | None = None,
+    *,
+    epsilon: float = ...,
+    momentum: float = ...,
+    axis: int = ...,
+) -> tuple[Tensor, ...]:
+    """`batch_norm` by the mean and variance of x itself, over all axes but `axis`, and what the running ones are after it: `momentum` of the batch's mean and unbiased variance, and the rest as it was. hx.train.batch_norm has the params for it."""
+
 def squared_norm(x: Operand) -> Tensor:
     """The sum of the squares of all elements, a number for the rates of an optimiser."""
 
@@ -957,6 +970,9 @@ def random_normal(
 
 def bernoulli(p: Operand, stream: Operand, *, dtype: object = ...) -> Tensor:
     """1 with the probability p, else 0."""
+
+def dropout(x: Operand, stream: Operand, *, p: float = ..., again: bool = ...) -> Tensor:
+    """0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. hx.train.evaluating takes it out."""
 
 def multinomial(logits: Operand, stream: Operand, *, sample_size: int = ..., dtype: object = ...) -> Tensor:
     """Classes drawn for each row, with probabilities proportional to e^logits."""

@@ -253,3 +253,43 @@ def test_the_weights_are_those_of_the_module():
     graph = hx.from_torch(model, torch.randn(3, 20))
     weight = model[0].weight.detach().numpy()
     assert any(np.array_equal(c, weight) or np.array_equal(c, weight.T) for c in graph.constants().values())
+
+
+class Counting(nn.Module):
+    """A buffer that forward changes, so that the module is exported inside another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.fc(x) * self.calls
+
+
+@pytest.mark.parametrize(
+    "make", [mlp, ConvNet, lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), Counting]
+)
+def test_params_are_the_parameters_of_the_module(make):
+    """None is folded, fused into another, renamed, or one with another that has the same values at first."""
+    model = make().eval()
+    x = {"ConvNet": torch.randn(2, 3, 8, 8), "Counting": torch.randn(4, 3)}.get(
+        type(model).__name__, torch.randn(2, 5, 8) if make is not mlp else torch.randn(3, 20)
+    )
+    want = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    made = hx.train.with_params(hx.from_torch(model, x, params="*"))
+    assert set(made.params) == set(want)
+    assert all(np.array_equal(made.params[name].value.node.data, array) for name, array in want.items())
+    net = hx.compile(made.graph, threads=1)
+    new = {name: array + np.float32(0.1) for name, array in want.items()}
+    net.update(**new)
+    model.load_state_dict({name: torch.tensor(array) for name, array in new.items()}, strict=False)
+    if isinstance(model, Counting):
+        model.calls.zero_()
+    assert_close(net(x.numpy()), model(x).detach().numpy())
+
+
+def test_a_pattern_that_no_parameter_fits_is_refused():
+    with pytest.raises(hx.Error, match=r"got the pattern '5.\*', which no name fits, need such as"):
+        hx.from_torch(mlp().eval(), torch.randn(3, 20), params="0.*|5.*")

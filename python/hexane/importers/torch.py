@@ -11,15 +11,20 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
+INSIDE = "model."  # in front of the names of a module that another one wraps
 
-def from_torch(model: Any, example_inputs: Any = None) -> Graph:
+
+def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = None) -> Graph:
     """The graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram as it is.
 
     example_inputs: what the module is called with, a tensor or a tuple; their shapes become the graph's. An
     ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
     come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
-    inputs are never written. Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane
-    cannot import, and for dynamic shapes.
+    inputs are never written. params: which weights can be replaced and trained, by patterns of their names
+    ("layer4.*|fc.*"), see `hx.train.with_params`.
+
+    Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for
+    dynamic shapes.
     """
     # Loaded where it is used: torch is optional, and onnx takes longer to import than all of hexane.
     try:
@@ -47,7 +52,7 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
         )
     with _evaluation_mode(model):
         try:
-            exported, buffers = _export(model, arguments)
+            exported, buffers = _export(model, arguments, optimized=params is None)
         except Error:
             raise
         except Exception as error:
@@ -58,7 +63,9 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
             reason = f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
             raise Error(f"[from_torch] {type(model).__name__}: torch.onnx could not export it: {reason}") from error
     try:
-        return _with_states(import_onnx(exported.model_proto), buffers)
+        if buffers and params is not None:
+            params = "|".join(f"{INSIDE}{one}" for one in params.split("|"))
+        return _with_states(import_onnx(exported.model_proto, params=params), buffers)
     except SpecialisationNeeded as error:
         names = ", ".join(map(repr, error.names))
         raise Error(
@@ -66,12 +73,13 @@ def from_torch(model: Any, example_inputs: Any = None) -> Graph:
         ) from None
 
 
-def _export(model: Any, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, Array]]:
+def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:
     """The ONNX program, and the first contents of the buffers that it changes, by name: those are inputs by that name,
-    where they are read, and what they become the last outputs."""
+    where they are read, and what they become the last outputs. optimized: by the exporter, which folds weights, renames
+    them and makes one of equal ones."""
     import torch
 
-    exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False)
+    exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False, optimize=optimized)
     assert exported is not None
     program, graph = exported.exported_program, exported.model.graph
     assert program is not None
@@ -106,11 +114,12 @@ def _export(model: Any, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, Arra
     assert exported is not None
     graph = exported.model.graph
     for name in names:
-        buffer = graph.initializers.pop(f"model.{name}", None)
+        buffer = graph.initializers.pop(f"{INSIDE}{name}", None)
         if buffer is not None:
             buffer.name, buffer.const_value = name, None
             graph.inputs.append(buffer)
-    exported.optimize()
+    if optimized:
+        exported.optimize()
     return exported, contents
 
 
@@ -122,7 +131,8 @@ def _array(name: str, buffer: Any) -> Array:
 
 
 def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
-    """The graph whose inputs of these names are states, updated to its last outputs."""
+    """The graph whose inputs of these names are states, updated to its last outputs, and whose params have the names of
+    the wrapped module."""
     if not buffers:
         return graph
 
@@ -138,6 +148,10 @@ def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
         for value in graph.inputs
         if (name := str(value.node.attrs["name"])) in states
     }
+    for node in graph.nodes:
+        if node.op == "param":
+            name = str(node.attrs["name"]).removeprefix(INSIDE)
+            read[node.values[0]] = unique("param", name, node.types[0], node.data, node.sources)
     graph = graph.rewrite(lambda node, inputs: None, became=read)
     start = constant(np.array(0))
     updates = [_applied("write_state", state, _applied("reshape", port.value, shape=state.shape), start)

@@ -34,6 +34,7 @@ from hexane.ops.records import (
     signal,
     sort,
     state,
+    training,
     windows,
 )
 from hexane.ops.records.engine import engine_ops
@@ -50,6 +51,7 @@ FAMILIES = (
     matrix,
     einsum,
     losses,
+    training,
     optimizers,
     recurrent,
     conv,

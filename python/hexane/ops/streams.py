@@ -13,16 +13,21 @@ def advance_streams(graph: Graph) -> Graph:
     """The graph that also counts the call in each state that a random op draws from, unless it writes that state
     itself.
 
-    Raises Error where two ops draw from one stream: they would draw the same numbers.
+    Raises Error where two ops draw from one stream: they would draw the same numbers. A dropout may draw `again`, which
+    asks for that.
     """
     readers: dict[Value, Node] = {}
+    again: dict[Value, Node] = {}
     for node in graph.nodes:
         if node.op not in OPS or not node.inputs or OPS[node.op].inputs[-1] != "stream":
             continue
         stream = node.inputs[-1]
         assert stream is not None
-        if stream.node.op == "state" and readers.setdefault(stream, node) is not node:
+        if stream.node.op == "state" and node.attrs.get("again"):
+            again[stream] = node
+        elif stream.node.op == "state" and readers.setdefault(stream, node) is not node:
             raise Error(f"[{node.where}] got the stream of {readers[stream].where}, need one of its own (hx.stream)")
+    readers = {**again, **readers}
     if not readers:
         return graph
     written = {node.inputs[0] for node in graph.nodes if node.op == "write_state"}

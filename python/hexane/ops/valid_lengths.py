@@ -68,6 +68,14 @@ def apply(
     return values
 
 
+def kept_lengths(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] | None:
+    """A change for `Graph.rewrite` that leaves nodes as they are, with the lengths of their outputs where their inputs
+    have become others."""
+    if inputs == node.inputs or node not in _carried:
+        return None
+    return apply(OPS[node.op], inputs, node.attrs, node.sources)
+
+
 def with_lengths(graph: Graph) -> Graph:
     """The graph with an output more for each length that outputs have, named after the first of them ("y.length")."""
     taken = {p.name for p in graph.outputs} | set(graph.input_names())

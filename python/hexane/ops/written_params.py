@@ -2,6 +2,7 @@
 same."""
 
 from hexane.graph import Graph, Node, unique
+from hexane.ops.valid_lengths import kept_lengths
 
 
 def written_params_as_states(graph: Graph) -> Graph:
@@ -13,7 +14,7 @@ def written_params_as_states(graph: Graph) -> Graph:
         node.values[0]: unique("state", str(node.attrs["name"]), node.types[0], node.data, node.sources)
         for node in dict.fromkeys(written)
     }
-    return graph.rewrite(lambda node, inputs: None, became=table) if table else graph
+    return graph.rewrite(kept_lengths, became=table) if table else graph
 
 
 def _base(node: Node) -> Node:

@@ -51,7 +51,7 @@ def no_params(names: Iterable[str]) -> str:
     """What the error of `update` says of a model without params."""
     return (
         f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
-        " ONNX model are constants, hx.param makes what can be replaced"
+        " ONNX model are constants, hx.train.with_params makes params of them, and hx.param what can be replaced"
     )
 
 

@@ -10,7 +10,16 @@ from hexane.targets.target import Chip
 Divergence = Literal["saturation", "round1", "ulp1", "none"]
 
 SLICES = ("slice_by_size", "slice_by_index", "crop")
-SQUARED = ("rms_norm", "layer_norm", "group_norm", "instance_norm", "l2_norm", "reduce_l2_norm", "mean_variance_norm")
+SQUARED = (
+    "rms_norm",
+    "layer_norm",
+    "group_norm",
+    "instance_norm",
+    "l2_norm",
+    "reduce_l2_norm",
+    "mean_variance_norm",
+    "batch_norm_training",
+)
 
 
 def fp16_divergence(

@@ -1,22 +1,31 @@
 """Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
 
+from hexane.train import init
+from hexane.train.batch_norm import batch_norm
+from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
+from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
     "Optimizer",
+    "Trainable",
     "Trainer",
     "adam",
     "adamw",
+    "batch_norm",
     "constant",
     "cosine",
+    "evaluating",
+    "init",
     "lion",
     "sgd",
     "step",
     "steps",
     "trained",
     "warm_up",
+    "with_params",
 ]

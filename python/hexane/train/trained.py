@@ -3,18 +3,31 @@
 from collections.abc import Mapping
 
 from hexane.build import Tensor, graph
-from hexane.graph import Graph, unique
+from hexane.errors import Error
+from hexane.graph import Array, Graph, TensorType, unique
+from hexane.ops.valid_lengths import kept_lengths
 from hexane.runtime import Model
+from hexane.train.evaluating import evaluating
 
 
 def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
-    """The graph of these tensors, whose params have the contents that the model `net` holds now under their names.
-    Params that `net` does not have stay as they are."""
-    made = graph(outputs)
+    """The graph of these tensors outside training (`evaluating`), whose params have the contents that the model `net`
+    holds now under their names, in the dtypes of the graph: a model for a chip holds fp16. Params that `net` does not
+    have stay as they are.
+
+    Raises Error for a param of another shape than what `net` holds under its name.
+    """
+    made = graph(evaluating(outputs))
     names = set(net.state_names)
     table = {
-        node.values[0]: unique("param", name, node.types[0], net.read_state(name), node.sources)
+        node.values[0]: unique("param", name, node.types[0], _as(net.read_state(name), node.types[0]), node.sources)
         for node in made.nodes
         if node.op == "param" and (name := str(node.attrs["name"])) in names
     }
-    return made.rewrite(lambda node, inputs: None, became=table) if table else made
+    return made.rewrite(kept_lengths, became=table) if table else made
+
+
+def _as(array: Array, kind: TensorType) -> Array:
+    if array.shape != kind.shape:
+        raise Error(f"[train.trained] got a state of shape {array.shape}, need {kind.shape}: a model of other params")
+    return array.astype(kind.dtype.numpy, copy=False)

@@ -16,6 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile, load
+from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer
 from hexane.train.progress import Progress
 from hexane.train.trained import trained
@@ -128,7 +129,7 @@ class Trainer:
         Raises Error where there is no batch.
         """
         if self._evaluator is None:
-            made = compile(graph(self._metrics), self._options)
+            made = compile(graph(evaluating(self._metrics)), self._options)
             assert isinstance(made, Model)
             self._evaluator = made
         self._evaluator.update(**{name: self.net.read_state(name) for name in self._evaluator.param_names})

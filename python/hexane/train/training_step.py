@@ -13,6 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.ops.records.optimizers import RATES
 from hexane.train.optimizers import Optimizer
+from hexane.train.running_statistics import moved_statistics
 
 STEP = "step"  # the state that counts updates
 CALLS = "calls"  # the state that counts calls
@@ -35,9 +36,10 @@ def step(
     "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
     of an element, before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale:
     the backward pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. A step
-    whose gradients are not finite changes nothing, and `norm` says so.
+    whose gradients are not finite changes nothing, and `norm` says so. The running statistics of each
+    `hx.train.batch_norm` that the loss depends on move in every call.
 
-    Raises Error for a loss that is not one number, and for params that are none.
+    Raises Error for a loss that is not one number, for params that are none, and for running statistics that are none.
     """
     _check(loss, params, clip, clip_value, accumulate, loss_scale)
     gradients = grad(loss, list(params), seed=np.full(loss.shape, loss_scale, loss.dtype.numpy))
@@ -54,6 +56,7 @@ def step(
         gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
     norm = hx.sqrt(_sum([_squares(g) for g in gradients])) * scale
     applied = hx.less(norm, np.float64("inf"))
+    updates += [_write(old, hx.select(applied, new, old)) for old, new in moved_statistics(loss)]
     if last is not None:
         applied = hx.logical_and(applied, last)
     done = hx.state(STEP, (1,), "int64")

@@ -33,6 +33,7 @@ INDEXED |= {
     "random_uniform",
     "random_normal",
     "bernoulli",
+    "dropout",
     "multinomial",
 }  # whose stream is a state of integers
 

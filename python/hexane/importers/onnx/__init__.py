@@ -12,6 +12,7 @@ from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
+from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
@@ -30,26 +31,33 @@ def import_onnx(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Array] | None = None,
+    params: str | None = None,
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
     `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
     constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
-    of the graph. Shapes follow from the inputs alone: what the file says of inner tensors and outputs is not read.
-    Raises SpecialisationNeeded where one is missing, Error for a file that is damaged or, all at once, for the nodes
-    that Hexane does not have.
+    of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
+    axis that decide no shape. Shapes follow from the inputs alone: what the file says of inner tensors and outputs is
+    not read.
+
+    Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
+    no initializer fits, or, all at once, for the nodes that Hexane does not have.
     """
-    return import_described(model, shapes or {}, values or {})[0]
+    return import_described(model, shapes or {}, values or {}, params)[0]
 
 
 def import_described(
-    model: ModelSource, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+    model: ModelSource,
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+    params: str | None = None,
 ) -> tuple[Graph, Signature]:
     """As import_onnx, with the model's signature: the file is read once."""
     with _bounded():
         file = read_model(model)
         described = read_signature(file)
-        return _import(file, described, shapes, values), described
+        return _import(file, described, shapes, values, params), described
 
 
 @contextmanager
@@ -64,12 +72,16 @@ def _bounded() -> Iterator[None]:
 
 
 def _import(
-    file: ModelFile, described: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+    file: ModelFile,
+    described: Signature,
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+    params: str | None,
 ) -> Graph:
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
-    translator = Translator(proto, file.folder)
+    translator = Translator(proto, file.folder, frozenset() if params is None else params_of(file, params))
     last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
     scope = translator.initializers(proto.graph, file.initializers(), read)
     del read

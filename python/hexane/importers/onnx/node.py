@@ -16,6 +16,12 @@ from hexane.ops.fold import Folder
 Result = Any  # what a Builder returns: a Value, or several
 
 
+def known(value: Value) -> Array | None:
+    """The elements of a value that is a constant. The contents of params and states may change, so nothing may be
+    decided by them."""
+    return value.node.data if value.node.op == "const" else None
+
+
 class TensorList(tuple[Value, ...]):
     """A sequence of tensors, as an ONNX value may be."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from hexane.errors import Error
-from hexane.graph import Value, constant
+from hexane.graph import Value, constant, tensor_type, unique
 from hexane.importers.onnx.handlers import ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
@@ -26,10 +26,12 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 
 class Translator:
-    """Translates the nodes of one model. `problems` has a line for each node that cannot be."""
+    """Translates the nodes of one model. `params` are initializers that become params. `problems` has a line for each
+    node that cannot be translated."""
 
-    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, params: Collection[str] = ()) -> None:
         self.folder = folder
+        self.params = params
         self.problems: list[str] = []
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
@@ -42,7 +44,7 @@ class Translator:
     ) -> dict[str, Item | None]:
         """The graph's constants by name, None for those that are not wanted.
 
-        `tensors` are its initializers where they are not in the graph.
+        `tensors` are those of the whole model, as its file has them; None: of a subgraph, which has no params.
         """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
@@ -54,7 +56,11 @@ class Translator:
             scope[name] = None
             if wanted is None or name in wanted:
                 try:
-                    scope[name] = constant(read_tensor(tensor, self.folder, raw), (name,))
+                    array = read_tensor(tensor, self.folder, raw)
+                    if tensors is not None and name in self.params:
+                        scope[name] = unique("param", name, tensor_type(array.dtype, array.shape), array, (name,))
+                    else:
+                        scope[name] = constant(array, (name,))
                 except Error as error:
                     raise Error(f"[import] initializer {name!r}: {reason(error)}") from None
         return scope

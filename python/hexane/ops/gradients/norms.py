@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from hexane.graph import Node, Value
-from hexane.ops.compose import Builder
+from hexane.ops.compose import Builder, cast, wide
 from hexane.ops.gradients.rule import operand, unary, unbroadcast
 
 Gradients = Sequence[Value | None]
@@ -38,6 +38,60 @@ def rms_norm(b: Builder, node: Node, g: Value) -> Gradients:
     h = g if gamma is None else b.mul(g, gamma)
     dx = b.mul(b.sub(h, b.mul(normal, b.reduce_mean(b.mul(h, normal), axes=axes))), over)
     return dx, None if gamma is None else unbroadcast(b, b.mul(g, normal), gamma)
+
+
+def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value, Value, Value]:
+    """Over all axes but one, whose extent the last three have: x - mean, the mean, the variance, and 1 / deviation. The
+    expansion and the gradient share these ops."""
+    axes = tuple(i for i in range(len(x.shape)) if i != axis)
+    mean = b.reduce_mean(x, axes=axes)
+    centred = b.sub(x, mean)
+    variance = b.reduce_mean(b.square(centred), axes=axes)
+    return centred, mean, variance, b.rsqrt(b.add(variance, epsilon))
+
+
+def batch_norm_training(
+    b: Builder, node: Node, g: Value | None, g_mean: Value | None, g_variance: Value | None
+) -> Gradients:
+    """As layer_norm has it, by channel; the running statistics move by a share of the batch's."""
+    given, running_mean, _, gamma, beta = node.inputs
+    assert given is not None
+    assert running_mean is not None
+    axis, momentum, rank = node.attrs["axis"], node.attrs["momentum"], len(given.shape)
+    axes = tuple(i for i in range(rank) if i != axis)
+    count = given.type.size // given.shape[axis]
+    kind = wide(given)
+    centred, _, _, over = by_batch(b, cast(b, given, kind), axis, node.attrs["epsilon"])
+
+    def along(v: Value) -> Value:
+        return b.reshape(cast(b, v, kind), shape=[-1 if i == axis else 1 for i in range(rank)])
+
+    def of_channels(v: Value) -> Value:
+        return cast(b, b.reduce_sum(v, axes=axes, keep_dims=False), running_mean.dtype)
+
+    parts: list[Value] = []
+    of_gamma = of_beta = None
+    if g is not None:
+        wide_g, normal = cast(b, g, kind), b.mul(centred, over)
+        h = wide_g if gamma is None else b.mul(wide_g, along(gamma))
+        swing = b.mul(normal, b.reduce_mean(b.mul(h, normal), axes=axes))
+        parts.append(b.mul(b.sub(b.sub(h, b.reduce_mean(h, axes=axes)), swing), over))
+        of_gamma = None if gamma is None else of_channels(b.mul(wide_g, normal))
+        of_beta = None if beta is None else of_channels(wide_g)
+    if g_mean is not None:
+        parts.append(b.broadcast_to(b.mul(along(g_mean), momentum / count), shape=given.shape))
+    if g_variance is not None:
+        parts.append(b.mul(centred, b.mul(along(g_variance), 2 * momentum / (count - 1))))
+    total = parts[0]
+    for part in parts[1:]:
+        total = b.add(total, part)
+    return (
+        cast(b, total, given.dtype),
+        None if g_mean is None else b.mul(g_mean, 1 - momentum),
+        None if g_variance is None else b.mul(g_variance, 1 - momentum),
+        of_gamma,
+        of_beta,
+    )
 
 
 @unary

@@ -12,9 +12,10 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, INT64, DType
 from hexane.errors import Error
-from hexane.graph import Value
+from hexane.graph import Node, Value
 from hexane.ops.compose import Builder, cast, part
-from hexane.ops.spec import Case, Op, Shape, element_type, integer, integers, number
+from hexane.ops.gradients.rule import operand, zeros
+from hexane.ops.spec import Case, Op, Shape, element_type, flag, integer, integers, number
 
 Array = Any
 _LOW = np.uint64(0xFFFFFFFF)
@@ -87,6 +88,25 @@ def _bernoulli(b: Builder, p: Value, stream: Value, dtype: DType) -> Value:
     return b.cast(b.less(b.random(stream, shape=p.shape), cast(b, p, FP32)), dtype=dtype)
 
 
+def _probability(types: Any, attrs: Any) -> None:
+    if not 0 <= attrs["p"] < 1:
+        raise Error(f"p: got {attrs['p']}, need 0 or more, and less than 1")
+
+
+def _dropout(b: Builder, x: Value, stream: Value, p: float, again: bool) -> Value:
+    kept = b.greater_equal(b.random(stream, shape=x.shape), p)
+    return b.select(kept, b.mul(x, 1 / (1 - p)), zeros(b, x))
+
+
+def _dropout_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
+    """The elements that were kept: the same draw."""
+    return b.dropout(g, operand(node, 1), p=node.attrs["p"], again=True), None
+
+
+def _dropout_ref(x: Array, stream: Array, p: float, again: bool) -> Array:
+    return np.where(_random(stream, x.shape) >= np.float32(p), x / (1 - p), 0)
+
+
 def _multinomial_shape(logits: Shape, stream: Shape, sample_size: int, **_: Any) -> Shape:
     if len(logits) != 2 or not logits[1] or sample_size < 0:
         raise Error(f"got logits {logits} and sample_size {sample_size}, need (batches, classes) and a number")
@@ -141,6 +161,16 @@ OPS = (
         shape=lambda p, stream, **_: _stream_shape(stream, p), dtype=_from_floats, expand=_bernoulli,
         ref=lambda p, stream, dtype: _random(stream, p.shape) < p,
         cases=(Case(arrays=(np.linspace(0, 1, 51, dtype=np.float32).reshape(3, 17), _STREAM)),),
+    ),
+    Op(
+        name="dropout",
+        doc="0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. "
+            "hx.train.evaluating takes it out.",
+        inputs=("x", "stream"), attrs={"p": number(0.5), "again": flag(False)},
+        shape=lambda x, stream, **_: _stream_shape(stream, x), dtype=lambda x, stream, **_: _from_floats(x, stream, x),
+        check=(_probability,), expand=_dropout, grad=_dropout_gradient, ref=_dropout_ref,
+        cases=(Case(arrays=(np.linspace(-2, 2, 51, dtype=np.float32).reshape(3, 17), _STREAM)),
+               Case(arrays=(np.linspace(1, 2, 40, dtype=np.float32).reshape(2, 4, 5), _STREAM), attrs={"p": 0.25, "again": True})),
     ),
     Op(
         name="multinomial", doc="Classes drawn for each row, with probabilities proportional to e^logits.",

@@ -8,7 +8,7 @@ from hexane.passes.retarget import decompose, move, pools, quantized, ranks, res
 from hexane.passes.retarget.writer import Form
 
 # Their numbers are the host's: a stream gives the same ones wherever the rest runs.
-HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "multinomial"))
+HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"))
 # Of the op itself first; in pieces before it is taken apart, which would make more of it.
 FORMS: Mapping[str, Sequence[Form]] = {
     name: (

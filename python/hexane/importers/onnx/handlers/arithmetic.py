@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.random import stream
 from hexane.importers.onnx.load import element_type
-from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast, limited
 from hexane.ops.spec import broadcast
@@ -95,7 +95,7 @@ def _power_dtype(x: Value, y: Value) -> DType:
 
 def _holds(kind: DType, y: Value) -> bool:
     """Whether y keeps its value in another dtype: the value of a constant, or else every value of its dtype."""
-    data = y.node.data if y.node.op == "const" else None
+    data = known(y)
     if data is None:
         return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))
     with np.errstate(all="ignore"):
@@ -105,7 +105,7 @@ def _holds(kind: DType, y: Value) -> bool:
 
 def _is_whole(y: Value) -> bool:
     """Whether it is a constant of integers that are not negative."""
-    data = y.node.data if y.node.op == "const" else None
+    data = known(y)
     return data is not None and bool(((data >= 0) & (data < 2.0**63) & (data == np.trunc(data))).all())
 
 
@@ -141,10 +141,10 @@ def clip(b: Builder, n: OnnxNode) -> Result:
     for name, bound in (("alpha", low), ("beta", high)):
         if bound is not None and bound.type.size != 1:
             raise Error(f"got a bound of shape {bound.shape}, need a scalar")
-        if bound is not None and bound.node.data is not None and x.dtype.kind == "float":
-            bounds[name] = float(bound.node.data.reshape(()))
-    known = len(bounds) == sum(v is not None for v in (low, high))
-    if known and not any(map(isnan, bounds.values())) and bounds.get("alpha", -np.inf) <= bounds.get("beta", np.inf):
+        if bound is not None and (number := known(bound)) is not None and x.dtype.kind == "float":
+            bounds[name] = float(number.reshape(()))
+    whole = len(bounds) == sum(v is not None for v in (low, high))
+    if whole and not any(map(isnan, bounds.values())) and bounds.get("alpha", -np.inf) <= bounds.get("beta", np.inf):
         return b.clip(x, **bounds) if bounds else x
     if low is not None:
         x = b.maximum(x, b.reshape(low, shape=()))

@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 from hexane.ops.valid_lengths import length_of
@@ -28,8 +28,7 @@ def check_whole(inputs: Sequence[Item | None]) -> None:
 @onnx_op("NonZero")
 def non_zero(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
-    if x.node.data is not None:
-        array = x.node.data
+    if (array := known(x)) is not None:
         return b.const(np.stack(np.nonzero(array)) if array.ndim else np.zeros((0, int(array != 0)), np.int64))
     return b.non_zero(x)[0]
 
@@ -45,8 +44,8 @@ def compress(b: Builder, n: OnnxNode) -> Result:
     axis = axis_of(n.attrs.get("axis", 0), len(x.shape))
     if condition.type.size > x.shape[axis]:
         raise Error(f"got a condition of {condition.type.size} for an extent of {x.shape[axis]}, need at most as many")
-    if condition.node.data is not None:
-        return b.gather(x, b.const(np.flatnonzero(condition.node.data).astype(np.int64)), axis=axis)
+    if (chosen := known(condition)) is not None:
+        return b.gather(x, b.const(np.flatnonzero(chosen).astype(np.int64)), axis=axis)
     return b.gather(x, b.reshape(b.non_zero(condition)[0], shape=condition.shape), axis=axis)
 
 

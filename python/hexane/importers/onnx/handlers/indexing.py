@@ -5,7 +5,7 @@ import numpy as np
 from hexane.dtypes import BOOL, FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
+from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
 
@@ -52,8 +52,8 @@ def one_hot(b: Builder, n: OnnxNode) -> Result:
         indices = cast(b, indices, INT64)
     axis = axis_of(n.attrs["axis"], len(indices.shape) + 1)
     options = {"axis": axis, "depth": int(depth)}
-    if values.node.data is not None and values.dtype in (FP32, INT32, BOOL):
-        off, on = (float(v) for v in values.node.data)
+    if (pair := known(values)) is not None and values.dtype in (FP32, INT32, BOOL):
+        off, on = (float(v) for v in pair)
         return b.one_hot(indices, on=on, off=off, dtype=values.dtype, **options)
     hot = b.one_hot(indices, dtype=BOOL, **options)
     return b.select(hot, _element(b, values, 1), _element(b, values, 0))

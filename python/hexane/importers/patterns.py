@@ -1,0 +1,35 @@
+"""Names chosen by patterns: "layer4.*|fc.*"."""
+
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from hexane.errors import Error
+
+ALIKE = 0.4  # how alike a name and a pattern are that an error proposes it for
+MOST_SHOWN = 5
+
+
+def matching(where: str, pattern: str, names: Collection[str]) -> list[str]:
+    """The names that fit one of the patterns between `|`, in their order. `*` stands for any characters, `?` for one.
+
+    Raises Error for a pattern that no name fits, with names that are near.
+    """
+    if not isinstance(pattern, str):
+        raise Error(f"[{where}] params: got {pattern!r}, need a pattern of names, such as 'layer4.*|fc.*'")
+    found: set[str] = set()
+    for one in pattern.split("|"):
+        fits = re.compile(re.escape(one).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+        matched = [name for name in names if fits.fullmatch(name)]
+        if not matched:
+            raise Error(f"[{where}] params: got the pattern {one!r}, which no name fits, need {_near(one, names)}")
+        found.update(matched)
+    return [name for name in names if name in found]
+
+
+def _near(pattern: str, names: Collection[str]) -> str:
+    if not names:
+        return "a model with weights of floats"
+    near = get_close_matches(pattern.replace("*", ""), names, MOST_SHOWN, ALIKE) or list(names)[:MOST_SHOWN]
+    listed = ", ".join(map(repr, near))
+    return f"such as {listed}" + (f"; there are {len(names)}" if len(names) > len(near) else "")
