@@ -11,10 +11,10 @@ from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import LEAVES, OPS, apply
 from hexane.passes.order import run_passes
+from hexane.passes.retarget import takes
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.bufferize.place import place
 from hexane.targets import Chip, load_target
-from hexane.validate import judge
 from hexane.verify import verify
 
 HOST = load_target("host")
@@ -45,11 +45,11 @@ def feeds_of(graph: Graph, inputs: list[Any]) -> dict[str, Array]:
 
 
 def native_part(graph: Graph, chip: Chip) -> Graph | None:
-    """What of a graph is native on the chip, or written with what is, as a segment: from the inputs as far as that
-    goes; None for nothing."""
+    """What the engine gets of a graph that was retargeted, as a segment: from the inputs as far as that goes; None for
+    nothing."""
     good: set[Node] = set()
     for node in graph.nodes:
-        fits = not node.op.startswith("quantized_") and judge(node, chip).verdict in ("native", "decomposed")
+        fits = not node.op.startswith("quantized_") and takes(node, chip)
         if node.op in LEAVES or (fits and all(v is None or v.node in good for v in node.inputs)):
             good.add(node)
     made = [node for node in graph.nodes if node in good and node.op not in LEAVES]

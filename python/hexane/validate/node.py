@@ -287,7 +287,7 @@ def _host(reason: str) -> Verdict:
 
 def _judge(node: Node, key: Any, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
     op, types, attrs, outputs = node.op, key[1], node.attrs, node.types
-    if OPS[op].host:
+    if op in OPS and OPS[op].host:
         return Verdict(
             verdict="host", reason=OPS[op].host, rule="updates of params", source="hexane", status="inferred"
         )
