@@ -13,7 +13,7 @@ from hexane.pipeline import compile_graph
 from hexane.reference import run_reference
 from hexane.report.explain import Explanation, explain
 from hexane.report.story import phase_of
-from hexane.report.work import multiply_adds
+from hexane.cost.work import multiply_adds
 from hexane.targets import load_target
 
 
