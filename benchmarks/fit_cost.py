@@ -22,7 +22,7 @@ from cost_rows import Row, graph_of, read_rows
 from hexane.cost.demand import KINDS, Demand, demand
 from hexane.cost.estimate import estimate_program
 from hexane.cost.formula import call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
-from hexane.cost.parameters import RATES, SCALED, Rates, choose, peak
+from hexane.cost.parameters import RATES, SCALED, Rates, choose, peak_ratio
 from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
@@ -49,7 +49,6 @@ HUBER = 1.5  # in units of NOISE
 FOLDS = 10
 FEW = 10  # rows that a kind needs for quantiles of its own
 STEPS = 40
-M1_PEAK = peak(load_chip("M1"))
 
 
 @cache
@@ -114,7 +113,7 @@ def fit(rows: Sequence[Row]) -> dict[str, Rates]:
     count, width = len(table.chips), len(RATES)
     scale = np.zeros((count, width))
     for c, chip in enumerate(table.chips):
-        scale[c, [RATES.index(name) for name in SCALED]] = np.log(peak(load_chip(chip)) / M1_PEAK)
+        scale[c, [RATES.index(name) for name in SCALED]] = np.log(peak_ratio(load_chip(chip), load_chip("M1")))
     start = np.log([getattr(START, name) for name in RATES])
     spread = np.array([getattr(SPREAD, name) for name in RATES])
 

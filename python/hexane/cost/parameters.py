@@ -76,7 +76,7 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
     if own is not None:
         return Calibration(known[own], own, extrapolated=False)
     name = nearest(chip, tuple(known))
-    scale = peak(chip) / peak(load_chip(name))
+    scale = peak_ratio(chip, load_chip(name))
     rates = replace(known[name], **{key: getattr(known[name], key) * scale for key in SCALED})
     return Calibration(rates, name, extrapolated=True, scale=scale)
 
@@ -115,10 +115,11 @@ def _clock(target: str) -> int | None:
     return _clock(plain) if plain != target else None
 
 
-def peak(chip: Chip) -> float:
-    """Cores times clock, for ratios. Chips whose clock no source gives count with that of their generation, else 1."""
-    clock = _clock(chip.name)
-    return float((chip.cores or 1) * clock) if clock else 1.0
+def peak_ratio(chip: Chip, other: Chip) -> float:
+    """Cores times clock of a chip, over those of another one; a clock that no source gives is left out of both."""
+    clocks = (_clock(chip.name), _clock(other.name))
+    cores = (chip.cores or 1) / (other.cores or 1)
+    return cores if None in clocks else cores * clocks[0] / clocks[1]  # type: ignore[operator]
 
 
 def measured() -> tuple[str, ...]:
