@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import tomllib
 from cost_rows import Row, graph_of, read_rows
 
 from hexane.cost.demand import KINDS, Demand, demand
@@ -31,19 +32,8 @@ from hexane.targets.tables import FOLDER
 
 Array = np.ndarray
 
-# Where the search begins: the middle of chips, of M1's peak for products. Half of what a chip may deviate by, as a
-# logarithm: copies differ much between machines, the rest follows the design of the engine.
-START = Rates(
-    floor_us=110, read_gbps=10, write_gbps=4, stream_gbps=70, traffic_gbps=60, tile_bytes=6e5,
-    gemm_gops=11_000, conv_gops=12_000, attention_gops=5_000,
-    elementwise_gops=30, softmax_gops=8, norm_gops=1, reduction_gops=20,
-)  # fmt: skip
-SPREAD = Rates(
-    floor_us=0.4, read_gbps=0.8, write_gbps=1.0, stream_gbps=0.4, traffic_gbps=0.2, tile_bytes=0.2,
-    gemm_gops=0.25, conv_gops=0.25, attention_gops=0.3,
-    elementwise_gops=0.4, softmax_gops=0.4, norm_gops=0.3, reduction_gops=0.4,
-)  # fmt: skip
-WEAK = 0.4  # half of what the middle of all chips may differ from START by
+PRIORS = tomllib.loads((Path(__file__).parent / "cost_priors.toml").read_text())
+WEAK = 0.4  # half of what the middle of all chips may differ from where the search begins by
 NOISE = 0.12  # of a measurement, as a logarithm
 HUBER = 1.5  # in units of NOISE
 FOLDS = 10
@@ -114,8 +104,10 @@ def fit(rows: Sequence[Row]) -> dict[str, Rates]:
     scale = np.zeros((count, width))
     for c, chip in enumerate(table.chips):
         scale[c, [RATES.index(name) for name in SCALED]] = np.log(peak_ratio(load_chip(chip), load_chip("M1")))
-    start = np.log([getattr(START, name) for name in RATES])
-    spread = np.array([getattr(SPREAD, name) for name in RATES])
+        if known := PRIORS["stream_gbps"].get(chip):
+            scale[c, RATES.index("stream_gbps")] = np.log(known / PRIORS["start"]["stream_gbps"])
+    start = np.log([PRIORS["start"][name] for name in RATES])
+    spread = np.array([PRIORS["spread"][name] for name in RATES])
 
     def rates(x: Array) -> Array:
         middle, deviations = x[:width], x[width:].reshape(count, width)
