@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import tomllib
 from cost_rows import Row, graph_of, read_rows
 
 from hexane.cost.demand import KINDS, Demand, demand
@@ -28,11 +27,11 @@ from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
 from hexane.targets.query import load_chip
-from hexane.targets.tables import FOLDER
+from hexane.targets.tables import FOLDER, parse_toml
 
 Array = np.ndarray
 
-PRIORS = tomllib.loads((Path(__file__).parent / "cost_priors.toml").read_text())
+PRIORS = parse_toml((Path(__file__).parent / "cost_priors.toml").read_text(encoding="utf-8"), "cost_priors.toml")
 WEAK = 0.4  # half of what the middle of all chips may differ from where the search begins by
 NOISE = 0.12  # of a measurement, as a logarithm
 HUBER = 1.5  # in units of NOISE

@@ -14,6 +14,7 @@ from hexane.graph import Graph
 from hexane.report.estimate import program_for, remarks
 from hexane.targets import chip_names
 from hexane.targets.query import load_chip
+from hexane.targets.tables import table
 
 
 def gemm(n: int = 256, m: int | None = None) -> Graph:
@@ -95,6 +96,14 @@ def test_a_chip_without_measurements_says_whose_rates_it_has_and_is_less_sure(ch
 @pytest.mark.parametrize("chip", chip_names())
 def test_an_unknown_clock_does_not_count_as_one_megahertz(chip: str) -> None:
     assert 1 / 20 < peak_ratio(load_chip(chip), load_chip("M5")) < 20
+
+
+def test_the_parameters_say_what_they_were_fitted_on() -> None:
+    given = table("cost")
+    assert given["status"] == "fitted"
+    assert given["source"].startswith("fitted on ")
+    assert given["host"].keys() >= {"source", "status"}
+    assert all(rates["rows"] > 0 for rates in given["chips"].values())
 
 
 @pytest.mark.parametrize("kind", ["gemm", "conv", "attention", "network", "move"])
