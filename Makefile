@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 
 .NOTPARALLEL:
-.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint
+.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-c99     int8 networks in the C99 runtime, beside the host's kernels and TiGrIS"
 	@echo "make bench-memory  networks in whole tensors beside row by row: memory and speed"
 	@echo "make bench-train  training steps of three networks, with PyTorch's in the same run (ARGS=\"--torch PYTHON\")"
+	@echo "make bench-cost FILE=ROWS.csv  estimated latencies compared with published ones"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make threads      the device under ThreadSanitizer, 8 threads on 4 programs of the stand-in"
@@ -69,6 +70,9 @@ bench-memory: $(DONE)/package
 
 bench-c99: $(DONE)/package
 	@$(BIN)/python benchmarks/c99_speed.py $(ARGS)
+
+bench-cost: $(DONE)/package
+	@$(if $(FILE),,echo "FILE: got nothing, need a table of latencies (docs/cost.md)" >&2; exit 1;) $(BIN)/python benchmarks/fit_cost.py --judge $(FILE) $(ARGS)
 
 bench-sweep: $(DONE)/package $(DONE)/test
 	@$(BIN)/python benchmarks/sweep.py $(ARGS)

@@ -16,6 +16,7 @@ PYTHON_LAYERS = (
     ("errors", "dtypes", "limits", "decisions", "_core", "c99_library"),
     ("graph", "printer", "attrs", "layers", "memory"),
     ("targets", "program"),
+    ("cost",),
     ("ops",),
     ("match", "build", "parse", "reference", "verify"),
     ("containers", "mil", "netplist"),

@@ -5,6 +5,7 @@ from hexane import targets, train
 from hexane.autograd import grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
+from hexane.cost import Estimate
 from hexane.decisions import Decision
 from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
 from hexane.graph import Graph
@@ -21,6 +22,7 @@ from hexane.report import (
     Report,
     compare,
     cross_compile_check,
+    estimate,
     explain,
     fit,
     predict_fp16_divergence,
@@ -37,6 +39,7 @@ __all__ = [
     "DeviceError",
     "DivergenceReport",
     "Error",
+    "Estimate",
     "Explanation",
     "FallbackWarning",
     "Fit",
@@ -52,6 +55,7 @@ __all__ = [
     "compile",
     "const",
     "cross_compile_check",
+    "estimate",
     "explain",
     "fit",
     "from_torch",

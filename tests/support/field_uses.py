@@ -13,6 +13,7 @@ PACKAGE = Path(hexane.__file__).parent
 # These tell people what is known, or answer questions about targets: they decide nothing about a program.
 REPORTS = (
     "report/",
+    "cost/",
     "cli/",
     "bench/",
     *(f"targets/{name}.py" for name in ("descriptors", "divergence", "groups", "query")),

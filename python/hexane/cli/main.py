@@ -12,6 +12,7 @@ from hexane.cli.compare import compare_targets
 from hexane.cli.compile import compile_model
 from hexane.cli.doctor import doctor
 from hexane.cli.emit import emit
+from hexane.cli.estimate import estimate
 from hexane.cli.explain import explain
 from hexane.cli.fit import fit
 from hexane.cli.info import info
@@ -56,6 +57,7 @@ app.command("emit")(emit)
 app.command("check")(check)
 app.command("compare")(compare_targets)
 app.command("explain")(explain)
+app.command("estimate")(estimate)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

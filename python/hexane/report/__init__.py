@@ -4,6 +4,7 @@ makes of it."""
 from hexane.report.compare import Comparison, compare
 from hexane.report.cross_compile import cross_compile_check
 from hexane.report.divergence import DivergenceReport, predict_fp16_divergence
+from hexane.report.estimate import estimate
 from hexane.report.explain import Explanation, explain
 from hexane.report.explanation_page import explanation_page
 from hexane.report.fit import Fit, fit
@@ -21,6 +22,7 @@ __all__ = [
     "Weights",
     "compare",
     "cross_compile_check",
+    "estimate",
     "explain",
     "explanation_page",
     "fit",

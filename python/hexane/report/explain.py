@@ -9,6 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from hexane.cost.work import Work, host_operations, layer_work, total
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -20,7 +21,6 @@ from hexane.program import Program
 from hexane.report.preflight import Model, as_graph, model_name
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
 from hexane.report.story import Stories, Story, orders
-from hexane.report.work import Work, host_operations, layer_work, total
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
 from hexane.targets.query import load_chip

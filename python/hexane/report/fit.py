@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hexane import _core
+from hexane.cost.work import multiply_adds
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
@@ -16,7 +17,6 @@ from hexane.planning.stages import in_stages
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
-from hexane.report.work import multiply_adds
 from hexane.runtime.compile import compile
 from hexane.runtime.model import Model
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from hexane.cost.work import multiply_adds
 from hexane.program import Program
-from hexane.report.work import multiply_adds
 from hexane.targets.microcontrollers import cores
 
 CLOCK = 100  # MHz, of the times; they scale with it

@@ -1,0 +1,270 @@
+"""Fits the parameters of `hexane.cost` to published latencies and writes targets/shared/cost.toml.
+
+    python benchmarks/fit_cost.py ROWS.csv [--write]      fit, print what was reached, and write the parameters
+    python benchmarks/fit_cost.py ROWS.csv --judge        compare the written parameters with the rows; fits nothing
+
+A rate is the middle of all chips, times a deviation of the chip that a penalty keeps small; products are scaled by
+the peak of the chip. Residuals count by their logarithm, large ones linearly (Huber). Intervals are quantiles of
+residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen.
+"""
+
+import argparse
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from cost_rows import Row, graph_of, read_rows
+
+from hexane.cost.demand import KINDS, Demand, demand
+from hexane.cost.estimate import estimate_program
+from hexane.cost.formula import call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
+from hexane.cost.parameters import RATES, SCALED, Rates, choose, peak_ratio
+from hexane.options import Options
+from hexane.pipeline import compile_segments, divide
+from hexane.program import Program
+from hexane.targets.query import load_chip
+from hexane.targets.tables import FOLDER, parse_toml
+
+Array = np.ndarray
+
+PRIORS = parse_toml((Path(__file__).parent / "cost_priors.toml").read_text(encoding="utf-8"), "cost_priors.toml")
+WEAK = 0.4  # half of what the middle of all chips may differ from where the search begins by
+NOISE = 0.12  # of a measurement, as a logarithm
+HUBER = 1.5  # in units of NOISE
+FOLDS = 10
+FEW = 10  # rows that a kind needs for quantiles of its own
+STEPS = 40
+
+
+@cache
+def compiled(workload: str, params: str, chip: str) -> Program:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        divided, segments = divide(graph_of(workload, params), load_chip(chip))
+        return compile_segments(divided, segments, load_chip(chip), Options())
+
+
+@cache
+def demanded(workload: str, params: str, chip: str) -> Demand:
+    return demand(compiled(workload, params, chip))
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows as arrays: calls of one row each, layers with the number of their row."""
+
+    chips: tuple[str, ...]
+    chip: Array
+    calls: Array  # submissions, read, written
+    row: Array
+    kind: Array
+    layer: Array  # operations, weights, data, traffic
+    log: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Table":
+        chips = tuple(sorted({r.chip for r in rows}))
+        found = [demanded(r.workload, r.params, r.chip) for r in rows]
+        flat = [(i, layer) for i, d in enumerate(found) for layer in d.layers]
+        return cls(
+            chips,
+            np.array([chips.index(r.chip) for r in rows]),
+            np.array([(d.submissions, d.read, d.written) for d in found], float).T,
+            np.array([i for i, _ in flat]),
+            np.array([KINDS.index(layer.kind) for _, layer in flat]),
+            np.array([(x.operations, x.weights, x.data, x.traffic) for _, x in flat], float).T,
+            np.log([r.latency_us for r in rows]),
+        )
+
+    def predict(self, rates: Array) -> Array:
+        """Logarithms of microseconds. rates: one row for each chip, in the order of RATES."""
+        of = {name: rates[self.chip, i] for i, name in enumerate(RATES)}
+        calls = call_us(*self.calls, of["floor_us"], of["read_gbps"], of["write_gbps"])
+        layers = {name: column[self.row] for name, column in of.items()}
+        gops = np.stack([layers.get(f"{kind}_gops", np.full(self.row.shape, np.inf)) for kind in KINDS])
+        parts = (
+            compute_us(self.layer[0], gops[self.kind, np.arange(self.row.size)]),
+            weights_us(self.layer[1], self.layer[2], layers["tile_bytes"], layers["stream_gbps"]),
+            transfer_us(self.layer[3], layers["traffic_gbps"]),
+        )
+        us, moves = layer_us(*parts), self.kind == KINDS.index("move")
+        computing, moving = (np.bincount(self.row[w], us[w], len(self.log)) for w in (~moves, moves))
+        return np.log(calls + engine_us(computing, moving))
+
+
+def fit(rows: Sequence[Row]) -> dict[str, Rates]:
+    """The rates of each chip that has rows."""
+    table = Table.of(rows)
+    count, width = len(table.chips), len(RATES)
+    scale = np.zeros((count, width))
+    for c, chip in enumerate(table.chips):
+        scale[c, [RATES.index(name) for name in SCALED]] = np.log(peak_ratio(load_chip(chip), load_chip("M1")))
+        if known := PRIORS["stream_gbps"].get(chip):
+            scale[c, RATES.index("stream_gbps")] = np.log(known / PRIORS["start"]["stream_gbps"])
+    start = np.log([PRIORS["start"][name] for name in RATES])
+    spread = np.array([PRIORS["spread"][name] for name in RATES])
+
+    def rates(x: Array) -> Array:
+        middle, deviations = x[:width], x[width:].reshape(count, width)
+        return np.exp(start + WEAK * middle + spread * deviations + scale)
+
+    def residuals(x: Array) -> Array:
+        return (table.predict(rates(x)) - table.log) / NOISE
+
+    x, damping = np.zeros((count + 1) * width), 1.0
+
+    def loss(x: Array, r: Array) -> float:
+        large = np.abs(r) > HUBER
+        return float(np.where(large, 2 * HUBER * np.abs(r) - HUBER**2, r**2).sum() + (x**2).sum())
+
+    r = residuals(x)
+    for _ in range(STEPS):
+        weight = np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9))
+        jacobian = np.stack([(residuals(x + 1e-5 * unit) - r) / 1e-5 for unit in np.eye(x.size)], axis=1)
+        normal = jacobian.T @ (weight[:, None] * jacobian) + np.eye(x.size)
+        step = np.linalg.solve(normal + damping * np.eye(x.size), jacobian.T @ (weight * r) + x)
+        moved = residuals(x - step)
+        if loss(x - step, moved) < loss(x, r):
+            x, r, damping = x - step, moved, damping / 3
+        else:
+            damping *= 4
+    return {chip: Rates(*map(float, row)) for chip, row in zip(table.chips, rates(x), strict=True)}
+
+
+def factors(rows: Sequence[Row], known: dict[str, Rates]) -> Array:
+    """measured / estimated of each row, with the rates that `choose` takes for its chip."""
+    table = Table.of(rows)
+    chosen = [choose(load_chip(chip), known).rates for chip in table.chips]
+    return np.exp(table.log - table.predict(np.array([[getattr(c, name) for name in RATES] for c in chosen])))
+
+
+def unseen_rows(rows: Sequence[Row]) -> Array:
+    """measured / estimated by fits that had not seen the network on that chip: FOLDS of them."""
+    networks = sorted({(r.chip, r.network) for r in rows})
+    order = np.random.default_rng(0).permutation(len(networks))
+    fold = {network: int(order[i]) % FOLDS for i, network in enumerate(networks)}
+    return _held_out(rows, [fold[r.chip, r.network] for r in rows])
+
+
+def unseen_chips(rows: Sequence[Row]) -> Array:
+    """measured / estimated by fits that had not seen the chip."""
+    return _held_out(rows, [r.chip for r in rows])
+
+
+def _held_out(rows: Sequence[Row], group: Sequence[object]) -> Array:
+    found = np.ones(len(rows))
+    for one in set(group):
+        known = fit([r for r, g in zip(rows, group, strict=True) if g != one])
+        out = [i for i, g in enumerate(group) if g == one]
+        found[out] = factors([rows[i] for i in out], known)
+    return found
+
+
+def kind_of(row: Row) -> str:
+    return demanded(row.workload, row.params, row.chip).kind
+
+
+def print_factors(title: str, rows: Sequence[Row], ratio: Array, covered: Array | None = None) -> None:
+    """Geometric-mean and worst factor, by chip and by kind."""
+    error = np.exp(np.abs(np.log(ratio)))
+    print(f"\n{title}\n{'':<16}{'rows':>6}{'geometric mean':>17}{'worst':>8}{'p10..p90 holds':>17}")
+
+    def line(name: str, where: Iterable[int]) -> None:
+        at = np.array(list(where), int)
+        mean = np.exp(np.log(error[at]).mean())
+        held = "" if covered is None else f"{100 * covered[at].mean():.0f} %"
+        print(f"{name:<16}{at.size:>6}{mean:>17.2f}{error[at].max():>8.2f}{held:>17}")
+
+    for keys in ([r.chip for r in rows], [kind_of(r) for r in rows]):
+        for key in sorted(set(keys)):
+            line(key, (i for i, k in enumerate(keys) if k == key))
+    line("all", range(len(rows)))
+
+
+def quantiles(rows: Sequence[Row], ratio: Array) -> dict[str, tuple[float, float]]:
+    """p10 and p90 of the ratio for each kind of FEW rows or more. "network": of programs with layers of several kinds,
+    attention among them; "other": of all rows, for kinds with fewer."""
+    by: dict[str, list[float]] = defaultdict(list)
+    for row, value in zip(rows, ratio, strict=True):
+        kind = kind_of(row)
+        by[kind].append(value)
+        by["other"].append(value)
+        if kind == "attention":
+            by["network"].append(value)
+    found = {kind: np.quantile(values, (0.1, 0.9)) for kind, values in sorted(by.items()) if len(values) >= FEW}
+    return {kind: (float(low), float(high)) for kind, (low, high) in found.items()}
+
+
+def widened(
+    narrow: dict[str, tuple[float, float]], wide: dict[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """An unseen chip is never surer than an unseen row."""
+    return {kind: (min(low, wide[kind][0]), max(high, wide[kind][1])) for kind, (low, high) in narrow.items()}
+
+
+def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, float]]) -> Array:
+    """Which ratios lie in the interval of their kind."""
+    spans = [known.get(kind_of(row), known["other"]) for row in rows]
+    return np.array([low <= value <= high for (low, high), value in zip(spans, ratio, strict=True)])
+
+
+def judge(rows: Sequence[Row]) -> None:
+    """The written parameters on rows."""
+    found = [estimate_program(compiled(r.workload, r.params, r.chip), load_chip(r.chip)) for r in rows]
+    ratio = np.array([r.latency_us / e.latency_us for r, e in zip(rows, found, strict=True)])
+    covered = np.array([e.p10_us <= r.latency_us <= e.p90_us for r, e in zip(rows, found, strict=True)])
+    print_factors("the parameters in targets/shared/cost.toml", rows, ratio, covered)
+
+
+def written(
+    rows: Sequence[Row], name: str, known: dict[str, Rates], intervals: dict[str, dict[str, tuple[float, float]]]
+) -> str:
+    lines = [
+        "# Written by benchmarks/fit_cost.py: do not edit. docs/cost.md has the formula and what each number means.",
+        f'source = "fitted on {len(rows)} published latencies, {name}"',
+        'status = "fitted"',
+        "",
+        "[host]  # the CPU of the placement model",
+        "gops = 20.0",
+        "gbps = 10.0",
+        'source = "guide ch18"',
+        'status = "decoded"',
+    ]
+    for chip, rates in known.items():
+        count = sum(r.chip == chip for r in rows)
+        lines += ["", f'[chips."{chip}"]', f"rows = {count}"]
+        lines += [f"{key} = {float(f'{getattr(rates, key):.4g}')}" for key in RATES]
+    for title, spans in intervals.items():
+        lines += ["", f"[{title}]  # p10 and p90 of measured / estimated"]
+        lines += [f"{kind} = [{low:.3f}, {high:.3f}]" for kind, (low, high) in spans.items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="a table with the columns machine, workload, params, latency_ms")
+    parser.add_argument("--write", action="store_true", help="write targets/shared/cost.toml")
+    parser.add_argument("--judge", action="store_true", help="only compare the written parameters with the rows")
+    options = parser.parse_args()
+    rows = read_rows(options.rows)
+    if options.judge:
+        judge(rows)
+        return
+    known = fit(rows)
+    print_factors("fitted to all rows", rows, factors(rows, known))
+    seen, chips = unseen_rows(rows), unseen_chips(rows)
+    spans = quantiles(rows, seen)
+    intervals = {"unseen_rows": spans, "unseen_chips": widened(spans, quantiles(rows, chips))}
+    print_factors(f"rows left out, {FOLDS} folds", rows, seen, covered(rows, seen, intervals["unseen_rows"]))
+    print_factors("a chip left out", rows, chips, covered(rows, chips, intervals["unseen_chips"]))
+    if options.write:
+        text = written(rows, options.rows.name, known, intervals)
+        (FOLDER / "shared" / "cost.toml").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""`hexane estimate`: how long a network takes on chips, with intervals, and what takes the time."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, shapes_of
+from hexane.cli.options import Debug, InputShapes, Json, names_of
+from hexane.cli.output import print_json, print_table, working
+from hexane.cost import Estimate, estimate_program
+from hexane.cost.parameters import measured
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.printer import size_text
+from hexane.program import Program
+from hexane.report.estimate import program_for, remarks
+from hexane.report.preflight import as_graph
+from hexane.targets import Chip, Family, chip_names
+from hexane.targets.query import load_chip
+from hexane.targets.tables import table
+
+ALL = "all"
+MOST_LAYERS = 20
+HEAD = ("chip", "latency", "p10", "p90", "calls", "floor", "copies", "engine", "host", "mostly", "rates of")
+LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "used", "operations", "weights", "traffic")
+
+
+@command
+def estimate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Chips or devices, with commas between them: M1,M5 Pro; all: every chip that programs in MIL reach.",
+        ),
+    ],
+    input_shape: InputShapes = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say how long a model takes on a chip, with an interval, and what takes the time.
+
+    \b
+    hexane estimate net.onnx --target M1
+    hexane estimate net.onnx --target all --json
+    """
+    if is_plan(model):
+        raise Error(f"[estimate] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    chips = _chips(target)
+    with working(f"importing {model.name}"):
+        graph = as_graph(model, shapes_of(input_shape))
+    with working(f"compiling {model.name}"):
+        found = _estimates(graph, chips)
+    if len(found) == 1 and isinstance(found[0], Error):
+        raise found[0]
+    if json:
+        rows = [
+            {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _record(one)
+            for chip, one in zip(chips, found, strict=True)
+        ]
+        print_json({"model": str(model), "estimates": rows})
+    else:
+        _print(chips, found)
+    if all(isinstance(one, Error) for one in found):
+        raise typer.Exit(1)
+
+
+def _chips(given: str) -> list[Chip]:
+    """The chips of a list of names. all: the products that were measured, and each other chip that MIL reaches."""
+    names = names_of(given)
+    if not names:
+        raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
+    found: dict[str, Chip] = {}
+    floor = Family[table("floors")["mil"]["floor"]]
+    for name in names:
+        if name.lower() != ALL:
+            chip = load_chip(name)
+            found[chip.label] = chip
+            continue
+        known = [load_chip(product) for product in measured()]
+        with_product = {chip.name for chip in known}
+        others = [load_chip(one) for one in chip_names() if one not in with_product]
+        for chip in sorted((*known, *(c for c in others if c.family >= floor)), key=lambda c: (c.name, c.asked)):
+            found[chip.label] = chip
+    return list(found.values())
+
+
+def _estimates(graph: Graph, chips: list[Chip]) -> list[Estimate | Error]:
+    """One for each chip, or why there is none. Products of one target share its program."""
+    programs: dict[str, Program | Error] = {}
+    found: list[Estimate | Error] = []
+    for chip in chips:
+        if chip.name not in programs:
+            try:
+                programs[chip.name] = program_for(graph, replace(chip, asked=""))
+            except Error as error:
+                programs[chip.name] = error
+        program = programs[chip.name]
+        found.append(program if isinstance(program, Error) else estimate_program(program, chip))
+    return found
+
+
+def _record(found: Estimate) -> dict[str, Any]:
+    return {**found.record(), "remarks": remarks(found)}
+
+
+def _print(chips: list[Chip], found: list[Estimate | Error]) -> None:
+    good = [one for one in found if isinstance(one, Estimate)]
+    if good:
+        print_table(HEAD, [_row(one) for one in good], right=HEAD[1:9])
+    for chip, one in zip(chips, found, strict=True):
+        if isinstance(one, Error):
+            print(f"{chip.label}: {one}")
+    if len(found) == 1:
+        _print_layers(good[0])
+    print("\nlatency, floor, copies, engine and host in us; docs/cost.md has the formula")
+
+
+def _row(found: Estimate) -> tuple[str, ...]:
+    times = (found.latency_us, found.p10_us, found.p90_us)
+    parts = (found.floor_us, found.copies_us, found.engine_us, found.host_us)
+    return (
+        found.target,
+        *(f"{us:.0f}" for us in times),
+        str(found.submissions),
+        *(f"{us:.0f}" for us in parts),
+        found.dominant,
+        found.measured_on + (" (extrapolated)" if found.extrapolated else ""),
+    )
+
+
+def _print_layers(found: Estimate) -> None:
+    for line in remarks(found):
+        print(line)
+    memory = found.memory
+    print(
+        f"weights {size_text(memory.weights)}, inputs and outputs {size_text(memory.surfaces)}, between layers"
+        f" {size_text(memory.spilled)} in main memory; at most {size_text(memory.on_chip)} on chip\n"
+    )
+    slowest = sorted(found.layers, key=lambda layer: -layer.us)[:MOST_LAYERS]
+    rows = [
+        (
+            str(layer.index),
+            layer.name,
+            layer.kind,
+            f"{layer.us:.1f}",
+            layer.bound,
+            f"{100 * layer.utilisation:.0f} %",
+            str(layer.operations),
+            size_text(layer.weights),
+            size_text(layer.traffic),
+        )
+        for layer in slowest
+    ]
+    print_table(LAYER_HEAD, rows, right=("layer", *LAYER_HEAD[3:4], *LAYER_HEAD[5:]))
+    if left := len(found.layers) - len(slowest):
+        print(f"{left} faster layers: --json has them")

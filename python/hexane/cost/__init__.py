@@ -1,0 +1,6 @@
+"""What a chip's program will cost: a formula with parameters for each chip, fitted to published latencies, and
+intervals from how far the formula was off where it had not seen the measurement (docs/cost.md)."""
+
+from hexane.cost.estimate import Estimate, LayerCost, estimate_program
+
+__all__ = ["Estimate", "LayerCost", "estimate_program"]

@@ -1,0 +1,115 @@
+"""What a program asks of its chip, without any number of the chip: submissions, bytes across the border, and for each
+layer operations and bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from hexane.cost.work import host_operations, layer_work
+from hexane.layers import Layer
+from hexane.program import Program, Segment
+
+Kind = Literal["gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move"]
+# Kinds of layers whose rate is fitted; "move" computes nothing, attention is two products and a softmax.
+KINDS: tuple[Kind, ...] = ("gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move")
+PRODUCTS = ("gemm", "conv", "attention")
+
+_NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", "MinMaxNorm", "LocalResponseNorm")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerDemand:
+    """kind: what its rate is looked up by. operations: of a product two for a multiply-add, else elements. weights:
+    bytes of the second operand of a product, which the engine streams; data: bytes of the first one, in a batch of
+    products those of one product. traffic: bytes from and to main memory, without weights."""
+
+    kind: Kind
+    operations: int
+    weights: int
+    data: int
+    traffic: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values that go to
+    the engine and come from it, fp16, one copy for each submission; host_operations, host_bytes: of the segments that
+    the CPU computes."""
+
+    kind: str
+    submissions: int
+    read: int
+    written: int
+    host_operations: int
+    host_bytes: int
+    layers: tuple[LayerDemand, ...]
+
+
+def demand(program: Program) -> Demand:
+    """What a chip's program asks for. Layers come in the order of `program.layers`."""
+    works = layer_work(program)
+    layers = tuple(
+        _of_layer(program, layer, work.operations) for layer, work in zip(program.layers, works, strict=True)
+    )
+    engine = [s for s in program.segments if s.device == "ane"]
+    host = [s for s in program.segments if s.device == "host"]
+    return Demand(
+        program_kind([layer.kind for layer in layers]),
+        len(engine),
+        sum(port.type.bytes for s in engine for port in s.inputs),
+        sum(port.type.bytes for s in engine for port in s.outputs),
+        sum(host_operations(program.steps[s.steps[0] : s.steps[1]]) for s in host),
+        sum(_port_bytes(s) for s in host),
+        layers,
+    )
+
+
+def program_kind(kinds: Sequence[Kind]) -> str:
+    """The kind whose residuals a program has: "attention" where a layer is attention, "network" for several kinds."""
+    found = set(kinds) - {"move"}
+    if "attention" in found:
+        return "attention"
+    return found.pop() if len(found) == 1 else "network" if found else "move"
+
+
+def _port_bytes(segment: Segment) -> int:
+    return sum(port.type.bytes for port in (*segment.inputs, *segment.outputs))
+
+
+def _of_layer(program: Program, layer: Layer, operations: int) -> LayerDemand:
+    kind, second, products = _kind(program, layer), 0, 1
+    tensors = [program.tensors[t] for t in layer.reads]
+    traffic = layer.loaded + layer.stored
+    if kind in PRODUCTS:
+        if layer.weights is not None:
+            second = layer.weights.bytes
+        elif len(tensors) > 1:
+            second = sum(t.type.bytes for t in tensors[1:])
+            traffic = max(0, traffic - second)
+            products = max(1, prod(tensors[1].type.shape[:-2]))
+    data = tensors[0].type.bytes // products if tensors else 0
+    return LayerDemand(kind, operations, second, data, traffic)
+
+
+def _kind(program: Program, layer: Layer) -> Kind:
+    if layer.engine == "DMA":
+        return "move"
+    if layer.kind == "SDPA":
+        return "attention"
+    if layer.kind in _NORMS:
+        return "norm"
+    if layer.kind == "Softmax":
+        return "softmax"
+    if layer.kind == "Reduction":
+        return "reduction"
+    if layer.kind == "MatrixMult":
+        return "gemm"
+    if layer.engine == "NE" and layer.weights is not None:
+        first, end = layer.steps
+        for step in program.steps[first:end]:
+            weight = step.node.inputs[1] if len(step.node.inputs) > 1 else None
+            if "conv" in step.node.op and weight is not None and prod(weight.type.shape[2:]) > 1:
+                return "conv"
+        return "gemm"
+    return "elementwise"

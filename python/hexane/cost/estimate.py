@@ -1,0 +1,152 @@
+"""The estimate of a program: microseconds with an interval, layer by layer."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hexane.cost.demand import Demand, LayerDemand, demand
+from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
+from hexane.cost.parameters import Calibration, Rates, calibration, host_rates, residuals
+from hexane.program import Program
+from hexane.targets import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """bound: what takes the time: "compute", "weights" or "activations", "" for a layer that costs nothing.
+    utilisation: the part of its time in which it could compute at its rate. traffic: bytes of activations from and to
+    main memory; weights: bytes of weights."""
+
+    index: int
+    name: str
+    kind: str
+    us: float
+    bound: str
+    utilisation: float
+    operations: int
+    weights: int
+    traffic: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes in the main memory: weights as the engine streams them, surfaces of the inputs and outputs of all
+    submissions, tensors between layers that do not stay on chip; on_chip: the most that lies on chip at once."""
+
+    weights: int
+    surfaces: int
+    spilled: int
+    on_chip: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """latency_us: of one call, from the caller's arrays to the caller's arrays: floor_us + copies_us + engine_us +
+    host_us. engine_us: the sum of the layers that compute, or of those that move data, whichever is larger. p10_us,
+    p90_us: measured latencies of programs of this kind lie between them in eight of ten cases. measured_on: the product
+    whose rates were used; extrapolated: it is not the one asked for. energy_uj: None, no parameter of it is fitted."""
+
+    target: str
+    latency_us: float
+    p10_us: float
+    p90_us: float
+    kind: str
+    measured_on: str
+    extrapolated: bool
+    submissions: int
+    floor_us: float
+    copies_us: float
+    engine_us: float
+    host_us: float
+    layers: tuple[LayerCost, ...] = field(repr=False)
+    memory: Memory
+    energy_uj: float | None = None
+
+    @property
+    def dominant(self) -> str:
+        """What takes most: "dispatch", "copies", "host", or what binds the layers for the longest."""
+        parts = Counter({"dispatch": self.floor_us, "copies": self.copies_us, "host": self.host_us})
+        for layer in self.layers:
+            parts[layer.bound] += layer.us  # type: ignore[assignment]
+        return max(parts, key=lambda name: parts[name])
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "dominant": self.dominant}
+
+
+def estimate_program(program: Program, chip: Chip) -> Estimate:
+    """What a call of a chip's program costs."""
+    found, known = demand(program), calibration(chip)
+    layers = tuple(_layer(i, program.layers[i].name, layer, known.rates) for i, layer in enumerate(found.layers))
+    return _total(found, known, layers, _memory(program), chip)
+
+
+def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], memory: Memory, chip: Chip) -> Estimate:
+    rates, host = known.rates, host_rates()
+    floor = found.submissions * rates.floor_us
+    copies = call_us(0, found.read, found.written, rates.floor_us, rates.read_gbps, rates.write_gbps)
+    on_host = max(compute_us(found.host_operations, host.gops), transfer_us(found.host_bytes, host.gbps))
+    moving = sum(layer.us for layer in layers if layer.kind == "move")
+    computing = sum(layer.us for layer in layers if layer.kind != "move")
+    on_engine = float(engine_us(computing, moving))
+    latency = floor + copies + on_host + on_engine
+    low, high = residuals(found.kind, known.extrapolated)
+    return Estimate(
+        chip.label,
+        latency,
+        latency * low,
+        latency * high,
+        found.kind,
+        known.measured_on,
+        known.extrapolated,
+        found.submissions,
+        floor,
+        copies,
+        on_engine,
+        on_host,
+        layers,
+        memory,
+    )
+
+
+def _layer(index: int, name: str, layer: LayerDemand, rates: Rates) -> LayerCost:
+    parts = layer_parts(layer, rates)
+    us = float(layer_us(*parts.values()))
+    bound = max(parts, key=lambda part: parts[part]) if us else ""
+    return LayerCost(
+        index,
+        name,
+        layer.kind,
+        us,
+        bound,
+        parts["compute"] / us if us else 0.0,
+        layer.operations,
+        layer.weights,
+        layer.traffic,
+    )
+
+
+def layer_parts(layer: LayerDemand, rates: Rates) -> Mapping[str, float]:
+    """The microseconds of each of `BOUNDS`; they overlap."""
+    compute = 0.0 if layer.kind == "move" else compute_us(layer.operations, rates.gops(layer.kind))
+    weights = weights_us(layer.weights, layer.data, rates.tile_bytes, rates.stream_gbps)
+    activations = transfer_us(layer.traffic, rates.traffic_gbps)
+    return dict(zip(BOUNDS, (float(compute), float(weights), float(activations)), strict=True))
+
+
+def _memory(program: Program) -> Memory:
+    engine = [s for s in program.segments if s.device == "ane"]
+    surfaces = sum(port.type.bytes for s in engine for port in (*s.inputs, *s.outputs))
+    spilled = sum(
+        t.main_bytes
+        for t in program.tensors
+        if t.producer is not None and not t.kept and any(s.spilled for s in t.stays)
+    )
+    return Memory(
+        sum(layer.weights.bytes for layer in program.layers if layer.weights is not None),
+        surfaces,
+        spilled,
+        max((row.bytes for row in program.occupancy()), default=0),
+    )

@@ -1,0 +1,42 @@
+"""The formula: microseconds from a demand and a chip's parameters. docs/cost.md says it in words.
+
+Every function takes numbers or NumPy arrays, so that the fit of the parameters computes with the same lines.
+"""
+
+from typing import Any
+
+import numpy as np
+
+GIGA = 1e9
+MICROSECONDS = 1e6
+
+BOUNDS = ("compute", "weights", "activations")
+
+
+def call_us(submissions: Any, read: Any, written: Any, floor_us: Any, read_gbps: Any, write_gbps: Any) -> Any:
+    """What calls cost before the engine computes anything: a floor for each, and the copies to and from the engine."""
+    return submissions * floor_us + transfer_us(read, read_gbps) + transfer_us(written, write_gbps)
+
+
+def transfer_us(size: Any, gbps: Any) -> Any:
+    return size * MICROSECONDS / (gbps * GIGA)
+
+
+def compute_us(operations: Any, gops: Any) -> Any:
+    """Operations at a rate in 10^9 a second."""
+    return operations * MICROSECONDS / (gops * GIGA)
+
+
+def weights_us(weights: Any, data: Any, tile_bytes: Any, stream_gbps: Any) -> Any:
+    """Weights are read once for each tile of the first operand that fits on chip: a large product reads them often."""
+    return transfer_us(weights * np.maximum(1.0, data / tile_bytes), stream_gbps)
+
+
+def layer_us(compute: Any, weights: Any, activations: Any) -> Any:
+    """The three overlap: the slowest one counts."""
+    return np.maximum(np.maximum(compute, weights), activations)
+
+
+def engine_us(computing: Any, moving: Any) -> Any:
+    """Layers that only move data run on another unit than those that compute: the two sums overlap."""
+    return np.maximum(computing, moving)

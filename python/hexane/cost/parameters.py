@@ -1,0 +1,153 @@
+"""The parameters of the formula for each chip, and the quantiles of its residuals: `targets/shared/cost.toml`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+from hexane.errors import Error
+from hexane.targets import Chip
+from hexane.targets.devices import devices, identifiers
+from hexane.targets.query import load_chip
+from hexane.targets.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second, of a product two for a
+    multiply-add, else elements. read, write: copies to and from the engine, as a call does them; stream: weights;
+    traffic: activations in main memory. tile_bytes: of the first operand, for which the weights are read once."""
+
+    floor_us: float
+    read_gbps: float
+    write_gbps: float
+    stream_gbps: float
+    traffic_gbps: float
+    tile_bytes: float
+    gemm_gops: float
+    conv_gops: float
+    attention_gops: float
+    elementwise_gops: float
+    softmax_gops: float
+    norm_gops: float
+    reduction_gops: float
+
+    def gops(self, kind: str) -> float:
+        found: float = getattr(self, f"{kind}_gops")
+        return found
+
+
+RATES = tuple(f.name for f in fields(Rates))
+SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak, where another chip's are taken
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The rates of a chip. measured_on: the product whose latencies they were fitted to; extrapolated: another chip
+    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks."""
+
+    rates: Rates
+    measured_on: str
+    extrapolated: bool
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRates:
+    """Of the segments that the CPU computes."""
+
+    gops: float
+    gbps: float
+
+
+def calibration(chip: Chip) -> Calibration:
+    """The rates of a product where it was measured, else of the measured chip that is nearest to it."""
+    return choose(chip, {name: rates_of(name) for name in measured()})
+
+
+def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
+    """The rates for a chip from those of measured products."""
+    plain = chip.asked.casefold().removeprefix("apple ").strip()
+    asked = _products().get(plain, plain)
+    own = next((name for name in known if name.casefold() == asked), None)
+    if own is None and not chip.asked:  # asked for by the target's own name: its first product that was measured
+        own = next((name for name in known if load_chip(name).name == chip.name), None)
+    if own is not None:
+        return Calibration(known[own], own, extrapolated=False)
+    name = nearest(chip, tuple(known))
+    scale = peak_ratio(chip, load_chip(name))
+    rates = replace(known[name], **{key: getattr(known[name], key) * scale for key in SCALED})
+    return Calibration(rates, name, extrapolated=True, scale=scale)
+
+
+@cache
+def _products() -> dict[str, str]:
+    """The product in a device: "m1" for "macbookpro17,1"."""
+    return {device.casefold(): chip.casefold() for device, chip in {**devices(), **identifiers()}.items()}
+
+
+def nearest(chip: Chip, names: tuple[str, ...]) -> str:
+    """The measured product that is most like a chip: of the nearest generation, then of the same size of die."""
+
+    def distance(name: str) -> tuple[float, ...]:
+        other = load_chip(name)
+        same_target = other.name != chip.name
+        large = bool(re.search(r"Pro|Max|Ultra", chip.asked)) != bool(re.search(r"Pro|Max|Ultra", name))
+        return (abs(generation(other.name) - generation(chip.name)), same_target, large, -generation(other.name))
+
+    return min(names, key=distance)
+
+
+def generation(target: str) -> int:
+    """The number in a target's name: 13 of h13g."""
+    found = re.search(r"\d+", target)
+    return int(found[0]) if found else 0
+
+
+@cache
+def _clock(target: str) -> int | None:
+    """The top clock of a target, else that of its generation without a letter."""
+    chip = load_chip(target)
+    if chip.clocks.engine is not None:
+        return chip.clocks.engine[-1]
+    plain = target.rstrip("abcdegs")
+    return _clock(plain) if plain != target else None
+
+
+def peak_ratio(chip: Chip, other: Chip) -> float:
+    """Cores times clock of a chip, over those of another one; a clock that no source gives is left out of both."""
+    clocks = (_clock(chip.name), _clock(other.name))
+    cores = (chip.cores or 1) / (other.cores or 1)
+    return cores if None in clocks else cores * clocks[0] / clocks[1]  # type: ignore[operator]
+
+
+def measured() -> tuple[str, ...]:
+    """The products whose latencies were fitted."""
+    return tuple(table("cost")["chips"])
+
+
+@cache
+def rates_of(name: str) -> Rates:
+    given = table("cost")["chips"][name]
+    return Rates(**{key: _number(f"chips.{name}.{key}", given.get(key)) for key in RATES})
+
+
+@cache
+def host_rates() -> HostRates:
+    given = table("cost")["host"]
+    return HostRates(*(_number(f"host.{key}", given.get(key)) for key in ("gops", "gbps")))
+
+
+def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
+    """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies that the fit had not
+    seen; on chips that it had not seen for an extrapolated one."""
+    which = table("cost")["unseen_chips" if extrapolated else "unseen_rows"]
+    low, high = which.get(kind, which["other"])
+    return _number(kind, low), _number(kind, high)
+
+
+def _number(path: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
+        raise Error(f"[shared/cost.toml] {path}: got {given!r}, need a number above 0")
+    return float(given)

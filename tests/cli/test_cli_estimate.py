@@ -1,0 +1,68 @@
+"""`hexane estimate`: its table, its JSON, and no number where there is no estimate."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from command import Cli, save_model
+
+
+def network(path: Path, op: str = "Relu") -> Path:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="stem/conv", pads=[1, 1, 1, 1]),
+        helper.make_node(op, ["c"], ["y"], name="last"),
+    ]
+    weights = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float32)
+    x, y = (("x", TensorProto.FLOAT, [1, 8, 16, 16]), ("y", TensorProto.FLOAT, [1, 8, 16, 16]))
+    return save_model(path, nodes, [x], [y], [("w", weights)])
+
+
+def on_host(path: Path) -> Path:
+    x, y = (("x", TensorProto.FLOAT, [1, 8]), ("y", TensorProto.FLOAT, [1, 8]))
+    return save_model(path, [helper.make_node("Tan", ["x"], ["y"], name="tan")], [x], [y], [])
+
+
+def test_one_chip_shows_its_latency_and_its_layers(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("estimate", network(tmp_path / "net.onnx"), "--target", "M1")
+    assert (ended.code, ended.err) == (0, "")
+    for words in ("M1 (h13)", "dispatch", "calls dominate: 1 x", "stem/conv", "weights 1.12 KiB", "docs/cost.md"):
+        assert words in ended.out
+
+
+def test_all_chips_and_products_of_one_target_have_a_line_each(cli: Cli, tmp_path: Path) -> None:
+    out = cli("estimate", network(tmp_path / "net.onnx"), "--target", "all").out
+    for chip in ("M1 (h13)", "M1 Max (h13g)", "M5 (h17)", "M5 Pro (h17)", "h18g"):
+        assert sum(line.startswith(f"{chip} ") for line in out.splitlines()) == 1
+    (line,) = (line for line in out.splitlines() if line.startswith("h18g "))
+    assert line.rstrip().endswith("M5 (extrapolated)")
+
+
+def test_json_has_the_interval_the_layers_and_the_remarks(cli: Cli, tmp_path: Path) -> None:
+    record = json.loads(cli("estimate", network(tmp_path / "net.onnx", "Tan"), "--target", "M1,A14", "--json").out)
+    one, other = record["estimates"]
+    assert one["p10_us"] < one["latency_us"] < one["p90_us"]
+    assert one["submissions"] == len(one["layers"]) == 1
+    assert any("the host computes" in line for line in one["remarks"])
+    assert (one["extrapolated"], other["extrapolated"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("M77", "need one of"), ("host", "is no chip"), ("M1", "no op runs on the engine"), (",", "all")],
+)
+def test_no_estimate_is_an_error(cli: Cli, tmp_path: Path, target: str, said: str) -> None:
+    ended = cli("estimate", on_host(tmp_path / "net.onnx"), "--target", target)
+    assert ended.code in (1, 2)
+    assert said in ended.err
+    assert "us" not in ended.out
+
+
+def test_a_chip_that_cannot_run_it_is_a_line_without_a_number(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("estimate", on_host(tmp_path / "net.onnx"), "--target", "M1,M4")
+    assert ended.code == 1
+    assert "M4 (h16g): [estimate]" in ended.out
+    record = json.loads(cli("estimate", tmp_path / "net.onnx", "--target", "M1,M4", "--json").out)
+    assert [sorted(one) for one in record["estimates"]] == [["error", "target"]] * 2

@@ -1,0 +1,137 @@
+"""Estimates: every number is followed to the formula, and bad input gives no number."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.cost import estimate_program
+from hexane.cost.demand import demand
+from hexane.cost.formula import weights_us
+from hexane.cost.parameters import calibration, host_rates, measured, peak_ratio, residuals
+from hexane.graph import Graph
+from hexane.report.estimate import program_for, remarks
+from hexane.targets import chip_names
+from hexane.targets.query import load_chip
+from hexane.targets.tables import table
+
+
+def gemm(n: int = 256, m: int | None = None) -> Graph:
+    weights = np.random.default_rng(0).standard_normal((n, n), np.float32).astype(np.float16)
+    return hx.graph(hx.matmul(hx.input("x", (m or n, n), "fp16"), weights))
+
+
+def convolutions(count: int, host: bool = False) -> Graph:
+    x = hx.input("x", (1, 64, 56, 56), "fp16")
+    for i in range(count):
+        x = hx.conv(x, np.full((64, 64, 3, 3), (i + 1) / 64, np.float16), pad=1)
+        x = hx.tan(x) if host and i == 0 else x
+    return hx.graph(x)
+
+
+def test_a_latency_is_the_sum_of_its_parts() -> None:
+    found = hx.estimate(convolutions(2, host=True), "M1")
+    assert found.submissions == 2
+    parts = found.floor_us + found.copies_us + found.engine_us + found.host_us
+    assert found.latency_us == pytest.approx(parts)
+    assert found.p10_us < found.latency_us < found.p90_us
+    assert found.energy_uj is None
+
+
+def test_every_part_of_a_product_follows_from_the_parameters() -> None:
+    chip = load_chip("M5 Pro")
+    found, rates = hx.estimate(gemm(256), chip), calibration(chip).rates
+    size = 256 * 256 * 2
+    assert found.floor_us == pytest.approx(rates.floor_us)
+    assert found.copies_us == pytest.approx(size / rates.read_gbps / 1e3 + size / rates.write_gbps / 1e3)
+    (product,) = (layer for layer in found.layers if layer.kind == "gemm")
+    assert product.operations == 2 * 256**3
+    times = {
+        "compute": 2 * 256**3 / rates.gemm_gops / 1e3,
+        "weights": size / rates.stream_gbps / 1e3,
+        "activations": product.traffic / rates.traffic_gbps / 1e3,
+    }
+    assert product.us == pytest.approx(max(times.values()))
+    assert product.bound == max(times, key=lambda name: times[name])
+
+
+def test_the_host_computes_at_its_own_rates() -> None:
+    program = program_for(convolutions(2, host=True), load_chip("M1"))
+    asked, host = demand(program), host_rates()
+    us = max(asked.host_operations / host.gops, asked.host_bytes / host.gbps) / 1e3
+    assert estimate_program(program, load_chip("M1")).host_us == pytest.approx(us)
+
+
+def test_weights_are_read_once_for_each_tile_of_the_data() -> None:
+    assert weights_us(1e6, 100, 1000, 1) == pytest.approx(1000)
+    assert weights_us(1e6, 3000, 1000, 1) == pytest.approx(3000)
+
+
+@pytest.mark.parametrize("chip", measured())
+def test_more_work_takes_longer(chip: str) -> None:
+    times = [hx.estimate(convolutions(count), chip).latency_us for count in (1, 2, 4)]
+    assert times == sorted(times)
+    assert len(set(times)) == 3
+
+
+def test_products_of_one_target_have_rates_of_their_own() -> None:
+    one, other = (hx.estimate(gemm(), chip) for chip in ("M5", "M5 Pro"))
+    assert (one.measured_on, other.measured_on) == ("M5", "M5 Pro")
+    assert one.latency_us != other.latency_us
+    assert asdict(hx.estimate(gemm(), "MacBookPro17,1"))["measured_on"] == "M1"
+
+
+@pytest.mark.parametrize("chip", ["A14", "M4 Max", "M3", "M6", "h18"])
+def test_a_chip_without_measurements_says_whose_rates_it_has_and_is_less_sure(chip: str) -> None:
+    found = hx.estimate(gemm(), chip)
+    assert found.extrapolated
+    assert found.measured_on in measured()
+    assert found.measured_on in remarks(found)[0]
+    known = hx.estimate(gemm(), found.measured_on)
+    assert found.p10_us / found.latency_us <= known.p10_us / known.latency_us
+    assert found.p90_us / found.latency_us >= known.p90_us / known.latency_us
+
+
+@pytest.mark.parametrize("chip", chip_names())
+def test_an_unknown_clock_does_not_count_as_one_megahertz(chip: str) -> None:
+    assert 1 / 20 < peak_ratio(load_chip(chip), load_chip("M5")) < 20
+
+
+def test_the_parameters_say_what_they_were_fitted_on() -> None:
+    given = table("cost")
+    assert given["status"] == "fitted"
+    assert given["source"].startswith("fitted on ")
+    assert given["host"].keys() >= {"source", "status"}
+    assert all(rates["rows"] > 0 for rates in given["chips"].values())
+
+
+@pytest.mark.parametrize("kind", ["gemm", "conv", "attention", "network", "move"])
+def test_intervals_hold_one(kind: str) -> None:
+    low, high = residuals(kind, extrapolated=False)
+    wide_low, wide_high = residuals(kind, extrapolated=True)
+    assert wide_low <= low < 1 < high <= wide_high
+
+
+def test_a_small_network_is_said_to_be_dominated_by_its_call() -> None:
+    found = hx.estimate(gemm(64), "M1")
+    assert found.dominant == "dispatch"
+    assert any("calls dominate" in line for line in remarks(found))
+
+
+def test_memory_counts_weights_and_both_surfaces() -> None:
+    found = hx.estimate(convolutions(1), "M1")
+    assert found.memory.weights == 64 * 64 * 9 * 2
+    assert found.memory.surfaces == 2 * 64 * 56 * 56 * 2
+    assert found.memory.on_chip > 0
+
+
+def test_a_network_that_cannot_run_there_is_an_error() -> None:
+    with pytest.raises(hx.Error, match="no op runs on the engine"):
+        hx.estimate(hx.graph(hx.tan(hx.input("x", (1, 8)))), "M1")
+
+
+@pytest.mark.parametrize("chip", ["M77", "host"])
+def test_an_unknown_chip_is_an_error(chip: str) -> None:
+    with pytest.raises(hx.Error, match="need"):
+        hx.estimate(gemm(), chip)
