@@ -54,6 +54,7 @@ APART = {
     "random_normal",
     "bernoulli",
     "multinomial",
+    "dropout",
 }
 NOT_IN_ONNX = {
     "shift_left": "of signed integers",

@@ -88,10 +88,14 @@ class Exporter:
             return form(self, node, *inputs)
         if op.onnx:
             return self.emit(op.onnx[0], *inputs, **{k: plain(v) for k, v in node.attrs.items() if k != "epilogue"})
-        if op.kernel or op.expand is None:
+        if op.expand is None or (op.kernel and not (op.updates or op.name in _BY_EXPANSION)):
             return None
         result = op.expand(kernel_ops(), *node.inputs, **node.attrs)
         return self.value(result) if isinstance(result, Value) else [self.value(v) for v in result]
+
+
+# With updates of params: ops with a kernel that ONNX has as the ops they are written as.
+_BY_EXPANSION = ("conv_weight_gradient",)
 
 
 def plain(value: Any) -> Any:
