@@ -195,3 +195,12 @@ def test_matmul_packs_a_broadcast_batch_once() -> None:
     x, y = random((2**14, 1, 3), "float32", 1), random((3, 70), "float32", 2)
     everywhere = np.lib.stride_tricks.as_strided(y, (2**14, 3, 70), (0, *y.strides))
     assert close(matmul(x, everywhere), x.astype(float) @ y.astype(float))
+
+
+@CONSTANT
+@pytest.mark.parametrize(("rows", "terms"), [(16, 16), (37, 50), (15, 64), (200, 33), (1, 40), (48, 1)])
+def test_a_transposed_left_operand_is_read_in_squares(rows: int, terms: int, constant: bool) -> None:
+    """Whole squares of 16 x 16, and what is left of them at both edges. Integers: every sum is exact."""
+    x, y = integers((terms, rows), "float32", rows), integers((terms, 21), "float32", terms)
+    got = matmul(x, y, transpose_x=True, constant=constant)
+    np.testing.assert_array_equal(got, x.T.astype(np.float64) @ y)
