@@ -108,7 +108,7 @@ def local_response_norm(
 
 
 def _window_sum(b: Builder, x: Value, axis: int, before: int, after: int) -> Value:
-    """Of the elements from `before` in front to `after` behind, those that are there."""
+    """For each element the sum from `before` places before it to `after` places after it. Zeros stand past the ends."""
 
     def margin(n: int) -> list[int]:
         return [n if i == axis else 0 for i in range(len(x.shape))]

@@ -172,7 +172,7 @@ def _counts(shape: Sequence[int], a: Any) -> Array:
 
 
 def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple[list[int], list[int]]:
-    """The pads with which all windows lie inside, and how many elements behind the image they then cover (ceil_mode
+    """The pads with which all windows lie inside, and how many elements past the end of the image they cover (ceil_mode
     lets a window end outside)."""
     pad, cut = [], []
     for i, (n, out) in enumerate(zip(extents, outs, strict=True)):

@@ -26,8 +26,8 @@ def extreme(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def reduce_prod(b: Builder, node: Node, g: Value) -> Gradients:
-    """Each element gets the product of the others: of those in front of it and those behind it, so that a 0 is no
-    divisor."""
+    """Each element gets the product of the others: that of the elements before it times that of those after it. So a 0
+    divides nothing."""
     x, axes = operand(node, 0), node.attrs["axes"]
     perm = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
     moved = b.transpose(x, perm=perm)
