@@ -177,6 +177,15 @@ def test_every_chip_there_is_can_be_compiled_for(target: str, model_file: Callab
     check_agrees(graph, net)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_pixel_shuffle_is_reported_as_it_is_compiled(target: str) -> None:
+    """Below family A13 the reshapes around its transpose are the host's, and stay two: no layer computes both at
+    once."""
+    x = hx.input("x", (2, 8, 16, 1))
+    graph = hx.graph(hx.tanh(hx.pixel_shuffle(hx.tanh(x), upscale_factor=2)))
+    check("fp32", graph, {"x": np.linspace(-2, 2, 256, dtype=np.float32).reshape(x.shape)}, target)
+
+
 # ---- programs made of layers ----
 
 

@@ -5,7 +5,9 @@ from math import prod
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
+from hexane.passes.retarget.writer import is_border
 from hexane.targets import Chip
+from hexane.validate.node import judge
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "flatten2d")
 ROUNDING = ("quantize", "dequantize")
@@ -28,7 +30,8 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         if x is None:
             return None
         if node.op in VIEWS and x.node.op in VIEWS:
-            return (_viewed(x, node.types[0].shape, node),)
+            y = _viewed(x, node.types[0].shape, node)
+            return (y,) if _is_taken(y, chip) else None
         if node.op in ROUNDING and x.type.rank > most and _is_view(x) and _one_scale(node):
             before, views = _before_views(x)
             (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
@@ -39,6 +42,8 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         if len(shape) > most:
             return None
         y = _viewed(x, shape, node)
+        if not _is_taken(y, chip):
+            return None
         if perm != tuple(range(len(perm))):
             (y,) = apply(OPS["transpose"], [y], {"perm": perm}, node.sources)
         decisions.append(Decision("retarget", node.where, "decomposed", f"written on {len(shape)} axes", SOURCE))
@@ -80,6 +85,11 @@ def _one_scale(node: Node) -> bool:
 
 def _is_view(x: Value) -> bool:
     return x.node.op in VIEWS and x.node.inputs[0] is not None
+
+
+def _is_taken(x: Value, chip: Chip) -> bool:
+    """Whether the chip computes this view, or the host does because a tensor of it has too many axes."""
+    return x.node.op != "reshape" or judge(x.node, chip).verdict == "native" or is_border(x.node, chip)
 
 
 def _before_views(x: Value) -> tuple[Value, tuple[str, ...]]:
