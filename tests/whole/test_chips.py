@@ -6,6 +6,7 @@
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,6 +185,35 @@ def test_a_pixel_shuffle_is_reported_as_it_is_compiled(target: str) -> None:
     x = hx.input("x", (2, 8, 16, 1))
     graph = hx.graph(hx.tanh(hx.pixel_shuffle(hx.tanh(x), upscale_factor=2)))
     check("fp32", graph, {"x": np.linspace(-2, 2, 256, dtype=np.float32).reshape(x.shape)}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_reshape_that_is_refused_is_not_hidden_in_one_of_six_axes(target: str) -> None:
+    x = hx.tanh(hx.input("x", (2, 2, 91, 2)))
+    five = hx.reshape(x, shape=(2, 2, 1, 91, 2))
+    graph = hx.graph(hx.expand_dims(five, axes=(4,)))
+    check("exact", graph, {"x": np.ones((2, 2, 91, 2), np.float32)}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("build", [hx.sin, hx.cos])
+def test_the_cosine_of_large_numbers_is_where_the_report_says(build: Any, target: str) -> None:
+    """As a polynomial of an argument that is brought into one turn: its powers are not those of the argument."""
+    levels = hx.dequantize(hx.input("x", (1, 8, 4, 4), "int8"), hx.const(np.float32(100)), None)
+    check("fp32", hx.graph(build(levels)), {"x": np.arange(-64, 64, dtype=np.int8).reshape(1, 8, 4, 4)}, target)
+
+
+@pytest.mark.parametrize("target", ["t0", *TARGETS])
+@pytest.mark.parametrize("scales", [(), (5,)])
+def test_integers_of_six_axes_are_on_the_engine_as_reported(target: str, scales: tuple[int, ...]) -> None:
+    """They are written on as few axes as the chip takes; the reshapes around them are the host's where need be."""
+    grid = hx.const(np.full(scales, 0.25, np.float32)), hx.const(np.full(scales, 3, np.int8))
+    x = hx.input("x", (2, 3, 1, 2, 5, 4))
+    steps = hx.dequantize(hx.quantize(hx.relu(x), *grid, axis=4, dtype="int8"), *grid, axis=4)
+    feeds = {"x": np.arange(-120, 120, dtype=np.float32).reshape(x.shape) / 8}
+    check("exact", hx.graph(steps), feeds, target)
+    report = hx.preflight(hx.graph(steps), target)
+    assert [e.verdict.runs for e in report.entries if e.node.op.endswith("quantize")] == [True, True]
 
 
 # ---- programs made of layers ----

@@ -73,6 +73,8 @@ def _turned(b: Writer, x: Value) -> Value:
 
 
 def _sine(b: Writer, r: Value) -> Value:
+    """p(r * r) * r. A large argument may have been brought to a wrong turn: the limits keep its powers small."""
+    r = b.clip(r, alpha=-pi, beta=pi)
     square = b.mul(r, r)
     *lower, last = SINE
     total = b.mul(square, last)

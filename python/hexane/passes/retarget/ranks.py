@@ -164,7 +164,25 @@ def rows_of_matmul(b: Writer, node: Node) -> Written | None:
     return Written((b.view(z, node.types[0].shape),), "written on 2 axes")
 
 
+def fold_grid(b: Writer, node: Node) -> Written | None:
+    """quantize(%x : six axes)  ->  on four axes; on three where an axis has several scales"""
+    x, scale, zero = node.inputs
+    assert x is not None
+    assert scale is not None
+    if x.type.rank <= b.chip.extents.rank or scale.type.rank > 1:
+        return None
+    axis, shape = int(node.attrs["axis"]) % x.type.rank, x.shape
+    if scale.type.rank == 0:
+        axis, few = 0, (prod(shape[:-3]), *shape[-3:])
+    else:
+        axis, few = 1, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    (y,) = b.again(node, (b.view(x, few), scale, zero), axis=axis)
+    return Written((b.view(y, node.types[0].shape),), f"written on {len(few)} axes")
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
+    "quantize": (fold_grid,),
+    "dequantize": (fold_grid,),
     "matmul": (rows_of_matmul,),
     "linear": (rows_of_linear,),
     "transpose": (fold_transpose, transpose_twice),

@@ -1,5 +1,6 @@
 """Joins reshapes and transposes that meet, where one of the tensors between them has more axes than the chip takes."""
 
+from collections.abc import Iterator
 from math import prod
 
 from hexane.decisions import Decision
@@ -31,7 +32,7 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
             return None
         if node.op in VIEWS and x.node.op in VIEWS:
             y = _viewed(x, node.types[0].shape, node)
-            return (y,) if _is_taken(y, chip) else None
+            return (y,) if _is_taken(y, x, chip) else None
         if node.op in ROUNDING and x.type.rank > most and _is_view(x) and _one_scale(node):
             before, views = _before_views(x)
             (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
@@ -42,7 +43,7 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         if len(shape) > most:
             return None
         y = _viewed(x, shape, node)
-        if not _is_taken(y, chip):
+        if not _is_taken(y, x, chip):
             return None
         if perm != tuple(range(len(perm))):
             (y,) = apply(OPS["transpose"], [y], {"perm": perm}, node.sources)
@@ -87,19 +88,31 @@ def _is_view(x: Value) -> bool:
     return x.node.op in VIEWS and x.node.inputs[0] is not None
 
 
-def _is_taken(x: Value, chip: Chip) -> bool:
-    """Whether the chip computes this view, or the host does because a tensor of it has too many axes."""
-    return x.node.op != "reshape" or judge(x.node, chip).verdict == "native" or is_border(x.node, chip)
+def _is_taken(made: Value, x: Value, chip: Chip) -> bool:
+    """Whether the chip computes a view that stands for the views of x, or the host does because a tensor of it has too
+    many axes. No view that the chip refuses for another reason is hidden in the latter."""
+    if made.node.op != "reshape" or judge(made.node, chip).verdict == "native":
+        return True
+    return is_border(made.node, chip) and all(
+        is_border(view, chip) or judge(view, chip).verdict == "native" for view in _views(x)
+    )
+
+
+def _views(x: Value) -> Iterator[Node]:
+    """The views that x is made by, the last first."""
+    while _is_view(x):
+        yield x.node
+        assert x.node.inputs[0] is not None
+        x = x.node.inputs[0]
 
 
 def _before_views(x: Value) -> tuple[Value, tuple[str, ...]]:
     """The value that x is a view of, and the sources of the views."""
-    sources: tuple[str, ...] = ()
-    while _is_view(x):
-        sources = tuple(dict.fromkeys((*x.node.sources, *sources)))
-        assert x.node.inputs[0] is not None
-        x = x.node.inputs[0]
-    return x, sources
+    views = [*_views(x)]
+    sources = dict.fromkeys(source for view in reversed(views) for source in view.sources)
+    source = views[-1].inputs[0] if views else x
+    assert source is not None
+    return source, tuple(sources)
 
 
 def _viewed(x: Value, shape: tuple[int, ...], node: Node) -> Value:
