@@ -221,7 +221,8 @@ def test_a_weight_file_stays_in_its_folder(stand_in: StandIn, ane: c.c_void_p, n
     ("mil", "files", "text", "hint"),
     [
         ("func main", FILES, "InvalidMILProgram", "does not parse"),
-        ("program(1.3) ..", FILES, "model.mil:1:14] got '.', which begins nothing in MIL", "log show"),
+        ("program(1.3) ..", FILES, "InvalidMILProgram: line 1, column 14: need '['", "does not parse"),
+        (MIL.replace("sub(", "subs("), FILES, "model.mil:7:40] subs: got the op subs", "log show"),
         (MIL, {}, "err=(@model_path/weights/weights.bin at 64: the file has no header)", "log show"),
         (MIL, {"weights/weights.bin": blob(W, dtype=2)}, "the blob has another dtype", "log show"),
         (MIL, {"weights/weights.bin": blob(W, size=0x80000)}, "the blob has 524288 bytes", "log show"),

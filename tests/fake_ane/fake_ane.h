@@ -27,9 +27,12 @@ HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 // fails. "says_exists": compiledModelExists tells the truth; else it says no. "hash_bundle": a compile refuses other
 // files in the folder, and several weight files. "identity", 0: the signer, whose programs alone the service loads.
 // It keeps them in the folder that the environment calls FAKE_ANED. "constexpr_attributes": text with arguments of
-// constexpr_affine_dequantize in round brackets is an InvalidMILProgram. "error_chain": the compiler's reason is an
-// error within errors. False for another name.
+// constexpr_affine_dequantize in round brackets is an InvalidMILProgram. "grammar": so is text that a reader of its own
+// (grammar.cpp) refuses. "error_chain": the compiler's reason is an error within errors. False for another name.
 HEXANE_ANE_API bool fake_ane_set(const char* name, int64_t value);
+
+// Whether MIL text is accepted by the grammar alone; `why` names the place if not.
+HEXANE_ANE_API bool fake_ane_check_text(const char* mil, size_t mil_bytes, char* why, size_t why_bytes);
 
 // Shared memory in place of IOSurfaces.
 HEXANE_ANE_API const hexane_ane_surfaces* fake_ane_surfaces(void);

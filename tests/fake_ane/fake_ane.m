@@ -16,7 +16,7 @@ static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 // How the framework treats files and its service's programs; fake_ane.h says what each means.
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
-static int64_t constexpr_attributes = 1, error_chain = 1;
+static int64_t constexpr_attributes = 1, error_chain = 1, grammar = 1;
 
 struct fake_ane_reply {
   fake_program* program;
@@ -38,6 +38,10 @@ void fake_ane_refuse(fake_ane_reply* reply, const char* reason) {
   snprintf(reply->why, sizeof reply->why, "%s", reason);
 }
 
+bool fake_ane_check_text(const char* mil, size_t mil_bytes, char* why, size_t why_bytes) {
+  return fake_check_grammar(mil, mil_bytes, why, why_bytes);
+}
+
 bool fake_ane_set(const char* name, int64_t value) {
   const struct {
     const char* name;
@@ -57,6 +61,7 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"hash_bundle", &hash_bundle},
                   {"identity", &identity},
                   {"constexpr_attributes", &constexpr_attributes},
+                  {"grammar", &grammar},
                   {"error_chain", &error_chain}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
@@ -339,6 +344,8 @@ enum { kMostPorts = 64 };
       (get(&constexpr_attributes) && !fake_check_spelling(text, [descriptor->text length])))
     return fail_compiler(error, 1, @"InvalidMILProgram");
   struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
+  if (get(&grammar) && !fake_check_grammar(text, [descriptor->text length], reply.why, sizeof reply.why))
+    return fail_compiler(error, 1, [NSString stringWithUTF8String:reply.why]);
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
     return fail_compile(error, reply.why);
   if (lower_function) lower_function(lower_context, [[self folder] UTF8String], &reply);
