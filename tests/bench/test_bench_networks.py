@@ -8,11 +8,11 @@ import pytest
 import hexane as hx
 from engines import plan_engine, stand_in_engine
 from hexane import _core
-from hexane.bench.networks import NETWORKS
+from hexane.bench.networks import NETWORKS, int32_product
 from hexane.bench.probes import PROBES, PUBLISHED, Configuration, configurations
 from hexane.bench.worker import FARTHEST, run
 from hexane.errors import Error
-from hexane.graph import Node, Value
+from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 from hexane.reference import run_reference
 
@@ -53,6 +53,42 @@ def test_a_chain_whose_layers_share_one_weight_is_seen_to_be_wrong(name: str) ->
     assert np.linalg.norm(got - network.expected) / np.linalg.norm(network.expected) > 2 * FARTHEST
 
 
+@pytest.mark.parametrize(("channels", "depth"), [(256, 8), (384, 32), (512, 8)])
+def test_weights_and_activations_of_the_int8_chain_need_8_bits_in_every_layer(channels: int, depth: int) -> None:
+    network = NETWORKS["int8_chain"]("fp16", 2, channels=channels, depth=depth, height=4, width=8)
+    quantized = [n.values[0] for n in network.graph.nodes if n.op == "quantize"]
+    weights = [n.inputs[0] for n in network.graph.nodes if n.op == "dequantize" and n.inputs[0] not in quantized]
+    assert len(quantized) == len(weights) == depth
+    for value in weights:
+        assert value is not None
+        assert value.node.data is not None
+        assert 64 <= np.abs(value.node.data.astype(int)).max() <= 127
+    shown = Graph(network.graph.inputs, tuple(Port(f"q{i}", value) for i, value in enumerate(quantized)))
+    for activations in run_reference(shown, network.inputs).values():
+        assert activations.dtype == np.int8
+        assert activations.astype(int).std() > 30
+        assert np.abs(activations.astype(int)).max() > 64
+        assert np.isin(activations, (-128, 127)).mean() < 0.1  # few are clipped
+
+
+@pytest.mark.parametrize("inner", [64, 1023, 1025])
+def test_the_product_of_the_int8_reference_is_numpys_int32_product(inner: int) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.integers(-128, 128, (5, inner)), random.integers(-128, 128, (inner, 6))
+    a[0], b[:, 0] = -128, -128
+    got = int32_product(a.astype(np.int8), b.astype(np.int8))
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def test_the_cpu_runs_the_int8_chain_in_integers_without_an_error() -> None:
+    sizes = {"channels": 64, "depth": 6, "height": 4, "width": 4}
+    found = run(Configuration("int8", "n", "int8_chain", sizes, "fp32"), "cpu", 0.001, 1)
+    assert (found["distance"], found["largest_error"]) == (0, 0)
+    net = hx.compile(NETWORKS["int8_chain"]("fp32", 4, **sizes).graph, target="host")
+    assert sum("quantized" in step.kernel for step in net.program.steps) == 6  # type: ignore[union-attr]
+
+
 def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     network = NETWORKS["relu"]("fp32", 4, elements=64)
     network.expected[0, 0, 0, 3] += 100
@@ -81,7 +117,7 @@ def test_an_engine_is_measured_by_the_same_networks(
     engine = made()
     monkeypatch.setenv("HEXANE_TARGET", "h13")
     monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda chip: (engine, ""))
-    for network, mode in (("conv_chain", "bound"), ("gemm", "call"), ("add", "bound")):
+    for network, mode in (("conv_chain", "bound"), ("int8_chain", "bound"), ("gemm", "call"), ("add", "bound")):
         configuration = Configuration("p", "n", network, SMALL[network], "fp16", mode, qos=33)  # type: ignore[arg-type]
         found = run(configuration, "ane", 0.01, None)
         assert "error" not in found

@@ -4,7 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from typing import Any
 
-HEAD = ("probe", "configuration", "p50 us", "min", "p90", "p99", "var", "first us", "GFLOPS", "weights", "result")
+HEAD = (
+    "probe",
+    "configuration",
+    "p50 us",
+    "min",
+    "p90",
+    "p99",
+    "var",
+    "first us",
+    "GFLOPS",
+    "weights",
+    "error",
+    "result",
+)
 RIGHT = HEAD[2:-1]
 
 
@@ -24,6 +37,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             figure(r["first_us"]),
             figure(r["gflops"]) if r["operations"] else "-",
             size(r["weight_bytes"]) if r["weight_bytes"] else "-",
+            f"{r['distance']:.2g}",
             r.get("error", "right"),
         )
 
@@ -43,6 +57,11 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
         other = floats.get((r["probe"], str(r["sizes"])))
         if r["network"] == "int8_chain" and other is not None:
             yield f"{r['probe']}: {r['name']} is {r['gflops'] / other['gflops']:.3g} times as fast as {other['dtype']}"
+        if r["network"] == "int8_chain":
+            yield (
+                f"{r['probe']}: {r['name']} differs from NumPy's int32 sums by {r['distance']:.2g} (relative L2),"
+                f" at most {r['largest_error']:.3g} in one number"
+            )
     for cliff in document["cliffs"]:
         what = f"{cliff['probe']}, {cliff['side']}"
         if not cliff["breaks"]:

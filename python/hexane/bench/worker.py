@@ -50,6 +50,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
         "activation_bytes": network.activation_bytes,
         "gflops": network.operations / times.p50 / 1000,
         "distance": distance,
+        "largest_error": max(_largest_error(output, network.expected) for output in outputs),
         "threads": net.threads,
         "ran_on": net.device,
     }
@@ -101,6 +102,10 @@ def _times(c: Configuration, network: Network, net: Model, device: Device, secon
 def _distance(got: Array, expected: Array) -> float:
     a, b = got.astype(float), expected.astype(float)
     return float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1))
+
+
+def _largest_error(got: Array, expected: Array) -> float:
+    return float(np.abs(got.astype(float) - expected.astype(float)).max(initial=0.0))
 
 
 def main() -> None:
