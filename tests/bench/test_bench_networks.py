@@ -107,6 +107,7 @@ def test_every_mode_measures_what_it_computes(mode: str, monkeypatch: pytest.Mon
     assert found["distance"] < 1e-2
     assert found["operations"] == 2 * 16 * 16 * 4 * 2
     assert found["weight_bytes"] == 16 * 16 * 2 * 2
+    assert ("calls_per_second" in found) == (mode == "threads")
     assert found["times_us"]["min"] <= found["times_us"]["p50"] <= found["times_us"]["p99"]
 
 
@@ -156,5 +157,5 @@ def json_round_trip(made: list[Configuration]) -> bool:
 
 
 def test_a_probe_that_is_none_is_named_with_those_that_are() -> None:
-    with pytest.raises(Error, match=r"got the probe 'dispach', need one of: dispatch, peak"):
+    with pytest.raises(Error, match=r"got the probe 'dispach', need one of: dispatch, threads, peak"):
         configurations("dispach", "cpu")

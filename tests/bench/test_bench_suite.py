@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hexane.bench import Configuration, compare, read, run
-from hexane.bench.statistics import FEWEST, Times, measure
+from hexane.bench.statistics import FEWEST, Times, measure, measure_together
 from hexane.bench.table import figure, findings, markdown, rows
 from hexane.cli.main import app
 from hexane.errors import Error
@@ -19,6 +19,7 @@ SMALL = (
     Configuration("peak", "conv 16x2", "conv_chain", CHAIN, "fp32"),
     Configuration("int8", "conv 16x2", "conv_chain", CHAIN, "fp32"),
     Configuration("int8", "int8 16x2", "int8_chain", CHAIN, "fp32"),
+    Configuration("threads", "relu, 2 at once", "relu", {"elements": 64}, "fp32", "threads", 2),
     Configuration("peak", "no such network", "pool", {}, "fp32"),
 )
 
@@ -44,16 +45,73 @@ def test_short_calls_are_timed_together_and_long_ones_five_times() -> None:
     assert (slow.samples, slow.calls_per_sample) == (FEWEST, 1)
 
 
+def test_a_slow_first_call_does_not_make_samples_short() -> None:
+    """Short samples count the clock's own time as the call's."""
+    import time
+
+    first = [lambda: time.sleep(0.001)]
+    found = measure(lambda: first.pop()() if first else None, 0.01)
+    assert found.p50 * found.calls_per_sample > 5
+    assert found.calls_per_sample > 16
+
+
 def test_what_runs_before_a_call_is_not_timed() -> None:
     import time
 
     assert measure(lambda: None, 0.01, before=lambda: time.sleep(0.005)).p50 < 2000
 
 
+def test_each_of_several_threads_times_its_own_calls() -> None:
+    """Four threads that wait 10 ms a call make 400 calls a second; a call takes 10 ms and not a quarter of it."""
+    import time
+
+    calls = [lambda seconds=seconds: time.sleep(seconds) for seconds in (0.01, 0.01, 0.01, 0.02)]
+    found = measure_together(calls, 0.1)
+    times, per_second = found.times, found.calls_per_second
+    assert 11_000 < found.mean_us < 100_000
+    assert times.min >= 10_000
+    assert 20_000 <= times.p99 < 100_000
+    assert times.calls_per_sample == 1
+    assert 60 < per_second <= 350
+    assert times.samples >= 3 * FEWEST
+
+
+def test_no_thread_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the number of samples would leave a slow thread alone."""
+    monkeypatch.setattr("hexane.bench.statistics.MOST", 5)
+    import time
+
+    assert measure_together([lambda: time.sleep(0.001)] * 2, 0.05).times.samples > 20
+
+
+def test_what_several_threads_gain_is_told() -> None:
+    def made(threads: int, mean: float, rate: float) -> dict[str, Any]:
+        return {"probe": "threads", "name": f"n, {threads} at once", "network": "relu", "mode": "threads", "threads": threads,
+                "mean_us": mean, "calls_per_second": rate, "sizes": {}, "side": ""}  # fmt: skip
+
+    document = {"results": [made(1, 10, 1e5), made(4, 20, 2e5)], "cliffs": []}
+    assert list(findings(document)) == [
+        "threads: n, 4 at once: 2 times as many calls per second as alone; a call takes 2 times as long (mean)"
+    ]
+
+
+def test_an_error_in_one_of_several_threads_is_raised() -> None:
+    def fail() -> None:
+        raise Error("broken")
+
+    with pytest.raises(Error, match="broken"):
+        measure_together([lambda: None, fail], 0.01)
+
+
 def test_a_configuration_that_fails_does_not_end_the_others(document: dict[str, Any]) -> None:
     errors = [r.get("error", "") for r in document["results"]]
-    assert errors[:3] == ["", "", ""]
-    assert "KeyError: 'pool'" in errors[3]
+    assert errors[:4] == [""] * 4
+    assert "KeyError: 'pool'" in errors[4]
+
+
+def test_a_result_says_how_many_threads_were_asked_for(document: dict[str, Any]) -> None:
+    assert [r["threads"] for r in document["results"]] == [1, 1, 1, 2, 1]
+    assert [r.get("threads_of_cpu") for r in document["results"]] == [1, 1, 1, 1, None]
 
 
 def test_a_document_is_read_as_it_was_written(document: dict[str, Any], tmp_path: Path) -> None:
@@ -128,7 +186,7 @@ def test_pictures_are_written(document: dict[str, Any], tmp_path: Path) -> None:
     ]
     cliff = {"probe": "sram", "side": "weights", "points": 3, "breaks": []}
     made = plot(document | {"results": document["results"] + grown, "cliffs": [cliff]}, tmp_path / "pictures")
-    assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png"]
+    assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png", "threads.png"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in made)
 
 
@@ -153,7 +211,7 @@ def test_the_command_measures_and_compares(
 def test_the_command_ends_with_1_where_a_result_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[3]])
+    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[4]])
     assert command("bench", "peak", "--seconds", 0.01) == 1
     assert "got 1 of 1 configurations without a right result" in capsys.readouterr().err
 

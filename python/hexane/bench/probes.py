@@ -57,9 +57,18 @@ def _dispatch(device: Device) -> Iterator[Configuration]:
     yield Configuration("dispatch", "call", "relu", small, mode="call")
     yield Configuration("dispatch", "bound call, fp32 ports", "relu", small, dtype="fp32")
     yield Configuration("dispatch", "bound call, after 0.5 s idle", "relu", small, mode="idle")
-    for threads in (2, 4):
-        yield Configuration("dispatch", f"{threads} programs at once", "relu", small, mode="threads", threads=threads)
     yield _conv("dispatch", 256, 1, 1, 64)
+
+
+def _threads(device: Device) -> Iterator[Configuration]:
+    """What a call costs while other threads call programs of their own: one with nothing to do, and one that
+    computes."""
+    chain = {"channels": 256, "depth": 8, "height": 1, "width": 64}
+    for network, sizes in (("relu", {"elements": 64}), ("conv_chain", chain)):
+        for threads in (1, 2, 4, 8):
+            what = "relu 64" if network == "relu" else "conv 256x8 1x64"
+            name = f"{what}, {threads} at once" if threads > 1 else f"{what}, alone"
+            yield Configuration("threads", name, network, sizes, _dtype(device), "threads", threads)
 
 
 def _peak(device: Device) -> Iterator[Configuration]:
@@ -131,6 +140,7 @@ def _pair(probe: str, device: Device, channels: int, depth: int, side: int) -> I
 
 PROBES: dict[str, Callable[[Device], Iterator[Configuration]]] = {
     "dispatch": _dispatch,
+    "threads": _threads,
     "peak": _peak,
     "sram": _sram,
     "io": _io,

@@ -62,6 +62,16 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{r['probe']}: {r['name']} differs from NumPy's int32 sums by {r['distance']:.2g} (relative L2),"
                 f" at most {r['largest_error']:.3g} in one number"
             )
+    alone = {(r["probe"], r["network"]): r for r in right if r["mode"] == "threads" and r["threads"] == 1}
+    for r in right:
+        one = alone.get((r["probe"], r["network"]))
+        if r["mode"] == "threads" and r["threads"] > 1 and one is not None:
+            more = r["calls_per_second"] / one["calls_per_second"]
+            longer = r["mean_us"] / one["mean_us"]
+            yield (
+                f"{r['probe']}: {r['name']}: {more:.3g} times as many calls per second as alone; a call takes"
+                f" {longer:.3g} times as long (mean)"
+            )
     for cliff in document["cliffs"]:
         what = f"{cliff['probe']}, {cliff['side']}"
         if not cliff["breaks"]:

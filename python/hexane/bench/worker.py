@@ -8,8 +8,6 @@ the Neural Engine's limit on compilations per process is never reached.
 import json
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +16,7 @@ import numpy as np
 from hexane import options
 from hexane.bench.networks import NETWORKS, Array, Network
 from hexane.bench.probes import Configuration, Device
-from hexane.bench.statistics import Times, measure
+from hexane.bench.statistics import Times, measure, measure_together
 from hexane.errors import Error
 from hexane.runtime import Model, compile
 
@@ -26,7 +24,6 @@ from hexane.runtime import Model, compile
 # sums of an engine 0.01 for each layer, growing with the root of their number.
 FARTHEST = 0.2
 IDLE = 0.5  # seconds
-AT_ONCE = 64  # calls by each thread in a sample
 
 
 def run(c: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:
@@ -39,7 +36,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
     start = time.perf_counter()
     net(network.inputs)
     first = time.perf_counter() - start
-    times, outputs = _times(c, network, net, device, seconds)
+    times, outputs, more = _times(c, network, net, device, seconds)
     distance = max(_distance(output, network.expected) for output in outputs)
     record = {
         "compile_ms": compiled * 1000,
@@ -51,8 +48,9 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
         "gflops": network.operations / times.p50 / 1000,
         "distance": distance,
         "largest_error": max(_largest_error(output, network.expected) for output in outputs),
-        "threads": net.threads,
+        "threads_of_cpu": net.threads,
         "ran_on": net.device,
+        **more,
     }
     if not distance <= FARTHEST:  # NaN too
         record["error"] = f"a wrong result: its distance from NumPy's is {distance:.3g}, need at most {FARTHEST}"
@@ -70,15 +68,17 @@ def _compile(network: Network, c: Configuration, device: Device, threads: int | 
     return net
 
 
-def _times(c: Configuration, network: Network, net: Model, device: Device, seconds: float) -> tuple[Times, list[Array]]:
-    """The times, and what the calls that were timed have computed."""
+def _times(
+    c: Configuration, network: Network, net: Model, device: Device, seconds: float
+) -> tuple[Times, list[Array], dict[str, float]]:
+    """The times, what the calls that were timed have computed, and what else the record says of them."""
     if c.mode == "call":
         kept: list[Any] = [None]
 
         def call() -> None:
             kept[0] = net(network.inputs)
 
-        return measure(call, seconds), kept
+        return measure(call, seconds), kept, {}
     nets = [net]
     if c.mode == "threads":
         nets += [_compile(network, c, device, 1) for _ in range(c.threads - 1)]
@@ -88,15 +88,10 @@ def _times(c: Configuration, network: Network, net: Model, device: Device, secon
     ]
     if c.mode != "threads":
         before = (lambda: time.sleep(IDLE)) if c.mode == "idle" else None
-        return measure(calls[0], seconds, before=before), outputs
+        return measure(calls[0], seconds, before=before), outputs, {}
 
-    def many(call: Callable[[], Any]) -> None:
-        for _ in range(AT_ONCE):
-            call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        together = measure(lambda: list(pool.map(many, calls)), seconds, calls=AT_ONCE * len(calls))
-    return together, outputs
+    found = measure_together(calls, seconds)
+    return found.times, outputs, {"mean_us": found.mean_us, "calls_per_second": found.calls_per_second}
 
 
 def _distance(got: Array, expected: Array) -> float:

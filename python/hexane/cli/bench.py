@@ -30,7 +30,7 @@ def bench(
         typer.Argument(
             metavar="PROBE",
             help=(
-                "dispatch, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
+                "dispatch, threads, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
                 " ane_int8_bench, "
                 "test_qos_sweep: the configurations of those programs; compare: two files of --json."
             ),
