@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from hexane.bench import Configuration, compare, read, run
+from hexane.bench.plot import per_mib
 from hexane.bench.statistics import FEWEST, Times, measure, measure_together
+from hexane.bench.suite import _cliffs
 from hexane.bench.table import figure, findings, markdown, rows
 from hexane.cli.main import app
 from hexane.errors import Error
@@ -139,11 +141,11 @@ def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
     [
         ("{", "got no JSON"),
         ("[]", "got JSON of another kind"),
-        ('{"format": "hexane-bench", "version": 7}', "got version 7, need 1"),
-        ('{"format": "hexane-bench", "version": 1}', "device: got NoneType, need str"),
+        ('{"format": "hexane-bench", "version": 7}', "got version 7, need 2"),
+        ('{"format": "hexane-bench", "version": 2}', "device: got NoneType, need str"),
         (
             (
-                '{"format": "hexane-bench", "version": 1, "device": "cpu", "environment": {}, "cliffs": [], "results":'
+                '{"format": "hexane-bench", "version": 2, "device": "cpu", "environment": {}, "cliffs": [], "results":'
                 ' [{"name": "a"}]}'
             ),
             r"results\[0\]",
@@ -176,16 +178,57 @@ def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> No
     assert found["b"]["ratio"] == pytest.approx(13.5 / 11)
 
 
+def grown(side: str, floor: float, slope: float, cliff: float) -> list[dict[str, Any]]:
+    """Results whose times are a floor and a slope, which is three times as steep above the cliff; in us and MiB."""
+    made = []
+    for i in range(20):
+        mib = 2 ** (i / 2 - 4)
+        us = (floor + slope * mib + 2 * slope * max(mib - cliff, 0)) * (1.002 if i % 2 else 0.998)
+        times = {"min": us, "p10": us * 0.999, "p50": us, "p90": us * 1.01, "p99": us * 1.02, "variation": 0.1}
+        made.append(
+            {"probe": "sram", "side": side, "name": f"{side} {i}", "network": "n", "mode": "bound", "sizes": {},
+             f"{side.removesuffix('s')}_bytes": mib * 2**20, "times_us": times, "gflops": 1.0, "operations": 1}
+        )  # fmt: skip
+    return made
+
+
+def test_each_side_has_its_floor_and_its_cliff() -> None:
+    results = grown("weights", 90, 10, 4) + grown("activations", 120, 30, 1)
+    activations, weights = _cliffs(results)
+    for found, floor, slope, cliff in ((weights, 90, 10, 4), (activations, 120, 30, 1)):
+        assert found["floor"] == pytest.approx(floor, rel=0.02)
+        assert found["floor_low"] <= found["floor"] <= found["floor_high"]
+        (only,) = found["breaks"]
+        assert only["low"] <= cliff * 2**20 <= only["high"]
+        assert (only["slope_before"], only["slope_after"]) == pytest.approx((slope, 3 * slope), rel=0.05)
+        assert found["above_floor"][0]["us"] == pytest.approx(slope / 16, abs=0.01 * floor)
+    document = {"results": results, "cliffs": [activations, weights]}
+    text = "\n".join(findings(document))
+    assert "sram, weights: a cliff at 4 MiB (95 %: " in text
+    assert "sram, activations: a cliff at 1 MiB (95 %: " in text
+    assert "sram, weights: every call takes " in text
+
+
+def test_what_a_picture_shows_has_no_floor() -> None:
+    """Time for each MiB is flat below the cliff; with the floor it would fall by a factor of eight."""
+    results = grown("weights", 90, 10, 4)
+    (cliff,) = _cliffs(results)
+    shown = per_mib({"results": results}, cliff)
+    flat = [p["p50"] for p in shown if 2**18 < p["bytes"] < 2**22]
+    assert len(flat) > 5
+    assert max(flat) / min(flat) < 1.3
+
+
 def test_pictures_are_written(document: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     from hexane.bench.plot import plot
 
-    grown = [
+    more = [
         r | {"probe": "sram", "side": "weights", "weight_bytes": 1 << (12 + i)}
         for i, r in enumerate(document["results"][:3])
     ]
-    cliff = {"probe": "sram", "side": "weights", "points": 3, "breaks": []}
-    made = plot(document | {"results": document["results"] + grown, "cliffs": [cliff]}, tmp_path / "pictures")
+    cliff = {"probe": "sram", "side": "weights", "points": 3, "floor": None, "floor_high": None, "breaks": []}
+    made = plot(document | {"results": document["results"] + more, "cliffs": [cliff]}, tmp_path / "pictures")
     assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png", "threads.png"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in made)
 

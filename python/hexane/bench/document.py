@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.errors import Error
 
-VERSION = 1
+VERSION = 2
 NEEDED = {"device": str, "environment": dict, "results": list, "cliffs": list}
 TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_sample")
 

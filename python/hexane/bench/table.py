@@ -74,12 +74,20 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
             )
     for cliff in document["cliffs"]:
         what = f"{cliff['probe']}, {cliff['side']}"
+        if cliff["floor"] is None:
+            yield f"{what}: {cliff['points']} sizes are too few for a fit"
+            continue
+        yield (
+            f"{what}: every call takes {figure(cliff['floor'])} us (95 %: {figure(cliff['floor_low'])} to"
+            f" {figure(cliff['floor_high'])}), the floor that the fit subtracts"
+        )
         if not cliff["breaks"]:
             yield f"{what}: no break in {cliff['points']} sizes"
         for b in cliff["breaks"]:
             yield (
-                f"{what}: a break at {size(b['bytes'])} (95 %: {size(b['low'])} to {size(b['high'])}), "
-                f"{figure(b['slope_before'])} us per MiB before, {figure(b['slope_after'])} behind"
+                f"{what}: a {'cliff' if b['slope_after'] > b['slope_before'] else 'break'} at {size(b['bytes'])} (95 %:"
+                f" {size(b['low'])} to {size(b['high'])}), {figure(b['slope_before'])} us per MiB below,"
+                f" {figure(b['slope_after'])} above"
             )
 
 
