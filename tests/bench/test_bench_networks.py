@@ -16,6 +16,7 @@ from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 from hexane.reference import run_reference
 
+CHAIN3 = {"channels": 8, "depth": 3, "height": 4, "width": 5, "kernel": 3}
 SMALL = {
     "conv_chain": {"channels": 16, "depth": 5, "height": 2, "width": 3},
     "int8_chain": {"channels": 16, "depth": 5, "height": 2, "width": 3},
@@ -30,9 +31,9 @@ def test_every_network_has_a_small_one() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_expected_output_is_the_reference_interpreters(name: str, dtype: str) -> None:
-    network = NETWORKS[name](dtype, 2, **SMALL[name])
+@pytest.mark.parametrize(("name", "sizes"), [*SMALL.items(), ("conv_chain", CHAIN3)])
+def test_the_expected_output_is_the_reference_interpreters(name: str, sizes: dict[str, int], dtype: str) -> None:
+    network = NETWORKS[name](dtype, 2, **sizes)
     (got,) = run_reference(network.graph, network.inputs).values()
     scale = np.abs(network.expected).max()
     assert got.dtype == network.inputs["x"].dtype
@@ -98,6 +99,20 @@ def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["times_us"]["p50"] > 0
 
 
+def test_a_3x3_convolution_counts_nine_products_for_each_pair_of_channels() -> None:
+    found = run(Configuration("peak", "n", "conv_chain", CHAIN3, "fp32"), "cpu", 0.001, 1)
+    assert "error" not in found
+    assert found["operations"] == 2 * 9 * 8 * 8 * 4 * 5 * 3
+    assert found["weight_bytes"] == 9 * 8 * 8 * 3 * 4
+
+
+@pytest.mark.parametrize("device", ["cpu", "ane"])
+def test_peak_has_all_three_kinds(device: str) -> None:
+    made = configurations("peak", device)  # type: ignore[arg-type]
+    kinds = {(c.network, c.sizes.get("kernel", 1)) for c in made}
+    assert kinds == {("conv_chain", 1), ("conv_chain", 3), ("gemm", 1)}
+
+
 @pytest.mark.parametrize("mode", ["bound", "call", "threads", "idle"])
 def test_every_mode_measures_what_it_computes(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hexane.bench.worker.IDLE", 0.001)
@@ -118,6 +133,9 @@ def test_an_engine_is_measured_by_the_same_networks(
     engine = made()
     monkeypatch.setenv("HEXANE_TARGET", "h13")
     monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda chip: (engine, ""))
+    found = run(Configuration("p", "n", "conv_chain", CHAIN3, "fp16"), "ane", 0.01, None)
+    assert "error" not in found
+    assert found["distance"] < 1e-2
     for network, mode in (("conv_chain", "bound"), ("int8_chain", "bound"), ("gemm", "call"), ("add", "bound")):
         configuration = Configuration("p", "n", network, SMALL[network], "fp16", mode, qos=33)  # type: ignore[arg-type]
         found = run(configuration, "ane", 0.01, None)

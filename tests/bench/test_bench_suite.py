@@ -11,7 +11,7 @@ from hexane.bench import Configuration, compare, read, run
 from hexane.bench.plot import per_mib
 from hexane.bench.statistics import FEWEST, Times, measure, measure_together
 from hexane.bench.suite import _cliffs
-from hexane.bench.table import figure, findings, markdown, rows
+from hexane.bench.table import figure, findings, markdown, peaks, rows
 from hexane.cli.main import app
 from hexane.errors import Error
 from hexane.runtime.engine import own_chip
@@ -129,7 +129,7 @@ def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
     text = markdown(document)
     assert "measured on the CPU, not a Neural Engine" in text
     assert text.count("| conv 16x2") == 2
-    assert any(line.startswith("peak: at most") for line in findings(document))
+    assert any(line.startswith("peak, conv 1x1: at most") for line in findings(document))
     assert any("times as fast as fp32" in line for line in findings(document))
     assert "int8: int8 16x2 differs from NumPy's int32 sums by 0 (relative L2), at most 0 in one number" in findings(
         document
@@ -217,6 +217,19 @@ def test_what_a_picture_shows_has_no_floor() -> None:
     flat = [p["p50"] for p in shown if 2**18 < p["bytes"] < 2**22]
     assert len(flat) > 5
     assert max(flat) / min(flat) < 1.3
+
+
+def test_each_kind_has_its_peak() -> None:
+    def made(network: str, sizes: dict[str, int], rate: float) -> dict[str, Any]:
+        return {"probe": "peak", "name": f"{network} {rate}", "network": network, "sizes": sizes, "gflops": rate}
+
+    results = [
+        made("conv_chain", {}, 3),
+        made("conv_chain", {}, 5),
+        made("conv_chain", {"kernel": 3}, 4),
+        made("gemm", {}, 2),
+    ]
+    assert {kind: r["gflops"] for (_, kind), r in peaks(results).items()} == {"conv 1x1": 5, "conv 3x3": 4, "matmul": 2}
 
 
 def test_pictures_are_written(document: dict[str, Any], tmp_path: Path) -> None:

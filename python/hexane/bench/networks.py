@@ -33,25 +33,42 @@ class Network:
     activation_bytes: int
 
 
-def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int) -> Network:
-    """`depth` convolutions 1x1 of `channels` to `channels`, one behind the other: x (1, channels, height, width)."""
+def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int, kernel: int = 1) -> Network:
+    """`depth` convolutions (kernel, kernel) of `channels` to `channels`, one after the other: x (1, channels, height,
+    width).
+
+    Zeros around keep the size where the kernel, which is odd, is not 1x1. Products with them count as operations, as
+    they do in published rates.
+    """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
     given = random.standard_normal(shape, np.float32).astype(_numpy(dtype))
-    x, y = hx.input("x", shape, dtype), given.reshape(channels, -1).astype(np.float32)
+    x, y = hx.input("x", shape, dtype), given[0].astype(np.float32)
     for _ in range(depth):
         # Orthogonal on average: the numbers keep their size through any depth.
-        weight = (random.standard_normal((channels, channels), np.float32) / channels**0.5).astype(_numpy(dtype))
-        x = hx.conv(x, weight.reshape(channels, channels, 1, 1))
-        y = (weight.astype(np.float32) @ y).astype(_numpy(dtype)).astype(np.float32)
+        drawn = random.standard_normal((channels, channels, kernel, kernel), np.float32)
+        weight = (drawn / (channels**0.5 * kernel)).astype(_numpy(dtype))
+        x = hx.conv(x, weight, pad=kernel // 2)
+        y = _convolved(weight.astype(np.float32), y).astype(_numpy(dtype)).astype(np.float32)
     return Network(
         hx.graph({"y": x}),
         {"x": given},
         y.reshape(shape),
-        2 * channels**2 * height * width * depth,
-        channels**2 * depth * stored,
+        2 * channels**2 * kernel**2 * height * width * depth,
+        channels**2 * kernel**2 * depth * stored,
         channels * height * width * (depth + 1) * stored,
     )
+
+
+def _convolved(weight: Array, x: Array) -> Array:
+    """weight (out, in, kernel, kernel), x (in, height, width), zeros around: one product of matrices for each tap."""
+    pad = weight.shape[2] // 2
+    padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
+    taps = np.ndindex(weight.shape[2:])
+    height, width = x.shape[1:]
+    parts = (weight[:, :, i, j] @ padded[:, i : i + height, j : j + width].reshape(len(x), -1) for i, j in taps)
+    total: Array = sum(parts, np.float32(0))  # type: ignore[assignment]
+    return total.reshape(len(weight), height, width)
 
 
 def gemm(dtype: str, stored: int, rows: int, inner: int, columns: int) -> Network:

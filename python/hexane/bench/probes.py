@@ -79,6 +79,13 @@ def _peak(device: Device) -> Iterator[Configuration]:
             for area in areas:
                 height = max(1, area // 64)
                 yield _conv("peak", channels, depth, height, 64, dtype=dtype)
+    for channels, depth, height in (
+        ((64, 32, 64), (128, 32, 64), (256, 32, 32), (256, 32, 64), (512, 16, 32))
+        if device == "ane"
+        else ((64, 8, 16), (128, 8, 16), (256, 4, 16))
+    ):
+        sizes = {"channels": channels, "depth": depth, "height": height, "width": 64, "kernel": 3}
+        yield Configuration("peak", f"conv3x3 {channels}x{depth} {height}x64", "conv_chain", sizes, dtype)
     for size in (512, 1024, 2048, 4096) if device == "ane" else (256, 512, 1024):
         sizes = {"rows": size, "inner": size, "columns": size}
         yield Configuration("peak", f"gemm {size}", "gemm", sizes, dtype=dtype)

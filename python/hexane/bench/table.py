@@ -45,11 +45,10 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def findings(document: Mapping[str, Any]) -> Iterator[str]:
     """What the results say, in sentences: the best rate of each probe, what 8 bits gain, where memory ends."""
     right = [r for r in document["results"] if "error" not in r]
-    for probe in dict.fromkeys(r["probe"] for r in right if r["probe"].endswith("peak")):
-        best = max((r for r in right if r["probe"] == probe), key=lambda r: r["gflops"])
+    for (probe, kind), best in peaks(right).items():
         fastest = best["operations"] / best["times_us"]["min"] / 1000
         yield (
-            f"{probe}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
+            f"{probe}, {kind}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
             f" {best['name']}"
         )
     floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
@@ -89,6 +88,20 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
                 f" {size(b['low'])} to {size(b['high'])}), {figure(b['slope_before'])} us per MiB below,"
                 f" {figure(b['slope_after'])} above"
             )
+
+
+def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The result with the highest rate for each peak probe and kind: convolutions by their kernel, and products of
+    matrices. right: results without errors."""
+    best: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for r in right:
+        if not r["probe"].endswith("peak"):
+            continue
+        kernel = r["sizes"].get("kernel", 1)
+        key = (r["probe"], "matmul" if r["network"] == "gemm" else f"conv {kernel}x{kernel}")
+        if key not in best or r["gflops"] > best[key]["gflops"]:
+            best[key] = r
+    return best
 
 
 def summary(document: Mapping[str, Any]) -> str:
