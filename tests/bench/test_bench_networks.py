@@ -1,12 +1,13 @@
 """Networks that are measured: their results by NumPy are right, and a wrong weight shows."""
 
 from collections.abc import Callable
+from ctypes import CDLL, c_int64
 
 import numpy as np
 import pytest
 
 import hexane as hx
-from engines import plan_engine, stand_in_engine
+from engines import plan_engine, stand_in_engine, to_plan
 from hexane import _core
 from hexane.bench.networks import NETWORKS, int32_product
 from hexane.bench.probes import PROBES, PUBLISHED, Configuration, configurations
@@ -15,6 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 from hexane.reference import run_reference
+from stand_in import FRAMEWORK
 
 CHAIN3 = {"channels": 8, "depth": 3, "height": 4, "width": 5, "kernel": 3}
 SMALL = {
@@ -146,6 +148,34 @@ def test_an_engine_is_measured_by_the_same_networks(
         run(Configuration("p", "n", "conv_chain", SMALL["conv_chain"], "fp32"), "ane", 0.01, None)["weight_bytes"]
         == 16 * 16 * 5 * 2
     )
+
+
+def test_what_the_service_keeps_is_purged_before_a_cold_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a service whose compiler would take what it keeps. Programs that are called at once share one compile."""
+    made = stand_in_engine()
+    lowered: list[Graph] = []
+    monkeypatch.setattr("engines.to_plan", lambda graph: lowered.append(graph) or to_plan(graph))
+    monkeypatch.setenv("HEXANE_TARGET", "h13")
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda chip: (made, ""))
+    stand_in = CDLL(str(FRAMEWORK))
+    stand_in.fake_ane_set(b"compile_again", c_int64(0))
+    try:
+        for i, mode in enumerate(("bound", "bound", "threads"), 1):
+            found = run(Configuration("p", "n", "conv_chain", SMALL["conv_chain"], "fp16", mode, 3), "ane", 0.01, None)  # type: ignore[arg-type]
+            assert "error" not in found
+            assert found["compiles"] == 1
+            assert len(lowered) == i
+    finally:
+        stand_in.fake_ane_set(b"compile_again", c_int64(1))
+
+
+def test_a_compile_that_asked_no_compiler_is_not_told_as_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stand_in_engine()
+    monkeypatch.setenv("HEXANE_TARGET", "h13")
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda chip: (made, ""))
+    monkeypatch.setattr("hexane.bench.worker._compiles", lambda device: 7)
+    found = run(Configuration("p", "n", "relu", {"elements": 64}), "ane", 0.01, None)
+    assert "compile_ms is not cold" in found["error"]
 
 
 def test_without_an_engine_nothing_is_measured_in_its_place() -> None:
