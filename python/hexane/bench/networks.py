@@ -64,10 +64,10 @@ def _convolved(weight: Array, x: Array) -> Array:
     """weight (out, in, kernel, kernel), x (in, height, width), zeros around: one product of matrices for each tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
-    taps = np.ndindex(weight.shape[2:])
     height, width = x.shape[1:]
-    parts = (weight[:, :, i, j] @ padded[:, i : i + height, j : j + width].reshape(len(x), -1) for i, j in taps)
-    total: Array = sum(parts, np.float32(0))  # type: ignore[assignment]
+    total = np.zeros((len(weight), height * width), np.float32)
+    for i, j in np.ndindex(weight.shape[2:]):
+        total += weight[:, :, i, j] @ padded[:, i : i + height, j : j + width].reshape(len(x), -1)
     return total.reshape(len(weight), height, width)
 
 

@@ -51,6 +51,13 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
             f"{probe}, {kind}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
             f" {best['name']}"
         )
+    metered = [r for r in right if "microjoules" in r]
+    for probe in dict.fromkeys(r["probe"] for r in metered if r["operations"] >= 1e6):
+        best = max((r for r in metered if r["probe"] == probe), key=lambda r: r["operations"] / r["microjoules"])
+        rate = best["operations"] / best["microjoules"] / 1e3
+        yield f"{probe}: at most {figure(rate)} GFLOPS per watt (CPU and engine together): {best['name']}"
+    if not metered and "environment" in document:
+        yield f"energy: {document['environment']['energy']}"
     floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
     for r in right:
         other = floats.get((r["probe"], str(r["sizes"])))
@@ -108,7 +115,8 @@ def summary(document: Mapping[str, Any]) -> str:
     """What was measured, where, in a line."""
     e = document["environment"]
     how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
-    return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}; times of one call"
+    power = f", on {e['power']}" if e["power"] else ""
+    return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}{power}; times of one call"
 
 
 def markdown(document: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hexane import options
+from hexane.bench.energy import Meter, meter_command
 from hexane.bench.networks import NETWORKS, Array, Network
 from hexane.bench.probes import Configuration, Device
 from hexane.bench.statistics import Times, measure, measure_together
@@ -38,7 +39,8 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
     start = time.perf_counter()
     net(network.inputs)
     first = time.perf_counter() - start
-    times, outputs, more = _times(c, network, net, device, seconds)
+    with Meter(meter_command()[0]) as meter:
+        times, outputs, more = _times(c, network, net, device, seconds)
     distance = max(_distance(output, network.expected) for output in outputs)
     record = {
         "compile_ms": compiled * 1000,
@@ -54,6 +56,10 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
         "ran_on": net.device,
         **more,
     }
+    if meter.power is not None:
+        record["power"] = asdict(meter.power)
+        if c.mode in ("bound", "call"):  # else the device idles between calls, or runs several
+            record["microjoules"] = (meter.power.cpu_mw + meter.power.ane_mw) * times.p50 / 1000
     if device == "ane":
         record["compiles"] = compiles
         if not compiles:
