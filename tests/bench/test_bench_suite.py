@@ -1,6 +1,7 @@
 """The suite: processes, documents, tables, pictures, and the command."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,11 +165,11 @@ def result(name: str, p10: float, p90: float) -> dict[str, Any]:
 
 
 def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> None:
-    before = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
+    a = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
     failed = {"probe": "p", "name": "d", "error": "broken"}
-    before["results"].append(failed)
-    after = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
-    found = {r["name"]: r for r in compare(before, after)}
+    a["results"].append(failed)
+    b = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
+    found = {r["name"]: r for r in compare(a, b)}
     assert {name: r["verdict"] for name, r in found.items()} == {
         "a": "same",
         "b": "slower",
@@ -260,8 +261,23 @@ def test_the_command_measures_and_compares(
     assert command("bench", "peak", "--seconds", 0.01, "--threads", 1, "--json", path, "--markdown", table) == 0
     assert "conv 16x2" in capsys.readouterr().out
     assert "| conv 16x2" in table.read_text()
-    assert command("bench", "compare", path, path) == 0
-    assert capsys.readouterr().out.count("same") == 3
+    assert command("bench", "--compare", path, path) == 0
+    told = capsys.readouterr().out
+    assert told.count("same") == 3
+    assert "differs" not in told
+    other = read(path)
+    other["device"], other["environment"]["cpu"], other["environment"]["model"] = "ane", "Apple M4", "Mac16,1"
+    del other["results"][2]
+    second = tmp_path / "b.json"
+    second.write_text(json.dumps(other))
+    assert command("bench", "--compare", path, second) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^device +cpu +ane *$", told, re.MULTILINE)
+    assert re.search(r"^cpu +.* +Apple M4 *$", told, re.MULTILINE)
+    assert re.search(r"^model +not told +Mac16,1 *$", told, re.MULTILINE)
+    assert not re.search(r"^numpy", told, re.MULTILINE)
+    assert told.count("same") == 2
+    assert "1 configurations of A alone are left out" in told
 
 
 def test_the_command_ends_with_1_where_a_result_is_wrong(
@@ -295,11 +311,32 @@ def test_a_neural_engine_that_is_not_there_is_one_error(capsys: pytest.CaptureFi
     assert told.out == ""
 
 
-def test_files_are_for_compare_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("bench", "peak", "a.json") == 2
-    assert command("bench", "compare", "a.json") == 2
-    assert command("bench", "compare", "/nonexistent/a.json", "/nonexistent/b.json") == 1
+def test_a_comparison_takes_two_files_of_results_and_no_probe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("bench") == 2
+    assert "got neither PROBE nor --compare" in capsys.readouterr().err
+    assert command("bench", "peak", "--compare", "a.json", "b.json") == 2
+    assert "got both PROBE and --compare" in capsys.readouterr().err
+    assert command("bench", "--compare", "a.json") == 2
+    capsys.readouterr()
+    assert command("bench", "--compare", "/nonexistent/a.json", "/nonexistent/b.json") == 1
     assert "No such file" in capsys.readouterr().err
+    for text in ("\0\x7fELF", '{"format": "hexane-bench", "version": 2', '{"benchmarks": []}'):
+        path = tmp_path / "foreign.json"
+        path.write_text(text)
+        assert command("bench", "--compare", path, path) == 1
+        told = capsys.readouterr()
+        assert f"[bench] {path}: got " in told.err
+        assert "need a document of `hexane bench --json`" in told.err
+        assert told.out == ""
+
+
+def test_one_name_with_other_sizes_is_not_compared() -> None:
+    one, other = result("a", 1, 2), result("a", 1, 2)
+    assert len(compare({"results": [one]}, {"results": [other]})) == 1
+    other["sizes"] = {"rows": 3}
+    assert compare({"results": [one]}, {"results": [other]}) == []
 
 
 def test_the_worker_needs_no_imports_beyond_its_own() -> None:

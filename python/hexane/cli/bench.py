@@ -1,4 +1,4 @@
-"""`hexane bench`: what the device does at best, and two such results beside each other."""
+"""`hexane bench`: what the device does at best, and two such results next to each other."""
 
 from enum import Enum
 from pathlib import Path
@@ -20,23 +20,26 @@ class DeviceName(str, Enum):
     ANE = "ane"
 
 
-COMPARED = ("probe", "configuration", "before us", "after us", "ratio", "verdict")
+COMPARED = ("probe", "configuration", "A us", "B us", "B / A", "B is")
 
 
 @command
 def bench(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="PROBE",
             help=(
                 "dispatch, threads, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
                 " ane_int8_bench, "
-                "test_qos_sweep: the configurations of those programs; compare: two files of --json."
+                "test_qos_sweep: the configurations of those programs."
             ),
         ),
-    ],
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[A.json B.json]", help="For compare.")] = None,
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="A.json B.json", help="Measure nothing: compare two files of --json."),
+    ] = None,
     device: Annotated[DeviceName, typer.Option(help="Who is measured.")] = DeviceName.CPU,
     seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each configuration is called.")] = 0.5,
     threads: Annotated[
@@ -51,11 +54,13 @@ def bench(
 
     Exit code 1 where a configuration failed or gave a wrong result.
     """
-    if what == "compare":
-        _compare(files or [])
+    if (what is None) == (compare is None):
+        got = "neither PROBE nor" if what is None else "both PROBE and"
+        raise typer.BadParameter(f"got {got} --compare, need one of them")
+    if compare is not None:
+        _compare(*compare)
         return
-    if files:
-        raise typer.BadParameter(f"{what}: got {len(files)} files, which only compare takes")
+    assert what is not None
     _check_files(json, markdown, plot)
     from hexane.bench import configurations, run
     from hexane.bench.table import HEAD, RIGHT, findings, rows, summary
@@ -116,25 +121,23 @@ class _Progress:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _compare(files: list[Path]) -> None:
-    from hexane.bench import compare, read
+def _compare(*files: Path) -> None:
+    from hexane.bench import compare, differences, read
     from hexane.bench.table import figure
 
-    if len(files) != 2:
-        raise typer.BadParameter(f"compare: got {len(files)} files, need two")
-    before, after = map(read, files)
-    found = compare(before, after)
+    a, b = map(read, files)
+    found = compare(a, b)
     if not found:
-        raise Error(f"[bench] compare: got no configuration that both {files[0]} and {files[1]} have, need one")
-    if before["device"] != after["device"]:
-        print(f"before was measured on {before['device']}, after on {after['device']}")
+        raise Error(f"[bench] --compare: got no configuration that both {files[0]} and {files[1]} have, need one")
+    print(f"A: {files[0]}\nB: {files[1]}\n")
+    if differ := differences(a, b):
+        print_table(("differs", "A", "B"), differ)
+        print()
     cells = [
-        (
-            r["probe"],
-            r["name"],
-            *(figure(r[k]) if k in r else "-" for k in ("before_us", "after_us", "ratio")),
-            r["verdict"],
-        )
+        (r["probe"], r["name"], *(figure(r[k]) if k in r else "-" for k in ("a_us", "b_us", "ratio")), r["verdict"])
         for r in found
     ]
     print_table(COMPARED, cells, right=COMPARED[2:5])
+    for name, one in (("A", a), ("B", b)):
+        if left := len(one["results"]) - len(found):
+            print(f"{left} configurations of {name} alone are left out")
