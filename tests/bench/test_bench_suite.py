@@ -295,7 +295,7 @@ def test_files_that_cannot_be_written_are_told_before_anything_is_measured(
         raise AssertionError("something was measured")
 
     monkeypatch.setattr("hexane.bench.run", measured)
-    for option in ("--json", "--markdown"):
+    for option in ("--json", "--markdown", "--html"):
         assert command("bench", "peak", option, tmp_path / "none" / "a") == 1
         assert "none', need one that is there" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -75,9 +75,9 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
     with ThreadPoolExecutor(len(calls)) as pool:
         threads = list(pool.map(one, calls))
     samples = [ns for _, found, _ in threads for ns in found]
-    elapsed = max(end for *_, end in threads) - min(began for began, *_ in threads)
+    per_second = sum(len(found) * group / ((end - began) / 1e9) for began, found, end in threads)
     mean_us = sum(samples) / len(samples) / group / 1000
-    return Together(Times.of(samples, group), mean_us, len(samples) * group / (elapsed / 1e9))
+    return Together(Times.of(samples, group), mean_us, per_second)
 
 
 def _group(call: Callable[[], Any]) -> int:

@@ -1,5 +1,6 @@
 """`hexane bench`: what the device does at best, and two such results next to each other."""
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,10 @@ def bench(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results to a file.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table in Markdown.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with plots. [default: for all, hexane-bench.html]"),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write pictures. Needs hexane[plot].")] = None,
     debug: Debug = False,
 ) -> None:
@@ -61,7 +66,9 @@ def bench(
         _compare(*compare)
         return
     assert what is not None
-    _check_files(json, markdown, plot)
+    if what == "all" and html is None:
+        html = Path("hexane-bench.html")
+    _check_files((json, markdown, html), plot)
     from hexane.bench import configurations, run
     from hexane.bench.table import HEAD, RIGHT, findings, rows, summary
     from hexane.bench.table import markdown as as_markdown
@@ -79,6 +86,11 @@ def bench(
         _core.save_file(str(json), writer.dumps(document, indent=1, allow_nan=False).encode())
     if markdown is not None:
         _core.save_file(str(markdown), as_markdown(document).encode())
+    if html is not None:
+        from hexane.bench.page import html_page
+
+        _core.save_file(str(html), html_page(document).encode())
+        print(f"wrote {html}")
     if plot is not None:
         from hexane.bench.plot import plot as draw
 
@@ -91,9 +103,9 @@ def bench(
         )
 
 
-def _check_files(json: Path | None, markdown: Path | None, plot: Path | None) -> None:
+def _check_files(files: Sequence[Path | None], plot: Path | None) -> None:
     """Raises Error for results that could not be written: measuring may take many minutes."""
-    for file in (json, markdown):
+    for file in files:
         if file is not None and not file.parent.is_dir():
             raise Error(f"[bench] {file}: got no folder {str(file.parent)!r}, need one that is there")
     if plot is not None:
