@@ -210,6 +210,13 @@ def test_each_side_has_its_floor_and_its_cliff() -> None:
     assert "sram, weights: every call takes " in text
 
 
+def test_a_floor_that_may_be_0_is_told_as_none() -> None:
+    (cliff,) = _cliffs(grown("weights", 0, 10, 4))
+    assert "sram, weights: no floor that can be told from 0 (95 %: at most " in "\n".join(
+        findings({"results": [], "cliffs": [cliff]})
+    )
+
+
 def test_what_a_picture_shows_has_no_floor() -> None:
     """Time for each MiB is flat below the cliff; with the floor it would fall by a factor of eight."""
     results = grown("weights", 90, 10, 4)

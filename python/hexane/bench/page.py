@@ -139,7 +139,7 @@ def _cliffs(document: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield f"<h2>Memory: time against bytes of {escape(cliff['side'])} ({escape(cliff['probe'])})</h2>"
         yield _sentences(document, f"{cliff['probe']}, {cliff['side']}:")
-        above = "" if cliff["floor"] is None else f", without the floor of {figure(cliff['floor'])} us"
+        above = "" if not cliff["floor"] else f", without the floor of {figure(cliff['floor'])} us"
         yield curve(shown, cliff["breaks"], f"bytes of {cliff['side']}", f"us for each MiB{above}")
 
 

@@ -83,10 +83,13 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
         if cliff["floor"] is None:
             yield f"{what}: {cliff['points']} sizes are too few for a fit"
             continue
-        yield (
-            f"{what}: every call takes {figure(cliff['floor'])} us (95 %: {figure(cliff['floor_low'])} to"
-            f" {figure(cliff['floor_high'])}), the floor that the fit subtracts"
-        )
+        if cliff["floor_low"] > 0:
+            yield (
+                f"{what}: every call takes {figure(cliff['floor'])} us (95 %: {figure(cliff['floor_low'])} to"
+                f" {figure(cliff['floor_high'])}), the floor that the fit subtracts"
+            )
+        else:
+            yield f"{what}: no floor that can be told from 0 (95 %: at most {figure(cliff['floor_high'])} us)"
         if not cliff["breaks"]:
             yield f"{what}: no break in {cliff['points']} sizes"
         for b in cliff["breaks"]:
