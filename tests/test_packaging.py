@@ -35,6 +35,7 @@ def test_the_package_is_typed():
 def test_what_pages_are_made_of_is_in_the_package():
     folder = resources.files("hexane.report")
     assert all(folder.joinpath(name).is_file() for name in ("page.css", "page.js"))
+    assert resources.files("hexane.bench").joinpath("page.css").is_file()
 
 
 def test_targets_are_in_the_package():

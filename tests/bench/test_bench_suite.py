@@ -1,6 +1,7 @@
 """The suite: processes, documents, tables, pictures, and the command."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 
 from hexane.bench import Configuration, compare, read, run
-from hexane.bench.statistics import FEWEST, Times, measure
-from hexane.bench.table import figure, findings, markdown, rows
+from hexane.bench.plot import per_mib
+from hexane.bench.statistics import FEWEST, Times, measure, measure_together
+from hexane.bench.suite import _cliffs
+from hexane.bench.table import figure, findings, markdown, peaks, rows
 from hexane.cli.main import app
 from hexane.errors import Error
 from hexane.runtime.engine import own_chip
@@ -19,6 +22,7 @@ SMALL = (
     Configuration("peak", "conv 16x2", "conv_chain", CHAIN, "fp32"),
     Configuration("int8", "conv 16x2", "conv_chain", CHAIN, "fp32"),
     Configuration("int8", "int8 16x2", "int8_chain", CHAIN, "fp32"),
+    Configuration("threads", "relu, 2 at once", "relu", {"elements": 64}, "fp32", "threads", 2),
     Configuration("peak", "no such network", "pool", {}, "fp32"),
 )
 
@@ -44,16 +48,73 @@ def test_short_calls_are_timed_together_and_long_ones_five_times() -> None:
     assert (slow.samples, slow.calls_per_sample) == (FEWEST, 1)
 
 
+def test_a_slow_first_call_does_not_make_samples_short() -> None:
+    """Short samples count the clock's own time as the call's."""
+    import time
+
+    first = [lambda: time.sleep(0.001)]
+    found = measure(lambda: first.pop()() if first else None, 0.01)
+    assert found.p50 * found.calls_per_sample > 5
+    assert found.calls_per_sample > 16
+
+
 def test_what_runs_before_a_call_is_not_timed() -> None:
     import time
 
     assert measure(lambda: None, 0.01, before=lambda: time.sleep(0.005)).p50 < 2000
 
 
+def test_each_of_several_threads_times_its_own_calls() -> None:
+    """Four threads that wait 10 ms a call make 400 calls a second; a call takes 10 ms and not a quarter of it."""
+    import time
+
+    calls = [lambda seconds=seconds: time.sleep(seconds) for seconds in (0.01, 0.01, 0.01, 0.02)]
+    found = measure_together(calls, 0.1)
+    times, per_second = found.times, found.calls_per_second
+    assert 11_000 < found.mean_us < 100_000
+    assert times.min >= 10_000
+    assert 20_000 <= times.p99 < 100_000
+    assert times.calls_per_sample == 1
+    assert 60 < per_second <= 350
+    assert times.samples >= 3 * FEWEST
+
+
+def test_no_thread_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the number of samples would leave a slow thread alone."""
+    monkeypatch.setattr("hexane.bench.statistics.MOST", 5)
+    import time
+
+    assert measure_together([lambda: time.sleep(0.001)] * 2, 0.05).times.samples > 20
+
+
+def test_what_several_threads_gain_is_told() -> None:
+    def made(threads: int, mean: float, rate: float) -> dict[str, Any]:
+        return {"probe": "threads", "name": f"n, {threads} at once", "network": "relu", "mode": "threads", "threads": threads,
+                "mean_us": mean, "calls_per_second": rate, "sizes": {}, "side": ""}  # fmt: skip
+
+    document = {"results": [made(1, 10, 1e5), made(4, 20, 2e5)], "cliffs": []}
+    assert list(findings(document)) == [
+        "threads: n, 4 at once: 2 times as many calls per second as alone; a call takes 2 times as long (mean)"
+    ]
+
+
+def test_an_error_in_one_of_several_threads_is_raised() -> None:
+    def fail() -> None:
+        raise Error("broken")
+
+    with pytest.raises(Error, match="broken"):
+        measure_together([lambda: None, fail], 0.01)
+
+
 def test_a_configuration_that_fails_does_not_end_the_others(document: dict[str, Any]) -> None:
     errors = [r.get("error", "") for r in document["results"]]
-    assert errors[:3] == ["", "", ""]
-    assert "KeyError: 'pool'" in errors[3]
+    assert errors[:4] == [""] * 4
+    assert "KeyError: 'pool'" in errors[4]
+
+
+def test_a_result_says_how_many_threads_were_asked_for(document: dict[str, Any]) -> None:
+    assert [r["threads"] for r in document["results"]] == [1, 1, 1, 2, 1]
+    assert [r.get("threads_of_cpu") for r in document["results"]] == [1, 1, 1, 1, None]
 
 
 def test_a_document_is_read_as_it_was_written(document: dict[str, Any], tmp_path: Path) -> None:
@@ -69,8 +130,11 @@ def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
     text = markdown(document)
     assert "measured on the CPU, not a Neural Engine" in text
     assert text.count("| conv 16x2") == 2
-    assert any(line.startswith("peak: at most") for line in findings(document))
+    assert any(line.startswith("peak, conv 1x1: at most") for line in findings(document))
     assert any("times as fast as fp32" in line for line in findings(document))
+    assert "int8: int8 16x2 differs from NumPy's int32 sums by 0 (relative L2), at most 0 in one number" in findings(
+        document
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,11 +142,11 @@ def test_tables_have_a_row_for_each(document: dict[str, Any]) -> None:
     [
         ("{", "got no JSON"),
         ("[]", "got JSON of another kind"),
-        ('{"format": "hexane-bench", "version": 7}', "got version 7, need 1"),
-        ('{"format": "hexane-bench", "version": 1}', "device: got NoneType, need str"),
+        ('{"format": "hexane-bench", "version": 7}', "got version 7, need 2"),
+        ('{"format": "hexane-bench", "version": 2}', "device: got NoneType, need str"),
         (
             (
-                '{"format": "hexane-bench", "version": 1, "device": "cpu", "environment": {}, "cliffs": [], "results":'
+                '{"format": "hexane-bench", "version": 2, "device": "cpu", "environment": {}, "cliffs": [], "results":'
                 ' [{"name": "a"}]}'
             ),
             r"results\[0\]",
@@ -101,11 +165,11 @@ def result(name: str, p10: float, p90: float) -> dict[str, Any]:
 
 
 def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> None:
-    before = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
+    a = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
     failed = {"probe": "p", "name": "d", "error": "broken"}
-    before["results"].append(failed)
-    after = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
-    found = {r["name"]: r for r in compare(before, after)}
+    a["results"].append(failed)
+    b = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
+    found = {r["name"]: r for r in compare(a, b)}
     assert {name: r["verdict"] for name, r in found.items()} == {
         "a": "same",
         "b": "slower",
@@ -115,17 +179,78 @@ def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> No
     assert found["b"]["ratio"] == pytest.approx(13.5 / 11)
 
 
+def grown(side: str, floor: float, slope: float, cliff: float) -> list[dict[str, Any]]:
+    """Results whose times are a floor and a slope, which is three times as steep above the cliff; in us and MiB."""
+    made = []
+    for i in range(20):
+        mib = 2 ** (i / 2 - 4)
+        us = (floor + slope * mib + 2 * slope * max(mib - cliff, 0)) * (1.002 if i % 2 else 0.998)
+        times = {"min": us, "p10": us * 0.999, "p50": us, "p90": us * 1.01, "p99": us * 1.02, "variation": 0.1}
+        made.append(
+            {"probe": "sram", "side": side, "name": f"{side} {i}", "network": "n", "mode": "bound", "sizes": {},
+             f"{side.removesuffix('s')}_bytes": mib * 2**20, "times_us": times, "gflops": 1.0, "operations": 1}
+        )  # fmt: skip
+    return made
+
+
+def test_each_side_has_its_floor_and_its_cliff() -> None:
+    results = grown("weights", 90, 10, 4) + grown("activations", 120, 30, 1)
+    activations, weights = _cliffs(results)
+    for found, floor, slope, cliff in ((weights, 90, 10, 4), (activations, 120, 30, 1)):
+        assert found["floor"] == pytest.approx(floor, rel=0.02)
+        assert found["floor_low"] <= found["floor"] <= found["floor_high"]
+        (only,) = found["breaks"]
+        assert only["low"] <= cliff * 2**20 <= only["high"]
+        assert (only["slope_before"], only["slope_after"]) == pytest.approx((slope, 3 * slope), rel=0.05)
+        assert found["above_floor"][0]["us"] == pytest.approx(slope / 16, abs=0.01 * floor)
+    document = {"results": results, "cliffs": [activations, weights]}
+    text = "\n".join(findings(document))
+    assert "sram, weights: a cliff at 4 MiB (95 %: " in text
+    assert "sram, activations: a cliff at 1 MiB (95 %: " in text
+    assert "sram, weights: every call takes " in text
+
+
+def test_a_floor_that_may_be_0_is_told_as_none() -> None:
+    (cliff,) = _cliffs(grown("weights", 0, 10, 4))
+    assert "sram, weights: no floor that can be told from 0 (95 %: at most " in "\n".join(
+        findings({"results": [], "cliffs": [cliff]})
+    )
+
+
+def test_what_a_picture_shows_has_no_floor() -> None:
+    """Time for each MiB is flat below the cliff; with the floor it would fall by a factor of eight."""
+    results = grown("weights", 90, 10, 4)
+    (cliff,) = _cliffs(results)
+    shown = per_mib({"results": results}, cliff)
+    flat = [p["p50"] for p in shown if 2**18 < p["bytes"] < 2**22]
+    assert len(flat) > 5
+    assert max(flat) / min(flat) < 1.3
+
+
+def test_each_kind_has_its_peak() -> None:
+    def made(network: str, sizes: dict[str, int], rate: float) -> dict[str, Any]:
+        return {"probe": "peak", "name": f"{network} {rate}", "network": network, "sizes": sizes, "gflops": rate}
+
+    results = [
+        made("conv_chain", {}, 3),
+        made("conv_chain", {}, 5),
+        made("conv_chain", {"kernel": 3}, 4),
+        made("gemm", {}, 2),
+    ]
+    assert {kind: r["gflops"] for (_, kind), r in peaks(results).items()} == {"conv 1x1": 5, "conv 3x3": 4, "matmul": 2}
+
+
 def test_pictures_are_written(document: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     from hexane.bench.plot import plot
 
-    grown = [
+    more = [
         r | {"probe": "sram", "side": "weights", "weight_bytes": 1 << (12 + i)}
         for i, r in enumerate(document["results"][:3])
     ]
-    cliff = {"probe": "sram", "side": "weights", "points": 3, "breaks": []}
-    made = plot(document | {"results": document["results"] + grown, "cliffs": [cliff]}, tmp_path / "pictures")
-    assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png"]
+    cliff = {"probe": "sram", "side": "weights", "points": 3, "floor": None, "floor_high": None, "breaks": []}
+    made = plot(document | {"results": document["results"] + more, "cliffs": [cliff]}, tmp_path / "pictures")
+    assert sorted(p.name for p in made) == ["int8.png", "peak.png", "sram-weights.png", "threads.png"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in made)
 
 
@@ -143,14 +268,29 @@ def test_the_command_measures_and_compares(
     assert command("bench", "peak", "--seconds", 0.01, "--threads", 1, "--json", path, "--markdown", table) == 0
     assert "conv 16x2" in capsys.readouterr().out
     assert "| conv 16x2" in table.read_text()
-    assert command("bench", "compare", path, path) == 0
-    assert capsys.readouterr().out.count("same") == 3
+    assert command("bench", "--compare", path, path) == 0
+    told = capsys.readouterr().out
+    assert told.count("same") == 3
+    assert "differs" not in told
+    other = read(path)
+    other["device"], other["environment"]["cpu"], other["environment"]["model"] = "ane", "Apple M4", "Mac16,1"
+    del other["results"][2]
+    second = tmp_path / "b.json"
+    second.write_text(json.dumps(other))
+    assert command("bench", "--compare", path, second) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^device +cpu +ane *$", told, re.MULTILINE)
+    assert re.search(r"^cpu +.* +Apple M4 *$", told, re.MULTILINE)
+    assert re.search(r"^model +not told +Mac16,1 *$", told, re.MULTILINE)
+    assert not re.search(r"^numpy", told, re.MULTILINE)
+    assert told.count("same") == 2
+    assert "1 configurations of A alone are left out" in told
 
 
 def test_the_command_ends_with_1_where_a_result_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[3]])
+    monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[4]])
     assert command("bench", "peak", "--seconds", 0.01) == 1
     assert "got 1 of 1 configurations without a right result" in capsys.readouterr().err
 
@@ -162,7 +302,7 @@ def test_files_that_cannot_be_written_are_told_before_anything_is_measured(
         raise AssertionError("something was measured")
 
     monkeypatch.setattr("hexane.bench.run", measured)
-    for option in ("--json", "--markdown"):
+    for option in ("--json", "--markdown", "--html"):
         assert command("bench", "peak", option, tmp_path / "none" / "a") == 1
         assert "none', need one that is there" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -178,11 +318,32 @@ def test_a_neural_engine_that_is_not_there_is_one_error(capsys: pytest.CaptureFi
     assert told.out == ""
 
 
-def test_files_are_for_compare_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("bench", "peak", "a.json") == 2
-    assert command("bench", "compare", "a.json") == 2
-    assert command("bench", "compare", "/nonexistent/a.json", "/nonexistent/b.json") == 1
+def test_a_comparison_takes_two_files_of_results_and_no_probe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("bench") == 2
+    assert "got neither PROBE nor --compare" in capsys.readouterr().err
+    assert command("bench", "peak", "--compare", "a.json", "b.json") == 2
+    assert "got both PROBE and --compare" in capsys.readouterr().err
+    assert command("bench", "--compare", "a.json") == 2
+    capsys.readouterr()
+    assert command("bench", "--compare", "/nonexistent/a.json", "/nonexistent/b.json") == 1
     assert "No such file" in capsys.readouterr().err
+    for text in ("\0\x7fELF", '{"format": "hexane-bench", "version": 2', '{"benchmarks": []}'):
+        path = tmp_path / "foreign.json"
+        path.write_text(text)
+        assert command("bench", "--compare", path, path) == 1
+        told = capsys.readouterr()
+        assert f"[bench] {path}: got " in told.err
+        assert "need a document of `hexane bench --json`" in told.err
+        assert told.out == ""
+
+
+def test_one_name_with_other_sizes_is_not_compared() -> None:
+    one, other = result("a", 1, 2), result("a", 1, 2)
+    assert len(compare({"results": [one]}, {"results": [other]})) == 1
+    other["sizes"] = {"rows": 3}
+    assert compare({"results": [one]}, {"results": [other]}) == []
 
 
 def test_the_worker_needs_no_imports_beyond_its_own() -> None:

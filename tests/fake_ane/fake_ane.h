@@ -24,7 +24,8 @@ HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 // but a decompilation of another system tell which is true on a Mac:
 // "unload_deletes": an unload deletes the folder. "writes_files": compile writes the text and the weights before it
 // reads them; else they have to be there. "load_compiles": a load compiles where the service has no program; else it
-// fails. "says_exists": compiledModelExists tells the truth; else it says no. "hash_bundle": a compile refuses other
+// fails. "says_exists": compiledModelExists tells the truth; else it says no. "compile_again": a compile compiles
+// what the service keeps, too; else it takes the kept program. "hash_bundle": a compile refuses other
 // files in the folder, and several weight files. "identity", 0: the signer, whose programs alone the service loads.
 // It keeps them in the folder that the environment calls FAKE_ANED. "constexpr_attributes": text with arguments of
 // constexpr_affine_dequantize in round brackets is an InvalidMILProgram. "grammar": so is text that a reader of its own

@@ -73,6 +73,7 @@ MODES: dict[str, dict[str, int]] = {
     "compile writes no files": {"writes_files": 0},
     "load compiles nothing": {"load_compiles": 0},
     "no answer on kept programs": {"says_exists": 0},
+    "compile takes kept programs": {"compile_again": 0},
     "folders are not hashed": {"hash_bundle": 0},
     "errors without causes": {"error_chain": 0},
 }

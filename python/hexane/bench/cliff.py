@@ -1,5 +1,5 @@
-"""Finds where time stops growing as it did: a continuous line in pieces through (bytes, time), and how sure its breaks
-are."""
+"""Finds what a call costs at no bytes, and where time stops growing as it did: a continuous line in pieces through
+(bytes, time), and how sure its floor and its breaks are."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ BELIEVED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A size in bytes behind which time grows faster or slower, its 95 % interval, and us per MiB on both sides."""
+    """A size in bytes above which time grows faster (a cliff) or slower, its 95 % interval, and us per MiB on both
+    sides."""
 
     bytes: float
     low: float
@@ -25,17 +26,27 @@ class Break:
     slope_after: float
 
 
-def breaks(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> list[Break]:
-    """The breaks of the line that explains the times, at most two; none where a straight line does.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The floor in us, at no bytes, with its 95 % interval, and the breaks by size. None: too few sizes for a fit."""
 
-    sizes: bytes, rising; times: us. Errors count relative to the time, since clocks and caches err by parts. A break is
-    believed where it explains more than it would of 99 in 100 lines without it, drawn with the same errors (a
-    bootstrap). Its interval comes from the fits of lines that have it, drawn in the same way. Fewer than eight sizes
-    have no breaks.
+    floor: float | None = None
+    floor_low: float | None = None
+    floor_high: float | None = None
+    breaks: tuple[Break, ...] = ()
+
+
+def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
+    """The line that explains the times, with at most two breaks; with none where a straight one does.
+
+    The floor is what every call costs, such as dispatch; at least 0. sizes: bytes, rising; times: us. Errors count
+    relative to the time, since clocks and caches err by parts. A break is believed where it explains more than it would
+    of 99 in 100 lines without it, drawn with the same errors (a bootstrap). The intervals come from the fits of lines
+    drawn in the same way from the line that was found. Fewer than eight sizes are not fitted.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(x) < 8:
-        return []
+        return Line()
     random = np.random.default_rng(seed)
     best = _fit(x, t, 0)
     while len(best.at) < MOST_BREAKS:
@@ -46,21 +57,24 @@ def breaks(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> lis
         if best.error / bent.error <= np.quantile(gains, BELIEVED):
             break
         best = bent
-    if not best.at:
-        return []
-    again = np.array([_fit(x, drawn, len(best.at)).at for drawn in _drawn(best, t, random)])
-    # A break between two sizes looks like one at either of them: the interval reaches to the sizes beside it.
-    low = x[np.searchsorted(x, np.quantile(again, 0.025, axis=0)) - 1]
-    high = x[np.searchsorted(x, np.quantile(again, 0.975, axis=0), side="right")]
+    again = [_fit(x, drawn, len(best.at)) for drawn in _drawn(best, t, random)]
+    floors = np.quantile([max(other.floor, 0.0) for other in again], (0.025, 0.975))
+    at = np.array([other.at for other in again])
+    # A break between two sizes looks like one at either of them: the interval reaches to the neighbouring sizes.
+    low = x[np.searchsorted(x, np.quantile(at, 0.025, axis=0)) - 1]
+    high = x[np.searchsorted(x, np.quantile(at, 0.975, axis=0), side="right")]
     slopes = np.cumsum(best.slopes) * 2**20
-    return [
-        Break(at, float(low[i]), float(high[i]), float(slopes[i]), float(slopes[i + 1])) for i, at in enumerate(best.at)
+    found = [
+        Break(size, float(low[i]), float(high[i]), float(slopes[i]), float(slopes[i + 1]))
+        for i, size in enumerate(best.at)
     ]
+    return Line(max(best.floor, 0.0), float(floors[0]), float(floors[1]), tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
     at: tuple[float, ...]
+    floor: float
     slopes: Array  # of the first piece, then what each break adds
     values: Array
     error: float  # mean square of the relative errors
@@ -88,4 +102,6 @@ def _fit(x: Array, t: Array, count: int) -> _Fit:
     errors = (((weighted @ solved[:, :, None])[:, :, 0] - 1) ** 2).mean(axis=1)
     i = int(errors.argmin())
     values = np.maximum(pieces[i] @ solved[i], 1e-9)
-    return _Fit(tuple(map(float, chosen[i])), solved[i, 1:] / unit, values, max(float(errors[i]), 1e-12))
+    return _Fit(
+        tuple(map(float, chosen[i])), float(solved[i, 0]), solved[i, 1:] / unit, values, max(float(errors[i]), 1e-12)
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.errors import Error
 
-VERSION = 1
+VERSION = 2
 NEEDED = {"device": str, "environment": dict, "results": list, "cliffs": list}
 TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_sample")
 
@@ -38,23 +38,43 @@ def _complete(result: Mapping[str, Any]) -> bool:
     return isinstance(result.get("probe"), str) and (isinstance(result.get("error"), str) or measured)
 
 
-def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each configuration that both have: its medians in us, their ratio (below 1: `after` is faster), and a
+def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each configuration that both have: its medians in us, their ratio (below 1: `b` is faster), and a
     verdict.
 
-    The verdict is "faster" or "slower" where the middle 80 % of the times of one lie wholly outside the other's, else
+    The verdict is "faster" or "slower" where the middle 80 % of the times of b lie wholly outside those of a, else
     "same"; "no result" where one of the two failed.
     """
-    known = {(r["probe"], r["name"]): r for r in before["results"]}
+    known = {_key(r): r for r in a["results"]}
     rows = []
-    for r in after["results"]:
-        other = known.get((r["probe"], r["name"]))
+    for r in b["results"]:
+        other = known.get(_key(r))
         if other is None:
             continue
         row: dict[str, Any] = {"probe": r["probe"], "name": r["name"], "verdict": "no result"}
         if "error" not in r and "error" not in other:
-            a, b = other["times_us"], r["times_us"]
-            verdict = "faster" if b["p90"] < a["p10"] else "slower" if b["p10"] > a["p90"] else "same"
-            row |= {"before_us": a["p50"], "after_us": b["p50"], "ratio": b["p50"] / a["p50"], "verdict": verdict}
+            s, t = other["times_us"], r["times_us"]
+            verdict = "faster" if t["p90"] < s["p10"] else "slower" if t["p10"] > s["p90"] else "same"
+            row |= {"a_us": s["p50"], "b_us": t["p50"], "ratio": t["p50"] / s["p50"], "verdict": verdict}
         rows.append(row)
     return rows
+
+
+def _key(result: Mapping[str, Any]) -> tuple[object, ...]:
+    """What two results of one measurement have in common: the same name with other sizes is another one."""
+    return tuple(str(result.get(key)) for key in ("probe", "name", "network", "sizes", "dtype", "mode", "threads"))
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What differs between the machines and the ways in which they were measured: (key, of a, of b)."""
+    whole = [
+        {"device": d["device"], "hexane": d.get("hexane"), "seconds": d.get("seconds"), **d["environment"]}
+        for d in (a, b)
+    ]
+    keys = dict.fromkeys((*whole[0], *whole[1]))
+    pairs = ((key, *(_told(d.get(key)) for d in whole)) for key in keys)
+    return [(key, x, y) for key, x, y in pairs if x != y]
+
+
+def _told(value: object) -> str:
+    return "not told" if value in (None, "") else str(value)

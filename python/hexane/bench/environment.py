@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,25 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
+from hexane.bench.energy import meter_command
 from hexane.targets.detect import detect_name
 
 
 def environment() -> dict[str, Any]:
-    """Chip, system, cores and versions of this machine; power is "battery", "mains" or "" where nobody says."""
+    """Chip, system, cores, versions and power of this machine; "" where the system does not tell. power: "mains" or
+    "battery". energy: how it is measured, or why it is not."""
     name = detect_name()
     return {
         "cpu": _cpu(),
+        "model": _said("/usr/sbin/sysctl", "-n", "hw.model"),
         "target": name.target,
         "asked": "" if name.written == name.target else name.written,
         "isa": _core.isa(),
         "cores": os.cpu_count(),
         "os": platform.platform(),
+        "os_build": _said("/usr/bin/sw_vers", "-buildVersion") if sys.platform == "darwin" else platform.version(),
         "power": _power(),
+        "energy": meter_command()[1] or "powermetrics, means of the whole machine",
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
@@ -41,6 +47,24 @@ def _cpu() -> str:
 
 
 def _power() -> str:
+    if sys.platform == "darwin":
+        return power_of_pmset(_said("/usr/bin/pmset", "-g", "batt"))
     for supply in sorted(Path("/sys/class/power_supply").glob("A*/online")):
         return "mains" if supply.read_text().strip() == "1" else "battery"
     return ""
+
+
+def power_of_pmset(text: str) -> str:
+    """What the first line of `pmset -g batt` says: Now drawing from 'AC Power'."""
+    line = text.partition("\n")[0]
+    return "mains" if "'AC Power'" in line else "battery" if "'Battery Power'" in line else ""
+
+
+def _said(*command: str) -> str:
+    """What a command of macOS prints; "" elsewhere, and where it cannot be run."""
+    if sys.platform != "darwin":
+        return ""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""

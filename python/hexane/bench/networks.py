@@ -33,25 +33,42 @@ class Network:
     activation_bytes: int
 
 
-def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int) -> Network:
-    """`depth` convolutions 1x1 of `channels` to `channels`, one behind the other: x (1, channels, height, width)."""
+def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int, kernel: int = 1) -> Network:
+    """`depth` convolutions (kernel, kernel) of `channels` to `channels`, one after the other: x (1, channels, height,
+    width).
+
+    Zeros around keep the size where the kernel, which is odd, is not 1x1. Products with them count as operations, as
+    they do in published rates.
+    """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
     given = random.standard_normal(shape, np.float32).astype(_numpy(dtype))
-    x, y = hx.input("x", shape, dtype), given.reshape(channels, -1).astype(np.float32)
+    x, y = hx.input("x", shape, dtype), given[0].astype(np.float32)
     for _ in range(depth):
         # Orthogonal on average: the numbers keep their size through any depth.
-        weight = (random.standard_normal((channels, channels), np.float32) / channels**0.5).astype(_numpy(dtype))
-        x = hx.conv(x, weight.reshape(channels, channels, 1, 1))
-        y = (weight.astype(np.float32) @ y).astype(_numpy(dtype)).astype(np.float32)
+        drawn = random.standard_normal((channels, channels, kernel, kernel), np.float32)
+        weight = (drawn / (channels**0.5 * kernel)).astype(_numpy(dtype))
+        x = hx.conv(x, weight, pad=kernel // 2)
+        y = _convolved(weight.astype(np.float32), y).astype(_numpy(dtype)).astype(np.float32)
     return Network(
         hx.graph({"y": x}),
         {"x": given},
         y.reshape(shape),
-        2 * channels**2 * height * width * depth,
-        channels**2 * depth * stored,
+        2 * channels**2 * kernel**2 * height * width * depth,
+        channels**2 * kernel**2 * depth * stored,
         channels * height * width * (depth + 1) * stored,
     )
+
+
+def _convolved(weight: Array, x: Array) -> Array:
+    """weight (out, in, kernel, kernel), x (in, height, width), zeros around: one product of matrices for each tap."""
+    pad = weight.shape[2] // 2
+    padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
+    height, width = x.shape[1:]
+    total = np.zeros((len(weight), height * width), np.float32)
+    for i, j in np.ndindex(weight.shape[2:]):
+        total += weight[:, :, i, j] @ padded[:, i : i + height, j : j + width].reshape(len(x), -1)
+    return total.reshape(len(weight), height, width)
 
 
 def gemm(dtype: str, stored: int, rows: int, inner: int, columns: int) -> Network:
@@ -83,21 +100,25 @@ def relu(dtype: str, stored: int, elements: int) -> Network:
 
 
 def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int) -> Network:
-    """The chain of convolutions with weights and activations of 8 bits: quantised in front of every layer.
+    """The chain of convolutions with weights and activations of 8 bits (W8A8): quantised in front of every layer.
 
-    Scales are powers of two and weights small, so that the integers below are exact in every arithmetic.
+    Both need all 8 bits: weights are uniform integers up to a bound in 64..127, activations fill -128..127 in every
+    layer. The scales are powers of two, so that no arithmetic has to round them; 2^-3 for activations. The expected
+    output comes from sums in int32.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
-    one, scale = np.array(1, np.float32), np.array(2.0 ** -np.ceil(np.log2(channels) / 2 + 1), np.float32)
-    given = random.integers(-64, 65, shape).astype(_numpy(dtype))
+    shift, most = _int8_weights(channels)
+    scale, step = np.array(2.0**-shift, np.float32), np.array(2.0**-3, np.float32)
+    steps = np.clip(np.rint(random.normal(0, 40, (channels, height * width))), -127, 127)
+    given = (steps.reshape(shape) * step).astype(_numpy(dtype))
     x, y = hx.input("x", shape, dtype), given.reshape(channels, -1).astype(np.float32)
     for _ in range(depth):
-        weight = random.integers(-2, 3, (channels, channels)).astype(np.int8)
+        weight = random.integers(-most, most + 1, (channels, channels)).astype(np.int8)
         taken = hx.dequantize(hx.const(weight.reshape(channels, channels, 1, 1)), scale, dtype=dtype)
-        x = hx.conv(hx.dequantize(hx.quantize(x, one, dtype="int8"), one, dtype=dtype), taken)
-        y = (weight.astype(np.float32) @ np.clip(np.rint(y), -128, 127)) * scale
-        y = y.astype(_numpy(dtype)).astype(np.float32)
+        x = hx.conv(hx.dequantize(hx.quantize(x, step, dtype="int8"), step, dtype=dtype), taken)
+        sums = int32_product(weight, np.clip(np.rint(y / step), -128, 127).astype(np.int8))
+        y = (sums.astype(np.float32) * (scale * step)).astype(_numpy(dtype)).astype(np.float32)
     operations = 2 * channels**2 * height * width * depth
     return Network(
         hx.graph({"y": x}),
@@ -107,6 +128,27 @@ def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
         channels**2 * depth,
         channels * height * width * (2 * stored + depth - 1),
     )
+
+
+def _int8_weights(channels: int) -> tuple[int, int]:
+    """(shift, bound): layers of uniform weights up to bound, times 2^-shift, make numbers larger by a factor of 1.02.
+
+    Numbers that shrank would soon need fewer than 8 bits. Clipping holds those that grow.
+    """
+    gain = 1.02
+    shift = int(np.floor(np.log2(127 * (channels / 3) ** 0.5 / gain)))
+    return shift, int(np.ceil(gain * 2**shift * (3 / channels) ** 0.5))
+
+
+def int32_product(a: Array, b: Array) -> Array:
+    """The product of two int8 matrices as NumPy's int32 has it.
+
+    Sums that stay below 2^24 are computed in fp32, which has the same integers: NumPy has a fast product for that.
+    """
+    if a.shape[1] * 128 * 128 < 2**24:
+        return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int32)
+    product: Array = a.astype(np.int32) @ b.astype(np.int32)
+    return product
 
 
 NETWORKS: Mapping[str, Callable[..., Network]] = {f.__name__: f for f in (conv_chain, gemm, add, relu, int8_chain)}

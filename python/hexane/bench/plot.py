@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane import _core
+from hexane.bench.table import figure as shorter
 from hexane.bench.table import size, summary
 from hexane.errors import Error
 
@@ -31,34 +32,47 @@ def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) -> Path:
-    """Time for each MiB: flat where memory keeps up, higher behind a break."""
+    """Time above the floor for each MiB: flat where memory keeps up, higher above a cliff."""
     from matplotlib.figure import Figure
 
-    key = f"{cliff['side'].removesuffix('s')}_bytes"
-    ours = sorted(
-        (
-            r
-            for r in document["results"]
-            if (r["probe"], r["side"]) == (cliff["probe"], cliff["side"]) and "error" not in r
-        ),
-        key=lambda r: r[key],
-    )
-    x = [r[key] for r in ours]
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
-    per_mib = [{q: r["times_us"][q] / r[key] * 2**20 for q in ("p10", "p50", "p90")} for r in ours]
-    axes.fill_between(x, [p["p10"] for p in per_mib], [p["p90"] for p in per_mib], alpha=0.25, label="10 to 90 %")
-    axes.plot(x, [p["p50"] for p in per_mib], marker="o", markersize=4, label="median")
+    shown = per_mib(document, cliff)
+    x = [p["bytes"] for p in shown]
+    axes.fill_between(x, [p["p10"] for p in shown], [p["p90"] for p in shown], alpha=0.25, label="10 to 90 %")
+    axes.plot(x, [p["p50"] for p in shown], marker="o", markersize=4, label="median")
     for b in cliff["breaks"]:
         axes.axvspan(b["low"], b["high"], alpha=0.15, color="tab:red")
         axes.axvline(b["bytes"], color="tab:red", label=f"break at {size(b['bytes'])}")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: size(value))
-    axes.set(xlabel=f"{cliff['side']}, bytes", ylabel="us for each MiB", title=f"{cliff['probe']}: {cliff['side']}")
+    above = f", without the floor of {shorter(cliff['floor'])} us" if cliff["floor"] else ""
+    axes.set(
+        xlabel=f"{cliff['side']}, bytes", ylabel=f"us for each MiB{above}", title=f"{cliff['probe']}: {cliff['side']}"
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     return _save(document, figure, folder / f"{cliff['probe']}-{cliff['side']}.png")
+
+
+def per_mib(document: Mapping[str, Any], cliff: Mapping[str, Any]) -> list[dict[str, float]]:
+    """By size: bytes, and quantiles of the time above the floor in us for each MiB.
+
+    Sizes whose fastest times (10 %) are within the interval of the floor are left out: nothing of them is known but the
+    floor.
+    """
+    key = f"{cliff['side'].removesuffix('s')}_bytes"
+    floor, least = cliff["floor"] or 0.0, cliff["floor_high"] or 0.0
+    ours = [r for r in document["results"] if (r["probe"], r["side"]) == (cliff["probe"], cliff["side"])]
+    return sorted(
+        (
+            {"bytes": r[key], **{q: (r["times_us"][q] - floor) / r[key] * 2**20 for q in ("p10", "p50", "p90")}}
+            for r in ours
+            if "error" not in r and r["times_us"]["p10"] > least
+        ),
+        key=lambda p: p["bytes"],
+    )
 
 
 def _bars(document: Mapping[str, Any], probe: str, folder: Path) -> Path:

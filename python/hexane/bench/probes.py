@@ -57,9 +57,18 @@ def _dispatch(device: Device) -> Iterator[Configuration]:
     yield Configuration("dispatch", "call", "relu", small, mode="call")
     yield Configuration("dispatch", "bound call, fp32 ports", "relu", small, dtype="fp32")
     yield Configuration("dispatch", "bound call, after 0.5 s idle", "relu", small, mode="idle")
-    for threads in (2, 4):
-        yield Configuration("dispatch", f"{threads} programs at once", "relu", small, mode="threads", threads=threads)
     yield _conv("dispatch", 256, 1, 1, 64)
+
+
+def _threads(device: Device) -> Iterator[Configuration]:
+    """What a call costs while other threads call programs of their own: one with nothing to do, and one that
+    computes."""
+    chain = {"channels": 256, "depth": 8, "height": 1, "width": 64}
+    for network, sizes in (("relu", {"elements": 64}), ("conv_chain", chain)):
+        for threads in (1, 2, 4, 8):
+            what = "relu 64" if network == "relu" else "conv 256x8 1x64"
+            name = f"{what}, {threads} at once" if threads > 1 else f"{what}, alone"
+            yield Configuration("threads", name, network, sizes, _dtype(device), "threads", threads)
 
 
 def _peak(device: Device) -> Iterator[Configuration]:
@@ -70,6 +79,13 @@ def _peak(device: Device) -> Iterator[Configuration]:
             for area in areas:
                 height = max(1, area // 64)
                 yield _conv("peak", channels, depth, height, 64, dtype=dtype)
+    for channels, depth, height in (
+        ((64, 32, 64), (128, 32, 64), (256, 32, 32), (256, 32, 64), (512, 16, 32))
+        if device == "ane"
+        else ((64, 8, 16), (128, 8, 16), (256, 4, 16))
+    ):
+        sizes = {"channels": channels, "depth": depth, "height": height, "width": 64, "kernel": 3}
+        yield Configuration("peak", f"conv3x3 {channels}x{depth} {height}x64", "conv_chain", sizes, dtype)
     for size in (512, 1024, 2048, 4096) if device == "ane" else (256, 512, 1024):
         sizes = {"rows": size, "inner": size, "columns": size}
         yield Configuration("peak", f"gemm {size}", "gemm", sizes, dtype=dtype)
@@ -131,6 +147,7 @@ def _pair(probe: str, device: Device, channels: int, depth: int, side: int) -> I
 
 PROBES: dict[str, Callable[[Device], Iterator[Configuration]]] = {
     "dispatch": _dispatch,
+    "threads": _threads,
     "peak": _peak,
     "sram": _sram,
     "io": _io,

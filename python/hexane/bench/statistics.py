@@ -1,7 +1,10 @@
 """What is told of many times of one call."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,24 +42,71 @@ class Times:
         return cls(least, p10, p50, p90, p99, variation, len(us), calls_per_sample)
 
 
-def measure(
-    call: Callable[[], Any], seconds: float, *, before: Callable[[], Any] | None = None, calls: int = 1
-) -> Times:
-    """Calls it for about `seconds`, at least five times.
+def measure(call: Callable[[], Any], seconds: float, *, before: Callable[[], Any] | None = None) -> Times:
+    """Calls it for about `seconds`, at least five times. `before` runs ahead of each sample and is not timed."""
+    group = 1 if before else _group(call)
+    return Times.of(_samples(call, group, perf_counter_ns() + int(seconds * 1e9), before, MOST), group)
 
-    `before` runs ahead of each sample and is not timed. `calls`: how many calls of a program one call of it makes.
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Calls of several threads at the same time: times that each thread took of its own calls, their mean in us, and
+    the calls per second of all threads.
+
+    Where threads share cores or a lock, few calls wait long: the mean shows it, the median does not.
     """
+
+    times: Times
+    mean_us: float
+    calls_per_second: float
+
+
+def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Together:
+    """Each call in a thread of its own, all at the same time until about `seconds` have passed."""
+    group = max(map(_group, calls))
+    start = Barrier(len(calls))
+
+    def one(call: Callable[[], Any]) -> tuple[int, list[int], int]:
+        start.wait()
+        began = perf_counter_ns()
+        found = _samples(call, group, began + int(seconds * 1e9))  # however many: no thread may end before the others
+        return began, found, perf_counter_ns()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        threads = list(pool.map(one, calls))
+    samples = [ns for _, found, _ in threads for ns in found]
+    per_second = sum(len(found) * group / ((end - began) / 1e9) for began, found, end in threads)
+    mean_us = sum(samples) / len(samples) / group / 1000
+    return Together(Times.of(samples, group), mean_us, per_second)
+
+
+def _group(call: Callable[[], Any]) -> int:
+    """How many calls a sample has, so that it lasts long enough: a power of two. The first calls are slower than the
+    rest, and a machine pauses at times: a group has to be long twice."""
+    group = 1
+    while min(_duration(call, group), _duration(call, group)) < SHORTEST_SAMPLE:
+        group *= 2
+    return group
+
+
+def _duration(call: Callable[[], Any], group: int) -> int:
     start = perf_counter_ns()
-    call()
-    once = perf_counter_ns() - start
-    group = 1 if before else max(1, SHORTEST_SAMPLE // max(once, 1))
-    end = perf_counter_ns() + int(seconds * 1e9)
+    for _ in range(group):
+        call()
+    return perf_counter_ns() - start
+
+
+def _samples(
+    call: Callable[[], Any],
+    group: int,
+    end: int,
+    before: Callable[[], Any] | None = None,
+    most: float = math.inf,
+) -> list[int]:
+    """Durations of groups of calls in ns, until the clock says `end`."""
     found: list[int] = []
-    while len(found) < FEWEST or (len(found) < MOST and perf_counter_ns() < end):
+    while len(found) < FEWEST or (len(found) < most and perf_counter_ns() < end):
         if before:
             before()
-        start = perf_counter_ns()
-        for _ in range(group):
-            call()
-        found.append(perf_counter_ns() - start)
-    return Times.of(found, group * calls)
+        found.append(_duration(call, group))
+    return found

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import hexane
-from hexane.bench.cliff import breaks
+from hexane.bench.cliff import fit
 from hexane.bench.document import VERSION
 from hexane.bench.environment import environment
 from hexane.bench.probes import Configuration, Device
@@ -71,11 +71,13 @@ def _measured(configuration: Configuration, device: Device, seconds: float, thre
 
 
 def _cliffs(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The breaks of time over bytes, for each probe and side of which bytes grow."""
+    """The fit of time over bytes, for each probe and side of which bytes grow: floor, breaks, and times without the
+    floor."""
     found = []
     for probe, side in sorted({(r["probe"], r["side"]) for r in results if r["side"]}):
         ours = [r for r in results if (r["probe"], r["side"]) == (probe, side) and "error" not in r]
         points = sorted({r[f"{side.removesuffix('s')}_bytes"]: r["times_us"]["p50"] for r in ours}.items())
-        made = breaks([p[0] for p in points], [p[1] for p in points])
-        found.append({"probe": probe, "side": side, "points": len(points), "breaks": [asdict(b) for b in made]})
+        line = fit([p[0] for p in points], [p[1] for p in points])
+        above = [] if line.floor is None else [{"bytes": size, "us": us - line.floor} for size, us in points]
+        found.append({"probe": probe, "side": side, "points": len(points), "above_floor": above, **asdict(line)})
     return found

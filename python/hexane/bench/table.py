@@ -4,7 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from typing import Any
 
-HEAD = ("probe", "configuration", "p50 us", "min", "p90", "p99", "var", "first us", "GFLOPS", "weights", "result")
+HEAD = (
+    "probe",
+    "configuration",
+    "p50 us",
+    "min",
+    "p90",
+    "p99",
+    "var",
+    "first us",
+    "GFLOPS",
+    "weights",
+    "error",
+    "result",
+)
 RIGHT = HEAD[2:-1]
 
 
@@ -24,6 +37,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             figure(r["first_us"]),
             figure(r["gflops"]) if r["operations"] else "-",
             size(r["weight_bytes"]) if r["weight_bytes"] else "-",
+            f"{r['distance']:.2g}",
             r.get("error", "right"),
         )
 
@@ -31,34 +45,81 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def findings(document: Mapping[str, Any]) -> Iterator[str]:
     """What the results say, in sentences: the best rate of each probe, what 8 bits gain, where memory ends."""
     right = [r for r in document["results"] if "error" not in r]
-    for probe in dict.fromkeys(r["probe"] for r in right if r["probe"].endswith("peak")):
-        best = max((r for r in right if r["probe"] == probe), key=lambda r: r["gflops"])
+    for (probe, kind), best in peaks(right).items():
         fastest = best["operations"] / best["times_us"]["min"] / 1000
         yield (
-            f"{probe}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
+            f"{probe}, {kind}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
             f" {best['name']}"
         )
+    metered = [r for r in right if "microjoules" in r]
+    for probe in dict.fromkeys(r["probe"] for r in metered if r["operations"] >= 1e6):
+        best = max((r for r in metered if r["probe"] == probe), key=lambda r: r["operations"] / r["microjoules"])
+        rate = best["operations"] / best["microjoules"] / 1e3
+        yield f"{probe}: at most {figure(rate)} GFLOPS per watt (CPU and engine together): {best['name']}"
+    if not metered and "environment" in document:
+        yield f"energy: {document['environment']['energy']}"
     floats = {(r["probe"], str(r["sizes"])): r for r in right if r["network"] == "conv_chain"}
     for r in right:
         other = floats.get((r["probe"], str(r["sizes"])))
         if r["network"] == "int8_chain" and other is not None:
             yield f"{r['probe']}: {r['name']} is {r['gflops'] / other['gflops']:.3g} times as fast as {other['dtype']}"
+        if r["network"] == "int8_chain":
+            yield (
+                f"{r['probe']}: {r['name']} differs from NumPy's int32 sums by {r['distance']:.2g} (relative L2),"
+                f" at most {r['largest_error']:.3g} in one number"
+            )
+    alone = {(r["probe"], r["network"]): r for r in right if r["mode"] == "threads" and r["threads"] == 1}
+    for r in right:
+        one = alone.get((r["probe"], r["network"]))
+        if r["mode"] == "threads" and r["threads"] > 1 and one is not None:
+            more = r["calls_per_second"] / one["calls_per_second"]
+            longer = r["mean_us"] / one["mean_us"]
+            yield (
+                f"{r['probe']}: {r['name']}: {more:.3g} times as many calls per second as alone; a call takes"
+                f" {longer:.3g} times as long (mean)"
+            )
     for cliff in document["cliffs"]:
         what = f"{cliff['probe']}, {cliff['side']}"
+        if cliff["floor"] is None:
+            yield f"{what}: {cliff['points']} sizes are too few for a fit"
+            continue
+        if cliff["floor_low"] > 0:
+            yield (
+                f"{what}: every call takes {figure(cliff['floor'])} us (95 %: {figure(cliff['floor_low'])} to"
+                f" {figure(cliff['floor_high'])}), the floor that the fit subtracts"
+            )
+        else:
+            yield f"{what}: no floor that can be told from 0 (95 %: at most {figure(cliff['floor_high'])} us)"
         if not cliff["breaks"]:
             yield f"{what}: no break in {cliff['points']} sizes"
         for b in cliff["breaks"]:
             yield (
-                f"{what}: a break at {size(b['bytes'])} (95 %: {size(b['low'])} to {size(b['high'])}), "
-                f"{figure(b['slope_before'])} us per MiB before, {figure(b['slope_after'])} behind"
+                f"{what}: a {'cliff' if b['slope_after'] > b['slope_before'] else 'break'} at {size(b['bytes'])} (95 %:"
+                f" {size(b['low'])} to {size(b['high'])}), {figure(b['slope_before'])} us per MiB below,"
+                f" {figure(b['slope_after'])} above"
             )
+
+
+def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The result with the highest rate for each peak probe and kind: convolutions by their kernel, and products of
+    matrices. right: results without errors."""
+    best: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for r in right:
+        if not r["probe"].endswith("peak"):
+            continue
+        kernel = r["sizes"].get("kernel", 1)
+        key = (r["probe"], "matmul" if r["network"] == "gemm" else f"conv {kernel}x{kernel}")
+        if key not in best or r["gflops"] > best[key]["gflops"]:
+            best[key] = r
+    return best
 
 
 def summary(document: Mapping[str, Any]) -> str:
     """What was measured, where, in a line."""
     e = document["environment"]
     how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
-    return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}; times of one call"
+    power = f", on {e['power']}" if e["power"] else ""
+    return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}{power}; times of one call"
 
 
 def markdown(document: Mapping[str, Any]) -> str:

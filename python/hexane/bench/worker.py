@@ -8,38 +8,39 @@ the Neural Engine's limit on compilations per process is never reached.
 import json
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from hexane import options
+from hexane.bench.energy import Meter, meter_command
 from hexane.bench.networks import NETWORKS, Array, Network
 from hexane.bench.probes import Configuration, Device
-from hexane.bench.statistics import Times, measure
+from hexane.bench.statistics import Times, measure, measure_together
 from hexane.errors import Error
-from hexane.runtime import Model, compile
+from hexane.runtime import Model, compile, engine
 
 # Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point
 # sums of an engine 0.01 for each layer, growing with the root of their number.
 FARTHEST = 0.2
 IDLE = 0.5  # seconds
-AT_ONCE = 64  # calls by each thread in a sample
 
 
 def run(c: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:
     """What the call costs and whether its result is right, as the document of results has it (docs/bench.md)."""
     stored = 4 if device == "cpu" and c.dtype == "fp32" else 2  # an engine keeps every float in fp16
     network = NETWORKS[c.network](c.dtype, stored, **c.sizes)
+    before = _compiles(device)
     start = time.perf_counter()
     net = _compile(network, c, device, 1 if c.mode == "threads" else threads)
     compiled = time.perf_counter() - start
+    compiles = _compiles(device) - before
     start = time.perf_counter()
     net(network.inputs)
     first = time.perf_counter() - start
-    times, outputs = _times(c, network, net, device, seconds)
+    with Meter(meter_command()[0]) as meter:
+        times, outputs, more = _times(c, network, net, device, seconds)
     distance = max(_distance(output, network.expected) for output in outputs)
     record = {
         "compile_ms": compiled * 1000,
@@ -50,57 +51,76 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
         "activation_bytes": network.activation_bytes,
         "gflops": network.operations / times.p50 / 1000,
         "distance": distance,
-        "threads": net.threads,
+        "largest_error": max(_largest_error(output, network.expected) for output in outputs),
+        "threads_of_cpu": net.threads,
         "ran_on": net.device,
+        **more,
     }
+    if meter.power is not None:
+        record["power"] = asdict(meter.power)
+        if c.mode in ("bound", "call"):  # else the device idles between calls, or runs several
+            record["microjoules"] = (meter.power.cpu_mw + meter.power.ane_mw) * times.p50 / 1000
+    if device == "ane":
+        record["compiles"] = compiles
+        if not compiles:
+            record["error"] = "compile_ms is not cold: the engine's compiler was not asked"
     if not distance <= FARTHEST:  # NaN too
         record["error"] = f"a wrong result: its distance from NumPy's is {distance:.3g}, need at most {FARTHEST}"
     return record
 
 
-def _compile(network: Network, c: Configuration, device: Device, threads: int | None) -> Model:
-    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the
-    network."""
+def _compiles(device: Device) -> int:
+    """How many programs the engine's compiler was asked for by this process."""
+    found = engine.find_engine(engine.own_chip())[0] if device == "ane" else None
+    return 0 if found is None else found.counters["compiled"] + found.counters["compiles_in_loads"]
+
+
+def _compile(network: Network, c: Configuration, device: Device, threads: int | None, cold: bool = True) -> Model:
+    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network.
+
+    cold: what the engine's service keeps of it is purged first, so that the compile is one.
+    """
     if device == "ane":
-        net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=False), fallback="error")
+        net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=not cold), fallback="error")
     else:
         net = compile(network.graph, target="host", threads=threads)
     assert isinstance(net, Model)  # all shapes are fixed
     return net
 
 
-def _times(c: Configuration, network: Network, net: Model, device: Device, seconds: float) -> tuple[Times, list[Array]]:
-    """The times, and what the calls that were timed have computed."""
+def _times(
+    c: Configuration, network: Network, net: Model, device: Device, seconds: float
+) -> tuple[Times, list[Array], dict[str, float]]:
+    """The times, what the calls that were timed have computed, and what else the record says of them."""
     if c.mode == "call":
         kept: list[Any] = [None]
 
         def call() -> None:
             kept[0] = net(network.inputs)
 
-        return measure(call, seconds), kept
+        return measure(call, seconds), kept, {}
     nets = [net]
     if c.mode == "threads":
-        nets += [_compile(network, c, device, 1) for _ in range(c.threads - 1)]
+        nets += [_compile(network, c, device, 1, cold=False) for _ in range(c.threads - 1)]
     outputs = [np.zeros_like(one(network.inputs)) for one in nets]
     calls = [
         one.bind(**network.inputs, **{one.outputs[0].name: output}) for one, output in zip(nets, outputs, strict=True)
     ]
     if c.mode != "threads":
         before = (lambda: time.sleep(IDLE)) if c.mode == "idle" else None
-        return measure(calls[0], seconds, before=before), outputs
+        return measure(calls[0], seconds, before=before), outputs, {}
 
-    def many(call: Callable[[], Any]) -> None:
-        for _ in range(AT_ONCE):
-            call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        together = measure(lambda: list(pool.map(many, calls)), seconds, calls=AT_ONCE * len(calls))
-    return together, outputs
+    found = measure_together(calls, seconds)
+    return found.times, outputs, {"mean_us": found.mean_us, "calls_per_second": found.calls_per_second}
 
 
 def _distance(got: Array, expected: Array) -> float:
     a, b = got.astype(float), expected.astype(float)
     return float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1))
+
+
+def _largest_error(got: Array, expected: Array) -> float:
+    return float(np.abs(got.astype(float) - expected.astype(float)).max(initial=0.0))
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
-"""`hexane bench`: what the device does at best, and two such results beside each other."""
+"""`hexane bench`: what the device does at best, and two such results next to each other."""
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,23 +21,26 @@ class DeviceName(str, Enum):
     ANE = "ane"
 
 
-COMPARED = ("probe", "configuration", "before us", "after us", "ratio", "verdict")
+COMPARED = ("probe", "configuration", "A us", "B us", "B / A", "B is")
 
 
 @command
 def bench(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="PROBE",
             help=(
-                "dispatch, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
+                "dispatch, threads, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
                 " ane_int8_bench, "
-                "test_qos_sweep: the configurations of those programs; compare: two files of --json."
+                "test_qos_sweep: the configurations of those programs."
             ),
         ),
-    ],
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[A.json B.json]", help="For compare.")] = None,
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="A.json B.json", help="Measure nothing: compare two files of --json."),
+    ] = None,
     device: Annotated[DeviceName, typer.Option(help="Who is measured.")] = DeviceName.CPU,
     seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each configuration is called.")] = 0.5,
     threads: Annotated[
@@ -44,6 +48,10 @@ def bench(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results to a file.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table in Markdown.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with plots. [default: for all, hexane-bench.html]"),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write pictures. Needs hexane[plot].")] = None,
     debug: Debug = False,
 ) -> None:
@@ -51,12 +59,16 @@ def bench(
 
     Exit code 1 where a configuration failed or gave a wrong result.
     """
-    if what == "compare":
-        _compare(files or [])
+    if (what is None) == (compare is None):
+        got = "neither PROBE nor" if what is None else "both PROBE and"
+        raise typer.BadParameter(f"got {got} --compare, need one of them")
+    if compare is not None:
+        _compare(*compare)
         return
-    if files:
-        raise typer.BadParameter(f"{what}: got {len(files)} files, which only compare takes")
-    _check_files(json, markdown, plot)
+    assert what is not None
+    if what == "all" and html is None:
+        html = Path("hexane-bench.html")
+    _check_files((json, markdown, html), plot)
     from hexane.bench import configurations, run
     from hexane.bench.table import HEAD, RIGHT, findings, rows, summary
     from hexane.bench.table import markdown as as_markdown
@@ -74,6 +86,11 @@ def bench(
         _core.save_file(str(json), writer.dumps(document, indent=1, allow_nan=False).encode())
     if markdown is not None:
         _core.save_file(str(markdown), as_markdown(document).encode())
+    if html is not None:
+        from hexane.bench.page import html_page
+
+        _core.save_file(str(html), html_page(document).encode())
+        print(f"wrote {html}")
     if plot is not None:
         from hexane.bench.plot import plot as draw
 
@@ -86,9 +103,9 @@ def bench(
         )
 
 
-def _check_files(json: Path | None, markdown: Path | None, plot: Path | None) -> None:
+def _check_files(files: Sequence[Path | None], plot: Path | None) -> None:
     """Raises Error for results that could not be written: measuring may take many minutes."""
-    for file in (json, markdown):
+    for file in files:
         if file is not None and not file.parent.is_dir():
             raise Error(f"[bench] {file}: got no folder {str(file.parent)!r}, need one that is there")
     if plot is not None:
@@ -116,25 +133,23 @@ class _Progress:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _compare(files: list[Path]) -> None:
-    from hexane.bench import compare, read
+def _compare(*files: Path) -> None:
+    from hexane.bench import compare, differences, read
     from hexane.bench.table import figure
 
-    if len(files) != 2:
-        raise typer.BadParameter(f"compare: got {len(files)} files, need two")
-    before, after = map(read, files)
-    found = compare(before, after)
+    a, b = map(read, files)
+    found = compare(a, b)
     if not found:
-        raise Error(f"[bench] compare: got no configuration that both {files[0]} and {files[1]} have, need one")
-    if before["device"] != after["device"]:
-        print(f"before was measured on {before['device']}, after on {after['device']}")
+        raise Error(f"[bench] --compare: got no configuration that both {files[0]} and {files[1]} have, need one")
+    print(f"A: {files[0]}\nB: {files[1]}\n")
+    if differ := differences(a, b):
+        print_table(("differs", "A", "B"), differ)
+        print()
     cells = [
-        (
-            r["probe"],
-            r["name"],
-            *(figure(r[k]) if k in r else "-" for k in ("before_us", "after_us", "ratio")),
-            r["verdict"],
-        )
+        (r["probe"], r["name"], *(figure(r[k]) if k in r else "-" for k in ("a_us", "b_us", "ratio")), r["verdict"])
         for r in found
     ]
     print_table(COMPARED, cells, right=COMPARED[2:5])
+    for name, one in (("A", a), ("B", b)):
+        if left := len(one["results"]) - len(found):
+            print(f"{left} configurations of {name} alone are left out")

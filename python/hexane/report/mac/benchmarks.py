@@ -6,7 +6,7 @@ from hexane.bench import Configuration, configurations, run
 from hexane.errors import Error
 from hexane.report.mac.probe import Context, Probe, Values
 
-ASKED = ("dispatch", "peak", "sram", "int8")
+ASKED = ("dispatch", "threads", "peak", "sram", "int8")
 PER_PROCESS = 200  # the benchmark's own worker is where a driver may hang
 
 

@@ -1,0 +1,96 @@
+"""Power while calls are timed, where the system tells it: `powermetrics` of macOS, which only root may run."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from threading import Thread
+from types import TracebackType
+
+POWERMETRICS = "/usr/bin/powermetrics"
+SAMPLERS = ("--samplers", "cpu_power", "-i", "100")  # a sample in 100 ms
+ROW = re.compile(r"^(CPU|GPU|ANE) Power: (\d+(?:\.\d+)?) mW", re.MULTILINE)
+PATIENCE = 5.0  # seconds for the first sample
+
+
+def meter_command() -> tuple[list[str], str]:
+    """The command that prints samples; where there is none an empty one, and why. Never asks for a password."""
+    if sys.platform != "darwin":
+        return [], f"not measured: {sys.platform} has no meter that Hexane reads (macOS has: powermetrics)"
+    command = [POWERMETRICS, *SAMPLERS]
+    if os.geteuid() == 0:
+        return command, ""
+    try:
+        asked = subprocess.run(
+            ["/usr/bin/sudo", "-n", POWERMETRICS, "--help"], capture_output=True, check=False, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [], f"not measured: sudo gave no answer ({error})"
+    if asked.returncode:
+        return [], "not measured: powermetrics needs root (run with sudo, or `sudo -v` first)"
+    return ["/usr/bin/sudo", "-n", *command], ""
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Means over samples in mW, of the whole machine and not only of what is measured."""
+
+    cpu_mw: float
+    gpu_mw: float
+    ane_mw: float
+    samples: int
+
+
+class Meter:
+    """Runs a command that prints samples while it is entered. `power` is what they say, None where there were none."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self.power: Power | None = None
+        self._samples: list[tuple[float, dict[str, float]]] = []
+
+    def __enter__(self) -> "Meter":
+        if self.command:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            self._reader = Thread(target=self._read, daemon=True)
+            self._reader.start()
+            until = time.perf_counter() + PATIENCE
+            while not self._samples and self._process.poll() is None and time.perf_counter() < until:
+                time.sleep(0.01)
+            self._entered = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.command:
+            return
+        ended = time.perf_counter()
+        self._process.terminate()  # sudo passes the signal on
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        # The first sample began before the calls did.
+        inside = [values for at, values in self._samples if self._entered <= at <= ended][1:]
+        if inside:
+            cpu, gpu, ane = (sum(values[name] for values in inside) / len(inside) for name in ("CPU", "GPU", "ANE"))
+            self.power = Power(cpu, gpu, ane, len(inside))
+
+    def _read(self) -> None:
+        """A sample ends with the row that names the ANE, the last of the three."""
+        values: dict[str, float] = {}
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if row := ROW.match(line):
+                values[row[1]] = float(row[2])
+                if len(values) == 3:
+                    self._samples.append((time.perf_counter(), values))
+                    values = {}
