@@ -20,7 +20,7 @@ class MilLimits:
     """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements,
     affine_norm_elements: what a layer norm goes over, exclusive. program_bytes: of weights. conv_speedup: of a 1x1
     convolution over a matmul with constant weights. row_elements: a multiple of them is fast. softmax_power: one person
-    saw other extents than its powers fail. mask_value: what a mask takes away in place of infinity."""
+    saw other extents than its powers fail."""
 
     ports: MilLimit
     conv_inputs: MilLimit
@@ -30,7 +30,6 @@ class MilLimits:
     conv_speedup: MilLimit
     row_elements: MilLimit
     softmax_power: MilLimit
-    mask_value: MilLimit
 
 
 @cache

@@ -22,7 +22,7 @@ from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
 from hexane.passes.layout.channels_last import first_perm
 from hexane.targets import Target
-from hexane.targets.mil import mil_limits
+from hexane.targets.rules import rules
 from hexane.verify import STATE_OPS
 
 WEIGHTS = ("const", "param")  # what part of a layer may be; what is computed may not
@@ -219,7 +219,7 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     )  # a score is replaced by a number: a mask is added
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return OPS[node.op].expand(b, query, key, value, mask, **a)  # type: ignore[misc]
-    kind, most = query.dtype.numpy, mil_limits().mask_value.fact.value
+    kind, most = query.dtype.numpy, rules()["infinite_mask"].number("value")
     if hides:
         mask = b.const(np.where(mask.node.data, 0, -most).astype(kind))
     if a["causal"]:

@@ -8,7 +8,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, make_node
 from hexane.ops import OPS, apply
-from hexane.targets.mil import mil_limits
+from hexane.targets.rules import rules
 from hexane.validate.masks import COMPARES, FLOOR, mask_operands
 
 LARGEST_FINITE = 65504.0  # of fp16, exactly
@@ -117,7 +117,7 @@ def _separates(value: Value) -> bool:
 def _finite_mask(old: Value, new: Value | None) -> Value | None:
     if old.node.data is None or not _infinite(old.node):
         return new
-    most: int = mil_limits().mask_value.fact.value
+    most: int = rules()["infinite_mask"].number("value")
     data: Array = old.node.data
     return constant(np.where(np.isinf(data), np.copysign(most, data), data).astype(data.dtype), old.node.sources)
 
