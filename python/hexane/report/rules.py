@@ -4,7 +4,7 @@ op."""
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,46 @@ def _spoken(value: Any) -> str:
 
 
 # ---- tests of rules: what fills the texts where a node breaks the rule, else None ----
+
+
+def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
+    """Whether the bytes that a core streams are near a multiple at which the prefetcher stops."""
+    found = _product(node)
+    if found is None:
+        return None
+    outputs, inputs, taps = found
+
+    def of_core(size: int) -> int:
+        return int(ceil(size / rule.number("cores")) * inputs * taps * rule.number("element_bytes"))
+
+    def is_near(size: int) -> bool:
+        multiple, count = rule.number("multiple"), of_core(size)
+        below = count % multiple
+        return bool(count >= multiple - rule.number("window") + 1) and (
+            min(below, multiple - below) < rule.number("window")
+        )
+
+    if not is_near(outputs):
+        return None
+    padded = ceil(outputs / rule.number("cores")) * rule.number("cores")
+    while is_near(padded):
+        padded += rule.number("cores")
+    name = f"{outputs} x {inputs}" + (f" x {taps}" if taps > 1 else "")
+    return {"name": name, "bytes": of_core(outputs), "size": outputs, "padded": padded}
+
+
+def _product(node: Node) -> tuple[int, int, int] | None:
+    """(outputs, inputs, taps) of a product with constant weights that are stored whole."""
+    weight = _weight(node)
+    if weight is None or encoding_of(weight).kind != "whole" or weight.dtype.kind != "float":
+        return None
+    shape = weight.shape
+    if node.op == "conv":
+        return shape[0], shape[1], prod(shape[2:])
+    if len(shape) < 2 or prod(shape[:-2]) != 1:
+        return None
+    by_rows = node.op == "linear" or node.attrs["transpose_y"]
+    return (shape[-2], shape[-1], 1) if by_rows else (shape[-1], shape[-2], 1)
 
 
 def _weight(node: Node) -> Value | None:
@@ -181,6 +221,7 @@ def _short_rows(name: str, kind: TensorType, rule: Rule) -> Filled | None:
 
 
 _TESTS: Mapping[str, Test] = {
+    "kernel_dma": _kernel_dma,
     "conv_strides": _conv_strides,
     "palette_strides": _palette_strides,
     "pool_strides": _pool_strides,
