@@ -27,7 +27,11 @@ struct Advice {
   const char *text, *hint;
 };
 constexpr Advice kAdvice[] = {
-    {"status=0x1d", "a surface is too small for its port, or bound to another port"},
+    {"status=0x1d", "a surface is too small for its port, bound to another port, or not as large as the others of its "
+                    "side"},
+    {"status=0x12",
+     "the framework does not map these surfaces for the engine: other processes may hold too much of its "
+     "memory"},
     {"status=0x16", "an argument of the request is wrong"},
     {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
                              "== \"aned\"' says which"},

@@ -309,7 +309,10 @@ def test_the_device_refuses_small_and_locked_surfaces(stand_in: StandIn) -> None
     request = stand_in.bind(program, handles)
     with pytest.raises(AneError, match="status=0x1d") as error:
         stand_in.evaluate(request)
-    assert error.value.hint == "a surface is too small for its port, or bound to another port"
+    assert (
+        error.value.hint
+        == "a surface is too small for its port, bound to another port, or not as large as the others of its side"
+    )
     stand_in.library.hexane_ane_unbind(request)
     surfaces.release(handles[1])
     handles[1] = surfaces.create(768)
@@ -484,7 +487,8 @@ def test_a_driver_that_does_not_come_back_is_given_up(stand_in: StandIn, stage: 
     assert process.returncode == 0
 
 
-def give_up(stand_in: StandIn, stage: str) -> None:
+def give_up(stand_in: StandIn, stage: str, mode: str = "stall_ms") -> None:
+    """mode: what makes the framework late in this stage."""
     ane = stand_in.open(build_limit_ms=300, evaluate_limit_ms=300)
     others, program = stand_in.compile(ane, MIL, FILES), stand_in.compile(ane, MIL.replace("scaled", "late"), FILES)
     stand_in.load(others)
@@ -502,11 +506,11 @@ def give_up(stand_in: StandIn, stage: str) -> None:
         "unload": lambda: stand_in.call("unload", program),
         "evaluate": lambda: stand_in.evaluate(request),
     }
-    stand_in.set(stall_ms=1500)
+    stand_in.set(**{mode: 1500})
     with pytest.raises(AneError, match=r"has not come back within 0.3 s.*driver may hang") as error:
         calls[stage]()
     assert error.value.stage == ("compile" if stage == "find" else stage)
-    stand_in.set(stall_ms=0)
+    stand_in.set(**{mode: 0})
     if request is not None:
         with pytest.raises(AneError, match="an earlier call of this program has not come back"):
             stand_in.evaluate(request)

@@ -20,6 +20,10 @@ HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 // longer. "no_engine": the machine has none. "unnamed": live lists come without Name. "float_type": live lists have a
 // type nobody knows.
 //
+// "equal_surfaces": an evaluation refuses inputs whose surfaces are not of one size, and outputs. "refuse_map": the
+// framework maps no surfaces. "hang_compile_ms", "hang_load_ms", "hang_evaluate_ms", "hang_unload_ms": these calls
+// alone take so much longer.
+//
 // How the framework treats files and compiled programs. Each of these is 1 unless a test says otherwise, and no sources
 // but a decompilation of another system tell which is true on a Mac:
 // "unload_deletes": an unload deletes the folder. "writes_files": compile writes the text and the weights before it

@@ -18,6 +18,7 @@ static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stal
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
 static int64_t compile_again = 1;
 static int64_t constexpr_attributes = 1, error_chain = 1, grammar = 1;
+static int64_t equal_surfaces, refuse_map, hang_compile_ms, hang_load_ms, hang_evaluate_ms, hang_unload_ms;
 
 struct fake_ane_reply {
   fake_program* program;
@@ -64,7 +65,13 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"identity", &identity},
                   {"constexpr_attributes", &constexpr_attributes},
                   {"grammar", &grammar},
-                  {"error_chain", &error_chain}};
+                  {"error_chain", &error_chain},
+                  {"equal_surfaces", &equal_surfaces},
+                  {"refuse_map", &refuse_map},
+                  {"hang_compile_ms", &hang_compile_ms},
+                  {"hang_load_ms", &hang_load_ms},
+                  {"hang_evaluate_ms", &hang_evaluate_ms},
+                  {"hang_unload_ms", &hang_unload_ms}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -77,6 +84,8 @@ static int64_t get(const int64_t* value) { return __atomic_load_n(value, __ATOMI
 
 // A call that comes back late, as of a driver that signals nothing.
 static void stall(void) { usleep((useconds_t)get(&stall_ms) * 1000); }
+
+static void hang(const int64_t* one_ms) { usleep((useconds_t)(get(&stall_ms) + get(one_ms)) * 1000); }
 
 // Takes one of what is left.
 static bool take(int64_t* left) { return get(left) > 0 && __atomic_fetch_sub(left, 1, __ATOMIC_RELAXED) > 0; }
@@ -109,6 +118,10 @@ static bool fail_evaluate(NSError** error, int status) {
                                               @"statusType=0x9: Program Inference error",
                                               status];
   return fail(error, @"com.apple.appleneuralengine", 8, text);
+}
+
+static bool fail_map(NSError** error) {
+  return fail(error, @"com.apple.appleneuralengine", 13, @"Program IOSurfaces map failure: status=0x12");
 }
 
 @interface _ANEDeviceInfo : NSObject
@@ -334,7 +347,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
-  stall();
+  hang(&hang_compile_ms);
   if (!get(&compile_again) && [self isKept]) return true;
   if (__atomic_fetch_add(&num_compiles, 1, __ATOMIC_RELAXED) >= get(&compile_limit)) return false;  // without a word
   if (qos > 63) return fail_compile(error, "qos");
@@ -359,7 +372,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
-  stall();
+  hang(&hang_load_ms);
   const bool fails = take(&fail_loads) || loaded;
   if (!fails && ![self isKept] && get(&load_compiles) && ![self compileWithQoS:qos options:options error:error])
     return false;
@@ -374,7 +387,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)unloadWithQoS:(unsigned int)qos error:(NSError**)error {
-  stall();
+  hang(&hang_unload_ms);
   if (!loaded) return fail(error, @"com.apple.appleneuralengine", 6, @"Program unload failure");
   loaded = false;
   if (get(&unload_deletes)) [[NSFileManager defaultManager] removeItemAtPath:[self folder] error:NULL];
@@ -436,13 +449,19 @@ enum { kMostPorts = 64 };
                                                     description, @"ANEFModelDescription", nil];
 }
 
+// An evaluation maps the surfaces by itself; nobody was seen to map those of a program in memory before it.
+- (bool)mapIOSurfacesWithRequest:(_ANERequest*)request cacheInference:(bool)cache error:(NSError**)error {
+  return fail_map(error);
+}
+
 - (bool)evaluateWithQoS:(unsigned int)qos
                 options:(NSDictionary*)options
                 request:(_ANERequest*)request
                   error:(NSError**)error {
-  stall();
+  hang(&hang_evaluate_ms);
   if (take(&raises)) [NSException raise:NSInternalInconsistencyException format:@"raised inside evaluate"];
   if (!loaded || [request->procedure intValue] != 0 || qos > 63) return fail_evaluate(error, 0x16);
+  if (get(&refuse_map)) return fail_map(error);
   void* bases[2][kMostPorts] = {{NULL}};
   for (int side = 0; side < 2; ++side) {
     const NSUInteger count = fake_program_num_ports(program, side);
@@ -451,6 +470,8 @@ enum { kMostPorts = 64 };
       const hexane_memory_surface* surface = ((_ANEIOSurfaceObject*)[request->surfaces[side] objectAtIndex:i])->surface;
       const NSUInteger symbol = [[request->indices[side] objectAtIndex:i] unsignedIntegerValue];
       if (symbol >= count || bases[side][symbol]) return fail_evaluate(error, 0x1d);
+      const hexane_memory_surface* first = ((_ANEIOSurfaceObject*)[request->surfaces[side] objectAtIndex:0])->surface;
+      if (get(&equal_surfaces) && surface->bytes != first->bytes) return fail_evaluate(error, 0x1d);
       if (surface->bytes < fake_program_port(program, side, symbol).bytes) return fail_evaluate(error, 0x1d);
       if (__atomic_load_n(&surface->locks, __ATOMIC_ACQUIRE) != 0) return fail_evaluate(error, 0x1);
       bases[side][symbol] = surface->base;

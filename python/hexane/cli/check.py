@@ -178,6 +178,13 @@ def _print_report(report: Report) -> None:
     if len(report.segments) > 1:
         print(f"\n{report.cut_summary}\n")
         print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
+    _print_findings(report)
+
+
+def _print_findings(report: Report) -> None:
+    """They are the same for every chip."""
+    if report.findings:
+        print("\n  ".join(["\nknown of these ops:", *map(str, report.findings)]))
 
 
 def _print_node(reports: Sequence[Report], wanted: str) -> None:
@@ -238,3 +245,4 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     if reasons:
         print()
         print_table(HEAD, list(reasons.values()))
+    _print_findings(first[0])
