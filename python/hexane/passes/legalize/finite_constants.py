@@ -28,7 +28,7 @@ _FINITE_COMPARES = {
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-def finite_constants(graph: Graph) -> Graph:
+def without_infinities(graph: Graph) -> Graph:
     """softmax(select(%m, %scores, -inf))  ->  softmax(select(%m, %scores, -40000))
     equal(%x, inf)                         ->  greater(%x, 65504)
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
