@@ -285,6 +285,34 @@ def test_a_load_is_tried_once_more(stand_in: StandIn, ane: c.c_void_p) -> None:
     stand_in.free(program)
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (3, "did not answer in time"),
+        (7, "codesign -s - PATH"),
+        (9, "cannot read the program's files"),
+        (10, "purge it and compile it again"),
+        (13, "could not be mapped"),
+        (16, "compile it again"),
+        (22, "virtual machine"),
+        (23, "load it again"),
+        (54, ""),
+    ],
+)
+def test_a_code_of_the_framework_is_told_with_what_to_do(
+    stand_in: StandIn, ane: c.c_void_p, code: int, hint: str
+) -> None:
+    program = stand_in.compile(ane, MIL, FILES)
+    stand_in.set(fail_loads=2, fail_code=code)
+    with pytest.raises(AneError) as error:
+        stand_in.load(program)
+    stand_in.set(fail_code=0)
+    stand_in.free(program)
+    assert (error.value.stage, error.value.code) == ("load", code)
+    assert hint in error.value.hint
+    assert bool(hint) == bool(error.value.hint)
+
+
 def test_surfaces_that_are_too_small_are_refused_by_name(stand_in: StandIn, ane: c.c_void_p) -> None:
     surfaces = stand_in.framework.fake_ane_surfaces().contents
     program = stand_in.compile(ane, MIL, FILES)

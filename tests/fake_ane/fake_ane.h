@@ -15,10 +15,10 @@ HEXANE_ANE_API void fake_ane_set_lower(fake_ane_lower lower, void* context);
 HEXANE_ANE_API void fake_ane_accept(fake_ane_reply* reply, const void* plan, size_t bytes);
 HEXANE_ANE_API void fake_ane_refuse(fake_ane_reply* reply, const char* reason);
 
-// "compile_limit": compiles before they fail without a word. "fail_loads": so many loads fail. "raise": the next so
-// many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms": every call takes so much
-// longer. "no_engine": the machine has none. "unnamed": live lists come without Name. "float_type": live lists have a
-// type nobody knows.
+// "compile_limit": compiles before they fail without a word. "fail_loads": so many loads fail, with "fail_code" if that
+// is not 0. "raise": the next so many evaluations raise an exception. "idle": evaluations compute nothing. "stall_ms":
+// every call takes so much longer. "no_engine": the machine has none. "unnamed": live lists come without Name.
+// "float_type": live lists have a type nobody knows.
 //
 // "equal_surfaces": an evaluation refuses inputs whose surfaces are not of one size, and outputs. "refuse_map": the
 // framework maps no surfaces. "hang_compile_ms", "hang_load_ms", "hang_evaluate_ms", "hang_unload_ms": these calls

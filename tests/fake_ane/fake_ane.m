@@ -16,7 +16,7 @@ static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 // How the framework treats files and its service's programs; fake_ane.h says what each means.
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
-static int64_t compile_again = 1;
+static int64_t compile_again = 1, fail_code;
 static int64_t constexpr_attributes = 1, error_chain = 1, grammar = 1;
 static int64_t equal_surfaces, refuse_map, hang_compile_ms, hang_load_ms, hang_evaluate_ms, hang_unload_ms;
 
@@ -65,6 +65,7 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"identity", &identity},
                   {"constexpr_attributes", &constexpr_attributes},
                   {"grammar", &grammar},
+                  {"fail_code", &fail_code},
                   {"error_chain", &error_chain},
                   {"equal_surfaces", &equal_surfaces},
                   {"refuse_map", &refuse_map},
@@ -374,6 +375,8 @@ enum { kMostPorts = 64 };
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
   hang(&hang_load_ms);
   const bool fails = take(&fail_loads) || loaded;
+  if (fails && get(&fail_code))
+    return fail(error, @"com.apple.appleneuralengine", get(&fail_code), @"loadModel: failed");
   if (!fails && ![self isKept] && get(&load_compiles) && ![self compileWithQoS:qos options:options error:error])
     return false;
   NSData* plan = fails ? nil : [NSData dataWithContentsOfFile:[self keptPath]];
