@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets import Function, perceptron
+from assets import Function, as_the_first_converters, perceptron, with_locations
 from command import Cli
 from hexane.emit.coreai.asset import AssetWriter, save_asset
+from hexane.importers.coreai import open_asset
 
 
 @pytest.fixture
@@ -62,3 +63,20 @@ def test_a_function_of_another_model_is_an_error(cli: Cli, model: Path) -> None:
     ended = cli("check", model, "--function", "main")
     assert ended.code == 1
     assert "need a Core AI asset" in ended.err
+
+
+@pytest.mark.parametrize("name", ["repair", "strip"])
+def test_the_commands_write_an_asset(cli: Cli, name: str, tmp_path: Path) -> None:
+    save_asset(tmp_path / "old.aimodel", as_the_first_converters(with_locations()), {"author": "somebody"})
+    assert "the loaders of OS 27 and later abort on it" in cli("info", tmp_path / "old.aimodel").out
+    ended = cli(name, tmp_path / "old.aimodel", "-o", tmp_path / "new.aimodel")
+    assert (ended.code, ended.err) == (0, "")
+    asset = open_asset(tmp_path / "new.aimodel")
+    assert (asset.hash_fits, asset.is_of_the_first_converters, asset.metadata["author"]) == (True, False, "somebody")
+    assert cli("run", tmp_path / "new.aimodel").code == 0
+
+
+def test_an_output_of_another_kind_is_refused(cli: Cli, tmp_path: Path) -> None:
+    save_asset(tmp_path / "old.aimodel", perceptron(np.random.default_rng(0))[0], {})
+    assert "need a folder that ends in .aimodel" in cli("strip", tmp_path / "old.aimodel", "-o", tmp_path / "new").err
+    assert cli("repair", tmp_path / "none.aimodel", "-o", tmp_path / "new.aimodel").code == 1

@@ -6,7 +6,6 @@ from pathlib import Path, PurePosixPath
 
 from hexane.errors import Error
 
-
 _ASSET_FILES = ("main.mlirb", "metadata.json")
 
 

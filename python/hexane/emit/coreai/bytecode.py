@@ -142,7 +142,7 @@ def write_bytecode(root: WrittenBody, tables: Tables, location: int) -> bytes:
     out += section(ENTRIES, b"".join(entry for table in entries for entry in table))
     out += section(IR, ir)
     out += _resources(tables, len(out))
-    out += section(STRINGS, _strings(list(tables.strings)))
+    out += section(STRINGS, strings_of(list(tables.strings)))
     return out + section(PROPERTIES, number(len(tables.properties)) + b"".join(map(_sized, tables.properties)))
 
 
@@ -155,24 +155,31 @@ def _sized(data: bytes) -> bytes:
     return number(len(data)) + data
 
 
-def _strings(strings: Sequence[str]) -> bytes:
+def strings_of(strings: Sequence[str]) -> bytes:
+    """The contents of the section of strings."""
     encoded = [text.encode() + b"\0" for text in strings]
     return number(len(encoded)) + b"".join(number(len(text)) for text in reversed(encoded)) + b"".join(encoded)
 
 
 def _resources(tables: Tables, offset: int) -> bytes:
-    """The sizes of the resources, and these, with each one's numbers at a multiple of 16 bytes in the file."""
-    data, sizes = b"", []
-    for blob in tables.resources.values():
+    blobs = [(tables.strings[key], data) for key, data in tables.resources.items()]
+    described, data = resource_sections(blobs, 0)
+    head = section(RESOURCE_OFFSETS, described)
+    return head + aligned_section(RESOURCES, data, ALIGNMENT, offset + len(head))
+
+
+def resource_sections(blobs: Sequence[tuple[int, bytes]], dialect: int) -> tuple[bytes, bytes]:
+    """The contents of the sections with the sizes of the resources, and with these, the numbers of each at a multiple
+    of 16 bytes. blobs: the string that is the key of each, and its numbers."""
+    parts, rows, at = [], b"", 0
+    for key, blob in blobs:
         head = number(ALIGNMENT) + number(len(blob))
-        whole = head + bytes((PADDING,)) * (-(len(data) + len(head)) % ALIGNMENT) + blob
-        sizes.append(len(whole))
-        data += whole
-    keys = zip(tables.resources, sizes, strict=True)
-    rows = b"".join(number(tables.strings[key]) + number(size) + b"\0" for key, size in keys)
-    group = number(0) + number(len(sizes)) + rows if sizes else b""
-    described = section(RESOURCE_OFFSETS, number(0) + group)
-    return described + aligned_section(RESOURCES, data, ALIGNMENT, offset + len(described))
+        head += bytes((PADDING,)) * (-(at + len(head)) % ALIGNMENT)
+        rows += number(key) + number(len(head) + len(blob)) + b"\0"
+        parts += [head, blob]
+        at += len(head) + len(blob)
+    group = number(dialect) + number(len(blobs)) + rows if blobs else b""
+    return number(0) + group, b"".join(parts)
 
 
 class _Ir:

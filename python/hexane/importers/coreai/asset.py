@@ -65,6 +65,7 @@ class Asset:
 
     path: str
     attributes: Attributes
+    root: Body
     functions: dict[str, AssetFunction]
     version: int | None
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -163,7 +164,7 @@ def read_asset(data: bytes, name: str = PROGRAM) -> Asset:
             functions[found.name] = found
     if not any(not found.is_private for found in functions.values()):
         raise Error(f"[coreai] {name}: got no function that can be called, need one")
-    return Asset(name, attributes, functions, _version(assets[0], attributes))
+    return Asset(name, attributes, root, functions, _version(assets[0], attributes))
 
 
 def _metadata(folder: Path) -> dict[str, Any]:

@@ -306,7 +306,7 @@ class Attributes:
 
 
 _READERS: dict[int, Callable[[Attributes, Cursor], Any]] = {
-    1: Attributes._text,
+    1: lambda self, c: self._text(c),
     2: Attributes._integer,
     3: Attributes._float,
     4: lambda self, c: self.type(c),

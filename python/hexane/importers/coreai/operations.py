@@ -43,6 +43,7 @@ class Operation:
     properties: int | None
     location: Location | None
     offset: int
+    dictionary: int | None = None  # attributes beyond the properties, by their number
 
 
 def read_operations(bytecode: Bytecode, attributes: Attributes) -> Body:
@@ -87,9 +88,9 @@ class _Reader:
         dialect, name = self.bytecode.ops[c.index(len(self.bytecode.ops), "name of an operation")]
         mask = c.byte()
         location = self.attributes.attribute(c)
-        properties: int | None = None
+        properties, dictionary = None, None
         if mask & HAS_DICTIONARY:
-            c.index(len(self.bytecode.attributes), "attribute")
+            dictionary = c.index(len(self.bytecode.attributes), "attribute")
         if mask & HAS_PROPERTIES:
             properties = c.index(len(self.bytecode.properties), "properties")
         results: Sequence[Result] = ()
@@ -112,6 +113,7 @@ class _Reader:
             properties,
             location if isinstance(location, Location) else None,
             offset,
+            dictionary,
         )
 
     def _bodies(self, c: Cursor, values: list[Result]) -> tuple[Body, ...]:
