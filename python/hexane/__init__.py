@@ -5,7 +5,7 @@ from hexane import targets, train
 from hexane.autograd import grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
-from hexane.cost import Estimate
+from hexane.cost import Estimate, Peak, project_peak
 from hexane.decisions import Decision
 from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
 from hexane.graph import Graph
@@ -49,6 +49,7 @@ __all__ = [
     "Model",
     "OpenModel",
     "Options",
+    "Peak",
     "Report",
     "Tensor",
     "compare",
@@ -68,6 +69,7 @@ __all__ = [
     "parse",
     "predict_fp16_divergence",
     "preflight",
+    "project_peak",
     "state",
     "stream",
     "targets",

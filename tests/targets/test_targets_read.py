@@ -8,6 +8,7 @@ import pytest
 from hexane import targets
 from hexane.errors import Error
 from hexane.targets import Chip, Family, read, tables
+from hexane.targets.fact import Place, read_fact
 from hexane.targets.tables import FOLDER, base_table, target_names
 
 # A chip that does not exist: all it takes is this text in a file.
@@ -206,3 +207,11 @@ def test_a_target_declares_its_memories() -> None:
 def test_wrong_memories_are_refused(row: str, message: str) -> None:
     with pytest.raises(Error, match=message):
         targets.read_target(f"{HOST_TEXT}\n[spaces]\n{row}", "small")
+
+
+@pytest.mark.parametrize("given", [0, -1.5, float("nan"), float("inf"), True, "1"])
+def test_a_rate_is_a_finite_number_above_0(given: object) -> None:
+    place = Place("rates.toml", "hexane", "measured")
+    with pytest.raises(Error, match="a number above 0"):
+        read_fact(place, "gops", given, float)
+    assert read_fact(place, "gops", 2, float).value == 2.0

@@ -9,6 +9,7 @@ from typing import Any
 from hexane.errors import Error
 from hexane.targets import Chip
 from hexane.targets.devices import devices, identifiers
+from hexane.targets.fact import Fact
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
 
@@ -68,8 +69,7 @@ def calibration(chip: Chip) -> Calibration:
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
     """The rates for a chip from those of measured products."""
-    plain = chip.asked.casefold().removeprefix("apple ").strip()
-    asked = _products().get(plain, plain)
+    asked = product_of(chip)
     own = next((name for name in known if name.casefold() == asked), None)
     if own is None and not chip.asked:  # asked for by the target's own name: its first product that was measured
         own = next((name for name in known if load_chip(name).name == chip.name), None)
@@ -79,6 +79,12 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
     scale = peak_ratio(chip, load_chip(name))
     rates = replace(known[name], **{key: getattr(known[name], key) * scale for key in SCALED})
     return Calibration(rates, name, extrapolated=True, scale=scale)
+
+
+def product_of(chip: Chip) -> str:
+    """What a chip was asked for as, in lower case and without "Apple"; for a device the product in it."""
+    plain = chip.asked.casefold().removeprefix("apple ").strip()
+    return _products().get(plain, plain)
 
 
 @cache
@@ -106,20 +112,24 @@ def generation(target: str) -> int:
 
 
 @cache
-def _clock(target: str) -> int | None:
-    """The top clock of a target, else that of its generation without a letter."""
-    chip = load_chip(target)
-    if chip.clocks.engine is not None:
-        return chip.clocks.engine[-1]
+def clock_of(target: str) -> Fact:
+    """The top clock of a target in MHz, else that of its generation without a letter; of the value None if neither is
+    known."""
+    known = load_chip(target).facts["clocks.engine"]
+    if known.value is not None:
+        return Fact(known.value[-1], known.source, known.status)
     plain = target.rstrip("abcdegs")
-    return _clock(plain) if plain != target else None
+    if plain == target:
+        return known
+    found = clock_of(plain)
+    return found if found.value is None else Fact(found.value, f"the clock of {plain}", "inferred")
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:
     """Cores times clock of a chip, over those of another one; a clock that no source gives is left out of both."""
-    clocks = (_clock(chip.name), _clock(other.name))
+    clocks = (clock_of(chip.name).value, clock_of(other.name).value)
     cores = (chip.cores or 1) / (other.cores or 1)
-    return cores if None in clocks else cores * clocks[0] / clocks[1]  # type: ignore[operator]
+    return cores if None in clocks else cores * clocks[0] / clocks[1]
 
 
 def measured() -> tuple[str, ...]:

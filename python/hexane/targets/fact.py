@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
@@ -104,24 +105,26 @@ def check_source(place: Place, path: str, given: dict[str, Any]) -> tuple[str, s
 
 
 def convert(place: Place, path: str, given: Any, kind: Any) -> Any:
-    """The plain value: lists become tuples, names of an enum its members, "none" becomes None where the kind allows
-    it."""
+    """The plain value: lists become tuples, names of an enum its members, integers floats where the kind is one, "none"
+    becomes None where the kind allows it."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if given == "none" and NoneType in kinds:
         return None
     for one in kinds:
         if get_origin(one) is tuple:
             if isinstance(given, list) and all(_is(item, get_args(one)[0]) for item in given):
-                return tuple(given)
+                return tuple(float(item) if get_args(one)[0] is float else item for item in given)
         elif issubclass(one, Enum):
             if isinstance(given, str) and given in one.__members__:
                 return one[given]
         elif _is(given, one):
-            return given
+            return float(given) if one is float else given
     raise error(place, path, given, describe(kind))
 
 
 def _is(given: Any, kind: type) -> bool:
+    if kind is float:  # rates and times: none is 0
+        return type(given) in (int, float) and isfinite(given) and given > 0
     return type(given) is kind and not (isinstance(given, int) and given < 0)
 
 
@@ -133,7 +136,7 @@ def describe(kind: Any) -> str:
         return f"a list, each item {describe(get_args(kind)[0])}"
     if issubclass(kind, Enum):
         return f"one of {', '.join(kind.__members__)}"
-    return {int: "an integer of at least 0", bool: "true or false", str: "a text"}[kind]
+    return {int: "an integer of at least 0", float: "a number above 0", bool: "true or false", str: "a text"}[kind]
 
 
 def error(place: Place, path: str, got: Any, need: str, plain: bool = False) -> Error:
