@@ -66,3 +66,30 @@ def test_a_chip_that_cannot_run_it_is_a_line_without_a_number(cli: Cli, tmp_path
     assert "M4 (h16g): [estimate]" in ended.out
     record = json.loads(cli("estimate", tmp_path / "net.onnx", "--target", "M1,M4", "--json").out)
     assert [sorted(one) for one in record["estimates"]] == [["error", "target"]] * 2
+
+
+def test_a_page_and_a_picture_are_written(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page, picture = tmp_path / "net.html", tmp_path / "net.png"
+    ended = cli(
+        "estimate", network(tmp_path / "net.onnx"), "--target", "M1,A14", "--html", page, "--plot", picture, "--json"
+    )
+    assert (ended.code, ended.err) == (0, "")
+    assert len(json.loads(ended.out)["estimates"]) == 2
+    assert "stem/conv" in page.read_text(encoding="utf-8")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "said"),
+    [
+        ("--plot", "net.gif", "need one that ends in .png, .svg, .pdf"),
+        ("--html", "net.onnx", "got the model itself as the page"),
+        ("--html", "none/net.html", "--html: "),
+        ("--plot", "none/net.png", "--plot: "),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error(cli: Cli, tmp_path: Path, option: str, file: str, said: str) -> None:
+    ended = cli("estimate", network(tmp_path / "net.onnx"), "--target", "M1", option, tmp_path / file)
+    assert ended.code in (1, 2)
+    assert said in ended.err

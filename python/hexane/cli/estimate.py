@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
-from hexane.cli.output import print_json, print_table, working
+from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.parameters import measured
 from hexane.errors import Error
@@ -17,12 +18,15 @@ from hexane.graph import Graph
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.estimate import program_for, remarks
+from hexane.report.estimate_chart import check_plotting, estimate_chart
+from hexane.report.estimate_page import estimate_page
 from hexane.report.preflight import as_graph
 from hexane.targets import Chip, Family, chip_names
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
 
 ALL = "all"
+PLOTS = (".png", ".svg", ".pdf")
 MOST_LAYERS = 20
 HEAD = ("chip", "latency", "p10", "p90", "calls", "floor", "copies", "engine", "host", "mostly", "rates of")
 LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "used", "operations", "weights", "traffic")
@@ -38,6 +42,13 @@ def estimate(
             help="Chips or devices, with commas between them: M1,M5 Pro; all: every chip that programs in MIL reach.",
         ),
     ],
+    html: Annotated[
+        Path | None, typer.Option(metavar="F.html", help="Write a page for a browser: chips, and layer by layer.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png", help="Draw the latency of each chip: .png, .svg or .pdf. Needs hexane[plot]."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -47,10 +58,12 @@ def estimate(
 
     \b
     hexane estimate net.onnx --target M1
+    hexane estimate net.onnx --target all --html net.html --plot net.png
     hexane estimate net.onnx --target all --json
     """
     if is_plan(model):
         raise Error(f"[estimate] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    _check_files(model, html, plot)
     chips = _chips(target)
     with working(f"importing {model.name}"):
         graph = as_graph(with_function(model, function), shapes_of(input_shape))
@@ -58,6 +71,14 @@ def estimate(
         found = _estimates(graph, chips)
     if len(found) == 1 and isinstance(found[0], Error):
         raise found[0]
+    if html is not None:
+        with named_option("--html", html):
+            page = estimate_page(model.name, chips, found)
+            _core.save_file(str(html), page.encode("utf-8", "xmlcharrefreplace"))
+    good = [one for one in found if isinstance(one, Estimate)]
+    if plot is not None and good:
+        with named_option("--plot", plot):
+            _core.save_file(str(plot), estimate_chart(model.name, good, plot.suffix.lower()[1:]))
     if json:
         rows = [
             {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _record(one)
@@ -68,6 +89,19 @@ def estimate(
         _print(chips, found)
     if all(isinstance(one, Error) for one in found):
         raise typer.Exit(1)
+
+
+def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
+    """Before anything is compiled."""
+    for path, what in ((html, "page"), (plot, "picture")):
+        if path is not None and path.exists() and path.samefile(model):
+            raise Error(f"[estimate] {path}: got the model itself as the {what}, need another file")
+    if plot is not None and plot.suffix.lower() not in PLOTS:
+        raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+    if html is not None and plot is not None and html.absolute() == plot.absolute():
+        raise Error(f"[estimate] {html}: got one file for the page and the picture, need two")
+    if plot is not None:
+        check_plotting()
 
 
 def _chips(given: str) -> list[Chip]:

@@ -1,24 +1,14 @@
 // Makes the page of `hexane fit --html` from its data.
 
-const SVG = "http://www.w3.org/2000/svg";
 const [W, H] = [1240, 380];
 const EACH = data.each.map(([layer, kernel, rows, live, weights, macs], step) => ({ step, layer, kernel, rows, live, weights, macs }));
 const onHost = data.runtime === "host";
 const beside = onHost ? "scratch" : "inputs and outputs";
 const HELD = data.timeline.map(([layer, kernel, type, rows, kept, bytes, offset, first, last, why]) => ({ layer, kernel, type, rows, kept, bytes, offset, first, last, why }));
 
-const draw = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
-const exact = (number) => number.toLocaleString("en");
 const bytes = (number) => `${exact(number)} bytes`;
-const name = (text) => make("span", { class: "name" }, text || "(no name)");
-
-function section(title, note, ...children) {
-  return [make("h2", null, title, note && make("small", null, note)), ...children];
-}
 
 // ---- figures ----
-
-const figure = (value, words) => make("div", { class: "figure" }, make("b", null, value), make("span", null, words));
 
 function figures() {
   const flash = data.in_flash;
@@ -131,17 +121,6 @@ function arena() {
 const heldText = (one) => `${one.layer || "(no name)"} (${one.kernel})\n${one.type}${one.kept ? `, ${one.kept} of ${one.rows} rows` : ""}\n${bytes(one.bytes)} at ${exact(one.offset)}, steps ${one.first} to ${one.last}\n${one.why}`;
 
 // ---- tables ----
-
-function table(heads, rows) {
-  return make("div", { class: "frame sticky-off" }, make("table", { class: "plain" },
-    make("thead", null, make("tr", null, ...heads.map(([head, number]) => make("th", { class: number ? "number" : false }, head)))), make("tbody", null, ...rows)));
-}
-
-function meter(share) {
-  const bar = make("i", null);
-  bar.style.width = `${Math.min(100, 100 * share)}%`;
-  return make("span", { class: "meter" }, bar);
-}
 
 function heldTable() {
   const cells = (one) => [make("td", { class: "layer" }, name(one.layer)), make("td", null, one.kernel), make("td", { class: "mono" }, one.type),

@@ -12,7 +12,7 @@ def fit_page(found: Fit, name: str) -> str:
     """The page. What comes from a model is data in it, never markup; it may run its own script and nothing else, and
     load nothing."""
     words = f"{name} {found.verdict}."
-    styles, scripts = ("page.css", "fit.css"), ("common.js", "fit.js")
+    styles, scripts = ("page.css", "fit.css"), ("common.js", "parts.js", "fit.js")
     return html_document(f"{name}: memory", words, {"model": name, **_data(found)}, styles, scripts)
 
 

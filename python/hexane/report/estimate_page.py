@@ -1,0 +1,46 @@
+"""What a network will cost, as one HTML file that needs no network: latencies with intervals across chips, and layer by
+layer what binds them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hexane.cost import Estimate
+from hexane.errors import Error
+from hexane.report.estimate import remarks
+from hexane.report.html_document import Table, html_document
+from hexane.targets import Chip
+
+STYLES = ("page.css", "fit.css", "estimate.css")
+SCRIPTS = ("common.js", "parts.js", "estimate.js")
+
+
+def estimate_page(name: str, chips: Sequence[Chip], found: Sequence[Estimate | Error]) -> str:
+    """The page on estimates of one network, one for each chip, or why there is none. What comes from a model is data in
+    it, never markup; it may run its own script and nothing else, and load nothing."""
+    words = Table()
+    rows = [
+        {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _chip(one, words)
+        for chip, one in zip(chips, found, strict=True)
+    ]
+    data = {"model": name, "chips": rows, "words": words.items}
+    return html_document(f"{name}: latency", f"{name}: {len(found)} chips were asked about.", data, STYLES, SCRIPTS)
+
+
+def _chip(one: Estimate, words: Table) -> dict[str, Any]:
+    """The record, with layers as rows whose texts are numbers of `words`."""
+    record = {key: value for key, value in one.record().items() if key != "layers"}
+    layers = [
+        [
+            layer.index,
+            words.place(layer.name),
+            words.place(layer.kind),
+            layer.us,
+            words.place(layer.bound),
+            layer.utilisation,
+            layer.operations,
+            layer.weights,
+            layer.traffic,
+        ]
+        for layer in one.layers
+    ]
+    return {**record, "remarks": remarks(one), "layers": layers}
