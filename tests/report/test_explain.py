@@ -12,7 +12,7 @@ from hexane.cost.work import multiply_adds
 from hexane.graph import Graph, source_scope
 from hexane.pipeline import compile_graph
 from hexane.reference import run_reference
-from hexane.report.explain import Explanation, explain
+from hexane.report.explain import HEAD, Explanation, explain
 from hexane.report.story import phase_of
 from hexane.targets import load_target
 
@@ -242,7 +242,16 @@ def test_text_has_a_row_for_each_layer_and_partition(found: Explanation) -> None
     assert lines[0].startswith(f"block on {found.chip.title}, ")
     for layer in found.program.layers:
         assert any(line.split()[:2] == [str(layer.index), layer.kind] for line in lines)
-    assert "no source turns operations and bytes into time" in str(found)
+
+
+def test_it_says_what_a_call_and_each_layer_take(found: Explanation) -> None:
+    known = hx.estimate(found.graph, found.chip)
+    assert f"latency: about {known.latency_us:.0f} us ({known.p10_us:.0f} to {known.p90_us:.0f} " in str(found)
+    record = found.record()
+    assert record["latency"]["latency_us"] == known.latency_us
+    assert [(row["us"], row["bound"]) for row in record["layers"]] == [(x.us, x.bound) for x in known.layers]
+    shown = [row[HEAD.index("us")] for row in found.rows() if row[0]]
+    assert shown == [f"{layer.us:.1f}" for layer in known.layers]
 
 
 def test_a_notebook_shows_names_as_text() -> None:

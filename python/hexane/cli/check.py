@@ -173,6 +173,8 @@ def _record(model: Path, reports: Sequence[Report], node: str | None) -> dict[st
 def _print_report(report: Report) -> None:
     print(report.summary)
     print(report.weights_line)
+    if report.latency_line:
+        print(report.latency_line)
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
@@ -205,6 +207,12 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
                 print(f"    {claim.source} ({claim.status}): {claim.value}")
 
 
+def _least(reports: Sequence[Report]) -> str:
+    """The least latency on chips, from the fastest to the slowest; a dash where the engine computes nothing."""
+    found = [f"{report.latency.us:.0f}" for report in reports if report.latency is not None]
+    return " to ".join(dict.fromkeys((min(found, key=int), max(found, key=int)))) if found else "-"
+
+
 def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     """Ops by targets. Chips that agree about every op share a column."""
     columns: dict[tuple[str, ...], list[Report]] = {}
@@ -229,6 +237,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
+        ("at least, us", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(KINDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:

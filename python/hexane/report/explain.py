@@ -9,6 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from hexane.cost import Estimate, estimate_program
 from hexane.cost.work import Work, host_operations, layer_work, total
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -18,6 +19,7 @@ from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
 from hexane.printer import size_text
 from hexane.program import Program
+from hexane.report.latency_text import latency_text
 from hexane.report.preflight import Model, as_graph, model_name
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
 from hexane.report.rules import Finding, find_rules
@@ -39,6 +41,7 @@ HEAD = (
     "bytes",
     "moved",
     "operations",
+    "us",
 )
 PARTITION_HEAD = ("partition", "layers", "peak", "packed", "loaded", "stored", "spills", "weights")
 MOST_SHOWN = 3  # of what dominates
@@ -106,6 +109,11 @@ class Explanation:
         return layer_work(self.program)
 
     @cached_property
+    def estimate(self) -> Estimate:
+        """What a call takes on the chip, with an interval: docs/cost.md."""
+        return estimate_program(self.program, self.chip)
+
+    @cached_property
     def host_operations(self) -> dict[int, int]:
         """Of each segment of the host, by its number."""
         steps = self.program.steps
@@ -136,11 +144,15 @@ class Explanation:
 
     @property
     def lines(self) -> list[str]:
-        """The chip, segments, layers, on-chip memory, main memory, what dominates and what is known of ops, a line
-        each."""
+        """The chip, its latency, segments, layers, on-chip memory, main memory, what dominates and what is known of
+        ops, a line each."""
         known = (f"known: {finding}" for finding in self.findings)
         found = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
-        return [self._chip_line, *(line for lines in found for line in lines)]
+        return [
+            self._chip_line,
+            f"latency: {latency_text(self.estimate)}",
+            *(line for lines in found for line in lines),
+        ]
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -153,7 +165,7 @@ class Explanation:
         known = f"{self.chip.cores} cores ({cores.source}, {cores.status})"
         if clock.value:
             known += f", clocks up to {max(clock.value)} MHz ({clock.source}, {clock.status})"
-        return f"chip: {known}; no source turns operations and bytes into time"
+        return f"chip: {known}"
 
     @property
     def _segment_lines(self) -> Iterator[str]:
@@ -219,15 +231,15 @@ class Explanation:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The layers, under HEAD. A layer with several results has a row for each."""
-        for layer, work in zip(self.program.layers, self.work, strict=True):
+        for layer, work, cost in zip(self.program.layers, self.work, self.estimate.layers, strict=True):
             where = layer.name.partition(" at ")[2]
             head = (str(layer.index), layer.kind, where, slots_text(layer), layer.engine, str(layer.partition))
-            rest = (str(work.bytes), f"{work.operations}")
+            rest = (str(work.bytes), f"{work.operations}", f"{cost.us:.1f}")
             for first, number in enumerate(layer.makes or (None,)):
                 yield (
                     *(head if first == 0 else ("",) * len(head)),
                     *self._made(number, layer),
-                    *(rest if first == 0 else ("", "")),
+                    *(rest if first == 0 else ("",) * len(rest)),
                 )
 
     def _made(self, number: int | None, layer: Layer) -> tuple[str, str, str, str]:
@@ -281,10 +293,17 @@ class Explanation:
             "peak": asdict(self.peak),
             "traffic": self.traffic,
             "operations": every.operations,
+            "latency": {key: value for key, value in self.estimate.record().items() if key not in ("layers", "memory")},
             "dominant": {what: self.dominant(what) for what in ("operations", "bytes")},
             "layers": [
-                {**asdict(layer), "operations": work.operations, "moved": work.bytes}
-                for layer, work in zip(p.layers, self.work, strict=True)
+                {
+                    **asdict(layer),
+                    "operations": work.operations,
+                    "moved": work.bytes,
+                    "us": cost.us,
+                    "bound": cost.bound,
+                }
+                for layer, work, cost in zip(p.layers, self.work, self.estimate.layers, strict=True)
             ],
             "tensors": [{**_fields(t), "type": str(t.type), "stays": [asdict(s) for s in t.stays]} for t in p.tensors],
             "occupancy": [row.bytes for row in self.occupancy],
@@ -335,7 +354,7 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of plain text; those of numbers flush right."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    right = [all(cell.isdecimal() or not cell for cell in column[1:]) for column in columns]
+    right = [all(cell.replace(".", "", 1).isdecimal() or not cell for cell in column[1:]) for column in columns]
     lines = [
         "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
         for row in (head, *rows)

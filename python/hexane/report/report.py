@@ -7,6 +7,7 @@ from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
+from hexane.cost import Least, least
 from hexane.decisions import counted
 from hexane.graph import Graph, Node
 from hexane.pipeline import divide
@@ -113,6 +114,23 @@ class Report:
     def segments(self) -> tuple[Segment, ...]:
         """The pieces that `compile` makes of the network, each for one device, in the order they run."""
         return divide(self.graph, self.chip)[1]
+
+    @cached_property
+    def latency(self) -> Least | None:
+        """The least that a call takes on the chip; `hx.estimate` compiles the network and says more. None where the
+        engine computes nothing."""
+        return least(self.segments, self.chip)
+
+    @property
+    def latency_line(self) -> str:
+        """One line on it; "" where the engine computes nothing."""
+        found = self.latency
+        if found is None:
+            return ""
+        parts = f"calls {found.floor_us:.0f}, copies {found.copies_us:.0f}, products {found.products_us:.0f}"
+        far = ", no latency of this chip is known" if found.extrapolated else ""
+        rates = f"by rates of {found.measured_on}{far}"
+        return f"latency: at least about {found.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -229,6 +247,7 @@ class Report:
             "counts": self.counts,
             "weights": asdict(self.weights),
             "streams": list(self.streams),
+            "latency": None if self.latency is None else self.latency.record(),
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),
@@ -240,7 +259,7 @@ class Report:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
-        blocks = [f"{self.summary}\n{self.weights_line}"]
+        blocks = ["\n".join(filter(None, (self.summary, self.weights_line, self.latency_line)))]
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))

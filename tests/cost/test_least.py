@@ -1,0 +1,81 @@
+"""The least latency: never above an estimate, and near it where products are most of it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.cost.parameters import measured
+from hexane.graph import Graph
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def convolutions() -> Graph:
+    x = hx.input("x", (1, 64, 56, 56))
+    for i in range(8):
+        x = hx.relu(hx.conv(x, weights(64, 64, 3, 3) * (1 + i / 8), pad=1))
+    return hx.graph(x)
+
+
+def with_host() -> Graph:
+    x = hx.conv(hx.input("x", (1, 64, 28, 28)), weights(64, 64, 1, 1))
+    return hx.graph(hx.conv(hx.tan(x), weights(32, 64, 3, 3)))
+
+
+def attention() -> Graph:
+    x = hx.input("x", (1, 4, 64, 32), "fp16")
+    return hx.graph(hx.scaled_dot_product_attention(x, x, x))
+
+
+def strided() -> Graph:
+    return hx.graph(
+        hx.max_pool(
+            hx.conv(hx.input("x", (1, 3, 224, 224)), weights(64, 3, 7, 7), strides=(2, 2), pad=3), kernel_sizes=(3, 3)
+        )
+    )
+
+
+def products() -> Graph:
+    x = hx.input("x", (4, 128, 256))
+    return hx.graph(hx.softmax(hx.matmul(hx.matmul(x, weights(256, 512)), weights(512, 64)), axis=-1))
+
+
+def transposed() -> Graph:
+    return hx.graph(hx.conv_transpose(hx.input("x", (1, 16, 14, 14)), weights(16, 8, 2, 2), strides=(2, 2)))
+
+
+@pytest.mark.parametrize("chip", [*measured(), "A14", "M6"])
+@pytest.mark.parametrize("build", [convolutions, with_host, attention, strided, products, transposed])
+def test_the_least_is_never_above_the_estimate(build: Callable[[], Graph], chip: str) -> None:
+    graph = build()
+    least, found = hx.preflight(graph, chip).latency, hx.estimate(graph, chip)
+    assert least is not None
+    assert least.submissions == found.submissions
+    assert least.floor_us == pytest.approx(found.floor_us)
+    assert least.copies_us <= found.copies_us * 1.0001
+    assert least.us <= found.latency_us * 1.0001
+    assert (least.measured_on, least.extrapolated) == (found.measured_on, found.extrapolated)
+
+
+def test_the_least_is_near_the_estimate_of_convolutions() -> None:
+    least = hx.preflight(convolutions(), "M1").latency
+    assert least is not None
+    assert least.us > 0.8 * hx.estimate(convolutions(), "M1").latency_us
+
+
+def test_check_says_the_least_and_json_has_its_parts() -> None:
+    report = hx.preflight(convolutions(), "M1")
+    assert report.latency is not None
+    assert f"latency: at least about {report.latency.us:.0f} us" in str(report)
+    assert report.record()["latency"]["products_us"] == report.latency.products_us
+
+
+def test_a_network_without_a_part_on_the_engine_has_none() -> None:
+    report = hx.preflight(hx.graph(hx.tan(hx.input("x", (1, 8)))), "M1")
+    assert report.latency is None
+    assert "latency" not in str(report)
+    assert report.record()["latency"] is None
