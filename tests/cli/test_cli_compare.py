@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from command import Cli, linear_model, save_model, weights
-from hexane.cli.inputs import random_arrays
 from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.runtime import PortType
+from hexane.runtime.random_arrays import random_arrays
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 

@@ -49,9 +49,19 @@ def test_json_has_the_interval_the_layers_and_the_remarks(cli: Cli, tmp_path: Pa
     assert (one["extrapolated"], other["extrapolated"]) == (False, True)
 
 
+def test_the_host_is_measured_and_compared(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("estimate", network(tmp_path / "net.onnx"), "--target", "M1,host")
+    assert (ended.code, ended.err) == (0, "")
+    assert any(line.startswith("host ") and line.rstrip().endswith("this CPU") for line in ended.out.splitlines())
+    assert "would be faster: " in ended.out
+    record = json.loads(cli("estimate", tmp_path / "net.onnx", "--target", "host", "--json").out)
+    assert record["estimates"][0]["kind"] == "measured"
+    assert record["against_host"] == []
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("M77", "need one of"), ("host", "is no chip"), ("M1", "no op runs on the engine"), (",", "all")],
+    [("M77", "need one of"), ("M1", "no op runs on the engine"), (",", "all")],
 )
 def test_no_estimate_is_an_error(cli: Cli, tmp_path: Path, target: str, said: str) -> None:
     ended = cli("estimate", on_host(tmp_path / "net.onnx"), "--target", target)

@@ -1,6 +1,6 @@
 """Estimates: every number is followed to the formula, and bad input gives no number."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,10 +8,11 @@ import pytest
 import hexane as hx
 from hexane.cost import estimate_program
 from hexane.cost.demand import demand
+from hexane.cost.estimate import BATCH
 from hexane.cost.formula import weights_us
 from hexane.cost.parameters import calibration, host_rates, measured, peak_ratio, residuals
 from hexane.graph import Graph
-from hexane.report.estimate import program_for, remarks
+from hexane.report.estimate import against_host, program_for, remarks
 from hexane.targets import chip_names
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
@@ -131,7 +132,52 @@ def test_a_network_that_cannot_run_there_is_an_error() -> None:
         hx.estimate(hx.graph(hx.tan(hx.input("x", (1, 8)))), "M1")
 
 
-@pytest.mark.parametrize("chip", ["M77", "host"])
-def test_an_unknown_chip_is_an_error(chip: str) -> None:
+def test_an_unknown_chip_is_an_error() -> None:
     with pytest.raises(hx.Error, match="need"):
-        hx.estimate(gemm(), chip)
+        hx.estimate(gemm(), "M77")
+
+
+def test_the_host_is_measured() -> None:
+    found = hx.estimate(gemm(512), "host")
+    assert (found.kind, found.measured_on, found.extrapolated) == ("measured", "this CPU", False)
+    assert 0 < found.p10_us <= found.latency_us <= found.p90_us
+    assert found.latency_us == found.host_us
+    assert (found.dominant, found.submissions, found.layers) == ("host", 0, ())
+    assert "measured here" in remarks(found)[0]
+
+
+def test_a_chip_is_compared_with_the_cpu_that_was_measured() -> None:
+    chip, host = hx.estimate(gemm(64), "M1"), hx.estimate(gemm(64), "host")
+    fast = replace(host, latency_us=1.0, p10_us=0.9, p90_us=1.1)
+    slow = replace(host, latency_us=1e6, p10_us=0.9e6, p90_us=1.1e6)
+    assert against_host([chip, fast])[0].startswith("this CPU would be faster: 1 us measured here")
+    assert against_host([slow, chip])[0].startswith("M1 (h13) would be faster: ")
+    near = replace(host, latency_us=chip.latency_us * 0.99, p10_us=chip.p10_us, p90_us=chip.p90_us)
+    assert against_host([chip, near])[0].endswith("; the intervals overlap")
+    assert against_host([chip]) == []
+
+
+def test_a_batch_shares_the_call_and_the_weights() -> None:
+    one = hx.estimate(gemm(1024, 8), "M5")
+    whole = hx.estimate(gemm(1024, 8 * BATCH), "M5")
+    assert one.batched_us == pytest.approx(whole.latency_us / BATCH, rel=0.02)
+    assert one.batched_us < 0.2 * one.latency_us
+    assert f"in a batch of {BATCH} an input takes {one.batched_us:.0f} us" in remarks(one)[0]
+
+
+def test_a_batch_of_attention_does_not_share_its_keys() -> None:
+    x = hx.input("x", (1, 4, 64, 32), "fp16")
+    many = hx.input("x", (BATCH, 4, 64, 32), "fp16")
+    one, whole = (hx.estimate(hx.graph(hx.scaled_dot_product_attention(t, t, t)), "M4") for t in (x, many))
+    assert one.batched_us == pytest.approx(whole.latency_us / BATCH, rel=0.1)
+
+
+def test_leaving_the_engine_has_a_price() -> None:
+    found = hx.estimate(convolutions(2, host=True), "M1")
+    rates, crossing = calibration(load_chip("M1")).rates, 64 * 56 * 56 * 2
+    border = crossing / rates.read_gbps / 1e3 + crossing / rates.write_gbps / 1e3
+    assert found.border_us == pytest.approx(border)
+    assert found.leaving_us == pytest.approx(rates.floor_us + border + found.host_us)
+    assert found.leaving_us == found.record()["leaving_us"]
+    assert any(line.startswith(f"leaving the engine costs about {found.leaving_us:.0f} us") for line in remarks(found))
+    assert hx.estimate(convolutions(2), "M1").leaving_us == 0

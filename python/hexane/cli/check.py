@@ -9,7 +9,7 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.inputs import SEED, random_arrays
+from hexane.cli.inputs import SEED
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
@@ -21,6 +21,7 @@ from hexane.report.conditions import Conditions, parse_conditions
 from hexane.report.preflight import as_graph, examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
 from hexane.runtime.model import PortType
+from hexane.runtime.random_arrays import random_arrays
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS

@@ -7,7 +7,7 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.inputs import SEED, random_arrays, read_archive
+from hexane.cli.inputs import SEED, read_archive
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
@@ -16,6 +16,7 @@ from hexane.report.chart import chart, check_plotting
 from hexane.report.compare import HEAD, compare
 from hexane.report.preflight import as_graph
 from hexane.runtime import PortType
+from hexane.runtime.random_arrays import random_arrays
 
 THEY_PART = 3
 PLOTS = (".png", ".svg", ".pdf")

@@ -17,11 +17,12 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.printer import size_text
 from hexane.program import Program
-from hexane.report.estimate import program_for, remarks
+from hexane.report.estimate import against_host, program_for, remarks
 from hexane.report.estimate_chart import check_plotting, estimate_chart
 from hexane.report.estimate_page import estimate_page
+from hexane.report.host_latency import host_latency
 from hexane.report.preflight import as_graph
-from hexane.targets import Chip, Family, chip_names
+from hexane.targets import Chip, Family, Target, chip_names, load_target
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
 
@@ -39,7 +40,10 @@ def estimate(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Chips or devices, with commas between them: M1,M5 Pro; all: every chip that programs in MIL reach.",
+            help=(
+                "Chips or devices, with commas between them: M1,M5 Pro; all: every chip that programs in MIL reach;"
+                " host: this CPU, which is measured."
+            ),
         ),
     ],
     html: Annotated[
@@ -59,6 +63,7 @@ def estimate(
     \b
     hexane estimate net.onnx --target M1
     hexane estimate net.onnx --target all --html net.html --plot net.png
+    hexane estimate net.onnx --target M1,host
     hexane estimate net.onnx --target all --json
     """
     if is_plan(model):
@@ -84,7 +89,7 @@ def estimate(
             {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _record(one)
             for chip, one in zip(chips, found, strict=True)
         ]
-        print_json({"model": str(model), "estimates": rows})
+        print_json({"model": str(model), "estimates": rows, "against_host": against_host(good)})
     else:
         _print(chips, found)
     if all(isinstance(one, Error) for one in found):
@@ -104,17 +109,17 @@ def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
         check_plotting()
 
 
-def _chips(given: str) -> list[Chip]:
+def _chips(given: str) -> list[Target]:
     """The chips of a list of names. all: the products that were measured, and each other chip that MIL reaches."""
     names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
-    found: dict[str, Chip] = {}
+    found: dict[str, Target] = {}
     floor = Family[table("floors")["mil"]["floor"]]
     for name in names:
         if name.lower() != ALL:
-            chip = load_chip(name)
-            found[chip.label] = chip
+            target = load_target(name)
+            found[target.label] = target
             continue
         known = [load_chip(product) for product in measured()]
         with_product = {chip.name for chip in known}
@@ -124,11 +129,14 @@ def _chips(given: str) -> list[Chip]:
     return list(found.values())
 
 
-def _estimates(graph: Graph, chips: list[Chip]) -> list[Estimate | Error]:
+def _estimates(graph: Graph, chips: list[Target]) -> list[Estimate | Error]:
     """One for each chip, or why there is none. Products of one target share its program."""
     programs: dict[str, Program | Error] = {}
     found: list[Estimate | Error] = []
     for chip in chips:
+        if not isinstance(chip, Chip):
+            found.append(host_latency(graph))
+            continue
         if chip.name not in programs:
             try:
                 programs[chip.name] = program_for(graph, replace(chip, asked=""))
@@ -143,7 +151,7 @@ def _record(found: Estimate) -> dict[str, Any]:
     return {**found.record(), "remarks": remarks(found)}
 
 
-def _print(chips: list[Chip], found: list[Estimate | Error]) -> None:
+def _print(chips: list[Target], found: list[Estimate | Error]) -> None:
     good = [one for one in found if isinstance(one, Estimate)]
     if good:
         print_table(HEAD, [_row(one) for one in good], right=HEAD[1:9])
@@ -152,6 +160,8 @@ def _print(chips: list[Chip], found: list[Estimate | Error]) -> None:
             print(f"{chip.label}: {one}")
     if len(found) == 1:
         _print_layers(good[0])
+    if lines := against_host(good):
+        print("\n" + "\n".join(lines))
     print("\nlatency, floor, copies, engine and host in us; docs/cost.md has the formula")
 
 
@@ -171,6 +181,8 @@ def _row(found: Estimate) -> tuple[str, ...]:
 def _print_layers(found: Estimate) -> None:
     for line in remarks(found):
         print(line)
+    if not found.layers:
+        return
     memory = found.memory
     print(
         f"weights {size_text(memory.weights)}, inputs and outputs {size_text(memory.surfaces)}, between layers"

@@ -16,6 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular
 from hexane.runtime import Model, OpenModel, PortType
+from hexane.runtime.random_arrays import random_arrays
 
 SEED = 0
 MOST_HEADER = 1 << 16  # bytes of an npy file in front of its numbers
@@ -45,22 +46,6 @@ def random_inputs(model: Model | OpenModel) -> dict[str, Array]:
         name = min(model.value_inputs)
         raise Error(f"[run] input {name!r}: its value decides shapes, need --input {name}=FILE.npy")
     return random_arrays(model.inputs, SEED)
-
-
-def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
-    """The same of any seed, for ports of fixed shapes."""
-    generator = np.random.default_rng(seed)
-    arrays = {}
-    for port in ports:
-        shape = [d for d in port.shape if isinstance(d, int)]
-        if len(shape) != len(port.shape):
-            raise Error(
-                f"[run] input {port}: got free dims, need --input-shape {port.name}:DIMS, or --input with a file"
-            )
-        floating = port.dtype.kind == "float"
-        values = generator.standard_normal(shape) if floating else generator.integers(0, 2, shape)
-        arrays[port.name] = values.astype(port.dtype.numpy)
-    return arrays
 
 
 def read_archive(ports: Sequence[PortType], path: Path) -> dict[str, Array]:

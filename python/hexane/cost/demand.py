@@ -2,7 +2,7 @@
 layer operations and bytes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -22,25 +22,41 @@ _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", 
 class LayerDemand:
     """kind: what its rate is looked up by. operations: of a product two for a multiply-add, else elements. weights:
     bytes of the second operand of a product, which the engine streams; data: bytes of the first one, in a batch of
-    products those of one product. traffic: bytes from and to main memory, without weights."""
+    products those of one product. traffic: bytes from and to main memory, without weights. constant: the second operand
+    is the same for all inputs of a batch."""
 
     kind: Kind
     operations: int
     weights: int
     data: int
     traffic: int
+    constant: bool = True
+
+    def batched(self, inputs: int) -> "LayerDemand":
+        """Of as many inputs in one call."""
+        grows = 1 if self.constant else inputs
+        return replace(
+            self,
+            operations=self.operations * inputs,
+            weights=self.weights * grows,
+            data=self.data * (inputs if self.constant else 1),
+            traffic=self.traffic * inputs,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values that go to
-    the engine and come from it, fp16, one copy for each submission; host_operations, host_bytes: of the segments that
-    the CPU computes."""
+    the engine and come from it, fp16, one copy for each submission; border_read, border_written: those of them that
+    come from another segment, and that another segment reads. host_operations, host_bytes: of the segments that the
+    CPU computes."""
 
     kind: str
     submissions: int
     read: int
     written: int
+    border_read: int
+    border_written: int
     host_operations: int
     host_bytes: int
     layers: tuple[LayerDemand, ...]
@@ -59,6 +75,8 @@ def demand(program: Program) -> Demand:
         len(engine),
         sum(port.type.bytes for s in engine for port in s.inputs),
         sum(port.type.bytes for s in engine for port in s.outputs),
+        sum(port.type.bytes for s in engine for port in s.crossings),
+        sum(port.type.bytes for s in engine for port in s.outputs if port.readers),
         sum(host_operations(program.steps[s.steps[0] : s.steps[1]]) for s in host),
         sum(_port_bytes(s) for s in host),
         layers,
@@ -78,18 +96,18 @@ def _port_bytes(segment: Segment) -> int:
 
 
 def _of_layer(program: Program, layer: Layer, operations: int) -> LayerDemand:
-    kind, second, products = _kind(program, layer), 0, 1
+    kind, second, products, constant = _kind(program, layer), 0, 1, True
     tensors = [program.tensors[t] for t in layer.reads]
     traffic = layer.loaded + layer.stored
     if kind in PRODUCTS:
         if layer.weights is not None:
             second = layer.weights.bytes
         elif len(tensors) > 1:
-            second = sum(t.type.bytes for t in tensors[1:])
+            second, constant = sum(t.type.bytes for t in tensors[1:]), False
             traffic = max(0, traffic - second)
             products = max(1, prod(tensors[1].type.shape[:-2]))
     data = tensors[0].type.bytes // products if tensors else 0
-    return LayerDemand(kind, operations, second, data, traffic)
+    return LayerDemand(kind, operations, second, data, traffic, constant)
 
 
 def _kind(program: Program, layer: Layer) -> Kind:

@@ -1,7 +1,7 @@
 """The estimate of a program: microseconds with an interval, layer by layer."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,6 +10,8 @@ from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, layer_us
 from hexane.cost.parameters import Calibration, Rates, calibration, host_rates, residuals
 from hexane.program import Program
 from hexane.targets import Chip
+
+BATCH = 16  # inputs in one call, of `Estimate.batched_us`
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Estimate:
     """latency_us: of one call, from the caller's arrays to the caller's arrays: floor_us + copies_us + engine_us +
     host_us. engine_us: the sum of the layers that compute, or of those that move data, whichever is larger. p10_us,
     p90_us: measured latencies of programs of this kind lie between them in eight of ten cases. measured_on: the product
-    whose rates were used; extrapolated: it is not the one asked for. energy_uj: None, no parameter of it is fitted."""
+    whose rates were used; extrapolated: it is not the one asked for. batched_us: of each of BATCH inputs in one call;
+    None where the host computes as well. border_us: the part of copies_us between segments. energy_uj: None, no
+    parameter of it is fitted."""
 
     target: str
     latency_us: float
@@ -59,9 +63,16 @@ class Estimate:
     copies_us: float
     engine_us: float
     host_us: float
+    batched_us: float | None
+    border_us: float
     layers: tuple[LayerCost, ...] = field(repr=False)
     memory: Memory
     energy_uj: float | None = None
+
+    @property
+    def leaving_us(self) -> float:
+        """What leaving the engine costs: its further submissions, copies between segments, and the host's work."""
+        return self.floor_us * (1 - 1 / max(self.submissions, 1)) + self.border_us + self.host_us
 
     @property
     def dominant(self) -> str:
@@ -73,7 +84,7 @@ class Estimate:
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {**asdict(self), "dominant": self.dominant}
+        return {**asdict(self), "leaving_us": self.leaving_us, "dominant": self.dominant}
 
 
 def estimate_program(program: Program, chip: Chip) -> Estimate:
@@ -86,11 +97,9 @@ def estimate_program(program: Program, chip: Chip) -> Estimate:
 def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], memory: Memory, chip: Chip) -> Estimate:
     rates, host = known.rates, host_rates()
     floor = found.submissions * rates.floor_us
-    copies = call_us(0, found.read, found.written, rates.floor_us, rates.read_gbps, rates.write_gbps)
+    copies = _copies_us(found.read, found.written, rates)
     on_host = max(compute_us(found.host_operations, host.gops), transfer_us(found.host_bytes, host.gbps))
-    moving = sum(layer.us for layer in layers if layer.kind == "move")
-    computing = sum(layer.us for layer in layers if layer.kind != "move")
-    on_engine = float(engine_us(computing, moving))
+    on_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
     latency = floor + copies + on_host + on_engine
     low, high = residuals(found.kind, known.extrapolated)
     return Estimate(
@@ -106,9 +115,26 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         copies,
         on_engine,
         on_host,
+        None if on_host else floor / BATCH + copies + _batched_engine_us(found, rates) / BATCH,
+        _copies_us(found.border_read, found.border_written, rates),
         layers,
         memory,
     )
+
+
+def _copies_us(read: int, written: int, rates: Rates) -> float:
+    return float(call_us(0, read, written, rates.floor_us, rates.read_gbps, rates.write_gbps))
+
+
+def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
+    """Of layers with their kinds."""
+    moving = sum(us for kind, us in layers if kind == "move")
+    return float(engine_us(sum(us for kind, us in layers if kind != "move"), moving))
+
+
+def _batched_engine_us(found: Demand, rates: Rates) -> float:
+    layers = [layer.batched(BATCH) for layer in found.layers]
+    return _engine_us([(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in layers])
 
 
 def _layer(index: int, name: str, layer: LayerDemand, rates: Rates) -> LayerCost:

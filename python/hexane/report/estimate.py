@@ -3,30 +3,36 @@
 from collections.abc import Mapping, Sequence
 
 from hexane.cost import Estimate, estimate_program
+from hexane.cost.estimate import BATCH
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
+from hexane.report.host_latency import THIS_CPU, host_latency
 from hexane.report.preflight import Model, as_graph
 from hexane.runtime.chip import listed
 from hexane.runtime.collector import collector_paused
-from hexane.targets import Chip
-from hexane.targets.query import load_chip
+from hexane.targets import Chip, Target, load_target
 
 DISPATCH_SHARE = 0.5  # of the latency, from which calls are said to dominate
 
 
-def estimate(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Estimate:
-    """How long a call takes on a chip, with an interval, and why: nothing runs, no chip is needed.
+def estimate(
+    model: Model, target: str | Target, *, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> Estimate:
+    """How long a call takes on a chip, with an interval, and why: nothing runs, no chip is needed. On the target "host"
+    it runs for a moment: the latency of this CPU is measured.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling; M5 and M5 Pro have rates
-    of their own. Raises Error for a target that is no chip, for a model without fixed shapes, and for one of which no
+    of their own. Raises Error for an unknown target, for a model without fixed shapes, and for one of which no
     op runs on the engine.
     """
-    chip = load_chip(target)
-    return estimate_program(program_for(as_graph(model, input_shapes), chip), chip)
+    asked, graph = load_target(target), as_graph(model, input_shapes)
+    if not isinstance(asked, Chip):
+        return host_latency(graph)
+    return estimate_program(program_for(graph, asked), asked)
 
 
 def program_for(graph: Graph, chip: Chip) -> Program:
@@ -44,20 +50,42 @@ def program_for(graph: Graph, chip: Chip) -> Program:
 
 def remarks(found: Estimate) -> list[str]:
     """What the reader of an estimate should know, as sentences."""
+    if found.measured_on == THIS_CPU:
+        return ["measured here, by a short run on random inputs; p10 and p90 are of its calls"]
     lines = []
     if found.extrapolated:
         lines.append(f"no latency of {found.target} is known: the rates are those of {found.measured_on}")
-    calls = found.floor_us / found.latency_us
+    calls, one = found.floor_us / found.latency_us, found.floor_us / found.submissions
     if calls >= DISPATCH_SHARE:
+        batch = "" if found.batched_us is None else f"in a batch of {BATCH} an input takes {found.batched_us:.0f} us; "
         lines.append(
-            f"calls dominate: {found.submissions} x {found.floor_us / found.submissions:.0f} us are {100 * calls:.0f} %"
-            " of the latency; a batch shares them"
+            f"calls dominate: {found.submissions} x {one:.0f} us are {100 * calls:.0f} % of the latency; {batch}"
+            f"compiled as one with a network before or after it, it takes {one:.0f} us less"
         )
-    if found.submissions > 1:
+    if found.submissions > 1 or found.host_us:
         lines.append(
-            f"{found.submissions} submissions: ops on the host cut the network; one submission would save"
-            f" {found.floor_us * (1 - 1 / found.submissions):.0f} us"
+            f"leaving the engine costs about {found.leaving_us:.0f} us: {found.floor_us - one:.0f} for"
+            f" {found.submissions} submissions in place of one, {found.border_us:.0f} for copies between segments; the"
+            f" host computes for {found.host_us:.0f}, by a rate that no measurement of this CPU gave"
         )
-    if found.host_us:
-        lines.append(f"the host computes for {found.host_us:.0f} us, by a rate that no measurement of this CPU gave")
+    return lines
+
+
+def against_host(found: Sequence[Estimate]) -> list[str]:
+    """For each chip whether it or this CPU is faster, where that was measured, and whether their intervals overlap."""
+    here = next((one for one in found if one.measured_on == THIS_CPU), None)
+    if here is None:
+        return []
+    lines = []
+    for one in found:
+        if one is here:
+            continue
+        faster, times = here.latency_us < one.latency_us, one.latency_us / here.latency_us
+        apart = here.p90_us < one.p10_us if faster else one.p90_us < here.p10_us
+        which = "this CPU" if faster else one.target
+        sure = "" if apart else "; the intervals overlap"
+        lines.append(
+            f"{which} would be faster: {here.latency_us:.0f} us measured here, {one.latency_us:.0f} us estimated on"
+            f" {one.target}, {max(times, 1 / times):.1f} times{sure}"
+        )
     return lines

@@ -8,13 +8,13 @@ from hexane.cost import Estimate
 from hexane.errors import Error
 from hexane.report.estimate import remarks
 from hexane.report.html_document import Table, html_document
-from hexane.targets import Chip
+from hexane.targets import Target
 
 STYLES = ("page.css", "fit.css", "estimate.css")
 SCRIPTS = ("common.js", "parts.js", "estimate.js")
 
 
-def estimate_page(name: str, chips: Sequence[Chip], found: Sequence[Estimate | Error]) -> str:
+def estimate_page(name: str, chips: Sequence[Target], found: Sequence[Estimate | Error]) -> str:
     """The page on estimates of one network, one for each chip, or why there is none. What comes from a model is data in
     it, never markup; it may run its own script and nothing else, and load nothing."""
     words = Table()

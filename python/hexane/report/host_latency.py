@@ -1,0 +1,53 @@
+"""How long a network takes on this CPU: measured by a short run of what is compiled for it, not estimated."""
+
+import time
+
+import numpy as np
+
+from hexane.cost import Estimate
+from hexane.cost.estimate import Memory
+from hexane.graph import Graph
+from hexane.runtime import Model, PortType, compile
+from hexane.runtime.random_arrays import random_arrays
+
+THIS_CPU = "this CPU"
+MOST_RUNS = 100
+MOST_SECONDS = 0.3
+SEED = 0
+
+
+def host_latency(graph: Graph) -> Estimate:
+    """The median of some runs on random inputs as latency_us, their quantiles as p10_us and p90_us; all of it is
+    host_us. It has no layers."""
+    net = compile(graph, target="host")
+    assert isinstance(net, Model)
+    ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
+    call = net.bind(**random_arrays(ports, SEED))
+    call()
+    runs: list[int] = []
+    end = time.perf_counter() + MOST_SECONDS
+    while len(runs) < MOST_RUNS and (not runs or time.perf_counter() < end):
+        start = time.perf_counter_ns()
+        call()
+        runs.append(time.perf_counter_ns() - start)
+    low, middle, high = (float(us) for us in np.percentile(runs, (10, 50, 90)) / 1000)
+    weights = sum(node.types[0].bytes for node in graph.nodes if node.op in ("const", "param"))
+    surfaces = sum(v.type.bytes for v in (*graph.inputs, *(port.value for port in graph.outputs)))
+    return Estimate(
+        "host",
+        middle,
+        low,
+        high,
+        "measured",
+        THIS_CPU,
+        extrapolated=False,
+        submissions=0,
+        floor_us=0.0,
+        copies_us=0.0,
+        engine_us=0.0,
+        host_us=middle,
+        batched_us=None,
+        border_us=0.0,
+        layers=(),
+        memory=Memory(weights, surfaces, 0, 0),
+    )
