@@ -202,8 +202,18 @@ def quantiles(rows: Sequence[Row], ratio: Array) -> dict[str, tuple[float, float
 def widened(
     narrow: dict[str, tuple[float, float]], wide: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
-    """An unseen chip is never surer than an unseen row."""
-    return {kind: (min(low, wide[kind][0]), max(high, wide[kind][1])) for kind, (low, high) in narrow.items()}
+    """An unseen chip is less sure than an unseen row. Where the rows of a kind are too few to show it, its interval is
+    wider by as much as that of all rows."""
+    (low, high), (wide_low, wide_high) = narrow["other"], wide["other"]
+    assert wide_low < low
+    assert wide_high > high
+    down, up = wide_low / low, wide_high / high
+
+    def span(kind: str) -> tuple[float, float]:
+        (low, high), (wide_low, wide_high) = narrow[kind], wide[kind]
+        return wide_low if wide_low < low else low * down, wide_high if wide_high > high else high * up
+
+    return {kind: span(kind) for kind in narrow}
 
 
 def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, float]]) -> Array:

@@ -10,10 +10,22 @@ from hexane.cost import estimate_program
 from hexane.cost.demand import demand
 from hexane.cost.estimate import BATCH
 from hexane.cost.formula import weights_us
-from hexane.cost.parameters import calibration, host_rates, measured, peak_ratio, residuals
+from hexane.cost.parameters import (
+    RATES,
+    calibration,
+    host_facts,
+    host_rates,
+    measured,
+    peak_ratio,
+    rate_facts,
+    rates_of,
+    read_rates,
+    residuals,
+)
 from hexane.graph import Graph
 from hexane.report.estimate import against_host, program_for, remarks
 from hexane.targets import chip_names
+from hexane.targets.fact import Place
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
 
@@ -90,8 +102,18 @@ def test_a_chip_without_measurements_says_whose_rates_it_has_and_is_less_sure(ch
     assert found.measured_on in measured()
     assert found.measured_on in remarks(found)[0]
     known = hx.estimate(gemm(), found.measured_on)
-    assert found.p10_us / found.latency_us <= known.p10_us / known.latency_us
-    assert found.p90_us / found.latency_us >= known.p90_us / known.latency_us
+    assert found.p10_us / found.latency_us < known.p10_us / known.latency_us
+    assert found.p90_us / found.latency_us > known.p90_us / known.latency_us
+
+
+@pytest.mark.parametrize("chip", ["A14", "M6"])
+def test_a_whole_network_on_a_chip_without_measurements_is_less_sure(chip: str) -> None:
+    network = hx.graph(hx.softmax(hx.conv(hx.input("x", (1, 8, 16, 16), "fp16"), np.ones((8, 8, 3, 3), np.float16))))
+    found = hx.estimate(network, chip)
+    known = hx.estimate(network, found.measured_on)
+    assert found.kind == "network"
+    assert found.p10_us / found.latency_us < known.p10_us / known.latency_us
+    assert found.p90_us / found.latency_us > known.p90_us / known.latency_us
 
 
 @pytest.mark.parametrize("chip", chip_names())
@@ -99,19 +121,47 @@ def test_an_unknown_clock_does_not_count_as_one_megahertz(chip: str) -> None:
     assert 1 / 20 < peak_ratio(load_chip(chip), load_chip("M5")) < 20
 
 
-def test_the_parameters_say_what_they_were_fitted_on() -> None:
-    given = table("cost")
-    assert given["status"] == "fitted"
-    assert given["source"].startswith("fitted on ")
-    assert given["host"].keys() >= {"source", "status"}
-    assert all(rates["rows"] > 0 for rates in given["chips"].values())
+@pytest.mark.parametrize("chip", measured())
+def test_every_rate_is_a_fact(chip: str) -> None:
+    facts = rate_facts(chip)
+    assert tuple(facts) == RATES
+    for name, fact in facts.items():
+        assert fact.value == getattr(rates_of(chip), name) > 0
+        assert fact.status == "fitted"
+        assert fact.source.startswith("fitted on ")
+    assert table("cost")["chips"][chip]["rows"] > 0
+    found = hx.estimate(gemm(), chip)
+    assert (found.source, found.status) == (facts["floor_us"].source, "fitted")
 
 
-@pytest.mark.parametrize("kind", ["gemm", "conv", "attention", "network", "move"])
-def test_intervals_hold_one(kind: str) -> None:
+def test_the_host_has_rates_with_a_source() -> None:
+    known = tuple(table("sources"))
+    assert all(fact.source.startswith(known) and fact.status == "decoded" for fact in host_facts().values())
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "fast", float("inf"), {"value": 3, "source": "", "status": "measured"}])
+def test_a_wrong_rate_is_an_error_that_names_it(wrong: object) -> None:
+    given = {**table("cost")["chips"]["M1"], "gemm_gops": wrong}
+    with pytest.raises(hx.Error, match=r"\[rates.toml\] chips.M1.gemm_gops"):
+        read_rates(given, "chips.M1", Place("rates.toml", "hexane", "measured"))
+
+
+def test_a_missing_rate_is_an_error() -> None:
+    given = {key: value for key, value in table("cost")["chips"]["M1"].items() if key != "gemm_gops"}
+    with pytest.raises(hx.Error, match="need exactly"):
+        read_rates(given, "chips.M1", Place("rates.toml", "hexane", "measured"))
+
+
+@pytest.mark.parametrize("kind", table("cost")["unseen_rows"])
+def test_intervals_hold_one_and_are_wider_for_unseen_chips(kind: str) -> None:
     low, high = residuals(kind, extrapolated=False)
     wide_low, wide_high = residuals(kind, extrapolated=True)
-    assert wide_low <= low < 1 < high <= wide_high
+    assert wide_low < low < 1 < high < wide_high
+
+
+@pytest.mark.parametrize("kind", ["attention", "move", "pool"])
+def test_a_kind_without_quantiles_has_those_of_all_rows(kind: str) -> None:
+    assert residuals(kind, extrapolated=False) == residuals("other", extrapolated=False)
 
 
 def test_a_small_network_is_said_to_be_dominated_by_its_call() -> None:

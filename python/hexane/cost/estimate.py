@@ -47,9 +47,9 @@ class Estimate:
     """latency_us: of one call, from the caller's arrays to the caller's arrays: floor_us + copies_us + engine_us +
     host_us. engine_us: the sum of the layers that compute, or of those that move data, whichever is larger. p10_us,
     p90_us: measured latencies of programs of this kind lie between them in eight of ten cases. measured_on: the product
-    whose rates were used; extrapolated: it is not the one asked for. batched_us: of each of BATCH inputs in one call;
-    None where the host computes as well. border_us: the part of copies_us between segments. energy_uj: None, no
-    parameter of it is fitted."""
+    whose rates were used; extrapolated: it is not the one asked for; source, status: of the rates. batched_us: of each
+    of BATCH inputs in one call; None where the host computes as well. border_us: the part of copies_us between
+    segments. energy_uj: None, no parameter of it is fitted."""
 
     target: str
     latency_us: float
@@ -58,6 +58,8 @@ class Estimate:
     kind: str
     measured_on: str
     extrapolated: bool
+    source: str
+    status: str
     submissions: int
     floor_us: float
     copies_us: float
@@ -110,6 +112,8 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         found.kind,
         known.measured_on,
         known.extrapolated,
+        known.source,
+        known.status,
         found.submissions,
         floor,
         copies,

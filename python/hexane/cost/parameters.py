@@ -6,10 +6,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
-from hexane.errors import Error
 from hexane.targets import Chip
 from hexane.targets.devices import devices, identifiers
-from hexane.targets.fact import Fact
+from hexane.targets.fact import Fact, Place, check_keys, check_source, read_fact
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
 
@@ -39,6 +38,7 @@ class Rates:
         return found
 
 
+FILE = "shared/cost.toml"
 RATES = tuple(f.name for f in fields(Rates))
 SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak, where another chip's are taken
 
@@ -46,11 +46,13 @@ SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak,
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The rates of a chip. measured_on: the product whose latencies they were fitted to; extrapolated: another chip
-    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks."""
+    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks. source, status: of the rates."""
 
     rates: Rates
     measured_on: str
     extrapolated: bool
+    source: str
+    status: str
     scale: float = 1.0
 
 
@@ -64,21 +66,23 @@ class HostRates:
 
 def calibration(chip: Chip) -> Calibration:
     """The rates of a product where it was measured, else of the measured chip that is nearest to it."""
-    return choose(chip, {name: rates_of(name) for name in measured()})
+    found = choose(chip, {name: rates_of(name) for name in measured()})
+    fact = rate_facts(found.measured_on)[RATES[0]]
+    return replace(found, source=fact.source, status=fact.status)
 
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
-    """The rates for a chip from those of measured products."""
+    """The rates for a chip from those of measured products, without their source."""
     asked = product_of(chip)
     own = next((name for name in known if name.casefold() == asked), None)
     if own is None and not chip.asked:  # asked for by the target's own name: its first product that was measured
         own = next((name for name in known if load_chip(name).name == chip.name), None)
     if own is not None:
-        return Calibration(known[own], own, extrapolated=False)
+        return Calibration(known[own], own, extrapolated=False, source="", status="")
     name = nearest(chip, tuple(known))
     scale = peak_ratio(chip, load_chip(name))
     rates = replace(known[name], **{key: getattr(known[name], key) * scale for key in SCALED})
-    return Calibration(rates, name, extrapolated=True, scale=scale)
+    return Calibration(rates, name, extrapolated=True, source="", status="", scale=scale)
 
 
 def product_of(chip: Chip) -> str:
@@ -139,25 +143,47 @@ def measured() -> tuple[str, ...]:
 
 @cache
 def rates_of(name: str) -> Rates:
-    given = table("cost")["chips"][name]
-    return Rates(**{key: _number(f"chips.{name}.{key}", given.get(key)) for key in RATES})
+    return Rates(**{key: fact.value for key, fact in rate_facts(name).items()})
+
+
+@cache
+def rate_facts(name: str) -> Mapping[str, Fact]:
+    """The rates of a measured product by name, each with source and status."""
+    return read_rates(table("cost")["chips"][name], f"chips.{name}", _place())
+
+
+def read_rates(given: Mapping[str, Any], path: str, place: Place) -> Mapping[str, Fact]:
+    """The rates in a table of a product, each a number or a fact. Raises Error for one that is missing or wrong."""
+    rates = {key: value for key, value in given.items() if key != "rows"}
+    check_keys(place, path, rates, set(RATES))
+    return {key: read_fact(place, f"{path}.{key}", rates[key], float) for key in RATES}
 
 
 @cache
 def host_rates() -> HostRates:
-    given = table("cost")["host"]
-    return HostRates(*(_number(f"host.{key}", given.get(key)) for key in ("gops", "gbps")))
+    return HostRates(*(fact.value for fact in host_facts().values()))
 
 
+@cache
+def host_facts() -> Mapping[str, Fact]:
+    """The rates of the CPU of the placement model."""
+    given = dict(table("cost")["host"])
+    place = Place(FILE, *check_source(_place(), "host", given))
+    return {key: read_fact(place, f"host.{key}", given.get(key), float) for key in ("gops", "gbps")}
+
+
+@cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
     """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies that the fit had not
     seen; on chips that it had not seen for an extrapolated one."""
-    which = table("cost")["unseen_chips" if extrapolated else "unseen_rows"]
-    low, high = which.get(kind, which["other"])
-    return _number(kind, low), _number(kind, high)
+    which = "unseen_chips" if extrapolated else "unseen_rows"
+    spans = table("cost")[which]
+    known = kind if kind in spans else "other"
+    fact = read_fact(_place(), f"{which}.{known}", spans[known], tuple[float, ...])
+    low, high = fact.value
+    return low, high
 
 
-def _number(path: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
-        raise Error(f"[shared/cost.toml] {path}: got {given!r}, need a number above 0")
-    return float(given)
+def _place() -> Place:
+    given = table("cost")
+    return Place(FILE, *check_source(Place(FILE, "", ""), "the file", given))

@@ -51,7 +51,7 @@ def program_for(graph: Graph, chip: Chip) -> Program:
 def remarks(found: Estimate) -> list[str]:
     """What the reader of an estimate should know, as sentences."""
     if found.measured_on == THIS_CPU:
-        return ["measured here, by a short run on random inputs; p10 and p90 are of its calls"]
+        return [f"measured here, {found.source}; p10 and p90 are of its calls"]
     lines = []
     if found.extrapolated:
         lines.append(f"no latency of {found.target} is known: the rates are those of {found.measured_on}")

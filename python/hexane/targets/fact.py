@@ -11,6 +11,7 @@ from hexane.errors import Error
 STATUSES = {
     "measured": "seen on silicon by the source",
     "verified": "replayed here against published results of silicon",
+    "fitted": "chosen here so that a formula gives published measurements",
     "decoded": "taken from a binary by the source",
     "read": "stated by the source without saying how it knows",
     "inherited": "known of other chips with the same base, and taken from them; no source saw it on this one",
