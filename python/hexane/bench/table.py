@@ -1,7 +1,7 @@
 """Results as text: rows for a terminal and a table in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import floor, isfinite, log10
+from math import exp, floor, isfinite, log, log10
 from typing import Any
 
 HEAD = (
@@ -19,6 +19,7 @@ HEAD = (
     "result",
 )
 RIGHT = HEAD[2:-1]
+ESTIMATE_HEAD = ("probe", "configuration", "p50 us", "estimate", "p10", "p90", "measured / estimate", "rates of")
 
 
 def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -42,6 +43,20 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         )
 
 
+def estimate_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Under ESTIMATE_HEAD what was measured next to what was estimated, where an engine ran."""
+    for r in estimated(document):
+        e, p50 = r["estimate"], r["times_us"]["p50"]
+        name = e["measured_on"] + (" (extrapolated)" if e["extrapolated"] else "")
+        times = (p50, e["latency_us"], e["p10_us"], e["p90_us"])
+        yield r["probe"], r["name"], *map(figure, times), f"{p50 / e['latency_us']:.2f}", name
+
+
+def estimated(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The right results that have an estimate."""
+    return [r for r in document["results"] if "error" not in r and "estimate" in r]
+
+
 def findings(document: Mapping[str, Any]) -> Iterator[str]:
     """What the results say, in sentences: the best rate of each probe, what 8 bits gain, where memory ends."""
     right = [r for r in document["results"] if "error" not in r]
@@ -51,6 +66,12 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
             f"{probe}, {kind}: at most {figure(best['gflops'])} GFLOPS (median; {figure(fastest)} at the fastest):"
             f" {best['name']}"
         )
+    if known := estimated(document):
+        factors = [max(x, 1 / x) for x in (r["times_us"]["p50"] / r["estimate"]["latency_us"] for r in known)]
+        inside = sum(r["estimate"]["p10_us"] <= r["times_us"]["p50"] <= r["estimate"]["p90_us"] for r in known)
+        mean = exp(sum(map(log, factors)) / len(factors))
+        held = f"{inside} of {len(known)} between p10 and p90"
+        yield f"estimates: {mean:.2f} times off in the mean, {max(factors):.2f} at worst; {held}"
     metered = [r for r in right if "microjoules" in r]
     for probe in dict.fromkeys(r["probe"] for r in metered if r["operations"] >= 1e6):
         best = max((r for r in metered if r["probe"] == probe), key=lambda r: r["operations"] / r["microjoules"])

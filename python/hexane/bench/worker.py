@@ -18,8 +18,13 @@ from hexane.bench.energy import Meter, meter_command
 from hexane.bench.networks import NETWORKS, Array, Network
 from hexane.bench.probes import Configuration, Device
 from hexane.bench.statistics import Times, measure, measure_together
+from hexane.cost import estimate_program
+from hexane.cost.demand import demand
 from hexane.errors import Error
+from hexane.report.estimate import program_for
 from hexane.runtime import Model, compile, engine
+from hexane.targets.detect import detect_name
+from hexane.targets.query import load_chip
 
 # Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point
 # sums of an engine 0.01 for each layer, growing with the root of their number.
@@ -60,6 +65,8 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
         record["power"] = asdict(meter.power)
         if c.mode in ("bound", "call"):  # else the device idles between calls, or runs several
             record["microjoules"] = (meter.power.cpu_mw + meter.power.ane_mw) * times.p50 / 1000
+    if device == "ane" and c.mode in ("bound", "call"):
+        record |= _estimated(network)
     if device == "ane":
         record["compiles"] = compiles
         if not compiles:
@@ -67,6 +74,15 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
     if not distance <= FARTHEST:  # NaN too
         record["error"] = f"a wrong result: its distance from NumPy's is {distance:.3g}, need at most {FARTHEST}"
     return record
+
+
+def _estimated(network: Network) -> dict[str, Any]:
+    """What the call was estimated to take, and what it asks of the chip: a calibration needs both."""
+    chip = load_chip(detect_name().written)
+    program = program_for(network.graph, chip)
+    found = estimate_program(program, chip)
+    known = {key: getattr(found, key) for key in ("latency_us", "p10_us", "p90_us", "measured_on", "extrapolated")}
+    return {"estimate": known, "demand": asdict(demand(program))}
 
 
 def _compiles(device: Device) -> int:

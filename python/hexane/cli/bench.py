@@ -52,6 +52,13 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="Write a page with plots. [default: for all, hexane-bench.html]"),
     ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="F.toml",
+            help="Fit the rates of the cost model to the results, for `hexane estimate --rates`. Needs --device ane.",
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write pictures. Needs hexane[plot].")] = None,
     debug: Debug = False,
 ) -> None:
@@ -68,9 +75,11 @@ def bench(
     assert what is not None
     if what == "all" and html is None:
         html = Path("hexane-bench.html")
-    _check_files((json, markdown, html), plot)
+    if calibrate is not None and device is not DeviceName.ANE:
+        raise typer.BadParameter(f"--calibrate: got --device {device.value}, need ane: rates are of an engine")
+    _check_files((json, markdown, html, calibrate), plot)
     from hexane.bench import configurations, run
-    from hexane.bench.table import HEAD, RIGHT, findings, rows, summary
+    from hexane.bench.table import ESTIMATE_HEAD, HEAD, RIGHT, estimate_rows, findings, rows, summary
     from hexane.bench.table import markdown as as_markdown
 
     chosen = configurations(what, device.value)
@@ -78,8 +87,17 @@ def bench(
     print(summary(document))
     print()
     print_table(HEAD, list(rows(document)), right=RIGHT)
+    if compared := list(estimate_rows(document)):
+        print()
+        print_table(ESTIMATE_HEAD, compared, right=ESTIMATE_HEAD[2:7])
+        print()
     for line in findings(document):
         print(line)
+    if calibrate is not None:
+        from hexane.bench.calibrate import calibrated
+
+        _core.save_file(str(calibrate), calibrated(document).encode())
+        print(f"wrote {calibrate}")
     if json is not None:
         import json as writer
 

@@ -12,7 +12,7 @@ from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
-from hexane.cost.parameters import measured
+from hexane.cost.parameters import RateFacts, measured, read_rates_file
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.printer import size_text
@@ -53,6 +53,9 @@ def estimate(
         Path | None,
         typer.Option(metavar="F.png", help="Draw the latency of each chip: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
+    rates: Annotated[
+        Path | None, typer.Option(metavar="F.toml", help="Rates that `hexane bench --calibrate` measured on a machine.")
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -69,11 +72,12 @@ def estimate(
     if is_plan(model):
         raise Error(f"[estimate] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
     _check_files(model, html, plot)
+    own = None if rates is None else read_rates_file(rates)
     chips = _chips(target)
     with working(f"importing {model.name}"):
         graph = as_graph(with_function(model, function), shapes_of(input_shape))
     with working(f"compiling {model.name}"):
-        found = _estimates(graph, chips)
+        found = _estimates(graph, chips, own)
     if len(found) == 1 and isinstance(found[0], Error):
         raise found[0]
     if html is not None:
@@ -129,7 +133,7 @@ def _chips(given: str) -> list[Target]:
     return list(found.values())
 
 
-def _estimates(graph: Graph, chips: list[Target]) -> list[Estimate | Error]:
+def _estimates(graph: Graph, chips: list[Target], own: RateFacts | None = None) -> list[Estimate | Error]:
     """One for each chip, or why there is none. Products of one target share its program."""
     programs: dict[str, Program | Error] = {}
     found: list[Estimate | Error] = []
@@ -143,7 +147,7 @@ def _estimates(graph: Graph, chips: list[Target]) -> list[Estimate | Error]:
             except Error as error:
                 programs[chip.name] = error
         program = programs[chip.name]
-        found.append(program if isinstance(program, Error) else estimate_program(program, chip))
+        found.append(program if isinstance(program, Error) else estimate_program(program, chip, own))
     return found
 
 

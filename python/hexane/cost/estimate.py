@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.cost.demand import Demand, LayerDemand, demand
 from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
-from hexane.cost.parameters import Calibration, Rates, calibration, host_rates, residuals
+from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, residuals
 from hexane.program import Program
 from hexane.targets import Chip
 
@@ -89,9 +89,9 @@ class Estimate:
         return {**asdict(self), "leaving_us": self.leaving_us, "dominant": self.dominant}
 
 
-def estimate_program(program: Program, chip: Chip) -> Estimate:
-    """What a call of a chip's program costs."""
-    found, known = demand(program), calibration(chip)
+def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
+    """What a call of a chip's program costs. own: rates by product, which replace those of `shared/cost.toml`."""
+    found, known = demand(program), calibration(chip, own)
     layers = tuple(_layer(i, program.layers[i].name, layer, known.rates) for i, layer in enumerate(found.layers))
     return _total(found, known, layers, _memory(program), chip)
 
@@ -124,6 +124,12 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         layers,
         memory,
     )
+
+
+def predicted_us(found: Demand, rates: Rates) -> float:
+    """The latency of a demand at these rates, without the host's part."""
+    layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in found.layers]
+    return found.submissions * rates.floor_us + _copies_us(found.read, found.written, rates) + _engine_us(layers)
 
 
 def _copies_us(read: int, written: int, rates: Rates) -> float:

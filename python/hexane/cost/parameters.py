@@ -1,16 +1,19 @@
 """The parameters of the formula for each chip, and the quantiles of its residuals: `targets/shared/cost.toml`."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from hexane.errors import Error
 from hexane.targets import Chip
 from hexane.targets.devices import devices, identifiers
 from hexane.targets.fact import Fact, Place, check_keys, check_source, read_fact
 from hexane.targets.query import load_chip
-from hexane.targets.tables import table
+from hexane.targets.tables import parse_toml, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Rates:
 
 
 FILE = "shared/cost.toml"
+RateFacts = Mapping[str, Mapping[str, Fact]]  # by product, then by name of the rate
 RATES = tuple(f.name for f in fields(Rates))
 SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak, where another chip's are taken
 
@@ -64,10 +68,14 @@ class HostRates:
     gbps: float
 
 
-def calibration(chip: Chip) -> Calibration:
-    """The rates of a product where it was measured, else of the measured chip that is nearest to it."""
-    found = choose(chip, {name: rates_of(name) for name in measured()})
-    fact = rate_facts(found.measured_on)[RATES[0]]
+def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
+    """The rates of a product where it was measured, else of the measured chip that is nearest to it. own: rates by
+    product, which replace those of `shared/cost.toml`."""
+    own = own or {}
+    known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
+    found = choose(chip, known)
+    name = found.measured_on
+    fact = (own[name] if name in own else rate_facts(name))[RATES[0]]
     return replace(found, source=fact.source, status=fact.status)
 
 
@@ -143,7 +151,30 @@ def measured() -> tuple[str, ...]:
 
 @cache
 def rates_of(name: str) -> Rates:
-    return Rates(**{key: fact.value for key, fact in rate_facts(name).items()})
+    return plain(rate_facts(name))
+
+
+def plain(facts: Mapping[str, Fact]) -> Rates:
+    return Rates(**{key: fact.value for key, fact in facts.items()})
+
+
+def read_rates_file(path: str | os.PathLike[str]) -> RateFacts:
+    """The rates of a file that `hexane bench --calibrate` wrote, by product. Raises Error for one that is none."""
+    file = os.fspath(path)
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"[{file}] got no text ({error}), need a file of `hexane bench --calibrate`") from None
+    given = parse_toml(text, file)
+    chips = given.get("chips")
+    if given.keys() != {"source", "status", "chips"} or not isinstance(chips, dict) or not chips:
+        raise Error(f"[{file}] got the keys {', '.join(given) or 'none'}, need source, status and tables of chips")
+    place = Place(file, *check_source(Place(file, "", ""), "the file", given))
+    for name, rates in chips.items():
+        load_chip(name)
+        if not isinstance(rates, dict):
+            raise Error(f"[{file}] chips.{name}: got {rates!r}, need a table of rates")
+    return {name: read_rates(rates, f"chips.{name}", place) for name, rates in chips.items()}
 
 
 @cache

@@ -1,9 +1,11 @@
 """What a network will cost on a chip: compiled for it, then counted by the formula of `hexane.cost`."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.estimate import BATCH
+from hexane.cost.parameters import read_rates_file
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.options import Options
@@ -19,20 +21,25 @@ DISPATCH_SHARE = 0.5  # of the latency, from which calls are said to dominate
 
 
 def estimate(
-    model: Model, target: str | Target, *, input_shapes: Mapping[str, Sequence[int]] | None = None
+    model: Model,
+    target: str | Target,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    rates: str | os.PathLike[str] | None = None,
 ) -> Estimate:
     """How long a call takes on a chip, with an interval, and why: nothing runs, no chip is needed. On the target "host"
     it runs for a moment: the latency of this CPU is measured.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling; M5 and M5 Pro have rates
-    of their own. Raises Error for an unknown target, for a model without fixed shapes, and for one of which no
-    op runs on the engine.
+    of their own. rates: a file of `hexane bench --calibrate`, whose rates count for the chip that it measured, and for
+    those without measurements that it is nearest to. Raises Error for an unknown target, for a model without fixed
+    shapes, and for one of which no op runs on the engine.
     """
     asked, graph = load_target(target), as_graph(model, input_shapes)
     if not isinstance(asked, Chip):
         return host_latency(graph)
-    return estimate_program(program_for(graph, asked), asked)
+    return estimate_program(program_for(graph, asked), asked, None if rates is None else read_rates_file(rates))
 
 
 def program_for(graph: Graph, chip: Chip) -> Program:
