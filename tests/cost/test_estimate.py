@@ -17,6 +17,7 @@ from hexane.cost.parameters import (
     host_rates,
     measured,
     peak_ratio,
+    power_mw,
     rate_facts,
     rates_of,
     read_rates,
@@ -49,7 +50,6 @@ def test_a_latency_is_the_sum_of_its_parts() -> None:
     parts = found.floor_us + found.copies_us + found.engine_us + found.host_us
     assert found.latency_us == pytest.approx(parts)
     assert found.p10_us < found.latency_us < found.p90_us
-    assert found.energy_uj is None
 
 
 def test_every_part_of_a_product_follows_from_the_parameters() -> None:
@@ -231,3 +231,30 @@ def test_leaving_the_engine_has_a_price() -> None:
     assert found.leaving_us == found.record()["leaving_us"]
     assert any(line.startswith(f"leaving the engine costs about {found.leaving_us:.0f} us") for line in remarks(found))
     assert hx.estimate(convolutions(2), "M1").leaving_us == 0
+
+
+@pytest.mark.parametrize("chip", table("power")["chips"])
+def test_energy_is_latency_times_published_power(chip: str) -> None:
+    power = power_mw(chip, "gemm") or power_mw(chip, "attention")
+    assert power is not None
+    least, middle, most = power.value
+    assert least <= middle <= most
+    assert power.status == "measured"
+    assert power.source.startswith(tuple(table("sources")))
+    if power_mw(chip, "gemm"):
+        found = hx.estimate(gemm(), chip)
+        assert found.energy_uj == pytest.approx(found.latency_us * middle / 1000)
+        assert found.energy_span_uj == pytest.approx((found.p10_us * least / 1000, found.p90_us * most / 1000))
+        assert any(line.startswith("energy of the engine alone: about ") for line in remarks(found))
+
+
+@pytest.mark.parametrize("chip", ["M2", "A14", "M6", "h18"])
+def test_energy_is_unknown_where_no_power_was_published(chip: str) -> None:
+    found = hx.estimate(gemm(), chip)
+    assert (found.energy_uj, found.energy_span_uj) == (None, None)
+    assert not any("energy" in line for line in remarks(found))
+
+
+def test_energy_is_unknown_for_kinds_without_published_power_and_parts_on_the_host() -> None:
+    assert hx.estimate(hx.graph(hx.softmax(hx.input("x", (1, 64), "fp16"))), "M1").energy_uj is None
+    assert hx.estimate(convolutions(2, host=True), "M1").energy_uj is None

@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.cost.demand import Demand, LayerDemand, demand
 from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
-from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, residuals
+from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, power_mw, residuals
 from hexane.program import Program
 from hexane.targets import Chip
 
@@ -49,7 +49,9 @@ class Estimate:
     p90_us: measured latencies of programs of this kind lie between them in eight of ten cases. measured_on: the product
     whose rates were used; extrapolated: it is not the one asked for; source, status: of the rates. batched_us: of each
     of BATCH inputs in one call; None where the host computes as well. border_us: the part of copies_us between
-    segments. energy_uj: None, no parameter of it is fitted."""
+    segments. energy_uj: of the engine alone, latency_us times the median of the published power of programs of this
+    kind on this product; energy_span_uj: p10_us times the least of it, p90_us times the most. Both are None where fewer
+    than two programs were published, and for programs that the host computes parts of."""
 
     target: str
     latency_us: float
@@ -70,6 +72,7 @@ class Estimate:
     layers: tuple[LayerCost, ...] = field(repr=False)
     memory: Memory
     energy_uj: float | None = None
+    energy_span_uj: tuple[float, float] | None = None
 
     @property
     def leaving_us(self) -> float:
@@ -104,6 +107,8 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
     on_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
     latency = floor + copies + on_host + on_engine
     low, high = residuals(found.kind, known.extrapolated)
+    power = None if known.extrapolated or on_host else power_mw(known.measured_on, found.kind)
+    least, middle, most = (0.0, 0.0, 0.0) if power is None else power.value
     return Estimate(
         chip.label,
         latency,
@@ -123,6 +128,8 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         _copies_us(found.border_read, found.border_written, rates),
         layers,
         memory,
+        None if power is None else latency * middle / 1000,
+        None if power is None else (latency * low * least / 1000, latency * high * most / 1000),
     )
 
 

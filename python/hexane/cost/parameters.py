@@ -215,6 +215,16 @@ def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
     return low, high
 
 
+@cache
+def power_mw(product: str, kind: str) -> Fact | None:
+    """The power of the engine of a product, in programs of a kind: least, median and most of what was published. None
+    for fewer than two programs."""
+    given = table("power")
+    row = given["chips"].get(product, {}).get(kind)
+    place = Place("shared/power.toml", given["source"], given["status"])
+    return None if row is None else read_fact(place, f"chips.{product}.{kind}", row, tuple[float, ...])
+
+
 def _place() -> Place:
     given = table("cost")
     return Place(FILE, *check_source(Place(FILE, "", ""), "the file", given))

@@ -75,6 +75,12 @@ def remarks(found: Estimate) -> list[str]:
             f" {found.submissions} submissions in place of one, {found.border_us:.0f} for copies between segments; the"
             f" host computes for {found.host_us:.0f}, by a rate that no measurement of this CPU gave"
         )
+    if found.energy_uj is not None and found.energy_span_uj is not None:
+        span = "{:.0f} to {:.0f}".format(*found.energy_span_uj)
+        lines.append(
+            f"energy of the engine alone: about {found.energy_uj:.0f} uJ ({span}), by published power of {found.kind}"
+            f" programs on {found.measured_on}"
+        )
     return lines
 
 
