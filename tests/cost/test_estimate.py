@@ -164,6 +164,17 @@ def test_a_kind_without_quantiles_has_those_of_all_rows(kind: str) -> None:
     assert residuals(kind, extrapolated=False) == residuals("other", extrapolated=False)
 
 
+def test_a_transformer_is_as_unsure_as_other_whole_networks() -> None:
+    """Attention alone was measured and met better than networks with attention in them."""
+    x = hx.input("x", (1, 4, 64, 32), "fp16")
+    attention = hx.scaled_dot_product_attention(x, x, x)
+    ones = np.ones(32, np.float16)
+    alone = hx.estimate(hx.graph(attention), "M5")
+    whole = hx.estimate(hx.graph(hx.layer_norm(attention, ones, ones, axes=(-1,), epsilon=1e-5)), "M5")
+    assert (alone.kind, whole.kind) == ("attention", "network")
+    assert whole.p90_us / whole.latency_us > alone.p90_us / alone.latency_us
+
+
 def test_a_small_network_is_said_to_be_dominated_by_its_call() -> None:
     found = hx.estimate(gemm(64), "M1")
     assert found.dominant == "dispatch"

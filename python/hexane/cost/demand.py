@@ -13,6 +13,7 @@ from hexane.program import Program, Segment
 Kind = Literal["gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move"]
 # Kinds of layers whose rate is fitted; "move" computes nothing, attention is two products and a softmax.
 KINDS: tuple[Kind, ...] = ("gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move")
+OUTSIDE_ATTENTION = ("conv", "norm", "reduction")
 PRODUCTS = ("gemm", "conv", "attention")
 
 _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", "MinMaxNorm", "LocalResponseNorm")
@@ -84,9 +85,10 @@ def demand(program: Program) -> Demand:
 
 
 def program_kind(kinds: Sequence[Kind]) -> str:
-    """The kind whose residuals a program has: "attention" where a layer is attention, "network" for several kinds."""
+    """The kind whose residuals a program has: "attention" for attention with its products and sums alone, as it was
+    measured, "network" for other programs of several kinds."""
     found = set(kinds) - {"move"}
-    if "attention" in found:
+    if "attention" in found and not found & set(OUTSIDE_ATTENTION):
         return "attention"
     return found.pop() if len(found) == 1 else "network" if found else "move"
 
