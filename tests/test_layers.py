@@ -21,7 +21,7 @@ PYTHON_LAYERS = (
     ("match", "build", "parse", "reference", "verify"),
     ("containers", "mil", "netplist"),
     ("importers", "autograd"),
-    ("bounds", "options", "validate", "passes"),
+    ("bounds", "compression", "options", "validate", "passes"),
     ("stages",),
     ("emit",),
     ("pipeline", "dump", "planning"),

@@ -5,6 +5,7 @@ from hexane import targets, train
 from hexane.autograd import grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
+from hexane.compression import Compression
 from hexane.cost import Estimate
 from hexane.decisions import Decision
 from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
@@ -33,6 +34,7 @@ from hexane.runtime import Model, OpenModel, compile, load
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "Compression",
     "CrossChipFP16Warning",
     "Decision",
     "Device",
