@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from hexane.compression.streams import stored_decisions
 from hexane.errors import Error
 from hexane.graph import Graph, Port, Value
 from hexane.options import DEFAULTS, Options
@@ -128,7 +129,7 @@ def divide(
     """
     if watch is not None:
         watch("graph", graph)
-    graph = retarget(graph, chip)
+    graph = retarget(graph.decided(*stored_decisions(graph, chip)), chip)
     if watch is not None:
         watch("retarget", graph)
     graph, segments = segment(graph, chip, programs)

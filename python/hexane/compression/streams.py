@@ -1,18 +1,24 @@
 """What a target does with an encoding: its engine streams it, or the compiler folds it to fp16."""
 
+from collections.abc import Iterator
+
 from hexane.compression.request import PALETTES
 from hexane.compression.weights import Weight
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node
+from hexane.mil.forms.products import PRODUCTS
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.targets import Chip, Target
+
+FOLDS = "folds on this chip: no bandwidth gained"
+SOURCE = "formats.streams"
 
 
 def streams(weight: Weight, encoding: str, target: Target) -> bool:
-    """Whether the encoding stays compressed up to the engine (the facts `formats.streams`, `formats.palette_bits`)."""
+    """Whether the encoding of a weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
         return False
-    if encoding == "int8":
-        return "int8" in target.formats.streams
-    widths = target.formats.palette_bits or ()
-    return "int4" in target.formats.streams and any(PALETTES[encoding] <= bits for bits in widths)
+    return _streams("integers", 8, target) if encoding == "int8" else _streams("palette", PALETTES[encoding], target)
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
@@ -21,6 +27,31 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
         return "folds on this CPU, which computes with whole weights: no memory gained"
     if streams(weight, encoding, target):
         return "streams"
-    if not weight.is_kernel:
-        return "folds: an embedding is no kernel of the engine"
-    return "folds on this chip: no bandwidth gained"
+    return FOLDS if weight.is_kernel else "folds: an embedding is no kernel of the engine"
+
+
+def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
+    """Products whose weights are stored as integers or indices: the node, the encoding, and whether it streams."""
+    for node in graph.nodes:
+        weight = node.inputs[1] if node.op in PRODUCTS else None
+        if weight is not None and is_encoded(weight.node):
+            found = encoding_of(weight)
+            name = f"palette{found.bits}" if found.kind == "palette" else found.stored.dtype.name
+            yield node, name, _streams(found.kind, found.bits, chip)
+
+
+def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
+    """A decision for each of these that nothing was decided about yet: weights that the model itself has compressed."""
+    known = {d.node for d in graph.decisions if d.stage == "compress"}
+    return tuple(
+        Decision("weights", node.where, name, "streams" if does else FOLDS, SOURCE)
+        for node, name, does in stored_kernels(graph, chip)
+        if node.where not in known
+    )
+
+
+def _streams(kind: str, bits: int, chip: Chip) -> bool:
+    """By the facts `formats.streams` and `formats.palette_bits`."""
+    if kind == "palette":
+        return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
+    return kind == "integers" and bits == 8 and "int8" in chip.formats.streams
