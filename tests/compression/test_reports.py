@@ -1,10 +1,13 @@
 """Reports say what a chip does with weights that are stored compressed, by whomever."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import hexane as hx
 from hexane.compression import compress
+from hexane.compression.streams import stored_kernels
 from hexane.graph import Graph
 from hexane.targets.query import load_chip
 
@@ -55,3 +58,28 @@ def test_what_compress_decided_is_not_said_again() -> None:
     w = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float16)
     net = hx.compile(hx.linear(hx.input("x", (2, 96), "fp16"), w), target="M4", compress="palette4")
     assert [d.stage for d in net.program.decisions if d.stage in ("weights", "compress")] == ["compress"]
+
+
+def stored(integers: np.ndarray, zero: int = 0) -> hx.Tensor:
+    x, scale = hx.input("x", (2, 96), "fp16"), np.float32(0.25)
+    return hx.linear(x, hx.dequantize(integers, scale, np.int8(zero), dtype="fp16"))
+
+
+BYTES = np.random.default_rng(0).integers(-127, 128, (64, 96)).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    ("target", "make", "name", "does"),
+    [
+        ("h14", lambda: stored(BYTES), "int8", True),
+        ("h14", lambda: stored(BYTES, 3), "int8", False),
+        ("h14", lambda: stored(BYTES // 16), "int4", False),
+        ("h15", lambda: stored(BYTES // 16), "int4", True),
+    ],
+    ids=["bytes", "with a zero point", "four bits", "four bits where blocks stream"],
+)
+def test_integers_stream_where_the_chip_takes_them_as_they_are(
+    target: str, make: Callable[[], hx.Tensor], name: str, does: bool
+) -> None:
+    ((_, found, streams),) = stored_kernels(hx.graph(make()), load_chip(target))
+    assert (found, streams) == (name, does)

@@ -7,7 +7,7 @@ from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node
 from hexane.mil.forms.products import PRODUCTS
-from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
 from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
@@ -31,13 +31,23 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 
 def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
-    """Products whose weights are stored as integers or indices: the node, the encoding, and whether it streams."""
+    """Products whose weights are stored as integers or indices: the node, the encoding, and whether it streams. A zero
+    point does not, since the engine's integers are symmetric, nor a transposed convolution, which reads its weights in
+    the input's dtype. Integers of four bits go in blocks in MIL."""
     for node in graph.nodes:
         weight = node.inputs[1] if node.op in PRODUCTS else None
-        if weight is not None and is_encoded(weight.node):
-            found = encoding_of(weight)
-            name = f"palette{found.bits}" if found.kind == "palette" else found.stored.dtype.name
-            yield node, name, _streams(found.kind, found.bits, chip)
+        if weight is None or not is_encoded(weight.node):
+            continue
+        found = encoding_of(weight)
+        if found.kind == "palette":
+            name, does = f"palette{found.bits}", _streams("palette", found.bits, chip)
+        else:
+            zero = weight.node.inputs[2]
+            small = found.bits == 8 and fewest_bits(found.stored) <= 4
+            name = found.stored.dtype.name.replace("8", "4") if small else found.stored.dtype.name
+            does = "blockwise" in chip.formats.streams if small else _streams("integers", found.bits, chip)
+            does = does and (zero is None or zero.node.data is None or not zero.node.data.any())
+        yield node, name, does and node.op != "conv_transpose"
 
 
 def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:

@@ -251,7 +251,11 @@ class Report:
             "counts": self.counts,
             "weights": asdict(self.weights),
             "streams": list(self.streams),
-            "compressed": dict(zip(("stream", "fold"), self.compressed, strict=True)),
+            **(
+                {"compressed": dict(zip(("stream", "fold"), self.compressed, strict=True))}
+                if any(self.compressed)
+                else {}
+            ),
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),
