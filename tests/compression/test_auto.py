@@ -8,7 +8,8 @@ from hexane.compression.weights import find_weights
 from hexane.graph import Array, Graph
 from hexane.options import Options
 from hexane.runtime.compile import compile_compressed
-from hexane.runtime.compressed import relative_error
+from hexane.runtime.compressed import candidates, relative_error
+from hexane.targets import load_target
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -64,6 +65,15 @@ def test_a_chip_gets_what_it_streams() -> None:
     made, _ = compile_compressed(network(), hx.Compression(), Options(target="h13"))
     assert {layer.encoding for layer in made.layers} <= {"palette4", "palette8", "none"}
     assert all(layer.streams for layer in made.layers if layer.encoding != "none")
+
+
+@pytest.mark.parametrize(("strides", "palettes"), [(2, True), (3, False)])
+@pytest.mark.parametrize("target", ["h13", "h16g"])
+def test_a_chip_gets_no_palette_for_wide_strides(target: str, strides: int, palettes: bool) -> None:
+    w = np.zeros((32, 16, 3, 3), np.float32)
+    (weight,) = find_weights(hx.graph(hx.conv(hx.input("x", (1, 16, 9, 9)), w, strides=strides)))
+    assert any(c.startswith("palette") for c in candidates(weight, load_target(target))) == palettes
+    assert any(c.startswith("palette") for c in candidates(weight, load_target("host")))
 
 
 def test_modes_of_layers_that_cost_too_much_are_an_error() -> None:

@@ -17,6 +17,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, unique
 from hexane.ops.encodings import encoding_of
 from hexane.targets import Chip, Target
+from hexane.targets.rules import rules
 
 SEED, RANDOM_FEEDS = 0, 2
 LEAST_TOLERANCE = 1e-3  # of what was asked for: below it the weights stay whole
@@ -214,9 +215,11 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
     """What "auto" chooses from: what the chip streams, palettes of as many bits as it takes; everything where nothing
-    streams."""
+    streams. No palettes for strides that Apple's rules exclude."""
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
-    known = ["int8", *PALETTES]
+    strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
+    excluded = isinstance(target, Chip) and max(strides, default=1) > most
+    known = ["int8"] if excluded else ["int8", *PALETTES]
     streamed = [e for e in known if streams(weight, e, target) and PALETTES.get(e, 8) in (*widths, 8)]
     return [*(streamed or known), "none"]
 
