@@ -31,9 +31,9 @@ LOG = "log.jsonl"
 class Trainer:
     """Trains params of a loss.
 
-    loss, params, optimizer, clip, clip_value, accumulate, loss_scale: as `hx.train.step` has them. metrics: tensors by
-    name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where `log.jsonl` and
-    `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard: as `hx.train.step` has them. metrics:
+    tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where
+    `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
 
     Raises Error as `step` and `compile` do.
     """
@@ -48,6 +48,7 @@ class Trainer:
         clip_value: float | None = None,
         accumulate: int = 1,
         loss_scale: float = 1.0,
+        guard: str = "all",
         metrics: Mapping[str, Tensor] | None = None,
         folder: str | os.PathLike[str] | None = None,
         options: Options | None = None,
@@ -56,8 +57,9 @@ class Trainer:
         given = options or Options()
         self._options = given if threads is None else given.given({"threads": threads})
         graph_of_step = step(
-            loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale
-        )
+            loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
+            guard=guard,
+        )  # fmt: skip
         made = compile(graph_of_step, self._options)
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
