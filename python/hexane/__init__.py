@@ -2,7 +2,7 @@
 CPU."""
 
 from hexane import targets, train
-from hexane.autograd import grad
+from hexane.autograd import checkpoint, grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.cost import Estimate
@@ -51,6 +51,7 @@ __all__ = [
     "Options",
     "Report",
     "Tensor",
+    "checkpoint",
     "compare",
     "compile",
     "const",

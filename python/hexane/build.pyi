@@ -706,6 +706,9 @@ def identity(x: Operand) -> Tensor:
 def stop_gradient(x: Operand) -> Tensor:
     """x, which `hx.grad` takes for a constant."""
 
+def checkpointed(y: Operand, *starts: Operand | Sequence[Operand]) -> Tensor:
+    """y, a result of `hx.checkpoint`, which began at these starts."""
+
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """x's elements in another shape, in the same order; one dim may be -1, which stands for what is left."""
 

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS
 from hexane.passes.overwrites import overwrites
-from hexane.stages.bufferize.updates import by_updates, in_states
+from hexane.stages.bufferize.gradients import by_gradients, in_states
 
 
 def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
@@ -17,20 +17,21 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     this order.
 
     kind "": of some depth-first orders, the one whose live values are smallest: those that visit operands first to last
-    and last to first; where states are overwritten, that of the roots, and two that compute updates in the order in
-    which their gradients come. kind "optimal": the order whose live values are smallest, or the best that is found with
-    bounded work; `first` is where it starts from, not what it keeps. Raises Error where a state is overwritten twice,
-    or read after it is overwritten (save_states sees to that).
+    and last to first (the latter not where states are overwritten), and those that compute results, or gradients and
+    updates, in the order in which a backward pass comes to them. kind "optimal": the order whose live values are
+    smallest, or the best that is found with bounded work; `first` is where it starts from, not what it keeps. Raises
+    Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers
     if after:
         starts = (*graph.inputs, *first)
-        orders = [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_updates(graph))]
+        orders = [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_gradients(graph))]
         order = min(orders, key=lambda order: peak_bytes(graph, order))
     else:
         forward = topological((*graph.inputs, *first, *graph.roots)) if first else graph.nodes
         backward = topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True)
-        order = min(forward, backward, key=lambda order: peak_bytes(graph, order))
+        orders = [topological((*graph.inputs, *first, *roots)) for roots in by_gradients(graph)]
+        order = min(forward, backward, *orders, key=lambda order: peak_bytes(graph, order))
     return _optimal(graph, order, after) if kind == "optimal" else order
 
 

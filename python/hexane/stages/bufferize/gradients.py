@@ -1,5 +1,5 @@
-"""The order in which states are updated: a training step has an update for every param, and each gradient is live until
-the update of its param has run."""
+"""The order in which gradients are computed: a training step has one for every param, which is live until the update of
+the param has run."""
 
 from collections.abc import Iterator
 
@@ -7,25 +7,23 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
 
 
-def by_updates(graph: Graph) -> Iterator[tuple[Value, ...]]:
-    """Values to compute first, in two orders that may keep less live than that of the roots.
+def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
+    """The roots, or more values to compute first, in orders that may keep less live than that of the roots.
 
     A gradient that is far from the inputs of the graph is computed late, when the backward pass is near the beginning
     of the network. So updates run by this distance: each right after its gradient, or, where updates need all
     gradients (their norm), all gradients first, each as soon as the backward pass comes to it.
     """
     levels = _levels(graph)
-    found = []
-    for node in graph.nodes:
-        if node.op == "write_state":
-            update = node.inputs[1]
-            assert update is not None
-            gradients = [v for v in _gradients(node, update) if id(v.node) in levels]
-            found.append((max((levels[id(v.node)] for v in gradients), default=0), node.values[0], gradients))
+    found: list[tuple[int, Value, list[Value]]] = []
+    for root in graph.roots:
+        gradients = _gradients(root.node) if root.node.op == "write_state" else [root]
+        found.append((max((levels.get(id(v.node), 0) for v in gradients), default=0), root, gradients))
     if len(found) > 1:
         found.sort(key=lambda one: one[0])
-        yield tuple(write for _, write, _ in found)
-        yield (*(v for _, _, gradients in found for v in gradients), *(write for _, write, _ in found))
+        yield tuple(root for _, root, _ in found)
+        if graph.updates:
+            yield (*(v for _, _, gradients in found for v in gradients), *(root for _, root, _ in found))
 
 
 def in_states(graph: Graph) -> Iterator[Value]:
@@ -46,8 +44,10 @@ def in_states(graph: Graph) -> Iterator[Value]:
             yield update
 
 
-def _gradients(write: Node, update: Value) -> list[Value]:
+def _gradients(write: Node) -> list[Value]:
     """The operands of the update that have the type of the state and are computed; the update, where there are none."""
+    update = write.inputs[1]
+    assert update is not None
     same = [v for v in update.node.inputs if v is not None and v.node.op not in LEAVES and v.type == write.types[0]]
     return same or [update]
 
