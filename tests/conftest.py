@@ -37,6 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder of data/*.csv, published tables to compare the chips' data with (default: ../shared/facts)",
     )
+    parser.addoption(
+        "--coreai",
+        type=Path,
+        default=ROOT.parent / "shared" / "data" / "coreai",
+        metavar="DIR",
+        help="folder of op_cases.tar.xz, Core AI assets with expected results (default: ../shared/data/coreai)",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

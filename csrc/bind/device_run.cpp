@@ -40,10 +40,16 @@ py::dict run_program(device::Program& program, const std::map<std::string, py::a
   std::vector<device::Port> ports = program.inputs();
   const size_t num_inputs = ports.size();
   ports.insert(ports.end(), program.outputs().begin(), program.outputs().end());
+  // Those of one side are of one size, unless the caller asks for others.
+  uint64_t side_bytes[2] = {least_surface_bytes, least_surface_bytes};
+  for (size_t i = 0; i < ports.size(); ++i) {
+    uint64_t& most = side_bytes[i >= num_inputs];
+    most = std::max(most, ports[i].bytes());
+  }
   std::vector<std::shared_ptr<device::Surface>> surfaces;
   for (size_t i = 0; i < ports.size(); ++i) {
     const uint64_t asked = i < surface_bytes.size() ? surface_bytes[i] : 0;
-    const uint64_t bytes = std::max(ports[i].bytes(), asked ? asked : least_surface_bytes);
+    const uint64_t bytes = std::max(ports[i].bytes(), asked ? asked : side_bytes[i >= num_inputs]);
     surfaces.push_back(std::make_shared<device::Surface>(bytes));
     if (i < num_inputs) write_input(ports[i], inputs, *surfaces[i]);
   }

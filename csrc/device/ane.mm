@@ -27,7 +27,11 @@ struct Advice {
   const char *text, *hint;
 };
 constexpr Advice kAdvice[] = {
-    {"status=0x1d", "a surface is too small for its port, or bound to another port"},
+    {"status=0x1d", "a surface is too small for its port, bound to another port, or not as large as the others of its "
+                    "side"},
+    {"status=0x12",
+     "the framework does not map these surfaces for the engine: other processes may hold too much of its "
+     "memory"},
     {"status=0x16", "an argument of the request is wrong"},
     {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
                              "== \"aned\"' says which"},
@@ -35,6 +39,37 @@ constexpr Advice kAdvice[] = {
     {"hash mismatch", "the folder of the program has a file too many, or several weight files: write one"},
     {"0x20004", "too many programs are loaded, or this one is too large"},
     {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
+};
+
+// What the framework's codes mean, in its own domain, and what to do. Source: a decompilation of the framework of iOS
+// 18.2; 47 is of macOS 27, as people have met it. Codes of other domains mean other things.
+constexpr char kDomain[] = "com.apple.appleneuralengine";
+struct CodeAdvice {
+  long code;
+  const char* hint;
+};
+constexpr CodeAdvice kCodes[] = {
+    {1, "only programs with an entitlement of Apple's may do that"},
+    {2, "real-time priority needs an entitlement of Apple's: ask for another quality of service"},
+    {3, "the service or the engine did not answer in time: try again, and start the machine anew if that fails too"},
+    {4, "the driver could not make the program: close other programs of the engine, or make this one smaller"},
+    {5, "too many requests are under way: wait for some before more are sent"},
+    {6, "the driver could not load the program: unload others, or make this one smaller"},
+    {7, "the process has no signature: sign the Python that runs it, codesign -s - PATH"},
+    {9, "the service cannot read the program's files: use a folder for temporary files that others may read"},
+    {10, "the service takes the program for damaged: purge it and compile it again"},
+    {11, "the key of the program is unknown: compile it again"},
+    {13, "the surfaces could not be mapped: one is too small, or too many programs keep theirs; unload some, and start "
+         "the machine anew if that fails too"},
+    {14, "the surfaces could not be unmapped: start a new process"},
+    {16, "the program's files are gone: compile it again"},
+    {17, "the service does not know the program: compile it again"},
+    {22, "this is a virtual machine, and the system around it does not offer the engine: the CPU executor serves"},
+    {23, "the program is not loaded any more: load it again"},
+    {24, "the service has no such program: compile it again"},
+    {25, "this engine or system does not have what was asked for"},
+    {26, "an argument of the request is wrong"},
+    {47, "the engine gave the request up: the program may be too large for it; make it smaller"},
 };
 
 // Of errors within errors, whose outermost one says little.
@@ -254,6 +289,7 @@ bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
   fail(error, stage, "%s", "");
   error->code = [failure code];
   NSError* cause = failure;
+  bool by_text = false;
   for (int depth = 0; cause && depth < kMostCauses; ++depth, cause = cause_of(cause)) {
     const size_t used = strlen(error->text);
     snprintf(error->text + used, sizeof error->text - used, "%s%s %ld: ", depth ? "; caused by " : "",
@@ -264,8 +300,15 @@ bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
     const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
     snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
     // The deepest cause that is known says what to do, and of a text the last known word.
+    if (!by_text && !cause_of(cause) && [[cause domain] isEqualToString:@(kDomain)])
+      for (const CodeAdvice& known : kCodes)
+        if (known.code == [cause code]) advise(error, known.hint);
+    // A text says more than a code.
     for (const Advice& advice : kAdvice)
-      if (strstr(error->text + used, advice.text)) advise(error, advice.hint);
+      if (strstr(error->text + used, advice.text)) {
+        advise(error, advice.hint);
+        by_text = true;
+      }
   }
   return false;
 }

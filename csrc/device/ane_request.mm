@@ -25,9 +25,14 @@ namespace {
 bool take_surfaces(hexane_ane_request* request, void* const* given, hexane_ane_error* error) {
   const hexane_ane& ane = request->program->ane;
   const Ports& ports = request->program->ports;
+  uint64_t side_bytes[2] = {ane.setup.least_surface_bytes, ane.setup.least_surface_bytes};
+  for (size_t i = 0; i < ports.size(); ++i) {
+    uint64_t& most = side_bytes[i >= ports.num_inputs];
+    most = std::max(most, ports.all[i].seen.bytes);
+  }
   for (size_t i = 0; i < ports.size(); ++i) {
     const hexane_ane_port& port = ports.all[i].seen;
-    void* surface = given ? given[i] : ane.surfaces.create(std::max(port.bytes, ane.setup.least_surface_bytes));
+    void* surface = given ? given[i] : ane.surfaces.create(side_bytes[i >= ports.num_inputs]);
     const size_t need = port.bytes;
     if (!surface) return fail(error, "bind", "port %s: got no surface, need one of %zu bytes", port.name, need);
     request->surfaces.push_back(surface);

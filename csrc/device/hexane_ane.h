@@ -120,7 +120,8 @@ HEXANE_ANE_API size_t hexane_ane_num_inputs(const hexane_ane_program* program);
 HEXANE_ANE_API size_t hexane_ane_num_outputs(const hexane_ane_program* program);
 HEXANE_ANE_API hexane_ane_port hexane_ane_port_at(const hexane_ane_program* program, size_t index);
 
-/* A surface for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes its own. */
+/* A surface for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes its own,
+ * which are of one size for all inputs, and for all outputs. */
 HEXANE_ANE_API hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* surfaces,
                                                    hexane_ane_error* error);
 /* False where an evaluation has not come back: the engine may still write to the surfaces, which stay for good. */

@@ -221,7 +221,8 @@ def test_a_weight_file_stays_in_its_folder(stand_in: StandIn, ane: c.c_void_p, n
     ("mil", "files", "text", "hint"),
     [
         ("func main", FILES, "InvalidMILProgram", "does not parse"),
-        ("program(1.3) ..", FILES, "model.mil:1:14] got '.', which begins nothing in MIL", "log show"),
+        ("program(1.3) ..", FILES, "InvalidMILProgram: line 1, column 14: need '['", "does not parse"),
+        (MIL.replace("sub(", "subs("), FILES, "model.mil:7:40] subs: got the op subs", "log show"),
         (MIL, {}, "err=(@model_path/weights/weights.bin at 64: the file has no header)", "log show"),
         (MIL, {"weights/weights.bin": blob(W, dtype=2)}, "the blob has another dtype", "log show"),
         (MIL, {"weights/weights.bin": blob(W, size=0x80000)}, "the blob has 524288 bytes", "log show"),
@@ -284,6 +285,34 @@ def test_a_load_is_tried_once_more(stand_in: StandIn, ane: c.c_void_p) -> None:
     stand_in.free(program)
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (3, "did not answer in time"),
+        (7, "codesign -s - PATH"),
+        (9, "cannot read the program's files"),
+        (10, "purge it and compile it again"),
+        (13, "could not be mapped"),
+        (16, "compile it again"),
+        (22, "virtual machine"),
+        (23, "load it again"),
+        (54, ""),
+    ],
+)
+def test_a_code_of_the_framework_is_told_with_what_to_do(
+    stand_in: StandIn, ane: c.c_void_p, code: int, hint: str
+) -> None:
+    program = stand_in.compile(ane, MIL, FILES)
+    stand_in.set(fail_loads=2, fail_code=code)
+    with pytest.raises(AneError) as error:
+        stand_in.load(program)
+    stand_in.set(fail_code=0)
+    stand_in.free(program)
+    assert (error.value.stage, error.value.code) == ("load", code)
+    assert hint in error.value.hint
+    assert bool(hint) == bool(error.value.hint)
+
+
 def test_surfaces_that_are_too_small_are_refused_by_name(stand_in: StandIn, ane: c.c_void_p) -> None:
     surfaces = stand_in.framework.fake_ane_surfaces().contents
     program = stand_in.compile(ane, MIL, FILES)
@@ -308,7 +337,10 @@ def test_the_device_refuses_small_and_locked_surfaces(stand_in: StandIn) -> None
     request = stand_in.bind(program, handles)
     with pytest.raises(AneError, match="status=0x1d") as error:
         stand_in.evaluate(request)
-    assert error.value.hint == "a surface is too small for its port, or bound to another port"
+    assert (
+        error.value.hint
+        == "a surface is too small for its port, bound to another port, or not as large as the others of its side"
+    )
     stand_in.library.hexane_ane_unbind(request)
     surfaces.release(handles[1])
     handles[1] = surfaces.create(768)
@@ -483,7 +515,8 @@ def test_a_driver_that_does_not_come_back_is_given_up(stand_in: StandIn, stage: 
     assert process.returncode == 0
 
 
-def give_up(stand_in: StandIn, stage: str) -> None:
+def give_up(stand_in: StandIn, stage: str, mode: str = "stall_ms") -> None:
+    """mode: what makes the framework late in this stage."""
     ane = stand_in.open(build_limit_ms=300, evaluate_limit_ms=300)
     others, program = stand_in.compile(ane, MIL, FILES), stand_in.compile(ane, MIL.replace("scaled", "late"), FILES)
     stand_in.load(others)
@@ -501,11 +534,11 @@ def give_up(stand_in: StandIn, stage: str) -> None:
         "unload": lambda: stand_in.call("unload", program),
         "evaluate": lambda: stand_in.evaluate(request),
     }
-    stand_in.set(stall_ms=1500)
+    stand_in.set(**{mode: 1500})
     with pytest.raises(AneError, match=r"has not come back within 0.3 s.*driver may hang") as error:
         calls[stage]()
     assert error.value.stage == ("compile" if stage == "find" else stage)
-    stand_in.set(stall_ms=0)
+    stand_in.set(**{mode: 0})
     if request is not None:
         with pytest.raises(AneError, match="an earlier call of this program has not come back"):
             stand_in.evaluate(request)

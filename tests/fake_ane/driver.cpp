@@ -164,6 +164,7 @@ int drive(int argc, char** argv) {
   if (!framework) fail("driver", ::dlerror());
   const auto accept = symbol<decltype(&fake_ane_accept)>(framework, "fake_ane_accept");
   const auto set = symbol<decltype(&fake_ane_set)>(framework, "fake_ane_set");
+  set("grammar", 0);  // the texts of these programs are paths of plans
   const fake_ane_lower lower = [](void* context, const char* folder, fake_ane_reply* reply) {
     const std::string text = read_text(std::string(folder) + "/model.mil");
     const std::string plan = read_text(text.substr(text.find('\n') + 1));

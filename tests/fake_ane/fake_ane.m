@@ -16,8 +16,9 @@ static void* lower_context;
 static int64_t num_compiles, compile_limit = 119, fail_loads, raises, idle, stall_ms, no_engine, unnamed, float_type;
 // How the framework treats files and its service's programs; fake_ane.h says what each means.
 static int64_t unload_deletes = 1, writes_files = 1, load_compiles = 1, says_exists = 1, hash_bundle = 1, identity;
-static int64_t compile_again = 1;
-static int64_t constexpr_attributes = 1, error_chain = 1;
+static int64_t compile_again = 1, fail_code;
+static int64_t constexpr_attributes = 1, error_chain = 1, grammar = 1;
+static int64_t equal_surfaces, refuse_map, hang_compile_ms, hang_load_ms, hang_evaluate_ms, hang_unload_ms;
 
 struct fake_ane_reply {
   fake_program* program;
@@ -37,6 +38,10 @@ void fake_ane_accept(fake_ane_reply* reply, const void* plan, size_t bytes) {
 
 void fake_ane_refuse(fake_ane_reply* reply, const char* reason) {
   snprintf(reply->why, sizeof reply->why, "%s", reason);
+}
+
+bool fake_ane_check_text(const char* mil, size_t mil_bytes, char* why, size_t why_bytes) {
+  return fake_check_grammar(mil, mil_bytes, why, why_bytes);
 }
 
 bool fake_ane_set(const char* name, int64_t value) {
@@ -59,7 +64,15 @@ bool fake_ane_set(const char* name, int64_t value) {
                   {"hash_bundle", &hash_bundle},
                   {"identity", &identity},
                   {"constexpr_attributes", &constexpr_attributes},
-                  {"error_chain", &error_chain}};
+                  {"grammar", &grammar},
+                  {"fail_code", &fail_code},
+                  {"error_chain", &error_chain},
+                  {"equal_surfaces", &equal_surfaces},
+                  {"refuse_map", &refuse_map},
+                  {"hang_compile_ms", &hang_compile_ms},
+                  {"hang_load_ms", &hang_load_ms},
+                  {"hang_evaluate_ms", &hang_evaluate_ms},
+                  {"hang_unload_ms", &hang_unload_ms}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) {
       __atomic_store_n(settings[i].value, value, __ATOMIC_RELAXED);
@@ -72,6 +85,8 @@ static int64_t get(const int64_t* value) { return __atomic_load_n(value, __ATOMI
 
 // A call that comes back late, as of a driver that signals nothing.
 static void stall(void) { usleep((useconds_t)get(&stall_ms) * 1000); }
+
+static void hang(const int64_t* one_ms) { usleep((useconds_t)(get(&stall_ms) + get(one_ms)) * 1000); }
 
 // Takes one of what is left.
 static bool take(int64_t* left) { return get(left) > 0 && __atomic_fetch_sub(left, 1, __ATOMIC_RELAXED) > 0; }
@@ -104,6 +119,10 @@ static bool fail_evaluate(NSError** error, int status) {
                                               @"statusType=0x9: Program Inference error",
                                               status];
   return fail(error, @"com.apple.appleneuralengine", 8, text);
+}
+
+static bool fail_map(NSError** error) {
+  return fail(error, @"com.apple.appleneuralengine", 13, @"Program IOSurfaces map failure: status=0x12");
 }
 
 @interface _ANEDeviceInfo : NSObject
@@ -329,7 +348,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
-  stall();
+  hang(&hang_compile_ms);
   if (!get(&compile_again) && [self isKept]) return true;
   if (__atomic_fetch_add(&num_compiles, 1, __ATOMIC_RELAXED) >= get(&compile_limit)) return false;  // without a word
   if (qos > 63) return fail_compile(error, "qos");
@@ -342,6 +361,8 @@ enum { kMostPorts = 64 };
       (get(&constexpr_attributes) && !fake_check_spelling(text, [descriptor->text length])))
     return fail_compiler(error, 1, @"InvalidMILProgram");
   struct fake_ane_reply reply = {NULL, nil, "nothing lowers programs"};
+  if (get(&grammar) && !fake_check_grammar(text, [descriptor->text length], reply.why, sizeof reply.why))
+    return fail_compiler(error, 1, [NSString stringWithUTF8String:reply.why]);
   if (!fake_check_blobs([[self folder] UTF8String], text, [descriptor->text length], reply.why, sizeof reply.why))
     return fail_compile(error, reply.why);
   if (lower_function) lower_function(lower_context, [[self folder] UTF8String], &reply);
@@ -352,8 +373,10 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error {
-  stall();
+  hang(&hang_load_ms);
   const bool fails = take(&fail_loads) || loaded;
+  if (fails && get(&fail_code))
+    return fail(error, @"com.apple.appleneuralengine", get(&fail_code), @"loadModel: failed");
   if (!fails && ![self isKept] && get(&load_compiles) && ![self compileWithQoS:qos options:options error:error])
     return false;
   NSData* plan = fails ? nil : [NSData dataWithContentsOfFile:[self keptPath]];
@@ -367,7 +390,7 @@ enum { kMostPorts = 64 };
 }
 
 - (bool)unloadWithQoS:(unsigned int)qos error:(NSError**)error {
-  stall();
+  hang(&hang_unload_ms);
   if (!loaded) return fail(error, @"com.apple.appleneuralengine", 6, @"Program unload failure");
   loaded = false;
   if (get(&unload_deletes)) [[NSFileManager defaultManager] removeItemAtPath:[self folder] error:NULL];
@@ -429,13 +452,19 @@ enum { kMostPorts = 64 };
                                                     description, @"ANEFModelDescription", nil];
 }
 
+// An evaluation maps the surfaces by itself; nobody was seen to map those of a program in memory before it.
+- (bool)mapIOSurfacesWithRequest:(_ANERequest*)request cacheInference:(bool)cache error:(NSError**)error {
+  return fail_map(error);
+}
+
 - (bool)evaluateWithQoS:(unsigned int)qos
                 options:(NSDictionary*)options
                 request:(_ANERequest*)request
                   error:(NSError**)error {
-  stall();
+  hang(&hang_evaluate_ms);
   if (take(&raises)) [NSException raise:NSInternalInconsistencyException format:@"raised inside evaluate"];
   if (!loaded || [request->procedure intValue] != 0 || qos > 63) return fail_evaluate(error, 0x16);
+  if (get(&refuse_map)) return fail_map(error);
   void* bases[2][kMostPorts] = {{NULL}};
   for (int side = 0; side < 2; ++side) {
     const NSUInteger count = fake_program_num_ports(program, side);
@@ -444,6 +473,8 @@ enum { kMostPorts = 64 };
       const hexane_memory_surface* surface = ((_ANEIOSurfaceObject*)[request->surfaces[side] objectAtIndex:i])->surface;
       const NSUInteger symbol = [[request->indices[side] objectAtIndex:i] unsignedIntegerValue];
       if (symbol >= count || bases[side][symbol]) return fail_evaluate(error, 0x1d);
+      const hexane_memory_surface* first = ((_ANEIOSurfaceObject*)[request->surfaces[side] objectAtIndex:0])->surface;
+      if (get(&equal_surfaces) && surface->bytes != first->bytes) return fail_evaluate(error, 0x1d);
       if (surface->bytes < fake_program_port(program, side, symbol).bytes) return fail_evaluate(error, 0x1d);
       if (__atomic_load_n(&surface->locks, __ATOMIC_ACQUIRE) != 0) return fail_evaluate(error, 0x1);
       bases[side][symbol] = surface->base;

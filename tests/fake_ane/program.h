@@ -29,6 +29,9 @@ bool fake_program_run(fake_program* program, void* const* inputs, void* const* o
 // constant.
 bool fake_check_blobs(const char* folder, const char* mil, size_t mil_bytes, char* why, size_t why_bytes);
 
+// Whether the text is MIL by the grammar that the engine's compiler is known to accept.
+bool fake_check_grammar(const char* mil, size_t mil_bytes, char* why, size_t why_bytes);
+
 // Whether ops of early opsets have their arguments as attributes, which is how the engine's compiler takes them.
 bool fake_check_spelling(const char* mil, size_t mil_bytes);
 

@@ -10,8 +10,8 @@ import typer
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED, random_arrays
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json, names_of
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -54,6 +54,7 @@ def check(
         str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
     ] = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +83,7 @@ def check(
     conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
-        graph = as_graph(model, shapes_of(input_shape))
+        graph = as_graph(with_function(model, function), shapes_of(input_shape))
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
@@ -178,6 +179,13 @@ def _print_report(report: Report) -> None:
     if len(report.segments) > 1:
         print(f"\n{report.cut_summary}\n")
         print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
+    _print_findings(report)
+
+
+def _print_findings(report: Report) -> None:
+    """They are the same for every chip."""
+    if report.findings:
+        print("\n  ".join(["\nknown of these ops:", *map(str, report.findings)]))
 
 
 def _print_node(reports: Sequence[Report], wanted: str) -> None:
@@ -238,3 +246,4 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     if reasons:
         print()
         print_table(HEAD, list(reasons.values()))
+    _print_findings(first[0])

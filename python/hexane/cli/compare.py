@@ -8,8 +8,8 @@ import typer
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED, random_arrays, read_archive
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json, names_of
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.chart import chart, check_plotting
@@ -58,6 +58,7 @@ def compare_targets(
         Path | None, typer.Option(metavar="F.png", help="Draw the differences, layer by layer: .png, .svg or .pdf.")
     ] = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -83,7 +84,7 @@ def compare_targets(
         raise typer.BadParameter("--seed: got it with --input, need only one of the two")
     names = names_of(targets)
     with working(f"importing {model.name}"):
-        graph = as_graph(model, shapes_of(input_shape))
+        graph = as_graph(with_function(model, function), shapes_of(input_shape))
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
     arrays = random_arrays(ports, SEED if seed is None else seed) if inputs is None else read_archive(ports, inputs)
     with working(f"running {model.name} on {len(names)} targets"):

@@ -9,8 +9,8 @@ import typer
 
 import hexane
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, open_model, shape_options
-from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, InputShapes, Json, RunsOn, Strategy, Target
+from hexane.cli.model import is_plan, open_model, shape_options, with_function
+from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, Function, InputShapes, Json, RunsOn, Strategy, Target
 from hexane.cli.output import named_option, print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -31,6 +31,7 @@ def compile_model(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     target: Target = None,
     fallback: Annotated[
         Fallback,
@@ -142,7 +143,7 @@ def compile_model(
     )
     try:
         net = open_model(
-            model,
+            with_function(model, function),
             target=target,
             threads=1 if memory.limits else None,
             dtype=dtype,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.cli.output import print_table
-from hexane.importers.files import open_regular, read_all
+from hexane.importers.files import is_asset, open_regular, read_all
 from hexane.printer import size_text
 from hexane.targets.query import load_chip
 
@@ -18,6 +18,8 @@ def container_of(path: Path) -> str | None:
 
     if (kind := path.suffix.lower().removeprefix(".")) in ("hwx", "e5"):
         return kind
+    if is_asset(path):
+        return None
     with os.fdopen(open_regular(path, f"[info] {path}", "model"), "rb") as file:
         return "hwx" if int.from_bytes(file.read(4), "little") == MAGIC else None
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json
 from hexane.cli.output import named_option, print_json, type_text, working
 from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
@@ -38,6 +38,7 @@ def emit(
         typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
     ] = False,
     input_shape: InputShapes = None,
+    function: Function = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -56,7 +57,7 @@ def emit(
     if not netplist and route_of(chip) != "mil":
         raise Error(f"[emit] got {chip.label}, which takes no programs in MIL, need --netplist as well")
     with working(f"writing {model.name} as MIL"):
-        source = as_graph(model, shapes_of(input_shape))
+        source = as_graph(with_function(model, function), shapes_of(input_shape))
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json, names_of
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.parameters import measured
@@ -39,6 +39,7 @@ def estimate(
         ),
     ],
     input_shape: InputShapes = None,
+    function: Function = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -52,7 +53,7 @@ def estimate(
         raise Error(f"[estimate] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
     chips = _chips(target)
     with working(f"importing {model.name}"):
-        graph = as_graph(model, shapes_of(input_shape))
+        graph = as_graph(with_function(model, function), shapes_of(input_shape))
     with working(f"compiling {model.name}"):
         found = _estimates(graph, chips)
     if len(found) == 1 and isinstance(found[0], Error):

@@ -9,8 +9,8 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, InputShapes, Json
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.explain import HEAD, PARTITION_HEAD, examine
@@ -58,6 +58,7 @@ def explain(
         typer.Option(metavar="F.json", help="Write the order as a Chrome trace, with lanes for NE, PE and DMA."),
     ] = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -78,7 +79,7 @@ def explain(
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
-        graph = as_graph(model, shapes_of(input_shape))
+        graph = as_graph(with_function(model, function), shapes_of(input_shape))
     with working(f"compiling {model.name}"):
         found = examine(graph, chip, schedule.value, model.name)
     story = None if node is None else found.story(node)

@@ -8,8 +8,8 @@ import typer
 import hexane
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of
-from hexane.cli.options import Debug, Dtype, InputShapes, Json, RunsOn, Strategy
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Dtype, Function, InputShapes, Json, RunsOn, Strategy
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.report.arena_chart import arena_chart
@@ -46,6 +46,7 @@ def fit(
     ] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Print what lies in the streamed arena: which rows, where, when.")
     ] = False,
@@ -78,7 +79,7 @@ def fit(
     )
     with working(f"compiling {model.name}"):
         found = hexane.fit(
-            model,
+            with_function(model, function),
             memory=memory,
             dtype=dtype.value if dtype else "",
             input_shapes=shapes_of(input_shape),

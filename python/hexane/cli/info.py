@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 import hexane
+from hexane.cli.assets import asset_record, print_asset
 from hexane.cli.containers import container_of, container_record, print_container
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, open_model, shape_options, shapes_of
-from hexane.cli.options import Debug, Dtype, InputShapes, Json
+from hexane.cli.model import is_plan, open_model, shape_options, shapes_of, with_function
+from hexane.cli.options import Debug, Dtype, Function, InputShapes, Json
 from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.errors import Error
+from hexane.importers.files import asset_path, is_asset
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.runtime import PortType
@@ -23,10 +25,12 @@ from hexane.runtime import PortType
 @command
 def info(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL|PLAN|HWX|E5", help="An ONNX or MIL file, a plan, or .hwx or .e5.")
+        Path,
+        typer.Argument(metavar="MODEL|PLAN|HWX|E5", help="An ONNX or MIL file, a plan, an .aimodel, or .hwx or .e5."),
     ],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -35,19 +39,19 @@ def info(
     if (kind := container_of(model)) is not None:
         if dtype or input_shape:
             raise Error(f"[info] {model}: got --dtype or --input-shape for a compiled program, need neither")
-        record = container_record(model, kind)
-        print_json(record) if json else print_container(record)
+        parts = container_record(model, kind)
+        print_json(parts) if json else print_container(parts)
         return
     plan = is_plan(model)
-    record = {
-        "model": str(model),
-        "format": "plan" if plan else {".mil": "mil", ".plist": "netplist"}.get(model.suffix.lower(), "onnx"),
-    }
-    net = open_model(model, dtype=dtype, input_shapes=input_shape)
+    form = "aimodel" if is_asset(model) else {".mil": "mil", ".plist": "netplist"}.get(model.suffix.lower(), "onnx")
+    record: dict[str, Any] = {"model": str(model), "format": "plan" if plan else form}
+    if form == "aimodel":
+        record |= asset_record(asset_path(model)[0])
+    net = open_model(with_function(model, function), dtype=dtype, input_shapes=input_shape)
     if isinstance(net, hexane.OpenModel):
         record |= _open(net)
     else:
-        record |= {} if plan else _imported(model, shapes_of(input_shape))
+        record |= {} if plan else _imported(with_function(model, function), shapes_of(input_shape))
         record |= _compiled(net)
     if json:
         print_json(record)
@@ -95,6 +99,8 @@ def _compiled(net: hexane.Model) -> dict[str, Any]:
 
 def _print(record: dict[str, Any]) -> None:
     print(f"{record['model']} ({record['format']})\n")
+    if "asset" in record:
+        print_asset(record)
     for kind in ("inputs", "outputs"):
         for port in record[kind]:
             described = type_text(port["dtype"], port["shape"]) if "dtype" in port else ""

@@ -17,6 +17,7 @@ from hexane.cli.explain import explain
 from hexane.cli.fit import fit
 from hexane.cli.info import info
 from hexane.cli.ops import ops
+from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.targets import targets
 
@@ -58,6 +59,8 @@ app.command("check")(check)
 app.command("compare")(compare_targets)
 app.command("explain")(explain)
 app.command("estimate")(estimate)
+app.command("repair")(repair)
+app.command("strip")(strip)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

@@ -1,4 +1,4 @@
-"""Opens what a command is given: a plan, told by the first bytes, MIL text, by the name, or an ONNX file."""
+"""Opens what a command is given: a plan, told by the first bytes, a form of Apple's, by the name, or an ONNX file."""
 
 import os
 from collections.abc import Iterable
@@ -8,18 +8,29 @@ import hexane
 from hexane.cli.options import Fallback, NamedShape, Numerics, Precision, by_name
 from hexane.cli.output import working
 from hexane.errors import Error
-from hexane.importers.files import open_regular
+from hexane.importers.files import is_asset, open_regular
 
 PLAN_MAGIC = b"HEXANE\x1a\n"
 
 
 def is_plan(path: Path) -> bool:
     """Raises Error for a file named as a plan that does not start as one."""
+    if is_asset(path):
+        return False
     with os.fdopen(open_regular(path, f"[open] {path}", "model"), "rb") as file:
         start = file.read(len(PLAN_MAGIC))
     if start != PLAN_MAGIC and path.suffix.lower() == ".hxp":
         raise Error(f"[open] {path}: got the first bytes {start!r}, need those of a plan, {PLAN_MAGIC!r}")
     return start == PLAN_MAGIC
+
+
+def with_function(path: Path, function: str | None) -> Path:
+    """The path that names a function of a Core AI asset. Raises Error for another model."""
+    if function is None:
+        return path
+    if not is_asset(path):
+        raise Error(f"[open] {path}: got --function {function} for a model of one function, need a Core AI asset")
+    return Path(f"{path}#{function}")
 
 
 def shapes_of(items: Iterable[NamedShape] | None) -> dict[str, tuple[int, ...]]:

@@ -153,6 +153,10 @@ RunsOn = Annotated[
 Dtype = Annotated[
     Precision | None, typer.Option(help="fp16: store fp16 between the ports, accumulate fp32. [default: the model's]")
 ]
+Function = Annotated[
+    str | None,
+    typer.Option("--function", metavar="NAME", help="The function of a Core AI asset that has several."),
+]
 InputShapes = Annotated[
     list[NamedShape] | None,
     typer.Option(

@@ -8,11 +8,12 @@ import typer
 import hexane
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED, Scaling, random_inputs, read_inputs
-from hexane.cli.model import open_model
+from hexane.cli.model import open_model, with_function
 from hexane.cli.options import (
     Arithmetic,
     Debug,
     Dtype,
+    Function,
     InputShapes,
     Json,
     NamedFile,
@@ -45,6 +46,7 @@ def run(
     with_profile: Annotated[bool, typer.Option("--profile", help="Show the time of every step.")] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    function: Function = None,
     mean: Annotated[
         Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from a png's values in 0..1.")
     ] = None,
@@ -62,7 +64,14 @@ def run(
         raise typer.BadParameter("--profile: got it with --runtime c99, need the host's kernels")
     files = by_name(inputs or (), "--input")
     scaling = _scaling(files, mean, std)
-    opened = open_model(model, target=target, threads=threads, dtype=dtype, input_shapes=input_shape, numerics=numerics)
+    opened = open_model(
+        with_function(model, function),
+        target=target,
+        threads=threads,
+        dtype=dtype,
+        input_shapes=input_shape,
+        numerics=numerics,
+    )
     net, arrays = _specialised(opened, files, scaling)
     with working(f"running {model.name}"):
         results = net(arrays)

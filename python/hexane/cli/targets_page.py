@@ -11,6 +11,7 @@ from hexane.targets.family import Family, hardware_versions
 from hexane.targets.groups import analytic_costs
 from hexane.targets.names import parse
 from hexane.targets.query import chip_names, field_table, load_chip, offsets
+from hexane.targets.rules import rules
 from hexane.targets.tables import table, target_table
 
 INTRO = """\
@@ -63,6 +64,12 @@ Hexane takes the first column of values. It is what silicon showed, where somebo
 """
 
 
+RULES = """\
+`hexane check` and `hexane explain` find these in a network, whatever the chip, and fill in the names in braces. Who measured a rule
+measured one or a few devices.
+"""
+
+
 def page() -> str:
     """The page's text."""
     chips, hidden = _chips()
@@ -97,6 +104,9 @@ def page() -> str:
             DISPUTES,
             _table(DISPUTE, _disputes(chips)),
             _folded(HIDDEN, _table(DISPUTE, _disputes(hidden))),
+            "## What goes wrong with ops\n",
+            RULES,
+            _table(("rule", "ops", "what goes wrong", "instead", "numbers", "systems", "status", "source"), _rules()),
             "## Task descriptors\n",
             (
                 "The offset of the patch width in each generation, the families that a published table gives it, and"
@@ -165,6 +175,13 @@ def _fields(shown: list[Chip]) -> Iterable[tuple[str, ...]]:
             at = f" ({', '.join(offsets(path))})" if offsets(path) else ""
             what = f"{row['text'].rstrip('.')}{unit}{at}{USED[row.get('used', True)]}"
             yield f"`{path}`", *(value_text(c.facts[path]) for c in shown), what
+
+
+def _rules() -> Iterable[tuple[str, ...]]:
+    for rule in rules().values():
+        numbers = ", ".join(f"{name} {value_text(fact)}" for name, fact in rule.numbers.items())
+        texts = (", ".join(rule.ops), rule.wrong, rule.instead, numbers, ", ".join(rule.systems))
+        yield rule.name, *texts, rule.status, rule.source
 
 
 def _sources() -> Iterable[tuple[str, str, str]]:

@@ -20,6 +20,7 @@ from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.preflight import Model, as_graph, model_name
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
+from hexane.report.rules import Finding, find_rules
 from hexane.report.story import Stories, Story, orders
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
@@ -135,8 +136,16 @@ class Explanation:
 
     @property
     def lines(self) -> list[str]:
-        """The chip, segments, layers, on-chip memory, main memory and what dominates, a line each."""
-        return [self._chip_line, *self._segment_lines, *self._layer_lines, *self._memory_lines, *self._dominant_lines]
+        """The chip, segments, layers, on-chip memory, main memory, what dominates and what is known of ops, a line
+        each."""
+        known = (f"known: {finding}" for finding in self.findings)
+        found = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
+        return [self._chip_line, *(line for lines in found for line in lines)]
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is known to go wrong with ops of this network: a finding for each rule and op."""
+        return find_rules(self.graph)
 
     @property
     def _chip_line(self) -> str:
@@ -280,6 +289,7 @@ class Explanation:
             "tensors": [{**_fields(t), "type": str(t.type), "stays": [asdict(s) for s in t.stays]} for t in p.tensors],
             "occupancy": [row.bytes for row in self.occupancy],
             "decisions": [d._asdict() for d in p.decisions],
+            "rules": [finding.record() for finding in self.findings],
         }
 
     def _segment_record(self, index: int) -> dict[str, Any]:

@@ -135,9 +135,7 @@ def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = No
             " torch module becomes a Graph by hexane.from_torch"
         )
     if is_written_model(model):
-        if input_shapes:
-            raise Error("[preflight] input_shapes: got some for a model of fixed shapes, need an ONNX model")
-        return load_written_model(model)
+        return load_written_model(model, input_shapes)
     # Loaded where it is used: onnx takes longer to import than all of hexane.
     from hexane.importers.onnx import import_onnx
 

@@ -12,6 +12,7 @@ from hexane.graph import Graph, Node
 from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
+from hexane.report.rules import Finding, find_rules
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, mil_status, route_of
 
@@ -112,6 +113,11 @@ class Report:
     def segments(self) -> tuple[Segment, ...]:
         """The pieces that `compile` makes of the network, each for one device, in the order they run."""
         return divide(self.graph, self.chip)[1]
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is known to go wrong with ops of this network, whatever the verdicts: a finding for each rule and op."""
+        return find_rules(self.graph)
 
     @property
     def crossings(self) -> list[SegmentPort]:
@@ -226,6 +232,7 @@ class Report:
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),
+            "rules": [finding.record() for finding in self.findings],
             "nodes": [entry.record() for entry in self.entries],
         }
 
@@ -243,6 +250,8 @@ class Report:
                 for number, device, _, ops, _, why in self.segment_rows()
             ]
             blocks.append("\n".join([f"{self.cut_summary}:", *rows]))
+        if self.findings:
+            blocks.append("\n".join(["known of these ops:", *(f"  {finding}" for finding in self.findings)]))
         return "\n\n".join(blocks)
 
     def __repr__(self) -> str:

@@ -54,16 +54,18 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil) or of a netplist (.plist), whose weights lie in its folder.
+    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, or of a Core AI asset (.aimodel;
+    "net.aimodel#decode" for one of its functions).
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
     machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core.
 
-    input_shapes, input_values: fix the free dims of an ONNX model, and the inputs whose values decide shapes. Where
-    some stay open, the result compiles itself for the shapes and values of each call, and keeps what it compiled as far
-    as `memory.variants` allows. An input with an initializer may be left out; a call that gives it by name compiles the
-    model once more, with that input. updates: results of write_state to run though no output depends on them.
+    input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
+    values decide shapes. Where some of an ONNX model's stay open, the result compiles itself for the shapes and values
+    of each call, and keeps what it compiled as far as `memory.variants` allows. An input with an initializer may be
+    left out; a call that gives it by name compiles the model once more, with that input. updates: results of
+    write_state to run though no output depends on them.
 
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
@@ -78,14 +80,17 @@ def compile(
         raise Error(
             f"[compile] updates: got some with {type(model).__name__}, need tensors (hx.graph takes updates too)"
         )
-    if (tensors or isinstance(model, Graph) or is_written_model(model)) and (input_shapes or input_values):
+    written = is_written_model(model)
+    if ((tensors or isinstance(model, Graph)) and input_shapes) or (
+        (written or tensors or isinstance(model, Graph)) and input_values
+    ):
         raise Error("[compile] input_shapes, input_values: got some for a model of fixed shapes, need an ONNX model")
     if isinstance(model, Graph):
         return compiler.build(model)
     if tensors:
         return compiler.build(graph(model, updates))
-    if is_written_model(model):
-        return compiler.build(load_written_model(model))
+    if written:
+        return compiler.build(load_written_model(model, input_shapes))
     if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
         raise Error(
             f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto; a"

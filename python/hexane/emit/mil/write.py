@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.dtypes import DTYPES, DType
+from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
@@ -238,6 +239,10 @@ class _Writer:
         data = value.node.data
         assert data is not None, value.node.op
         if value in self.offsets:
+            if not value.shape:
+                raise Error(
+                    f"[emit] {value.node.where}: got the scalar {data.item()}, need a finite one (constraint 34)"
+                )
             text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
         else:
             text = _text(data.tolist(), value.dtype)

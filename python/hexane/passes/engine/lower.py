@@ -22,6 +22,7 @@ from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
 from hexane.passes.layout.channels_last import first_perm
 from hexane.targets import Target
+from hexane.targets.rules import rules
 from hexane.verify import STATE_OPS
 
 WEIGHTS = ("const", "param")  # what part of a layer may be; what is computed may not
@@ -218,12 +219,12 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     )  # a score is replaced by a number: a mask is added
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return OPS[node.op].expand(b, query, key, value, mask, **a)  # type: ignore[misc]
-    kind = query.dtype.numpy
+    kind, most = query.dtype.numpy, rules()["infinite_mask"].number("value")
     if hides:
-        mask = b.const(np.where(mask.node.data, 0, -np.inf).astype(kind))
+        mask = b.const(np.where(mask.node.data, 0, -most).astype(kind))
     if a["causal"]:
-        causal = np.where(np.tri(*scores[-2:], dtype=np.bool_), 0, -np.inf).astype(kind)
-        mask = b.const(causal) if mask is None else b.add(mask, b.const(causal))
+        causal = np.where(np.tri(*scores[-2:], dtype=np.bool_), 0, -most).astype(kind)
+        mask = b.const(causal) if mask is None else b.maximum(b.add(mask, b.const(causal)), -float(most))
     if mask is not None and mask.shape[-1:] != scores[-1:]:
         mask = b.broadcast_to(mask, shape=(*mask.shape[:-1], scores[-1]))
     return b.layer("sdpa", query, key, value, mask, scale=a["scale"], subtract_max=True)

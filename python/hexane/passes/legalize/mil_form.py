@@ -21,6 +21,7 @@ from hexane.ops.compose import Builder
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Pattern, Rewriter
+from hexane.passes.legalize.finite_constants import without_infinities
 from hexane.passes.legalize.round_attributes import keeps_scale, rounded
 from hexane.passes.legalize.to_fp16 import half
 from hexane.passes.order import run_passes
@@ -43,7 +44,7 @@ def mil_form(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         return _as_stored(node).values if node in small else b.change(node, inputs)
 
-    graph = _live_outputs(graph.rewrite(change))
+    graph = without_infinities(_live_outputs(graph.rewrite(change)))
     for node in graph.nodes:
         if node.op not in LEAVES and written(node) is None:
             raise Error(f"[emit] {node.where}: got {node.types[0]}, need a dtype that MIL has, or the host")

@@ -86,7 +86,7 @@ def blobs(count: int, num_files: int) -> Any:
 
 
 def scalar_in_file(context: Context) -> Values:
-    """A weight of rank 0, as infinity is written."""
+    """A weight of rank 0, which Hexane does not write."""
     data, (at,) = _core.blob_write([("fp16", np.full((), 2, np.float16))])
     place = f'BLOBFILE(path = string("@model_path/{file_name(0)}"), offset = uint64({at}))'
     name = f"y_scalar_{context.salt}"

@@ -16,7 +16,7 @@ from hexane.program import Buffer, PortView, Program, View, dense_strides
 from hexane.stages.bufferize.aliases import claim_concatenations, find_aliases, pieces, reads, window
 from hexane.stages.bufferize.order import schedule
 from hexane.stages.bufferize.steps import Copy, Operands, emit_steps
-from hexane.stages.bufferize.surfaces import claim_surfaces, in_layout, leaf_layout, surface_buffer
+from hexane.stages.bufferize.surfaces import claim_surfaces, equal_sizes, in_layout, leaf_layout, surface_buffer
 from hexane.targets import Space, Target
 
 
@@ -26,11 +26,12 @@ def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] 
     there before it is read."""
     placer = _Placer(graph, target, order, first, apart)
     placer.run()
+    buffers = equal_sizes(placer.buffers, placer.operands.values(), placer.swaps)
     return Program(
         graph,
         replace(target, spaces=(*target.spaces, *placer.surfaces())),
         tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.done)),
-        tuple(placer.buffers),
+        tuple(buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
         (*graph.decisions, *placer.decisions),

@@ -5,7 +5,8 @@ conv -> y          y has the rows that the program wants, if conv can write and 
  y -> program      else a copy goes between them
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops.records.program import PROGRAM, Layout, layouts
@@ -71,6 +72,33 @@ def surface_buffer(kind: str, layout: Layout, number: int, name: str = "", leaf:
     space = "" if kind == "port" else f"surface {number}"
     strides = () if leaf is None else canonical(layout.strides, leaf.types[0])
     return Buffer(kind, layout.bytes, name, leaf_type, data, space, True, strides)  # type: ignore[arg-type]
+
+
+def equal_sizes(
+    buffers: list[Buffer], programs: Iterable[tuple[Sequence[View], Sequence[View]]], swaps: Iterable[tuple[int, int]]
+) -> list[Buffer]:
+    """The buffers, with surfaces of one size for all inputs of a program, and for all its outputs: as large as the
+    largest (constraints 2 and 18 of docs/mil.md).
+
+    A surface that several programs share makes all of theirs as large, and so does a state that changes places with
+    what is written to it.
+    """
+    group = list(range(len(buffers)))
+
+    def root(buffer: int) -> int:
+        while group[buffer] != buffer:
+            group[buffer] = group[group[buffer]]
+            buffer = group[buffer]
+        return buffer
+
+    together = [[view.buffer for view in side] for program in programs for side in program]
+    for first, *others in filter(None, [*together, *map(list, swaps)]):
+        for other in others:
+            group[root(other)] = root(first)
+    most: dict[int, int] = {}
+    for i, buffer in enumerate(buffers):
+        most[root(i)] = max(most.get(root(i), 0), buffer.bytes)
+    return [replace(b, bytes=most[root(i)]) if b.surface else b for i, b in enumerate(buffers)]
 
 
 def _operands(node: Node) -> Iterator[tuple[Value | None, Layout]]:

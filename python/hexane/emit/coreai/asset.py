@@ -1,0 +1,131 @@
+"""Builds the types, attributes and functions of an asset, and writes its folder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.emit.coreai.bytecode import Tables, Written, WrittenBody, WrittenValue, number, signed, write_bytecode
+from hexane.graph import Array
+from hexane.importers.coreai.asset import ASSET, FUNCTION, HASH, METADATA, OUTPUT, PROGRAM
+from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
+
+KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
+LARGEST_INLINE = 256  # bytes of a constant that lies between the attributes
+OLDEST_VERSION = 20250707  # a date: that of the oldest ops
+ELEMENT_OF = {
+    "bool": "bool", "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16",
+    "int64": "si64", "int32": "si32", "int16": "si16", "int8": "si8", "int4": "si4",
+    "uint64": "ui64", "uint32": "ui32", "uint16": "ui16", "uint8": "ui8", "uint4": "ui4", "uint2": "ui2",
+    "uint1": "ui1", "uint6": "ui6", "uint3": "ui3",
+}  # fmt: skip
+
+
+class AssetWriter:
+    """The tables of a file, and its functions in the order in which they were added."""
+
+    def __init__(self, version: int = OLDEST_VERSION) -> None:
+        self.tables, self.version = Tables(), version
+        self.functions: list[Written] = []
+        t = self.tables
+        file = t.attribute(30, *[number(t.string(text)) for text in ("-", "", "")])
+        source = t.attribute(31, number(file), *[number(0)] * 4)
+        self.unit = t.attribute(46)
+        self.location = t.attribute(40, number(source), number(self.unit), number(0), number(0))
+
+    # ---- types ----
+
+    def tensor(self, shape: Sequence[int | None], element: str) -> int:
+        extents = [signed(DYNAMIC if d is None else d) for d in shape]
+        return self.tables.type(2, number(len(extents)), *extents, number(self.tables.type(KIND_OF[element])))
+
+    def handle(self, tensor: int) -> int:
+        return self.tables.type(31, number(tensor))
+
+    def token(self) -> int:
+        return self.tables.type(32)
+
+    # ---- attributes ----
+
+    def text(self, text: str) -> int:
+        return self.tables.attribute(1, number(self.tables.string(text)))
+
+    def integer(self, value: int, width: int = 32) -> int:
+        bits = value & ((1 << width) - 1)
+        return self.tables.attribute(2, number(width), b"\1", bytes((bits,)) if width <= 8 else signed(bits))
+
+    def flag(self, value: bool) -> int:
+        return self.integer(int(value), 1)
+
+    def array(self, items: Iterable[int]) -> int:
+        indices = list(items)
+        return self.tables.attribute(5, number(len(indices)), *map(number, indices))
+
+    def named(self, name: str, *values: int) -> int:
+        return self.tables.attribute(9, number(self.tables.string(name)), number(len(values)), *map(number, values))
+
+    def setting(self, kind: int, value: int) -> int:
+        """An attribute that is one of a few choices, as padding modes are."""
+        return self.tables.attribute(kind, number(value))
+
+    # ---- operations ----
+
+    def constant(self, array: Array, element: str) -> Written:
+        """Numbers of whole bytes, row after row."""
+        data = np.ascontiguousarray(array).tobytes()
+        if len(data) <= LARGEST_INLINE:
+            value = self.tables.attribute(6, b"\0", number(len(data)), data)
+        else:
+            key = f"resource_{hashlib.sha256(data).hexdigest()[:16]}"
+            value = self.tables.attribute(7, number(self.tables.resource(key, data)))
+        result = WrittenValue(self.tensor(array.shape, element))
+        return Written("primitive.constant_v1", results=(result,), properties=(value,))
+
+    def function(
+        self,
+        name: str,
+        arguments: Mapping[str, WrittenValue],
+        results: Mapping[str, WrittenValue],
+        operations: list[Written],
+        private: bool = False,
+        composite: int | None = None,
+    ) -> None:
+        t = self.tables
+        types = [[v.type for v in side.values()] for side in (results, arguments)]
+        kind = t.type(30, *[number(n) for side in types for n in (len(side), *side)])
+        end = Written(OUTPUT, operands=tuple(results.values()))
+        body = WrittenBody(tuple(arguments.values()), [*operations, end])
+        no = self.flag(False)
+        properties = (
+            self._ports(arguments), composite, no, t.attribute(4, number(kind)), self.flag(private), self.text(name),
+            no, self.array(()), self._ports(results),
+        )  # fmt: skip
+        self.functions.append(
+            Written(FUNCTION, properties=properties, optional=frozenset((1,)), bodies=(body,), isolated=True)
+        )
+
+    def _ports(self, ports: Mapping[str, WrittenValue]) -> int:
+        return self.array(self.array((self.named("aicode.name", self.text(name)),)) for name in ports)
+
+    def bytes(self) -> bytes:
+        """The program of the asset."""
+        version = self.integer(self.version)
+        asset = Written(
+            ASSET, properties=(None, version), optional=frozenset((0, 1)),
+            bodies=(WrittenBody((), self.functions),), isolated=True,
+        )  # fmt: skip
+        return write_bytecode(WrittenBody((), [asset]), self.tables, self.location)
+
+
+def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
+    """Writes the folder of an asset: the program, its hash and what is said of it. Files are replaced as a whole."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    _core.save_file(str(path / PROGRAM), program)
+    _core.save_file(str(path / HASH), hashlib.sha256(program).digest())
+    _core.save_file(str(path / METADATA), json.dumps(dict(metadata), indent=1).encode())

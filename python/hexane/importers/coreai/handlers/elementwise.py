@@ -1,0 +1,218 @@
+"""Element by element, reductions, products and what is made of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BOOL, INT32
+from hexane.graph import Value
+from hexane.importers.coreai.operations import Operation
+from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Found, handles
+
+UNARY = {
+    name: name
+    for name in (
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
+        "sin", "sinh", "sqrt", "tan", "tanh",
+    )
+}  # fmt: skip
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "divide": "real_div", "floor_divide": "floor_div", "modulo": "fmod",
+    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "equal": "equal", "not_equal": "not_equal",
+    "greater": "greater", "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
+}  # fmt: skip
+ACTIVATIONS = {"relu": "relu", "sigmoid": "sigmoid", "silu": "silu"}
+LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
+GELU = ("gelu", "gelu_tanh")
+
+
+def _unary(op: str) -> Callable[[Context], Found]:
+    def handler(c: Context) -> Found:
+        return c.b.apply(op, c.value(0))
+
+    return handler
+
+
+def _binary(op: str) -> Callable[[Context], Found]:
+    def handler(c: Context) -> Found:
+        if any(isinstance(item, Complex) for item in c.operands):
+            return _complex(c, op)
+        x, y = c.value(0), c.value(1)
+        if x.dtype is BOOL:
+            return _of_bools(c, op, x, y)
+        return c.b.apply(op, x, y)
+
+    return handler
+
+
+def _of_bools(c: Context, op: str, x: Value, y: Value) -> Value:
+    """Arithmetic and bits of truth values: 0 and 1."""
+    if op in LOGICAL or op.startswith("logical") or op in ("equal", "not_equal"):
+        return c.b.apply(LOGICAL.get(op, op), x, y)
+    return c.b.apply(op, c.b.cast(x, dtype=INT32), c.b.cast(y, dtype=INT32))
+
+
+def _complex(c: Context, op: str) -> Complex:
+    a, z = (item if isinstance(item, Complex) else _real(c, i) for i, item in enumerate(c.operands[:2]))
+    b = c.b
+    match op:
+        case "add" | "sub":
+            return Complex(b.apply(op, a.real, z.real), b.apply(op, a.imaginary, z.imaginary))
+        case "mul":
+            return Complex(
+                b.sub(b.mul(a.real, z.real), b.mul(a.imaginary, z.imaginary)),
+                b.add(b.mul(a.real, z.imaginary), b.mul(a.imaginary, z.real)),
+            )
+        case "real_div":
+            norm = b.add(b.mul(z.real, z.real), b.mul(z.imaginary, z.imaginary))
+            real = b.add(b.mul(a.real, z.real), b.mul(a.imaginary, z.imaginary))
+            imaginary = b.sub(b.mul(a.imaginary, z.real), b.mul(a.real, z.imaginary))
+            return Complex(b.real_div(real, norm), b.real_div(imaginary, norm))
+    c.fail(f"got complex numbers for {op}, which Hexane does not have")
+
+
+def _real(c: Context, index: int) -> Complex:
+    x = c.value(index)
+    return Complex(x, c.b.const(np.zeros(x.shape, x.dtype.numpy)))
+
+
+for _name, _op in UNARY.items():
+    HANDLERS[f"primitive.{_name}"] = _unary(_op)
+for _name, _op in ACTIVATIONS.items():
+    HANDLERS[_name] = _unary(_op)
+for _name, _op in BINARY.items():
+    HANDLERS[f"primitive.{_name}"] = HANDLERS[f"broadcasting_{_name}"] = _binary(_op)
+
+
+@handles("primitive.not")
+def _not(c: Context) -> Found:
+    x = c.value(0)
+    return c.b.logical_not(x) if x.dtype is BOOL else c.b.bitwise_not(x)
+
+
+@handles("primitive.where", "broadcasting_where")
+def _where(c: Context) -> Found:
+    condition, a, z = c.operands
+    if not isinstance(a, Complex) and not isinstance(z, Complex):
+        return c.b.select(*c.values())
+    a, z = (item if isinstance(item, Complex) else _real(c, i + 1) for i, item in enumerate((a, z)))
+    return Complex(c.b.select(condition, a.real, z.real), c.b.select(condition, a.imaginary, z.imaginary))
+
+
+@handles("primitive.gelu")
+def _gelu(c: Context) -> Found:
+    x, how = c.value(0), c.setting()
+    if how in (0, 1):
+        return c.b.apply(GELU[how], x)
+    return c.b.mul(x, c.b.sigmoid(c.b.mul(x, 1.702)))
+
+
+@handles("softmax")
+def _softmax(c: Context) -> Found:
+    return c.b.softmax(c.value(0), axis=c.integer(1))
+
+
+@handles("primitive.batch_matmul", "broadcasting_batch_matmul")
+def _matmul(c: Context) -> Found:
+    return c.b.matmul(c.value(0), c.value(1), None)
+
+
+# ---- reductions: the reduced axes stay, with extent 1 ----
+
+REDUCTIONS = {"sum": "reduce_sum", "mean": "reduce_mean", "max": "reduce_max", "min": "reduce_min",
+              "product": "reduce_prod"}  # fmt: skip
+
+
+def _reduction(op: str) -> Callable[[Context], Found]:
+    def handler(c: Context) -> Found:
+        x = c.value(0)
+        return _reduced(c, op, x, c.integers(1))
+
+    return handler
+
+
+def _reduced(c: Context, op: str, x: Value, axes: tuple[int, ...]) -> Value:
+    if not axes or x.type.rank == 0:
+        return x
+    x = c.b.cast(x, dtype=INT32) if x.dtype is BOOL else x
+    return c.b.apply(op, x, axes=axes, keep_dims=True)
+
+
+for _name, _op in REDUCTIONS.items():
+    HANDLERS[f"reduce_{_name}"] = _reduction(_op)
+
+
+@handles("any", "all")
+def _any_all(c: Context) -> Found:
+    x = c.value(0)
+    if x.dtype is not BOOL:
+        x = c.b.not_equal(x, c.b.const(np.zeros((), x.dtype.numpy)))
+    op = "reduce_max" if c.operation.name.startswith("any") else "reduce_min"
+    return c.b.cast(_reduced(c, op, x, c.integers(1)), dtype=BOOL)
+
+
+@handles("primitive.reduce")
+def _reduce(c: Context) -> Found:
+    """A reduction whose step is a body of two numbers: one that a reduction of the catalogue has."""
+    steps = _steps(c.operation)
+    ops = {"add": "reduce_sum", "mul": "reduce_prod", "maximum": "reduce_max", "minimum": "reduce_min"}
+    if len(steps) != 1 or steps[0] not in ops:
+        c.fail(f"got the step {', '.join(steps) or 'none'}, need one of {', '.join(ops)}")
+    first = BINARY[steps[0]]
+    return c.b.apply(first, _reduced(c, ops[steps[0]], c.value(0), c.integers(1)), c.value(2))
+
+
+def _steps(operation: Operation) -> list[str]:
+    """The names of what a body computes, without casts and the end."""
+    names = [inner.name.rpartition("_v")[0] for body in operation.bodies for inner in body.operations]
+    names = [n.removeprefix("primitive.").removeprefix("broadcasting_") for n in names]
+    return [n for n in names if n not in ("cast", "dataflow.yield", "constant")]
+
+
+@handles("primitive.reduce_index", "argmax")
+def _reduce_index(c: Context) -> Found:
+    """The place of the largest or smallest element, the first of equal ones."""
+    op = "reduce_argmax"
+    if c.operation.name.startswith("primitive"):
+        op = _extreme(c)
+    x = c.value(0)
+    x = c.b.cast(x, dtype=INT32) if x.dtype is BOOL else x
+    found: Any = c.b.apply(op, x, axis=c.integer(1), keep_dims=True)
+    return (c.b.gather_along_axis(x, found, axis=c.integer(1)), found) if len(c.results) == 2 else found
+
+
+def _extreme(c: Context) -> str:
+    """Whether the body keeps the larger or the smaller of its first two arguments."""
+    for body in c.operation.bodies:
+        for inner in body.operations:
+            if inner.name.startswith("primitive.greater") and len(body.arguments) > 1:
+                new_first = inner.operands[0] is not body.arguments[0]
+                return "reduce_argmin" if new_first else "reduce_argmax"
+    c.fail("got a body without a comparison, need one that keeps the largest or the smallest element")
+
+
+@handles("primitive.scan")
+def _scan(c: Context) -> Found:
+    ops = {0: "cumsum", 1: "cumprod"}
+    if c.setting() not in ops:
+        c.fail("got a running minimum or maximum, which Hexane does not have")
+    return c.b.apply(ops[c.setting()], c.value(0), axis=c.integer(1), reverse=bool(c.array(2).item()))
+
+
+# ---- complex numbers, as two tensors ----
+
+
+@handles("primitive.create_complex")
+def _create_complex(c: Context) -> Found:
+    return Complex(c.value(0), c.value(1))
+
+
+@handles("primitive.real_part", "primitive.imaginary_part")
+def _part(c: Context) -> Found:
+    is_real = c.operation.name.startswith("primitive.real")
+    x = c.operands[0]
+    if isinstance(x, Complex):
+        return x.real if is_real else x.imaginary
+    return c.value(0) if is_real else c.b.const(np.zeros(c.value(0).shape, c.value(0).dtype.numpy))

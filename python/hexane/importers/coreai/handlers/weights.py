@@ -1,0 +1,150 @@
+"""Compressed weights and quantised numbers."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP16, FP32, DType
+from hexane.graph import Array, Value
+from hexane.importers.coreai.attributes import Tensor
+from hexane.importers.coreai.numbers import DTYPE_OF
+from hexane.importers.coreai.registry import Context, Found, handles
+
+
+@handles("primitive.blockwise_shift_scale", "primitive.sparse_with_bitmask_blockwise_shift_scale")
+def _blockwise(c: Context) -> Found:
+    """scale * (data - offset1) + offset2; each number of these holds for a block of the data."""
+    if "sparse" in c.operation.name:
+        c.fail("got sparse numbers with scales, which Hexane does not have")
+    kind = _declared(c)
+    data = c.value(0)
+    if data.node.op != "const":
+        return _affine(c, data, kind)
+    wide: Any = np.float64 if kind.numpy == np.float64 else np.float32
+    numbers = c.array(0).astype(wide)
+    scales = _spread(c, 1, numbers.shape).astype(wide)
+    first, second = (_spread(c, i, numbers.shape).astype(wide) if i < len(c.operands) else wide(0) for i in (2, 3))
+    return c.b.const((scales * (numbers - first) + second).astype(kind.numpy))
+
+
+def _declared(c: Context) -> DType:
+    kind = c.results[0].type
+    if not isinstance(kind, Tensor) or kind.element not in DTYPE_OF:
+        c.fail(f"got the result {kind}, need a tensor of real numbers")
+    return DTYPES[DTYPE_OF[kind.element]]
+
+
+def _spread(c: Context, index: int, shape: tuple[int, ...]) -> Array:
+    """A number for each element, of one for each block."""
+    found = c.array(index)
+    for axis, extent in enumerate(shape):
+        if axis < found.ndim and found.shape[axis] != extent:
+            if found.shape[axis] == 0 or extent % found.shape[axis]:
+                c.fail(f"got {found.shape[axis]} blocks along an axis of {extent}, need a divisor of it")
+            found = np.repeat(found, extent // found.shape[axis], axis)
+    return found
+
+
+def _affine(c: Context, data: Value, kind: DType) -> Value:
+    x = c.b.cast(data, dtype=kind)
+    shaped = [c.b.const(_spread(c, i, data.shape).astype(kind.numpy)) for i in range(1, len(c.operands))]
+    if len(shaped) > 1:
+        x = c.b.sub(x, shaped[1])
+    x = c.b.mul(x, shaped[0])
+    return c.b.add(x, shaped[2]) if len(shaped) > 2 else x
+
+
+@handles("primitive.lut_to_dense")
+def _lut(c: Context) -> Found:
+    """Palettes: [blocks.., entries, numbers of an entry]. An entry of several numbers widens an axis."""
+    indices, table = c.array(0).astype(np.int64), c.array(1)
+    *blocks, entries, width = table.shape
+    if len(blocks) != indices.ndim:
+        c.fail(f"got palettes of {len(blocks)} axes for indices of {indices.ndim}, need as many")
+    if indices.size and indices.max() >= entries:
+        c.fail(f"got the index {indices.max()}, need one below {entries}")
+    places = []
+    for axis, (extent, count) in enumerate(zip(indices.shape, blocks, strict=True)):
+        if count == 0 or extent % count:
+            c.fail(f"got {count} palettes along an axis of {extent}, need a divisor of it")
+        line = np.arange(extent) // (extent // count) if extent else np.arange(0)
+        places.append(line.reshape([-1 if i == axis else 1 for i in range(indices.ndim)]))
+    found = table[(*places, indices)]
+    if width == 1:
+        return c.b.const(np.ascontiguousarray(found[..., 0]))
+    axis = c.integer(2) % indices.ndim
+    moved = np.moveaxis(found, -1, axis + 1)
+    shape = [n * width if i == axis else n for i, n in enumerate(indices.shape)]
+    return c.b.const(np.ascontiguousarray(moved.reshape(shape)))
+
+
+@handles("primitive.build_sparse_with_bitmask")
+def _build_sparse(c: Context) -> Found:
+    return _unpacked(c)
+
+
+@handles("primitive.sparse_with_bitmask_to_dense")
+def _to_dense(c: Context) -> Found:
+    return c.value(0)
+
+
+def _unpacked(c: Context) -> Value:
+    """The numbers where the mask has ones, zeros elsewhere."""
+    numbers, mask = c.array(0).ravel(), c.array(1).astype(bool)
+    if numbers.size < mask.sum():
+        c.fail(f"got {numbers.size} numbers for a mask with {mask.sum()} ones, need as many")
+    dense = np.zeros(mask.shape, numbers.dtype)
+    dense[mask] = numbers[: int(mask.sum())]
+    kind = c.results[0].type
+    if isinstance(kind, Tensor) and prod(mask.shape) == prod(d or 0 for d in kind.shape):
+        dense = dense.reshape([d or 0 for d in kind.shape])
+    return c.b.const(dense)
+
+
+# ---- quantised numbers ----
+
+
+def _sides(c: Context, rank: int) -> list[Value | None]:
+    """scale, offset1 and offset2, lined up with an axis of the tensor where they have one."""
+    axis = c.integer(4) if len(c.operands) > 4 else -1
+    found: list[Value | None] = []
+    for i in (1, 2, 3):
+        x = c.value(i) if i < len(c.operands) else None
+        if x is not None and x.type.rank == 1 and rank:
+            shape = [1] * rank
+            shape[axis % rank] = x.shape[0]
+            x = c.b.reshape(x, shape=shape)
+        found.append(x)
+    return found
+
+
+@handles("dequantize")
+def _dequantize(c: Context) -> Found:
+    """(x - offset1) * scale + offset2"""
+    x = c.value(0)
+    scale, first, second = _sides(c, x.type.rank)
+    assert scale is not None
+    y = c.b.cast(x, dtype=scale.dtype)
+    if first is not None:
+        y = c.b.sub(y, c.b.cast(first, dtype=scale.dtype))
+    y = c.b.mul(y, scale)
+    return y if second is None else c.b.add(y, c.b.cast(second, dtype=scale.dtype))
+
+
+@handles("quantize")
+def _quantize(c: Context) -> Found:
+    """round((x - offset2) / scale) + offset1, limited to what the integers hold"""
+    x, to = c.value(0), _declared(c)
+    scale, first, second = _sides(c, x.type.rank)
+    b = c.b
+    y = x if x.dtype is not FP16 else b.cast(x, dtype=FP32)
+    if second is not None:
+        y = b.sub(y, b.cast(second, dtype=y.dtype))
+    assert scale is not None
+    y = b.round(b.real_div(y, b.cast(scale, dtype=y.dtype)))
+    if first is not None:
+        y = b.add(y, b.cast(first, dtype=y.dtype))
+    bits = to.bits
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to.kind == "int" else (0, (1 << bits) - 1)
+    return b.cast(b.clip(y, alpha=float(low), beta=float(high)), dtype=to)

@@ -1,0 +1,104 @@
+"""How each operation of Core AI is written in the catalogue's ops: a table from its name to a function."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.coreai.attributes import Other
+from hexane.importers.coreai.operations import Operation, Result
+from hexane.ops.compose import Builder
+
+if TYPE_CHECKING:
+    from hexane.importers.coreai.translate import Translator
+
+
+class Complex:
+    """A complex tensor, as the two that it is made of."""
+
+    __slots__ = ("imaginary", "real")
+
+    def __init__(self, real: Value, imaginary: Value) -> None:
+        self.real, self.imaginary = real, imaginary
+
+
+Item = Value | Complex | Other
+Found = Item | Sequence[Item] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler works with: `b` applies ops, `operation` is what it writes, `operands` are what that reads."""
+
+    translator: "Translator"
+    operation: Operation
+    operands: tuple[Item, ...]
+    b: Builder
+
+    def fail(self, text: str) -> NoReturn:
+        raise Error(text)
+
+    def value(self, index: int) -> Value:
+        """The tensor that an operand is."""
+        found = self.operands[index] if index < len(self.operands) else None
+        if not isinstance(found, Value):
+            what = "a complex tensor" if isinstance(found, Complex) else "none"
+            self.fail(f"got {what} for operand {index}, need a tensor of real numbers")
+        return found
+
+    def values(self) -> list[Value]:
+        return [self.value(i) for i in range(len(self.operands))]
+
+    def array(self, index: int) -> Array:
+        """The numbers of an operand that decides shapes or axes, which have to be known here."""
+        found = self.value(index)
+        if found.node.op != "const" or found.node.data is None:
+            self.fail(f"operand {index} decides shapes or axes and is computed at run time, need a constant")
+        return found.node.data
+
+    def integers(self, index: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.atleast_1d(self.array(index)).ravel())
+
+    def integer(self, index: int) -> int:
+        found = self.integers(index)
+        if len(found) != 1:
+            self.fail(f"got {len(found)} numbers for operand {index}, need one")
+        return found[0]
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return self.operation.results
+
+    def setting(self, index: int = 0) -> Any:
+        """A property of the operation: they lie in the order of their names."""
+        return self.translator.asset.setting(self.operation, index)
+
+
+Handler = Callable[[Context], Found]
+HANDLERS: dict[str, Handler] = {}
+COMPOSITES: dict[str, Callable[[Context, dict[str, Any]], Found]] = {}
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Registers a handler for operations by their names without the version: `primitive.reshape` for `.._v1`, `_v2`."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+def composite(*names: str) -> Callable[[Any], Any]:
+    """Registers a function for what a private function computes by its description."""
+
+    def register(handler: Any) -> Any:
+        for name in names:
+            COMPOSITES[name] = handler
+        return handler
+
+    return register

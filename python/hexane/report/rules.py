@@ -1,0 +1,231 @@
+"""Finds in a network what is known to go wrong (`targets/shared/rules.toml`), one finding for each rule and kind of
+op."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Graph, Node, TensorType, Value
+from hexane.ops.encodings import encoding_of
+from hexane.targets.rules import Rule, rules
+from hexane.validate.masks import mask_operands
+
+Filled = Mapping[str, Any]  # the names in a rule's texts
+Test = Callable[[Node, Rule], Filled | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that ops of one kind break. where: the first of them, count: how many."""
+
+    rule: str
+    op: str
+    where: str
+    count: int
+    wrong: str
+    instead: str
+    systems: tuple[str, ...]
+    source: str
+    status: str
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "systems": list(self.systems)}
+
+    def __str__(self) -> str:
+        where = f" at {self.where}" if self.where else ""
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        seen = f"; on {', '.join(self.systems)}" if self.systems else ""
+        return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.source}, {self.status}{seen})"
+
+
+def find_rules(graph: Graph) -> tuple[Finding, ...]:
+    """The rules that a network breaks, in the order of the file."""
+    found: dict[tuple[str, str], Finding] = {}
+    for rule, op, where, filled in _broken(graph):
+        key = rule.name, op
+        if key in found:
+            found[key] = replace(found[key], count=found[key].count + 1)
+            continue
+        wrong, instead = (_text(text, rule, filled) for text in (rule.wrong, rule.instead))
+        found[key] = Finding(rule.name, op, where, 1, wrong, instead, rule.systems, rule.source, rule.status)
+    order = list(rules())
+    return tuple(sorted(found.values(), key=lambda finding: order.index(finding.rule)))
+
+
+def _broken(graph: Graph) -> Iterator[tuple[Rule, str, str, Filled]]:
+    by_op: dict[str, list[Rule]] = {}
+    for rule in rules().values():
+        for op in rule.ops:
+            by_op.setdefault(op, []).append(rule)
+    masks = mask_operands(graph.nodes)
+    tests: dict[str, Test] = {**_TESTS, "infinite_mask": partial(_infinite_mask, masks)}
+    for node in graph.nodes:
+        for rule in by_op.get(node.op, ()) if node.op != "input" else ():
+            test = tests.get(rule.name)
+            filled = {} if test is None else test(node, rule)
+            if filled is not None:
+                yield rule, node.op, node.source, filled
+    inputs = [("input", str(v.node.attrs["name"]), v.type) for v in graph.inputs]
+    for op, name, kind in (*inputs, *(("output", p.name, p.value.type) for p in graph.outputs)):
+        for rule in by_op.get(op, ()):
+            filled = _short_rows(name, kind, rule)
+            if filled is not None:
+                yield rule, op, name, filled
+
+
+def _text(text: str, rule: Rule, filled: Filled) -> str:
+    """8192 becomes 8,192; a list 2, 3 or 4."""
+    values = {**{name: fact.value for name, fact in rule.numbers.items()}, **filled}
+    return text.format_map({name: _spoken(value) for name, value in values.items()})
+
+
+def _spoken(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " or ".join(filter(None, (", ".join(map(str, value[:-1])), str(value[-1]))))
+    return f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
+
+
+# ---- tests of rules: what fills the texts where a node breaks the rule, else None ----
+
+
+def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
+    """Whether the bytes that a core streams are near a multiple at which the prefetcher stops."""
+    found = _product(node)
+    if found is None:
+        return None
+    outputs, inputs, taps = found
+
+    def of_core(size: int) -> int:
+        return int(ceil(size / rule.number("cores")) * inputs * taps * rule.number("element_bytes"))
+
+    def is_near(size: int) -> bool:
+        multiple, count = rule.number("multiple"), of_core(size)
+        below = count % multiple
+        return bool(count >= multiple - rule.number("window") + 1) and (
+            min(below, multiple - below) < rule.number("window")
+        )
+
+    if not is_near(outputs):
+        return None
+    padded = ceil(outputs / rule.number("cores")) * rule.number("cores")
+    while is_near(padded):
+        padded += rule.number("cores")
+    name = f"{outputs} x {inputs}" + (f" x {taps}" if taps > 1 else "")
+    return {"name": name, "bytes": of_core(outputs), "size": outputs, "padded": padded}
+
+
+def _product(node: Node) -> tuple[int, int, int] | None:
+    """(outputs, inputs, taps) of a product with constant weights that are stored whole."""
+    weight = _weight(node)
+    if weight is None or encoding_of(weight).kind != "whole" or weight.dtype.kind != "float":
+        return None
+    shape = weight.shape
+    if node.op == "conv":
+        return shape[0], shape[1], prod(shape[2:])
+    if len(shape) < 2 or prod(shape[:-2]) != 1:
+        return None
+    by_rows = node.op == "linear" or node.attrs["transpose_y"]
+    return (shape[-2], shape[-1], 1) if by_rows else (shape[-1], shape[-2], 1)
+
+
+def _weight(node: Node) -> Value | None:
+    weight = node.inputs[1]
+    if weight is None:
+        return None
+    return weight if weight.node.op in ("const", "param") or encoding_of(weight).kind != "whole" else None
+
+
+def _infinite_mask(masks: Mapping[int, tuple[int, ...]], node: Node, rule: Rule) -> Filled | None:
+    values = [v for i in masks.get(id(node), ()) if i < len(node.inputs) and (v := node.inputs[i]) is not None]
+    data = [v.node.data for v in values if v.node.op == "const" and v.dtype.kind == "float" and v.node.data is not None]
+    return {} if any(np.isinf(d.astype(np.float32)).any() for d in data) else None
+
+
+def _conv_strides(node: Node, rule: Rule) -> Filled | None:
+    strides = _strides(node)
+    small, large = min(strides, default=1), max(strides, default=1)
+    taken = rule.number("equal") if small == large else rule.number("beside_two") if 2 in (small, large) else ()
+    other = large if small in (2, large) else small
+    return None if other in taken else {"strides": _by(strides)}
+
+
+def _palette_strides(node: Node, rule: Rule) -> Filled | None:
+    weight, strides = _weight(node), _strides(node)
+    if weight is None or encoding_of(weight).kind != "palette" or max(strides, default=1) <= rule.number("most"):
+        return None
+    return {"strides": _by(strides)}
+
+
+def _pool_strides(node: Node, rule: Rule) -> Filled | None:
+    """An axis of one result has no stride."""
+    own, taken = _strides(node), rule.number("strides_taken")
+    shape = node.types[0].shape
+    spatial = shape[1:-1] if node.attrs.get("layout") == "nhwc" else shape[2:]
+    return {"strides": _by(own)} if any(s not in taken for s, n in zip(own, spatial, strict=True) if n > 1) else None
+
+
+def _dilations(node: Node, rule: Rule) -> Filled | None:
+    dilations = tuple(map(int, node.attrs["dilations"]))
+    return {"dilations": _by(dilations)} if any(_rest(d, rule.number("factors")) > 1 for d in dilations) else None
+
+
+def _rest(number: int, factors: tuple[int, ...]) -> int:
+    """What is left of a number without these factors."""
+    for factor in factors:
+        while number % factor == 0:
+            number //= factor
+    return number
+
+
+def _by(extents: tuple[int, ...]) -> str:
+    return " x ".join(map(str, extents))
+
+
+def _strides(node: Node) -> tuple[int, ...]:
+    return tuple(map(int, node.attrs["strides"]))
+
+
+def _linear_int4(node: Node, rule: Rule) -> Filled | None:
+    weight = _weight(node)
+    if weight is None:
+        return None
+    encoding, bits = encoding_of(weight), rule.number("bits")
+    data = encoding.stored.node.data
+    if encoding.kind != "integers" or data is None or not data.size:
+        return None
+    low, high = int(data.min()), int(data.max())  # importers keep four bits in a byte
+    return {} if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - (low < 0)) else None
+
+
+def _input_weights(node: Node, rule: Rule) -> Filled | None:
+    weight = node.inputs[1]
+    if weight is None or weight.node.op != "input":
+        return None
+    inner, multiple = weight.shape[-1 if node.attrs["transpose_y"] else -2], rule.number("multiple")
+    return None if inner % multiple == 0 else {"inner": inner, "padded": ceil(inner / multiple) * multiple}
+
+
+def _short_rows(name: str, kind: TensorType, rule: Rule) -> Filled | None:
+    if len(kind.shape) < 2 or kind.size == kind.shape[-1] or not kind.size:
+        return None
+    size = max(kind.shape[-1] * min(kind.dtype.bits, 16) // 8, 1)  # the engine has floats as fp16
+    row = rule.number("row_bytes")
+    return (
+        None if size * rule.number("least_times") > row else {"name": name, "bytes": size, "times": f"{row / size:.3g}"}
+    )
+
+
+_TESTS: Mapping[str, Test] = {
+    "kernel_dma": _kernel_dma,
+    "conv_strides": _conv_strides,
+    "palette_strides": _palette_strides,
+    "pool_strides": _pool_strides,
+    "dilations": _dilations,
+    "linear_int4": _linear_int4,
+    "input_weights": _input_weights,
+}

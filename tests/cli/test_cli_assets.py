@@ -1,0 +1,82 @@
+"""The command on Core AI assets."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets import Function, as_the_first_converters, perceptron, with_locations
+from command import Cli
+from hexane.emit.coreai.asset import AssetWriter, save_asset
+from hexane.importers.coreai import open_asset
+
+
+@pytest.fixture
+def asset(tmp_path: Path) -> Path:
+    program, _, _ = perceptron(np.random.default_rng(0))
+    save_asset(tmp_path / "net.aimodel", program, {"assetVersion": "2.0", "producer": "tests 1.0"})
+    return tmp_path / "net.aimodel"
+
+
+def test_info_shows_functions_and_files(cli: Cli, asset: Path) -> None:
+    ended = cli("info", asset)
+    assert (ended.code, ended.err) == (0, "")
+    assert "written by tests 1.0" in ended.out
+    record = json.loads(cli("info", asset, "--json").out)
+    assert (record["format"], record["asset"]["hash_fits"], record["asset"]["loads_today"]) == ("aimodel", True, True)
+    assert record["functions"]["main"]["outputs"] == [{"name": "y", "type": "f32[4, 10]"}]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("check", "--target", "h13"), ("check",), ("explain", "--target", "h16"), ("fit",), ("run", "--target", "h14"),
+     ("compare", "--targets", "h13,ieee", "--tolerance", "1"), ("estimate", "--target", "M1")],
+)  # fmt: skip
+def test_a_command_takes_an_asset(cli: Cli, asset: Path, command: tuple[str, ...]) -> None:
+    ended = cli(command[0], asset, *command[1:])
+    assert (ended.code, ended.err) == (0, "")
+    assert cli(command[0], asset, *command[1:], "--function", "main").code == 0
+
+
+def test_an_asset_is_compiled_and_emitted(cli: Cli, asset: Path, tmp_path: Path) -> None:
+    assert cli("compile", asset, "-o", tmp_path / "net.hxp").code == 0
+    assert cli("run", tmp_path / "net.hxp").code == 0
+    assert cli("emit", asset, "--target", "h13", "-o", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "model.mil").exists()
+
+
+def test_another_function_is_named(cli: Cli, tmp_path: Path) -> None:
+    writer = AssetWriter()
+    for name in ("first", "second"):
+        f = Function(writer, name)
+        x = f.input(name, (3,))
+        f.finish({"y": f.op("primitive.exp", x)})
+    save_asset(tmp_path / "two.aimodel", writer.bytes(), {})
+    assert "second" in cli("run", tmp_path / "two.aimodel", "--function", "second", "--json").out
+    ended = cli("run", tmp_path / "two.aimodel", "--function", "third")
+    assert ended.code == 1
+    assert "got the function 'third', need one of first, second" in ended.err
+
+
+def test_a_function_of_another_model_is_an_error(cli: Cli, model: Path) -> None:
+    ended = cli("check", model, "--function", "main")
+    assert ended.code == 1
+    assert "need a Core AI asset" in ended.err
+
+
+@pytest.mark.parametrize("name", ["repair", "strip"])
+def test_the_commands_write_an_asset(cli: Cli, name: str, tmp_path: Path) -> None:
+    save_asset(tmp_path / "old.aimodel", as_the_first_converters(with_locations()), {"author": "somebody"})
+    assert "the loaders of OS 27 and later abort on it" in cli("info", tmp_path / "old.aimodel").out
+    ended = cli(name, tmp_path / "old.aimodel", "-o", tmp_path / "new.aimodel")
+    assert (ended.code, ended.err) == (0, "")
+    asset = open_asset(tmp_path / "new.aimodel")
+    assert (asset.hash_fits, asset.is_of_the_first_converters, asset.metadata["author"]) == (True, False, "somebody")
+    assert cli("run", tmp_path / "new.aimodel").code == 0
+
+
+def test_an_output_of_another_kind_is_refused(cli: Cli, tmp_path: Path) -> None:
+    save_asset(tmp_path / "old.aimodel", perceptron(np.random.default_rng(0))[0], {})
+    assert "need a folder that ends in .aimodel" in cli("strip", tmp_path / "old.aimodel", "-o", tmp_path / "new").err
+    assert cli("repair", tmp_path / "none.aimodel", "-o", tmp_path / "new.aimodel").code == 1
