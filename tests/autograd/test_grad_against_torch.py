@@ -15,7 +15,8 @@ from random_graphs.graph import RandomGraph, Unfit
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 from in_torch import gradients_in_torch, has_torch_form
 
-pytestmark = pytest.mark.slow
+# torch deprecates parts of itself.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 BLOCKS, PER_BLOCK = 8, 50
 TOLERANCE = 1e-4  # relative L2
