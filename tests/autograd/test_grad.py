@@ -208,6 +208,30 @@ def test_an_input_that_is_given_twice_gets_the_gradient_of_each_place_once() -> 
     np.testing.assert_allclose(got, sum(each), rtol=1e-12, atol=1e-12)
 
 
+# torch.nn.functional.cross_entropy (2.13.0) with label_smoothing=0.1 and labels 2, ignored, 0.
+SMOOTHED = {
+    "mean": (0.7894347310, [[0.2852077782, -0.0016372241, -0.2835705578], [0, 0, 0], [-0.1340461671, 0.1056975796, 0.0283486228]]),
+    "sum": (1.5788694621, [[0.5704155564, -0.0032744482, -0.5671411156], [0, 0, 0], [-0.2680923342, 0.2113951593, 0.0566972456]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", SMOOTHED)
+def test_smoothed_labels_are_those_of_torch(reduction: str) -> None:
+    logits = hx.input("logits", (3, 3))
+    labels = np.array([2, -100, 0])
+    loss = hx.cross_entropy(logits, labels, label_smoothing=0.1, reduction=reduction)
+    net = hx.compile(hx.graph({"loss": loss, "g": hx.grad(loss, logits)}))
+    found = net(np.array([[1, -2, 0.5], [0.3, 0.2, -1], [2, 1, 0]], np.float32))
+    for got, want in zip((found["loss"], found["g"]), SMOOTHED[reduction], strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, np.nan])
+def test_a_share_of_labels_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(hx.Error, match=r"label_smoothing: got .*, need a share in 0\.\.1"):
+        hx.cross_entropy(hx.input("logits", (3, 3)), np.array([0, 1, 2]), label_smoothing=share)
+
+
 def refused(make: Callable[[hx.Tensor], object]) -> str:
     x = hx.input("x", (1, 2, 4, 4, 4))
     with pytest.raises(hx.Error) as told:

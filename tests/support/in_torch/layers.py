@@ -233,9 +233,10 @@ def running(run: Callable[[T, int], T], neutral: float) -> Callable[..., T]:
 # ---- losses ----
 
 
-def cross_entropy(logits: T, labels: T, ignored: int, reduction: str, **more: Any) -> T:
+def cross_entropy(logits: T, labels: T, ignored: int, label_smoothing: float, reduction: str) -> T:
     rows = logits.reshape(-1, logits.shape[-1])
-    found = F.cross_entropy(rows, labels.reshape(-1).long(), ignore_index=ignored, reduction=reduction, **more)
+    options: dict[str, Any] = {"ignore_index": ignored, "label_smoothing": label_smoothing, "reduction": reduction}
+    found = F.cross_entropy(rows, labels.reshape(-1).long(), **options)
     return found.reshape(labels.shape) if reduction == "none" else found
 
 

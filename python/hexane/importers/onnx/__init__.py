@@ -39,8 +39,8 @@ def import_onnx(
     `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
     constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
     of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
-    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. Shapes follow from the
-    inputs alone: what the file says of inner tensors and outputs is not read.
+    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. Shapes follow from
+    the inputs alone: what the file says of inner tensors and outputs is not read.
 
     Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
     no initializer fits, or, all at once, for the nodes that Hexane does not have.
