@@ -127,7 +127,8 @@ def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[No
             seeds[output] = gradient if output not in seeds else b.add(seeds[output], gradient)
     inputs = list(dict.fromkeys(v for v in node.inputs if v is not None))
     by_value = dict(zip(inputs, backward(seeds, inputs, held=frozenset(inputs)), strict=True))
-    return [None if v is None else by_value[v] for v in node.inputs]
+    # An input that is given twice gets the gradient of both places at the first one.
+    return [None if v is None else by_value.pop(v, None) for v in node.inputs]
 
 
 def _path(node: Node, order: Sequence[Node]) -> str:
