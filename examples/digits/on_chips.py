@@ -11,7 +11,7 @@ import hexane as hx
 from train import accuracy, batches, new_trainer, split, weights_of
 
 STEPS = 300
-LOSS_SCALE = 64.0
+LOSS_SCALE = 1024.0
 CHIPS = ("h13", "h14", "h16", "h17s")
 
 

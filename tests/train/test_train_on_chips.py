@@ -18,12 +18,12 @@ def batch(number: int) -> dict[str, Array]:
     return {"x": (pictures[labels] + rng.standard_normal((16, 1, 8, 8))).astype(np.float32), "labels": labels}
 
 
-def compiled(target: str, numerics: str = "") -> hx.Model:
+def compiled(target: str, numerics: str = "", loss_scale: float = 1.0) -> hx.Model:
     rng = np.random.default_rng(1)
     p = {n: hx.param(n, (rng.standard_normal(s) * 0.2).astype(np.float32)) for n, s in SHAPES.items()}
     y = hx.max_pool(hx.relu(hx.conv(hx.input("x", (16, 1, 8, 8)), p["w1"], p["b1"], pad=1)), kernel_sizes=2, strides=2)
     loss = hx.cross_entropy(hx.linear(hx.flatten(y), p["w2"], p["b2"]), hx.input("labels", (16,), "int32"))
-    step = hx.train.step(loss, list(p.values()), hx.train.adamw(5e-3), clip=1.0)
+    step = hx.train.step(loss, list(p.values()), hx.train.adamw(5e-3), clip=1.0, loss_scale=loss_scale)
     made = hx.compile(step, target=target, numerics=numerics, device="cpu", threads=1)
     assert isinstance(made, hx.Model)
     return made
@@ -42,6 +42,14 @@ def test_losses_on_a_chip_follow_those_of_the_host(target: str, numerics: str) -
     assert want[-1] < 0.6 * want[0]
     np.testing.assert_allclose(got, want, rtol=0.02, atol=0.01)
     assert net.read_state("w1").dtype == net.read_state("w1.v").dtype == np.float32
+
+
+@pytest.mark.parametrize("target", ["h13", "h17s"])
+def test_a_large_loss_scale_overflows_nothing(target: str) -> None:
+    """Squares of gradients are added up on the host: fp16 ends at 65504."""
+    want, net = losses(compiled("host")), compiled(target, "engine", loss_scale=1024.0)
+    np.testing.assert_allclose(losses(net), want, rtol=0.02, atol=0.01)
+    assert np.isfinite(net(batch(0))["norm"])
 
 
 def test_the_engine_has_the_products_and_the_host_the_updates() -> None:
