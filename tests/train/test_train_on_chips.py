@@ -1,5 +1,7 @@
 """A training step compiled for chips: params stay in fp32, updates are the host's, and the losses follow the host's."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,29 @@ def test_the_engine_has_the_products_and_the_host_the_updates() -> None:
     reasons = [d.reason for d in program.decisions if d.node.startswith("adam_step") and d.verdict == "host"]
     assert len(reasons) == len(SHAPES)
     assert all("fp16 holds neither" in r for r in reasons)
+
+
+def trainer(target: str, loss_scale: float, width: int = 3) -> hx.train.Trainer:
+    rng = np.random.default_rng(1)
+    w = hx.param("w", (rng.standard_normal((10, 1, 3, width)) * 0.2).astype(np.float32))
+    images = hx.conv(hx.input("x", (16, 1, 8, 8)), w, pad=(1, 1, width // 2, width // 2))
+    y = hx.reduce_mean(images, axes=(2, 3), keep_dims=False)
+    loss = hx.cross_entropy(y, hx.input("labels", (16,), "int32"))
+    options = hx.Options(target=target, device="cpu")
+    return hx.train.Trainer(loss, [w], hx.train.sgd(0.1), loss_scale=loss_scale, options=options)
+
+
+@pytest.mark.filterwarnings("default::hexane.HazardWarning")
+def test_a_large_scale_is_warned_of_where_wide_slices_overflow() -> None:
+    made = trainer("h13", 1024.0)
+    with pytest.warns(hx.HazardWarning, match=r"above 4094 into infinity.*loss_scale=1024 the largest .* is 0\.[0-9]+"):
+        made.fit(batch, 1)
+    made.fit(batch, 2)  # warned of once
+
+
+@pytest.mark.parametrize(("target", "scale", "width"), [("h16", 1024.0, 3), ("h13", 256.0, 3), ("h13", 1024.0, 1)])
+def test_no_other_training_is_warned_of(target: str, scale: float, width: int) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer(target, scale, width).fit(batch, 1)
+    assert not [w for w in caught if "above 4094" in str(w.message)]
