@@ -18,7 +18,7 @@ PYTHON_LAYERS = (
     ("targets", "program"),
     ("cost",),
     ("ops",),
-    ("match", "build", "parse", "reference", "verify"),
+    ("match", "checkpoints", "build", "parse", "reference", "verify"),
     ("containers", "mil", "netplist"),
     ("importers", "autograd"),
     ("bounds", "compression", "options", "validate", "passes"),

@@ -2,7 +2,7 @@
 CPU."""
 
 from hexane import targets, train
-from hexane.autograd import grad
+from hexane.autograd import checkpoint, grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.compression import Compression
@@ -53,6 +53,7 @@ __all__ = [
     "Options",
     "Report",
     "Tensor",
+    "checkpoint",
     "compare",
     "compile",
     "const",
