@@ -44,6 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="folder of op_cases.tar.xz, Core AI assets with expected results (default: ../shared/data/coreai)",
     )
+    parser.addoption(
+        "--apple-python",
+        default=sys.executable,
+        metavar="PATH",
+        help="a Python with coreai-core, Apple's runtime of Core AI for Linux (default: this one)",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -44,6 +44,7 @@ PYBIND11_MODULE(_core, m) {
   hexane::register_kernels(m);
   hexane::register_plan(m);
   hexane::register_program(m);
+  hexane::register_quantise(m);
   hexane::register_sched(m);
   hexane::register_surface(m);
 }

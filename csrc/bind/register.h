@@ -21,6 +21,7 @@ void register_hash(pybind11::module_& m);
 void register_kernels(pybind11::module_& m);
 void register_plan(pybind11::module_& m);
 void register_program(pybind11::module_& m);
+void register_quantise(pybind11::module_& m);
 void register_sched(pybind11::module_& m);
 void register_surface(pybind11::module_& m);
 

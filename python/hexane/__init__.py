@@ -2,9 +2,10 @@
 CPU."""
 
 from hexane import targets, train
-from hexane.autograd import grad
+from hexane.autograd import checkpoint, grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
+from hexane.compression import Compression
 from hexane.cost import Estimate, Peak, project_peak
 from hexane.decisions import Decision
 from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
@@ -33,6 +34,7 @@ from hexane.runtime import Model, OpenModel, compile, load
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "Compression",
     "CrossChipFP16Warning",
     "Decision",
     "Device",
@@ -52,6 +54,7 @@ __all__ = [
     "Peak",
     "Report",
     "Tensor",
+    "checkpoint",
     "compare",
     "compile",
     "const",

@@ -165,6 +165,14 @@ def blob_read(data: object, offset: int) -> tuple[str, Array]:
     """The dtype's name and the bytes of the blob whose metadata lies at the offset: read-only, over `data`; elements smaller than a byte
     as an array of their own, a byte each."""
 
+def quantise_int8(weights: Array, outer: int, channels: int, inner: int) -> tuple[Array, Array]:
+    """Integers and a scale for each channel of float32 weights [outer][channels][inner]: scale = largest magnitude / 127, rounded to
+    fp16. The integers are flat. Error for weights that are not finite."""
+
+def quantise_palette(halves: Array, bits: int) -> tuple[Array, Array, float]:
+    """The palette of at most 2^bits entries with the least sum of squared distances, for weights given by their fp16 bits as uint16:
+    (entries as fp16 bits, flat int32 indices, that sum). Error for weights that are not finite."""
+
 def save_file(path: str, data: object, sync: bool = True) -> None:
     """Writes a buffer or a WeightFile to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link
     is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may leave a file that is too short.

@@ -473,8 +473,10 @@ def det(x: Operand) -> Tensor:
 def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
     """Products of tensors summed over the axes that the output leaves out, as `numpy.einsum` writes them: 'bij,bjk->bik' is a batched matrix product. '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
 
-def cross_entropy(logits: Operand, labels: Operand, *, ignored: int = ..., reduction: str = ...) -> Tensor:
-    """How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not `ignored`. logits (.., classes), labels (..) integers. NaN for the mean of no label."""
+def cross_entropy(
+    logits: Operand, labels: Operand, *, ignored: int = ..., label_smoothing: float = ..., reduction: str = ...
+) -> Tensor:
+    """How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not `ignored`. logits (.., classes), labels (..) integers. label_smoothing: the share of a label that all classes get evenly. NaN for the mean of no label."""
 
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
@@ -705,6 +707,9 @@ def identity(x: Operand) -> Tensor:
 
 def stop_gradient(x: Operand) -> Tensor:
     """x, which `hx.grad` takes for a constant."""
+
+def checkpointed(y: Operand, *starts: Operand | Sequence[Operand]) -> Tensor:
+    """y, a result of `hx.checkpoint`, which began at these starts."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """x's elements in another shape, in the same order; one dim may be -1, which stands for what is left."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
+from hexane.compression.request import Compression, as_compression
 from hexane.errors import Error
 from hexane.memory import Memory
 from hexane.targets import Chip, Target
@@ -92,6 +93,10 @@ class Options:
     """Outputs come in the layout in which they were computed (channels last, for images), as `outputs` of the model
     then says, without the transposes at the end."""
 
+    compress: str | Compression | None = None
+    """How weights are stored: "int8", "palette4" (or 1, 2, 3, 6, 8 bits), "auto", or an hx.Compression, which has modes
+    of layers and a tolerance (docs/compression.md). None: as the model has them."""
+
     memory: Memory = field(default_factory=Memory)
     """The memory that the model may take, and the ways to need less."""
 
@@ -111,6 +116,7 @@ class Options:
             raise Error(
                 f"[compile] numerics: got {self.numerics!r}, need 'engine', 'ieee' or 'q31', or '' for the target's"
             )
+        self.compression  # noqa: B018  raises Error
         if not isinstance(self.memory, Memory):
             raise Error(f"[compile] memory: got {self.memory!r}, need an hx.Memory")
         count = self.threads
@@ -121,6 +127,11 @@ class Options:
     def placed(self) -> Device:
         """`device` with all its fields."""
         return self.device if isinstance(self.device, Device) else Device(self.device)
+
+    @property
+    def compression(self) -> Compression | None:
+        """`compress` with all its fields; None where nothing is compressed."""
+        return None if self.compress is None else as_compression(self.compress)
 
     @property
     def num_threads(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from hexane.compression.streams import stored_decisions
 from hexane.errors import Error
 from hexane.graph import Graph, Port, Value
 from hexane.options import DEFAULTS, Options
@@ -23,6 +24,8 @@ from hexane.stages.bufferize.ports_in_arena import hold
 from hexane.stages.engine.numerics import in_engine_numerics
 from hexane.stages.engine.place_layers import PlacedLayers, place_layers
 from hexane.stages.engine.schedule_layers import schedule_layers
+from hexane.stages.recompute.copies import recomputed
+from hexane.stages.recompute.marks import marked, regions
 from hexane.stages.segments.assign_steps import assign_steps, found_layers, in_order, with_layers
 from hexane.stages.segments.devices import Programs
 from hexane.stages.segments.join import Parts, join
@@ -107,7 +110,13 @@ def compile_graph(
     if watch is not None:
         watch("graph", graph)
     memory = options.memory
-    program = place(lower(graph, target, options, skip=skip, watch=watch), target, options.schedule)
+    graph, marks = marked(graph)
+    graph = lower(graph, target, options, skip=skip, watch=watch)
+    if marks is not None:
+        graph = save_states(recomputed(*regions(graph, marks)), target)
+        if watch is not None:
+            watch("recomputed", graph)
+    program = place(graph, target, options.schedule)
     program = stream_ports(program, memory.stream_input, memory.stream_output)
     if memory.rows:
         program = stream(program, memory.rows, order=options.schedule, holds_ports=memory.hold_ports)
@@ -128,7 +137,7 @@ def divide(
     """
     if watch is not None:
         watch("graph", graph)
-    graph = retarget(graph, chip)
+    graph = retarget(graph.decided(*stored_decisions(graph, chip)), chip)
     if watch is not None:
         watch("retarget", graph)
     graph, segments = segment(graph, chip, programs)

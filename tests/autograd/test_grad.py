@@ -41,6 +41,14 @@ FORMS: dict[str, tuple[tuple[Array, ...], Callable[..., hx.Tensor]]] = {
     "max pool beyond the end": (image(1, 2, 8, 7), lambda x: hx.max_pool(x, kernel_sizes=3, strides=2, ceil_mode=True)),
     "max pool along one axis": (image(2, 2, 9), lambda x: hx.max_pool(x, kernel_sizes=3, strides=3)),
     "max pool with channels last": (image(1, 6, 6, 3), lambda x: hx.max_pool(x, kernel_sizes=2, strides=2, layout="nhwc")),
+    "max pool of volumes": (
+        image(2, 2, 5, 6, 7),
+        lambda x: hx.max_pool(x, kernel_sizes=(2, 3, 2), strides=(2, 1, 3), dilations=(1, 2, 1), pad=(1, 0, 1, 1, 0, 1)),
+    ),
+    "max pool of volumes beyond the end": (
+        image(1, 5, 5, 6, 2),
+        lambda x: hx.max_pool(x, kernel_sizes=2, strides=2, ceil_mode=True, layout="nhwc"),
+    ),
     "average pool of what is there": (image(1, 2, 7, 7), lambda x: hx.avg_pool(x, kernel_sizes=3, strides=2, pad=1)),
     "average pool beyond the end": (image(1, 2, 8, 7), lambda x: hx.avg_pool(x, kernel_sizes=3, strides=2, ceil_mode=True, exclude_padding=False, pad=1)),
     "average pool of volumes": (image(1, 2, 4, 5, 6), lambda x: hx.avg_pool(x, kernel_sizes=2, strides=(2, 1, 2))),
@@ -175,6 +183,55 @@ def test_a_training_step_of_a_small_network_compiles_and_agrees() -> None:
         np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 5, 5), (2, 0, 5, 5)])
+def test_the_weight_of_a_convolution_of_nothing_has_zeros(shape: tuple[int, ...]) -> None:
+    x, w = hx.input("x", shape), hx.param("w", np.ones((4, shape[1], 3, 3), np.float32))
+    graph = hx.graph(hx.grad(hx.reduce_sum(hx.conv(x, w)), w))
+    for got in (evaluated_once(graph, shape), hx.compile(graph)(np.zeros(shape, np.float32))):
+        assert got.shape == w.shape
+        assert not got.any()
+
+
+def evaluated_once(graph: hx.Graph, shape: tuple[int, ...]) -> Array:
+    return next(iter(run_reference(graph, {"x": np.zeros(shape, np.float32)}).values()))
+
+
+def test_an_input_that_is_given_twice_gets_the_gradient_of_each_place_once() -> None:
+    """Self-attention of one tensor was given three times its gradient."""
+    x = hx.input("x", (1, 3, 4), "fp64")
+    array = some(1, 3, 4)
+    y = hx.scaled_dot_product_attention(x, x, x)
+    (got,) = evaluated([hx.grad(hx.reduce_sum(hx.square(y)), x)], {"x": array})
+    parts = [hx.input(n, (1, 3, 4), "fp64") for n in "abc"]
+    other = hx.scaled_dot_product_attention(*parts)
+    each = evaluated(hx.grad(hx.reduce_sum(hx.square(other)), parts), dict.fromkeys("abc", array))
+    np.testing.assert_allclose(got, sum(each), rtol=1e-12, atol=1e-12)
+
+
+# torch.nn.functional.cross_entropy (2.13.0) with label_smoothing=0.1 and labels 2, ignored, 0.
+SMOOTHED = {
+    "mean": (0.7894347310, [[0.2852077782, -0.0016372241, -0.2835705578], [0, 0, 0], [-0.1340461671, 0.1056975796, 0.0283486228]]),
+    "sum": (1.5788694621, [[0.5704155564, -0.0032744482, -0.5671411156], [0, 0, 0], [-0.2680923342, 0.2113951593, 0.0566972456]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", SMOOTHED)
+def test_smoothed_labels_are_those_of_torch(reduction: str) -> None:
+    logits = hx.input("logits", (3, 3))
+    labels = np.array([2, -100, 0])
+    loss = hx.cross_entropy(logits, labels, label_smoothing=0.1, reduction=reduction)
+    net = hx.compile(hx.graph({"loss": loss, "g": hx.grad(loss, logits)}))
+    found = net(np.array([[1, -2, 0.5], [0.3, 0.2, -1], [2, 1, 0]], np.float32))
+    for got, want in zip((found["loss"], found["g"]), SMOOTHED[reduction], strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, np.nan])
+def test_a_share_of_labels_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(hx.Error, match=r"label_smoothing: got .*, need a share in 0\.\.1"):
+        hx.cross_entropy(hx.input("logits", (3, 3)), np.array([0, 1, 2]), label_smoothing=share)
+
+
 def refused(make: Callable[[hx.Tensor], object]) -> str:
     x = hx.input("x", (1, 2, 4, 4, 4))
     with pytest.raises(hx.Error) as told:
@@ -183,9 +240,10 @@ def refused(make: Callable[[hx.Tensor], object]) -> str:
 
 
 def test_what_is_not_differentiable_is_named_with_its_path() -> None:
-    said = refused(lambda x: hx.grad(hx.reduce_sum(hx.exp(hx.max_pool(x, kernel_sizes=2))), x))
-    assert "max_pool" in said
-    assert "max_pool -> exp -> reduce_sum" in said
+    index = np.array([[0]])
+    said = refused(lambda x: hx.grad(hx.reduce_sum(hx.exp(hx.scatter_nd(x, index, x, mode="max"))), x))
+    assert "mode 'max'" in said
+    assert "scatter_nd -> exp -> reduce_sum" in said
     assert "test_grad.py" in said
 
 

@@ -80,3 +80,12 @@ def test_an_output_of_another_kind_is_refused(cli: Cli, tmp_path: Path) -> None:
     save_asset(tmp_path / "old.aimodel", perceptron(np.random.default_rng(0))[0], {})
     assert "need a folder that ends in .aimodel" in cli("strip", tmp_path / "old.aimodel", "-o", tmp_path / "new").err
     assert cli("repair", tmp_path / "none.aimodel", "-o", tmp_path / "new.aimodel").code == 1
+
+
+def test_the_command_writes_an_asset(cli: Cli, model: Path, tmp_path: Path) -> None:
+    ended = cli("emit", model, "-o", tmp_path / "net.aimodel")
+    assert (ended.code, ended.err) == (0, "")
+    assert cli("emit", tmp_path / "net.aimodel", "--target", "M4", "-o", tmp_path / "half.aimodel").code == 0
+    assert cli("check", tmp_path / "half.aimodel", "--target", "M4").code == 0
+    assert "need a folder that ends in .aimodel" in cli("emit", model, "--format", "aimodel", "-o", tmp_path / "x").err
+    assert "need a chip or a device" in cli("emit", model, "-o", tmp_path / "y").err

@@ -290,6 +290,23 @@ def test_params_are_the_parameters_of_the_module(make):
     assert_close(net(x.numpy()), model(x).detach().numpy())
 
 
+def test_buffers_are_no_params_but_for_the_statistics_of_batch_norms():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+            self.register_buffer("angles", torch.rand(4))
+
+        def forward(self, x):
+            return self.norm(x) * self.angles.cos()
+
+    made = hx.train.with_params(hx.from_torch(Turned().eval(), torch.randn(3, 4), params="*"))
+    assert set(made.params) == {"norm.weight", "norm.bias"}
+    assert set(made.statistics) == {"norm.running_mean", "norm.running_var"}
+    with pytest.raises(hx.Error, match="got the pattern 'angles', which no name fits"):
+        hx.from_torch(Turned().eval(), torch.randn(3, 4), params="angles")
+
+
 def test_a_pattern_that_no_parameter_fits_is_refused():
     with pytest.raises(hx.Error, match=r"got the pattern '5.\*', which no name fits, need such as"):
         hx.from_torch(mlp().eval(), torch.randn(3, 20), params="0.*|5.*")

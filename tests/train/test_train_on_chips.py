@@ -1,5 +1,7 @@
 """A training step compiled for chips: params stay in fp32, updates are the host's, and the losses follow the host's."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -18,12 +20,12 @@ def batch(number: int) -> dict[str, Array]:
     return {"x": (pictures[labels] + rng.standard_normal((16, 1, 8, 8))).astype(np.float32), "labels": labels}
 
 
-def compiled(target: str, numerics: str = "") -> hx.Model:
+def compiled(target: str, numerics: str = "", loss_scale: float = 1.0) -> hx.Model:
     rng = np.random.default_rng(1)
     p = {n: hx.param(n, (rng.standard_normal(s) * 0.2).astype(np.float32)) for n, s in SHAPES.items()}
     y = hx.max_pool(hx.relu(hx.conv(hx.input("x", (16, 1, 8, 8)), p["w1"], p["b1"], pad=1)), kernel_sizes=2, strides=2)
     loss = hx.cross_entropy(hx.linear(hx.flatten(y), p["w2"], p["b2"]), hx.input("labels", (16,), "int32"))
-    step = hx.train.step(loss, list(p.values()), hx.train.adamw(5e-3), clip=1.0)
+    step = hx.train.step(loss, list(p.values()), hx.train.adamw(5e-3), clip=1.0, loss_scale=loss_scale)
     made = hx.compile(step, target=target, numerics=numerics, device="cpu", threads=1)
     assert isinstance(made, hx.Model)
     return made
@@ -44,6 +46,14 @@ def test_losses_on_a_chip_follow_those_of_the_host(target: str, numerics: str) -
     assert net.read_state("w1").dtype == net.read_state("w1.v").dtype == np.float32
 
 
+@pytest.mark.parametrize("target", ["h13", "h17s"])
+def test_a_large_loss_scale_overflows_nothing(target: str) -> None:
+    """Squares of gradients are added up on the host: fp16 ends at 65504."""
+    want, net = losses(compiled("host")), compiled(target, "engine", loss_scale=1024.0)
+    np.testing.assert_allclose(losses(net), want, rtol=0.02, atol=0.01)
+    assert np.isfinite(net(batch(0))["norm"])
+
+
 def test_the_engine_has_the_products_and_the_host_the_updates() -> None:
     program = compiled("h13").program
     assert program is not None
@@ -53,3 +63,29 @@ def test_the_engine_has_the_products_and_the_host_the_updates() -> None:
     reasons = [d.reason for d in program.decisions if d.node.startswith("adam_step") and d.verdict == "host"]
     assert len(reasons) == len(SHAPES)
     assert all("fp16 holds neither" in r for r in reasons)
+
+
+def trainer(target: str, loss_scale: float, width: int = 3) -> hx.train.Trainer:
+    rng = np.random.default_rng(1)
+    w = hx.param("w", (rng.standard_normal((10, 1, 3, width)) * 0.2).astype(np.float32))
+    images = hx.conv(hx.input("x", (16, 1, 8, 8)), w, pad=(1, 1, width // 2, width // 2))
+    y = hx.reduce_mean(images, axes=(2, 3), keep_dims=False)
+    loss = hx.cross_entropy(y, hx.input("labels", (16,), "int32"))
+    options = hx.Options(target=target, device="cpu")
+    return hx.train.Trainer(loss, [w], hx.train.sgd(0.1), loss_scale=loss_scale, options=options)
+
+
+@pytest.mark.filterwarnings("default::hexane.HazardWarning")
+def test_a_large_scale_is_warned_of_where_wide_slices_overflow() -> None:
+    made = trainer("h13", 1024.0)
+    with pytest.warns(hx.HazardWarning, match=r"above 4094 into infinity.*loss_scale=1024 the largest .* is 0\.[0-9]+"):
+        made.fit(batch, 1)
+    made.fit(batch, 2)  # warned of once
+
+
+@pytest.mark.parametrize(("target", "scale", "width"), [("h16", 1024.0, 3), ("h13", 256.0, 3), ("h13", 1024.0, 1)])
+def test_no_other_training_is_warned_of(target: str, scale: float, width: int) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer(target, scale, width).fit(batch, 1)
+    assert not [w for w in caught if "above 4094" in str(w.message)]

@@ -1,5 +1,7 @@
-"""Gradients as a transformation of graphs: `hx.grad` adds the ops that compute them."""
+"""Gradients as a transformation of graphs: `hx.grad` adds the ops that compute them, and `hx.checkpoint` says what they
+compute again."""
 
+from hexane.autograd.checkpoint import checkpoint
 from hexane.autograd.tensors import grad
 
-__all__ = ["grad"]
+__all__ = ["checkpoint", "grad"]

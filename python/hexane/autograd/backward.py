@@ -3,11 +3,13 @@
     y = mul(x, w)            dy given
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
-An op without a rule is differentiated as what it expands to, its inputs held fixed.
+An op without a rule is differentiated as what it expands to, its inputs held fixed. Starts and results of
+checkpoints are names of other values: contributions go to those, in the order in which they come without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hexane.checkpoints import CHECKPOINTED, checkpoint_names
 from hexane.dtypes import FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value
@@ -33,7 +35,10 @@ def backward(
     targets = frozenset(wanted)
     order = _before(seeds, held)
     depends = _depending(order, targets, held)
-    found: dict[Value, list[Value]] = {value: [seed] for value, seed in seeds.items()}
+    names = {v: x for v, x in checkpoint_names(order).items() if v not in targets}
+    found: dict[Value, list[Value]] = {}
+    for value, seed in seeds.items():
+        found.setdefault(_named(value, names), []).append(seed)
     totals: dict[Value, Value] = {}
     for node in reversed(order):
         gradients: list[Value | None] = []
@@ -48,7 +53,7 @@ def backward(
             if operand is None or gradient is None or not (operand in targets or id(operand.node) in depends):
                 continue
             assert gradient.type == operand.type, f"{node.op}: got {gradient.type} for an input of {operand.type}"
-            found.setdefault(operand, []).append(gradient)
+            found.setdefault(_named(operand, names), []).append(gradient)
     return [totals.get(value) for value in wanted]
 
 
@@ -65,8 +70,16 @@ def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
             seen.add(id(node))
             stack.append((node, True))
             if not held.issuperset(node.values):
-                stack += [(value.node, False) for value in node.inputs if value is not None]
+                # What a checkpoint starts from is in front of its result, and comes in the order it has without one.
+                inputs = node.inputs[:1] if node.op == CHECKPOINTED else node.inputs
+                stack += [(value.node, False) for value in inputs if value is not None]
     return order
+
+
+def _named(value: Value, names: Mapping[Value, Value]) -> Value:
+    while value in names:
+        value = names[value]
+    return value
 
 
 def _depending(order: Sequence[Node], targets: frozenset[Value], held: frozenset[Value]) -> set[int]:
@@ -114,7 +127,8 @@ def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[No
             seeds[output] = gradient if output not in seeds else b.add(seeds[output], gradient)
     inputs = list(dict.fromkeys(v for v in node.inputs if v is not None))
     by_value = dict(zip(inputs, backward(seeds, inputs, held=frozenset(inputs)), strict=True))
-    return [None if v is None else by_value[v] for v in node.inputs]
+    # An input that is given twice gets the gradient of both places at the first one.
+    return [None if v is None else by_value.pop(v, None) for v in node.inputs]
 
 
 def _path(node: Node, order: Sequence[Node]) -> str:

@@ -1,6 +1,7 @@
-"""`hexane emit`: a model as MIL programs, with the weights that they name."""
+"""`hexane emit`: a model as MIL programs, with the weights that they name, or as a Core AI asset."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,17 +23,30 @@ from hexane.program import Segment
 from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
+from hexane.targets import Chip
 from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
+
+
+class Form(str, Enum):
+    """--format: what is written."""
+
+    MIL = "mil"
+    AIMODEL = "aimodel"
 
 
 @command
 def emit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
-    target: Annotated[
-        str, typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13.")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder, made if it is not there.")],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13. MIL needs one."),
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option("--format", help="mil, or aimodel: a Core AI asset. [default: by the name of the folder]"),
+    ] = None,
     netplist: Annotated[
         bool,
         typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
@@ -42,13 +56,24 @@ def emit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin.
+    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's.
+    host's. An asset has the whole model; with --target in fp16, in ops that the chip has.
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
+    if form is Form.AIMODEL or (form is None and output.suffix.lower() == ".aimodel"):
+        if netplist:
+            raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
+        chip = None if target is None else load_chip(target)
+        with working(f"writing {model.name} as a Core AI asset"):
+            source = as_graph(with_function(model, function), shapes_of(input_shape))
+            record = _write_asset(source, chip, output)
+        print_json({"model": str(model), **record}) if json else print(_asset_text(record))
+        return
+    if target is None:
+        raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
     if output.suffix in (".mlpackage", ".mlmodelc", ".mlmodel"):
         raise Error(
             f"[emit] {output}: got the name of a Core ML model, need another: what is written is a folder of MIL text"
@@ -132,6 +157,27 @@ def _why(graph: Graph, ops: list[str]) -> str:
     """Why the host computes the first segment, by what was decided of its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in ("host", "moved") and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
+
+
+def _write_asset(source: Graph, chip: Chip | None, output: Path) -> dict[str, Any]:
+    from hexane.emit.coreai.prepare import for_engine
+    from hexane.emit.coreai.write import save_graph
+
+    if output.suffix.lower() != ".aimodel":
+        raise Error(f"[emit] --output: got {output}, need a folder that ends in .aimodel")
+    if output.exists() and not output.is_dir():
+        raise Error(f"[emit] --output: got the file {output}, need a folder")
+    graph = source if chip is None else for_engine(source, chip)
+    with named_option("--output", output):
+        size = save_graph(graph, output)
+    ports = {kind: [type_text(str(t.dtype), list(t.shape)) for t in types] for kind, types in (
+        ("inputs", [v.type for v in graph.inputs]), ("outputs", [p.value.type for p in graph.outputs]))}  # fmt: skip
+    return {"output": str(output), "bytes": size, "target": chip.name if chip else "", **ports}
+
+
+def _asset_text(record: dict[str, Any]) -> str:
+    ports = f"{', '.join(record['inputs'])} -> {', '.join(record['outputs'])}"
+    return f"{record['output']}: {size_text(record['bytes'])}; {ports}"
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:

@@ -10,6 +10,7 @@ from hexane.cli.check import check
 from hexane.cli.codegen import codegen
 from hexane.cli.compare import compare_targets
 from hexane.cli.compile import compile_model
+from hexane.cli.compress import compress
 from hexane.cli.doctor import doctor
 from hexane.cli.emit import emit
 from hexane.cli.estimate import estimate
@@ -52,6 +53,7 @@ def _hexane(
 app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
+app.command("compress")(compress)
 app.command("codegen")(codegen)
 app.command("fit")(fit)
 app.command("emit")(emit)

@@ -21,7 +21,7 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
     come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
     inputs are never written. params: which weights can be replaced and trained, by patterns of their names
-    ("layer4.*|fc.*"), see `hx.train.with_params`.
+    ("layer4.*|fc.*"), see `hx.train.with_params`; other buffers than the statistics of batch norms are constants.
 
     Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for
     dynamic shapes.
@@ -65,7 +65,9 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     try:
         if buffers and params is not None:
             params = "|".join(f"{INSIDE}{one}" for one in params.split("|"))
-        return _with_states(import_onnx(exported.model_proto, params=params), buffers)
+        inside = INSIDE if buffers else ""
+        fixed = [f"{inside}{name}" for name, _ in model.named_buffers()]  # tables of angles, masks: nothing to train
+        return _with_states(import_onnx(exported.model_proto, params=params, fixed=fixed), buffers)
     except SpecialisationNeeded as error:
         names = ", ".join(map(repr, error.names))
         raise Error(

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.graph import Array, Node
 from hexane.ops.neurons import NEURONS
 from hexane.ops.records import (
+    barrier,
     conv,
     deform_conv,
     dynamic,
@@ -76,7 +77,15 @@ USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.O
 KERNEL_FORMS: dict[str, Op] = {op.name: kernel_form(op) for op in USER_OPS.values() if op.epilogue}
 ENGINE_OPS: dict[str, Op] = engine_ops(USER_OPS)
 OPS: dict[str, Op] = {
-    op.name: op for op in (*USER_OPS.values(), *KERNEL_FORMS.values(), *ENGINE_OPS.values(), *program.OPS, *running.OPS)
+    op.name: op
+    for op in (
+        *USER_OPS.values(),
+        *KERNEL_FORMS.values(),
+        *ENGINE_OPS.values(),
+        *program.OPS,
+        *running.OPS,
+        *barrier.OPS,
+    )
 }
 LEAVES = ("input", "const", "param", "state")
 

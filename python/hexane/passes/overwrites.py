@@ -27,7 +27,7 @@ def overwrites(graph: Graph) -> Overwrites:
         for value in node.inputs:
             if value in version:
                 readers.setdefault(version[value], []).append(node)
-                if OPS[node.op].view:
+                if OPS[node.op].view and value == node.inputs[0]:
                     version[node.values[0]] = version[value]
         if node.op == "write_state":
             state = node.inputs[0]

@@ -7,9 +7,11 @@ from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
+from hexane.compression.streams import stored_kernels
 from hexane.cost import Least, least
 from hexane.decisions import counted
 from hexane.graph import Graph, Node
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
@@ -80,9 +82,15 @@ class Weights:
 
 def weights_of(nodes: Iterable[Node]) -> Weights:
     """What the constants and params among the nodes of a graph take."""
-    types = [node.types[0] for node in nodes if node.op in ("const", "param")]
+    nodes = list(nodes)
+    encodings = [encoding_of(node.values[0]) for node in nodes if is_encoded(node)]
+    indices = {e.stored.node: e.bytes for e in encodings if e.kind == "palette"}  # held in 32 bits here
+    stored = [node for node in nodes if node.op in ("const", "param")]
+    types = [node.types[0] for node in stored if node not in indices]
+    packed = sum(indices[node] for node in stored if node in indices)
     engine = sum((t.size * min(t.dtype.bits, 16) + 7) // 8 if t.dtype.kind == "float" else t.bytes for t in types)
-    return Weights(len(types), sum(t.size for t in types), sum(t.bytes for t in types), engine)
+    numbers = sum(node.types[0].size for node in stored)
+    return Weights(len(stored), numbers, sum(t.bytes for t in types) + packed, engine + packed)
 
 
 def reads_packed(streams: Sequence[str]) -> str:
@@ -207,8 +215,22 @@ class Report:
 
     @property
     def weights_line(self) -> str:
-        """One line on the weights, and which encodings the chip streams."""
-        return f"weights: {self.weights}; {reads_packed(self.streams)}"
+        """One line on the weights, which encodings the chip streams, and what it does with those of the network."""
+        return f"weights: {self.weights}; {reads_packed(self.streams)}{self._stored}"
+
+    @cached_property
+    def compressed(self) -> tuple[int, int]:
+        """How many weights of products are stored as integers or indices and stream on this chip, and how many fold."""
+        found = [does for _, _, does in stored_kernels(self.graph, self.chip)]
+        return sum(found), len(found) - sum(found)
+
+    @property
+    def _stored(self) -> str:
+        streamed, folded = self.compressed
+        parts = [f"{streamed} of the network's {'stream' if streamed > 1 else 'streams'}"] if streamed else []
+        if folded:
+            parts.append(f"{folded} of the network's {'fold' if folded > 1 else 'folds'}: no bandwidth gained")
+        return "".join(f"; {part}" for part in parts)
 
     @property
     def cut_summary(self) -> str:
@@ -248,6 +270,11 @@ class Report:
             "weights": asdict(self.weights),
             "streams": list(self.streams),
             "latency": None if self.latency is None else self.latency.record(),
+            **(
+                {"compressed": dict(zip(("stream", "fold"), self.compressed, strict=True))}
+                if any(self.compressed)
+                else {}
+            ),
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.build import Tensor, graph
+from hexane.compression import Compression
 from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
@@ -26,6 +27,7 @@ from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
+from hexane.runtime.compressed import Compressed, compressed
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
@@ -47,6 +49,7 @@ def compile(
     threads: int | None = None,
     schedule: str | None = None,
     trim_output_transpose: bool | None = None,
+    compress: str | Compression | None = None,
     memory: Memory | None = None,
     dump: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -59,7 +62,8 @@ def compile(
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
-    machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core.
+    machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core;
+    compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
     values decide shapes. Where some of an ONNX model's stay open, the result compiles itself for the shapes and values
@@ -71,7 +75,7 @@ def compile(
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
               "threads": threads, "schedule": schedule, "trim_output_transpose": trim_output_transpose, "memory": memory,  # noqa: E501
-              "dump": dump}  # fmt: skip
+              "dump": dump, "compress": compress}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
@@ -146,6 +150,11 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
 
 
+def compile_compressed(model: Graph, asked: Compression, options: Options = DEFAULTS) -> tuple[Compressed, Model]:
+    """What each weight becomes and what that costs, measured, and the compiled model."""
+    return _Compiler.of(options).compressed(model, asked, measures=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Compiler:
     options: Options
@@ -166,8 +175,28 @@ class _Compiler:
 
     def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
         """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
-        with collector_paused():
-            return self._build(model, pool)
+        asked = self.options.compression
+        if asked is None:
+            with collector_paused():
+                return self._build(model, pool)
+        return self.compressed(model, asked, pool)[1]
+
+    def compressed(
+        self, model: Graph, asked: Compression, pool: _core.MemoryPool | None = None, *, measures: bool = False
+    ) -> tuple[Compressed, Model]:
+        """The graph with its weights compressed, and the compiled model. measures: as `compressed` has it."""
+
+        def built(graph: Graph) -> Model:
+            with collector_paused():
+                return self._build(graph, pool)
+
+        def trial(graph: Graph) -> Model:
+            return replace(self, options=Options(threads=self.options.threads), target=load_target("host"))._build(
+                graph, None
+            )
+
+        threads = self.options.num_threads
+        return compressed(model, asked, self.target, built, trial, threads=threads, measures=measures)
 
     def _build(self, model: Graph, pool: _core.MemoryPool | None) -> Model:
         on_engine, why = self.engine()

@@ -55,6 +55,13 @@ def save_mil(mil: Mil, folder: FolderPath) -> Path:
     return _save(Path(folder), _files_of(mil))
 
 
+def save_mil_as(mil: Mil, path: FolderPath) -> Path:
+    """Writes the text to the path and its weights to weights/NAME.bin next to it, as `save_mil` does."""
+    path = Path(path)
+    files = _files_of(mil)
+    return _save(path.parent, files._replace(name=path.name, weights_name=f"{Path(WEIGHTS).parent}/{path.stem}.bin"))
+
+
 def save_netplist(net: Netplist, folder: FolderPath) -> Path:
     """Writes folder/net.plist and weights.0 beside it, as `save_mil` does, and gives the path of the property list."""
     return _save(Path(folder), _files_of(net))

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from hexane.build import Tensor, graph
-from hexane.errors import Error
+from hexane.errors import Error, HazardWarning, warn
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile, load
+from hexane.targets import Chip, load_target
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer
 from hexane.train.progress import Progress
 from hexane.train.trained import trained
 from hexane.train.training_step import CALLS, step
+from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 
 Batch = Mapping[str, Any]
 Batches = Iterable[Batch] | Callable[[int], Batch]
@@ -31,9 +34,9 @@ LOG = "log.jsonl"
 class Trainer:
     """Trains params of a loss.
 
-    loss, params, optimizer, clip, clip_value, accumulate, loss_scale: as `hx.train.step` has them. metrics: tensors by
-    name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where `log.jsonl` and
-    `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard: as `hx.train.step` has them. metrics:
+    tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where
+    `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
 
     Raises Error as `step` and `compile` do.
     """
@@ -48,6 +51,7 @@ class Trainer:
         clip_value: float | None = None,
         accumulate: int = 1,
         loss_scale: float = 1.0,
+        guard: str = "all",
         metrics: Mapping[str, Tensor] | None = None,
         folder: str | os.PathLike[str] | None = None,
         options: Options | None = None,
@@ -56,12 +60,18 @@ class Trainer:
         given = options or Options()
         self._options = given if threads is None else given.given({"threads": threads})
         graph_of_step = step(
-            loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale
-        )
+            loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
+            guard=guard,
+        )  # fmt: skip
         made = compile(graph_of_step, self._options)
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = made
+        chip = load_target(self._options.target) if isinstance(self._options.target, str) else self._options.target
+        self._guarded = None
+        if isinstance(chip, Chip):
+            self._guarded = backward_of_wide_weights(loss, params, loss_scale, chip)
+            self._warning = partial(warning_text, loss_scale=loss_scale, chip=chip)
         self._metrics = {"loss": loss, **(metrics or {})}
         self._folder = None if folder is None else Path(folder)
         self._evaluator: Model | None = None
@@ -167,7 +177,20 @@ class Trainer:
             except Error as error:
                 raise Error(f"[train.load] {where}: {error}") from None
 
+    def _warn_of_wide_backward(self, batch: Batch) -> None:
+        """Once, with the largest number of the first batch, which this CPU computes."""
+        if self._guarded is None:
+            return
+        guarded, self._guarded = self._guarded, None
+        net = compile(guarded, threads=self._options.threads)
+        assert isinstance(net, Model)
+        names = {port.name for port in net.inputs}
+        net.update(**{name: self.net.read_state(name) for name in net.param_names})
+        found: Any = net({name: array for name, array in batch.items() if name in names})
+        warn(self._warning(float(np.max(found))), HazardWarning)
+
     def _call(self, number: int, batch: Batch) -> dict[str, float]:
+        self._warn_of_wide_backward(batch)
         begin = time.perf_counter()
         try:
             found: Mapping[str, Array] = self.net(dict(batch))

@@ -15,6 +15,7 @@ from hexane.ops.records.optimizers import RATES
 from hexane.train.optimizers import Optimizer
 from hexane.train.running_statistics import moved_statistics
 
+GUARDS = ("all", "each")
 STEP = "step"  # the state that counts updates
 CALLS = "calls"  # the state that counts calls
 
@@ -28,6 +29,7 @@ def step(
     clip_value: float | None = None,
     accumulate: int = 1,
     loss_scale: float = 1.0,
+    guard: str = "all",
 ) -> Graph:
     """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
     learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
@@ -35,13 +37,19 @@ def step(
     params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
     "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
     of an element, before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale:
-    the backward pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. A step
-    whose gradients are not finite changes nothing, and `norm` says so. The running statistics of each
-    `hx.train.batch_norm` that the loss depends on move in every call.
+    the backward pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. guard:
+    what a gradient that is not finite stops; `norm` tells of it in both cases. "all": every update, so that the step
+    changes nothing; all gradients are kept until the last one is there. "each": the update of its own param alone, so
+    that a gradient takes memory only until its param is updated; with `clip`, whose norm needs all gradients, it means
+    "all". The running statistics of each `hx.train.batch_norm` that the loss depends on move in every call whose
+    gradients are finite.
 
     Raises Error for a loss that is not one number, for params that are none, and for running statistics that are none.
     """
     _check(loss, params, clip, clip_value, accumulate, loss_scale)
+    if guard not in GUARDS:
+        raise Error(f"[train.step] guard: got {guard!r}, need {' or '.join(map(repr, GUARDS))}")
+    alone = guard == "each" and clip is None
     gradients = grad(loss, list(params), seed=np.full(loss.shape, loss_scale, loss.dtype.numpy))
     calls = hx.state(CALLS, (1,), "int64")
     updates = [_write(calls, calls + 1)]
@@ -54,19 +62,25 @@ def step(
     scale = 1.0 / (accumulate * loss_scale)
     if clip_value is not None:
         gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
-    norm = hx.sqrt(_sum([_squares(g) for g in gradients])) * scale
+    squares = [_squares(g) for g in gradients]
+    norm = hx.sqrt(_sum(squares)) * scale
     applied = hx.less(norm, np.float64("inf"))
     updates += [_write(old, hx.select(applied, new, old)) for old, new in moved_statistics(loss)]
     if last is not None:
         applied = hx.logical_and(applied, last)
     done = hx.state(STEP, (1,), "int64")
-    rates, lr = _rates(done, optimizer, norm, scale, clip, applied)
-    for p, g in zip(params, gradients, strict=True):
+    numbers, lr = _rates(done, optimizer, norm, scale, clip)
+    for p, g, square in zip(params, gradients, squares, strict=True):
+        allowed = _finite(square, last) if alone else applied
+        rates = hx.concat(numbers, hx.cast(allowed, dtype="fp32"), axis=0)
         moments = [hx.state(f"{_name(p)}.{name}", p.shape, p.dtype) for name in optimizer.moments]
         made = FUNCTIONS[optimizer.op](p, g, *moments, rates, **optimizer.attrs)
         news = made if isinstance(made, tuple) else (made,)
         updates += [_write(old, new) for old, new in zip((p, *moments), news, strict=True)]
-    updates.append(_write(done, done + hx.cast(applied, dtype="int64")))
+    if alone:
+        updates.append(_write(done, done + (1 if last is None else hx.cast(last, dtype="int64"))))
+    else:
+        updates.append(_write(done, done + hx.cast(applied, dtype="int64")))
     shown = {"loss": loss, "lr": hx.cast(lr, dtype="fp32"), "norm": hx.cast(norm, dtype="fp32")}
     return hx.graph({name: hx.reshape(t, shape=()) for name, t in shown.items()}, updates, name=STEP)
 
@@ -85,11 +99,15 @@ def _squares(gradient: Tensor) -> Tensor:
     return hx.cast(hx.reshape(hx.squared_norm(gradient), shape=(1,)), dtype="fp64")
 
 
-def _rates(
-    done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip: float | None, applied: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What the ops of optimisers read (ops/records/optimizers.py), and the learning rate. In fp64: 1 - 0.999 has few
-    digits in fp32."""
+def _finite(square: Tensor, last: Tensor | None) -> Tensor:
+    """Whether a gradient with these squares is finite, in a call that updates."""
+    finite = hx.less(square, np.float64("inf"))
+    return finite if last is None else hx.logical_and(finite, last)
+
+
+def _rates(done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip: float | None) -> tuple[Tensor, Tensor]:
+    """What the ops of optimisers read (ops/records/optimizers.py), but for the last number, and the learning rate. In
+    fp64: 1 - 0.999 has few digits in fp32."""
     count = hx.reshape(hx.cast(done, dtype="fp64"), shape=())
     lr = hx.reshape(optimizer.lr(count), shape=(1,))
     after = hx.reshape(count + 1.0, shape=(1,))
@@ -100,8 +118,8 @@ def _rates(
     factor = after * 0.0 + scale
     if clip is not None:
         factor = factor * hx.minimum(clip / (norm + 1e-6), 1.0)
-    numbers = [lr, 1.0 / corrections[0], 1.0 / hx.sqrt(corrections[1]), factor, hx.cast(applied, dtype="fp64")]
-    assert len(numbers) == RATES
+    numbers = [lr, 1.0 / corrections[0], 1.0 / hx.sqrt(corrections[1]), factor]
+    assert len(numbers) == RATES - 1
     return hx.cast(hx.concat(*numbers, axis=0), dtype="fp32"), lr
 
 

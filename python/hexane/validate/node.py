@@ -7,6 +7,7 @@ from operator import gt
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from hexane.dtypes import FP64
 from hexane.errors import Error
 from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES, OPS
@@ -285,6 +286,16 @@ def _host(reason: str) -> Verdict:
     )
 
 
+# Sums of squares and what is made of them, of which a step of training has a few: fp16 would make them infinite.
+WIDE_NUMBER = Verdict(
+    verdict="host",
+    reason="single numbers of fp64 stay on the host, where they keep their digits and their range",
+    rule="numbers of fp64",
+    source="hexane",
+    status="read",
+)
+
+
 def _judge(node: Node, key: Any, constant: tuple[bool, ...], memory: _Memory) -> Verdict:
     op, types, attrs, outputs = node.op, key[1], node.attrs, node.types
     if op in OPS and OPS[op].host:
@@ -296,6 +307,8 @@ def _judge(node: Node, key: Any, constant: tuple[bool, ...], memory: _Memory) ->
         types, outputs = (_channels_first(types[0]), *types[1:]), tuple([_channels_first(t) for t in outputs])
     first = memory.status(op, in_mil(op, types, attrs) or ())
     live = _live(op, types, constant)
+    if any(t.dtype is FP64 and t.size <= 1 for t in (*live, *outputs)):
+        return WIDE_NUMBER
     found = [first]
     if not _plain((*live, *outputs), memory):
         found += [*_integers(op, live, outputs, chip), *_extents(op, (*live, *outputs), memory)]

@@ -106,7 +106,7 @@ def contents(g: RandomGraph, case: Case, i: int, shape: tuple[int, ...]) -> Arra
 
 def converted(g: RandomGraph, array: Any) -> Array:
     found = np.asarray(array)
-    return found.astype(np.float16) if found.dtype == np.float32 and g.dtype == "fp16" else found
+    return found.astype(dtype(g.dtype).numpy) if found.dtype == np.float32 else found
 
 
 STEPS = (from_record,) * 3

@@ -1,6 +1,6 @@
 """ONNX models into graphs: `import_onnx`, and what a model needs to be told first: `signature`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -32,19 +32,20 @@ def import_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Array] | None = None,
     params: str | None = None,
+    fixed: Collection[str] = (),
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
     `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
     constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
     of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
-    axis that decide no shape. Shapes follow from the inputs alone: what the file says of inner tensors and outputs is
-    not read.
+    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. Shapes follow from
+    the inputs alone: what the file says of inner tensors and outputs is not read.
 
     Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
     no initializer fits, or, all at once, for the nodes that Hexane does not have.
     """
-    return import_described(model, shapes or {}, values or {}, params)[0]
+    return import_described(model, shapes or {}, values or {}, params, fixed)[0]
 
 
 def import_described(
@@ -52,12 +53,13 @@ def import_described(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Array],
     params: str | None = None,
+    fixed: Collection[str] = (),
 ) -> tuple[Graph, Signature]:
     """As import_onnx, with the model's signature: the file is read once."""
     with _bounded():
         file = read_model(model)
         described = read_signature(file)
-        return _import(file, described, shapes, values, params), described
+        return _import(file, described, shapes, values, params, fixed), described
 
 
 @contextmanager
@@ -77,11 +79,13 @@ def _import(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Array],
     params: str | None,
+    fixed: Collection[str],
 ) -> Graph:
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
-    translator = Translator(proto, file.folder, frozenset() if params is None else params_of(file, params))
+    chosen = frozenset[str]() if params is None else params_of(file, params, fixed)
+    translator = Translator(proto, file.folder, chosen)
     last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
     scope = translator.initializers(proto.graph, file.initializers(), read)
     del read

@@ -1,5 +1,7 @@
 """Which initializers of a model become params."""
 
+from collections.abc import Collection
+
 from hexane.errors import Error
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
 from hexane.importers.onnx.order import reads
@@ -7,16 +9,19 @@ from hexane.importers.onnx.shape_inputs import find_shape_inputs
 from hexane.importers.patterns import matching
 
 
-def params_of(file: ModelFile, pattern: str) -> frozenset[str]:
+def params_of(file: ModelFile, pattern: str, fixed: Collection[str] = ()) -> frozenset[str]:
     """The names of the initializers that fit: floats with at least one axis that nodes read, and that decide no shape.
 
-    Raises Error for a pattern that none of them fits.
+    fixed: names that stay constants, but for means and variances of batch norms. Raises Error for a pattern that none
+    of the initializers fits.
     """
+    statistics = {name for node in file.nodes if node.op_type == "BatchNormalization" for name in node.input[3:5]}
+    fixed = set(fixed) - statistics
     read = {name for node in file.nodes for name in reads(node)}
     floats = [
         check_text(tensor.name)
         for tensor, _ in file.initializers()
-        if tensor.name in read and tensor.dims and _is_float(tensor.data_type)
+        if tensor.name in read and tensor.name not in fixed and tensor.dims and _is_float(tensor.data_type)
     ]
     decide = find_shape_inputs(file.nodes, file.proto.functions, floats)
     return frozenset(matching("import", pattern, [name for name in floats if name not in decide]))

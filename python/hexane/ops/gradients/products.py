@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.graph import Array, Node, Value
 from hexane.ops.compose import Builder
-from hexane.ops.gradients.rule import attrs_of, no_rule, operand, unbroadcast
+from hexane.ops.gradients.rule import attrs_of, operand, unbroadcast
 
 Gradients = Sequence[Value | None]
 
@@ -189,8 +189,6 @@ def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
     a = node.attrs
     x = _first(b, operand(node, 0), a["layout"])
     g = _first(b, g, a["layout"])
-    if len(a["kernel_sizes"]) == 3:
-        raise no_rule("a max_pool over three axes")
     line = len(a["kernel_sizes"]) == 1
     strides, dilations, kernel = (tuple(a[k]) for k in ("strides", "dilations", "kernel_sizes"))
     pad = list(a["pad"])
@@ -203,7 +201,12 @@ def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
     ends = [r - before - extent for r, before, extent in zip(reach, pad[::2], extents, strict=True)]
     lowest = float(np.finfo(np.float32).min if x.dtype.bits > 16 else np.finfo(np.float16).min)
     padded = b.pad(x, begin=(0, 0, *pad[::2]), end=(0, 0, *ends), value=lowest)
-    common: dict[str, Any] = {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": (0, 0, 0, 0)}
+    common: dict[str, Any] = {
+        "kernel_sizes": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "pad": (0,) * len(pad),
+    }
     taps, places = prod(kernel), prod(g.shape[2:])
     columns = b.reshape(b.im2col(padded, **common), shape=(n, channels, taps, places))
     first = b.reduce_argmax(columns, axis=2)

@@ -295,14 +295,15 @@ def _weight_gradient(
 ) -> Array:
     x = np.pad(x, ((0, 0), *pairs(pad), (0, 0)))
     n, rows, columns, outputs = g.shape
-    y = np.zeros((groups, outputs // groups, x.shape[3] // groups, *kernel_sizes), x.dtype)
-    grouped = g.reshape(n, rows, columns, groups, -1)
+    each = x.shape[3] // groups
+    y = np.zeros((groups, outputs // groups, each, *kernel_sizes), x.dtype)
+    grouped = g.reshape(n, rows, columns, groups, outputs // groups)
     for i, j in product(*map(range, kernel_sizes)):
         ends = [(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in
                 zip((i, j), dilations, strides, (rows, columns), strict=True)]  # fmt: skip
-        part = x[:, slice(*ends[0]), slice(*ends[1])].reshape(n, rows, columns, groups, -1)
+        part = x[:, slice(*ends[0]), slice(*ends[1])].reshape(n, rows, columns, groups, each)
         y[..., i, j] = np.einsum("nyzgo,nyzgc->goc", grouped, part)
-    return y.reshape(outputs, -1, *kernel_sizes)
+    return y.reshape(outputs, each, *kernel_sizes)
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Losses: how far results are from what they should be."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Node, Value
 from hexane.ops.compose import Builder, Operand
 from hexane.ops.gradients.rule import zeros
-from hexane.ops.spec import Case, Op, Shape, floating, integer, text
+from hexane.ops.spec import Case, Op, Shape, floating, integer, number, text
 
 Array = Any
 REDUCTION = text("mean", ("mean", "sum", "none"))
@@ -19,7 +20,7 @@ def _shape_of_loss(shape: Shape, reduction: str) -> Shape:
     return shape if reduction == "none" else ()
 
 
-def _cross_entropy_shape(logits: Shape, labels: Shape, ignored: int, reduction: str) -> Shape:
+def _cross_entropy_shape(logits: Shape, labels: Shape, ignored: int, label_smoothing: float, reduction: str) -> Shape:
     if not logits or labels != logits[:-1] or not logits[-1]:
         raise Error(f"got logits {logits} and labels {labels}, need (.., classes) and (..)")
     return _shape_of_loss(labels, reduction)
@@ -37,10 +38,20 @@ def _counted(b: Builder, logits: Value, labels: Value, ignored: int) -> tuple[Va
     return b.cast(counts, dtype=logits.dtype), b.select(counts, labels, zeros(b, labels))
 
 
-def _expand_cross_entropy(b: Builder, logits: Value, labels: Value, ignored: int, reduction: str) -> Value:
+def _share(_: Any, attrs: Mapping[str, Any]) -> None:
+    if not 0 <= attrs["label_smoothing"] <= 1:
+        raise Error(f"label_smoothing: got {attrs['label_smoothing']}, need a share in 0..1")
+
+
+def _expand_cross_entropy(
+    b: Builder, logits: Value, labels: Value, ignored: int, label_smoothing: float, reduction: str
+) -> Value:
     counts, known = _counted(b, logits, labels, ignored)
-    at = b.reshape(known, shape=(*labels.shape, 1))
-    each = b.reshape(b.gather_along_axis(b.log_softmax(logits), at, axis=len(labels.shape)), shape=labels.shape)
+    at, logs = b.reshape(known, shape=(*labels.shape, 1)), b.log_softmax(logits)
+    each = b.reshape(b.gather_along_axis(logs, at, axis=len(labels.shape)), shape=labels.shape)
+    if label_smoothing:
+        all_of_row = b.reduce_mean(logs, axes=(-1,), keep_dims=False)
+        each = b.add(b.mul(each, 1 - label_smoothing), b.mul(all_of_row, label_smoothing))
     return _reduced(b, b.neg(b.mul(each, counts)), reduction, counts)
 
 
@@ -56,26 +67,31 @@ def _sum(b: Builder, counts: Operand) -> Value:
 
 
 def _cross_entropy_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """softmax(logits), less 1 at the label, for each row that counts."""
+    """softmax(logits), less the row's target, for each row that counts: 1 at the label, or what smoothing leaves of it."""
     logits, labels = node.inputs
     assert logits is not None
     assert labels is not None
     counts, known = _counted(b, logits, labels, int(node.attrs["ignored"]))
     share = b.mul(counts, b.real_div(g, _sum(b, counts)) if node.attrs["reduction"] == "mean" else g)
     column = b.reshape(share, shape=(*labels.shape, 1))
-    spread = b.mul(b.softmax(logits, axis=-1), column)
-    at = b.reshape(known, shape=(*labels.shape, 1))
-    return b.scatter_along_axis(spread, at, b.neg(column), axis=len(labels.shape), mode="add"), None
+    at, smoothing = b.reshape(known, shape=(*labels.shape, 1)), float(node.attrs["label_smoothing"])
+    shares, target = b.softmax(logits, axis=-1), b.neg(column)
+    if smoothing:
+        shares, target = b.sub(shares, smoothing / logits.shape[-1]), b.mul(column, smoothing - 1)
+    return b.scatter_along_axis(b.mul(shares, column), at, target, axis=len(labels.shape), mode="add"), None
 
 
-def _cross_entropy(logits: Array, labels: Array, ignored: int, reduction: str) -> Array:
+def _cross_entropy(logits: Array, labels: Array, ignored: int, label_smoothing: float, reduction: str) -> Array:
     counts = labels != ignored
     known = np.where(counts, labels, 0)
     if known.size and (known.min() < 0 or known.max() >= logits.shape[-1]):
         raise Error(f"got a label in {known.min()}..{known.max()}, need 0..{logits.shape[-1] - 1}")
     top = logits.max(axis=-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
-    each = np.where(counts, total - np.take_along_axis(logits, known[..., None], -1)[..., 0], 0)
+    target = np.take_along_axis(logits, known[..., None], -1)[..., 0]
+    if label_smoothing:  # not 0 times what may be infinite
+        target = target * (1 - label_smoothing) + label_smoothing * logits.mean(axis=-1)
+    each = np.where(counts, total - target, 0)
     if reduction == "none":
         return each
     return each.sum() / (counts.sum() if reduction == "mean" else 1)
@@ -103,11 +119,13 @@ OPS = (
     Op(
         name="cross_entropy",
         doc="How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not "
-            "`ignored`. logits (.., classes), labels (..) integers. NaN for the mean of no label.",
-        inputs=("logits", "labels"), attrs={"ignored": integer(-100), "reduction": REDUCTION}, shape=_cross_entropy_shape,
-        dtype=_cross_entropy_dtype, expand=_expand_cross_entropy, grad=_cross_entropy_gradient, ref=_cross_entropy,
+            "`ignored`. logits (.., classes), labels (..) integers. label_smoothing: the share of a label that all classes get "
+            "evenly. NaN for the mean of no label.",
+        inputs=("logits", "labels"), attrs={"ignored": integer(-100), "label_smoothing": number(0.0), "reduction": REDUCTION},
+        shape=_cross_entropy_shape, dtype=_cross_entropy_dtype, check=(_share,), expand=_expand_cross_entropy, grad=_cross_entropy_gradient, ref=_cross_entropy,
         cases=(*(Case(arrays=(_LOGITS, _LABELS), attrs={"reduction": r}) for r in ("mean", "sum", "none")),
-               Case(arrays=(_LOGITS[0], np.array([4, 1], np.int32)))),
+               Case(arrays=(_LOGITS[0], np.array([4, 1], np.int32))),
+               *(Case(arrays=(_LOGITS, _LABELS), attrs={"label_smoothing": s, "reduction": r}) for s, r in ((0.1, "mean"), (1.0, "none")))),
     ),
     Op(
         name="mse", doc="The mean of (x - y)^2, or their sum, or each of them.", inputs=("x", "y"), attrs={"reduction": REDUCTION},

@@ -278,6 +278,12 @@ OPS = (
         expand=lambda b, x: x, elementwise=True, moves=("x",), ref=lambda x: x, grad=zero, cases=(Case(((3, 4),)),),
     ),
     Op(
+        name="checkpointed", doc="y, a result of `hx.checkpoint`, which began at these starts.",
+        inputs=("y", "starts*"), shape=lambda y, *starts: y, dtype=lambda y, *starts: y, expand=lambda b, y, *starts: y,
+        moves=("y",), ref=lambda y, *starts: y, grad=lambda b, node, g: [g, *[None] * (len(node.inputs) - 1)],
+        cases=(Case(((3, 4), (2,))),),
+    ),
+    Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
         attrs={"shape": typed(integers())}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
         kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),

@@ -9,24 +9,29 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS
 from hexane.passes.overwrites import overwrites
+from hexane.stages.bufferize.gradients import by_gradients, in_states
 
 
 def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
     """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in
     this order.
 
-    kind "": of the depth-first orders that visit operands first to last and last to first, the one whose live values
-    are smaller. kind "optimal": the order whose live values are smallest, or the best that is found with bounded work;
-    `first` is where it starts from, not what it keeps. Raises Error where a state is overwritten twice, or read after
-    it is overwritten (save_states sees to that).
+    kind "": of some depth-first orders, the one whose live values are smallest: those that visit operands first to last
+    and last to first (the latter not where states are overwritten), and those that compute results, or gradients and
+    updates, in the order in which a backward pass comes to them. kind "optimal": the order whose live values are
+    smallest, or the best that is found with bounded work; `first` is where it starts from, not what it keeps. Raises
+    Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers
     if after:
-        order = list(_ordered((*graph.inputs, *first, *graph.roots), after))
+        starts = (*graph.inputs, *first)
+        orders = [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_gradients(graph))]
+        order = min(orders, key=lambda order: peak_bytes(graph, order))
     else:
         forward = topological((*graph.inputs, *first, *graph.roots)) if first else graph.nodes
         backward = topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True)
-        order = min(forward, backward, key=lambda order: peak_bytes(graph, order))
+        orders = [topological((*graph.inputs, *first, *roots)) for roots in by_gradients(graph)]
+        order = min(forward, backward, *orders, key=lambda order: peak_bytes(graph, order))
     return _optimal(graph, order, after) if kind == "optimal" else order
 
 
@@ -80,7 +85,8 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
-    """The largest sum of bytes of values that are live at once, views counted with what they look at."""
+    """The largest sum of bytes of values that are live at once, views counted with what they look at. A value that
+    replaces a whole state takes none: it is computed there."""
     views = frozenset([op for op in graph.ops if op in OPS and OPS[op].view])
     seen: dict[Value, Value] = {}  # what a view looks at
     for node in order if views else ():
@@ -88,7 +94,7 @@ def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
             operand = node.inputs[0]
             assert operand is not None
             seen.update(dict.fromkeys(node.values, seen.get(operand, operand)))
-    sizes: dict[Value, int] = {}  # of what is live, from the last node to the first
+    sizes = dict.fromkeys(in_states(graph), 0)  # of what is live, from the last node to the first
     live = peak = 0
     for value in graph.roots:
         live += _appear(seen.get(value, value), sizes)
@@ -111,7 +117,7 @@ def _appear(value: Value, sizes: dict[Value, int]) -> int:
     """The bytes that a value adds to those in `sizes`. Leaves lie in memory of their own."""
     if value in sizes:
         return 0
-    sizes[value] = 0 if value.node.op in LEAVES else value.type.bytes
+    sizes[value] = 0 if value.node.op in (*LEAVES, "write_state") else value.type.bytes
     return sizes[value]
 
 

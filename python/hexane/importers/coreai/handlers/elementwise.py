@@ -42,9 +42,19 @@ def _binary(op: str) -> Callable[[Context], Found]:
         x, y = c.value(0), c.value(1)
         if x.dtype is BOOL:
             return _of_bools(c, op, x, y)
+        if op == "real_div" and x.node.op == "mul" and x.node.inputs[1] is not None and _is_same(x.node.inputs[1], y):
+            mean = x.node.inputs[0]
+            if mean is not None and mean.node.op == "avg_pool":
+                return mean  # a sum over a window by the size of the window
         return c.b.apply(op, x, y)
 
     return handler
+
+
+def _is_same(x: Value, y: Value) -> bool:
+    """Whether both are the same number."""
+    a, b = x.node.data, y.node.data
+    return a is not None and b is not None and a.size == b.size == 1 and a.item() == b.item()
 
 
 def _of_bools(c: Context, op: str, x: Value, y: Value) -> Value:

@@ -1,0 +1,64 @@
+// Weights with fewer bits.
+#include <pybind11/numpy.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "bind/register.h"
+#include "pack/quantise.h"
+
+namespace py = pybind11;
+
+namespace hexane {
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style>;
+using Halves = py::array_t<uint16_t, py::array::c_style>;
+
+std::span<const fp16> halves(const Halves& bits) {
+  return {reinterpret_cast<const fp16*>(bits.data()), static_cast<size_t>(bits.size())};
+}
+
+py::tuple quantise_int8(const Floats& weights, int64_t outer, int64_t channels, int64_t inner) {
+  const pack::Channels shape{.outer = outer, .channels = channels, .inner = inner};
+  py::array_t<int8_t> integers(weights.size());
+  py::array_t<float> scales(std::max<int64_t>(channels, 0));
+  {
+    const std::span from(weights.data(), static_cast<size_t>(weights.size()));
+    const std::span to(integers.mutable_data(), static_cast<size_t>(integers.size()));
+    const std::span found(scales.mutable_data(), static_cast<size_t>(scales.size()));
+    const py::gil_scoped_release release;
+    pack::quantise_int8(from, shape, to, found);
+  }
+  return py::make_tuple(integers, scales);
+}
+
+py::tuple quantise_palette(const Halves& bits, int index_bits) {
+  py::array_t<int32_t> indices(bits.size());
+  std::vector<fp16> entries;
+  double error = 0;
+  {
+    const std::span<const fp16> weights = halves(bits);
+    const std::span to(indices.mutable_data(), static_cast<size_t>(indices.size()));
+    const py::gil_scoped_release release;
+    entries = pack::palette_entries(weights, index_bits);
+    error = pack::palette_indices(weights, entries, to);
+  }
+  Halves table(static_cast<py::ssize_t>(entries.size()));
+  std::memcpy(table.mutable_data(), entries.data(), entries.size() * sizeof(fp16));
+  return py::make_tuple(table, indices, error);
+}
+
+}  // namespace
+
+void register_quantise(py::module_& m) {
+  m.def("quantise_int8", &quantise_int8, py::arg("weights").noconvert(), py::arg("outer"), py::arg("channels"),
+        py::arg("inner"),
+        "Integers and a scale for each channel of [outer][channels][inner] float32 weights; the integers are flat.");
+  m.def("quantise_palette", &quantise_palette, py::arg("halves").noconvert(), py::arg("bits"),
+        "The best palette of the weights, whose fp16 bits are given as uint16: (entries as fp16 bits, flat int32 "
+        "indices, sum of squared distances).");
+}
+
+}  // namespace hexane

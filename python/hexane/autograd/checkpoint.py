@@ -1,0 +1,49 @@
+"""`hx.checkpoint`, as people call it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Value, call_site
+from hexane.ops import OPS
+from hexane.ops.valid_lengths import apply
+
+
+def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
+    """f(*xs), of which `hx.grad` keeps nothing but the xs and the results: what lies between them is computed again
+    when the backward pass comes to it, so that the arena is smaller and a step takes longer.
+
+    f gives a tensor, or several in a list, tuple or mapping, which is the result. It may read other tensors (params,
+    values from before), which are kept; what it computes of these alone is kept too. Checkpoints may lie inside others.
+    Every bit is the same as without, and random ops draw the same numbers again. Updates of states run once.
+
+    It has an effect on the host; programs of chips compute everything once.
+
+    Raises Error for an x or a result that is no tensor.
+    """
+    for i, x in enumerate(xs):
+        if not isinstance(x, Tensor):
+            raise _error(f"argument {i} of f: got {type(x).__name__}, need a tensor; f may have others as its own")
+    if not xs:
+        raise _error("got no tensors for f, need those from which it computes")
+    where = call_site()
+    starts = [apply(OPS["identity"], [x.value], {}, where)[0] for x in xs]
+    made = f(*map(Tensor, starts))
+    if isinstance(made, Tensor):
+        return _result(made, "", starts, where)
+    if isinstance(made, Mapping):
+        return {name: _result(one, f" {name!r}", starts, where) for name, one in made.items()}
+    if isinstance(made, (list, tuple)):
+        return type(made)([_result(one, f" {i}", starts, where) for i, one in enumerate(made)])
+    raise _error(f"result of f: got {type(made).__name__}, need a tensor, or several in a list, tuple or mapping")
+
+
+def _result(made: object, name: str, starts: list[Value], where: tuple[str, ...]) -> Tensor:
+    if not isinstance(made, Tensor):
+        raise _error(f"result{name} of f: got {type(made).__name__}, need a tensor")
+    return Tensor(apply(OPS["checkpointed"], [made.value, *starts], {}, where)[0])
+
+
+def _error(message: str) -> Error:
+    return Error(f"[{' at '.join(('checkpoint', *call_site()[:1]))}] {message}")

@@ -1,0 +1,65 @@
+"""What `hx.checkpoint` leaves in a graph.
+
+e = identity(x)          a start
+h = tanh(e)              inside
+y = checkpointed(h, e)   a result, another name of h
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hexane.graph import Node, Value
+
+CHECKPOINTED = "checkpointed"
+
+
+def checkpoint_names(nodes: Iterable[Node]) -> dict[Value, Value]:
+    """The starts and results of checkpoints, and the values that they are names of."""
+    names: dict[Value, Value] = {}
+    for node in nodes:
+        if node.op == CHECKPOINTED:
+            for value in (node.values[0], *_starts(node)):
+                x = value.node.inputs[0]
+                assert x is not None
+                names[value] = x
+    return names
+
+
+def _starts(node: Node) -> list[Value]:
+    return [v for v in node.inputs[1:] if v is not None and v.node.op == "identity"]
+
+
+def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]]]:
+    """Of each checkpoint the nodes inside it, by id, and those that name its results; those with more nodes first.
+    nodes: of a graph, operands first."""
+    index = {id(node): i for i, node in enumerate(nodes)}
+    results: dict[tuple[Value, ...], list[Node]] = {}
+    for node in nodes:
+        if node.op == CHECKPOINTED:
+            results.setdefault(tuple(_starts(node)), []).append(node)
+    found = []
+    for starts, ends in results.items():
+        begin = {id(start.node) for start in starts}
+        if begin:
+            found.append((_between(begin, ends, index, nodes), ends))
+    found.sort(key=lambda one: len(one[0]), reverse=True)
+    return found
+
+
+def _between(begin: set[int], ends: Sequence[Node], index: dict[int, int], nodes: Sequence[Node]) -> dict[int, Node]:
+    """The nodes on ways from the starts to the ends, without both."""
+    first = min(index[key] for key in begin)
+    behind: set[int] = set()  # positions of what the ends are computed by, as far as the first start
+    stack = [index[id(node)] for node in ends]
+    while stack:
+        at = stack.pop()
+        if at in behind or at < first:
+            continue
+        behind.add(at)
+        inputs = nodes[at].inputs[:1] if nodes[at].op == CHECKPOINTED else nodes[at].inputs
+        stack += [index[id(v.node)] for v in inputs if v is not None]
+    depends = set(begin)
+    for at in sorted(behind):
+        if any(v is not None and id(v.node) in depends for v in nodes[at].inputs):
+            depends.add(id(nodes[at]))
+    outside = begin | {id(node) for node in ends}
+    return {id(nodes[at]): nodes[at] for at in sorted(behind) if id(nodes[at]) in depends - outside}

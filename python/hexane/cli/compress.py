@@ -1,0 +1,152 @@
+"""`hexane compress`: a model with weights of fewer bits, and what each layer became."""
+
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan, shapes_of, with_function
+from hexane.cli.options import Debug, Function, InputShapes, Json
+from hexane.cli.output import named_option, print_json, print_table, working
+from hexane.compression import MODES, Compression
+from hexane.decisions import counted
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.options import Options
+from hexane.printer import size_text
+from hexane.report.preflight import as_graph
+from hexane.runtime import Model
+from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compressed import Compressed, LayerReport
+from hexane.runtime.emitted import save_mil_as
+from hexane.runtime.mil import emit_pieces
+from hexane.targets import Chip, Target, load_target
+from hexane.targets.legality import route_of
+
+HEAD = ("layer", "encoding", "before", "after", "error", "target")
+
+
+@command
+def compress(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="The chip or a device that has it, or host: M4, M1, iPhone 12, h13.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="M.mil|M.hxp", help="The result: MIL or a compiled plan.")
+    ],
+    mode: Annotated[
+        str, typer.Option(metavar="MODE", help=f"{', '.join(MODES)}; auto: what --tolerance allows.")
+    ] = "auto",
+    tolerance: Annotated[
+        float, typer.Option(metavar="X", help="For auto: the largest relative error of an output.")
+    ] = 0.02,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
+    ] = None,
+    input_shape: InputShapes = None,
+    function: Function = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Store a model's weights in fewer bits; say for each layer the encoding, bytes, error, and what the chip does.
+
+    \b
+    hexane compress net.onnx --target M4 -o net.mil
+    hexane compress net.onnx --target M1 --mode palette4 --layer '*head*=none' -o net.hxp
+
+    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone.
+    """
+    if is_plan(model):
+        raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    if output.exists() and output.samefile(model):
+        raise Error(f"[compress] {output}: got the model itself as the output, need another file")
+    chip = load_target(target)
+    _check_output(output, chip)
+    asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance)
+    with working(f"compressing {model.name}"):
+        graph = as_graph(with_function(model, function), shapes_of(input_shape))
+        made, net = compile_compressed(graph, asked, Options(target=target))
+    with working(f"writing {output.name}"), named_option("--output", output):
+        written = _write(made.graph, net, output, chip)
+    if json:
+        print_json(_record(made, output, written, chip))
+        return
+    print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
+    print(_totals(made, output, written, chip))
+
+
+def _check_output(output: Path, chip: Target) -> None:
+    if output.suffix not in (".mil", ".hxp"):
+        raise Error(f"[compress] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .mil or .hxp")
+    if output.suffix == ".mil" and (not isinstance(chip, Chip) or route_of(chip) != "mil"):
+        raise Error(f"[compress] {output}: got {chip.label}, which takes no programs in MIL, need a .hxp")
+
+
+def _per_layer(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        pattern, equals, mode = text.rpartition("=")
+        if not (pattern and equals and mode):
+            raise typer.BadParameter(f"--layer: got {text!r}, need PATTERN=MODE, for example '*conv1*=int8'")
+        found[pattern] = mode
+    return found
+
+
+def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
+    """The bytes written."""
+    if output.suffix == ".hxp":
+        net.save(output)
+        return output.stat().st_size
+    assert isinstance(chip, Chip)
+    _, pieces = emit_pieces(graph, chip)
+    programs = [piece.mil for piece in pieces]
+    if len(programs) != 1 or programs[0] is None:
+        raise Error(
+            f"[compress] {output}: got a model of {counted(len(programs), 'segment')}, some of the host, need one that"
+            f" {chip.label} computes as a whole; hexane check says why, and -o X.hxp takes any"
+        )
+    save_mil_as(programs[0], output)
+    return output.stat().st_size + len(programs[0].weight_file)
+
+
+def _row(one: LayerReport) -> tuple[str, ...]:
+    error = "" if one.error is None else f"{one.error:.2g}"
+    return one.layer, one.encoding, size_text(one.bytes_before), size_text(one.bytes_after), error, one.target_does
+
+
+def _totals(made: Compressed, output: Path, written: int, chip: Target) -> str:
+    before, after = _bytes(made)
+    streamed = sum(layer.streams for layer in made.layers)
+    error = "" if made.error is None else f"; relative error {made.error:.2g} on {made.measured_on}"
+    return (
+        f"{output}: {size_text(written)} for {chip.label}; {counted(len(made.layers), 'weight')}"
+        f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
+    )
+
+
+def _bytes(made: Compressed) -> tuple[int, int]:
+    return sum(layer.bytes_before for layer in made.layers), sum(layer.bytes_after for layer in made.layers)
+
+
+def _record(made: Compressed, output: Path, written: int, chip: Target) -> dict[str, Any]:
+    before, after = _bytes(made)
+    layers = [{**asdict(layer), "error": _finite(layer.error)} for layer in made.layers]
+    return {
+        "output": str(output),
+        "target": chip.name,
+        "file_bytes": written,
+        "bytes_before": before,
+        "bytes_after": after,
+        "error": _finite(made.error),
+        "measured_on": made.measured_on,
+        "layers": layers,
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and isfinite(error) else None

@@ -1,0 +1,74 @@
+"""Writes the weights of a graph in the encodings that are asked for."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+
+from hexane.compression.encode import encode, stored_bytes
+from hexane.compression.request import Compression
+from hexane.compression.streams import said
+from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
+from hexane.decisions import Decision
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value
+from hexane.targets import Target
+
+STAGE = "compress"
+
+
+def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1) -> Graph:
+    """conv(%x, const fp16)  ->  conv(%x, dequantize(const int8, const fp32))
+
+    The weights of `find_weights`, in the mode that each layer is given; "auto" is none here. Raises Error for a pattern
+    that fits no layer.
+    """
+    weights = find_weights(graph)
+    return compress_weights(graph, dict(zip(weights, modes(weights, asked), strict=True)), target, threads)[0]
+
+
+def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
+    """The mode of each weight. Raises Error for a pattern that fits none of them."""
+    places = [weight.node.where for weight in weights]
+    for pattern in asked.per_layer:
+        if not any(fnmatchcase(place, pattern) for place in places):
+            listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+            raise Error(
+                f"[compress] per_layer: got the pattern {pattern!r}, which fits no layer, need one that fits one of:"
+                f" {listed or f'none (no constant weight has {LEAST_NUMBERS} numbers)'}"
+            )
+    return [
+        next((mode for pattern, mode in asked.per_layer.items() if fnmatchcase(place, pattern)), asked.mode)
+        for place in places
+    ]
+
+
+def compress_weights(
+    graph: Graph, chosen: Mapping[Weight, str], target: Target, threads: int = 1
+) -> tuple[Graph, list[Value]]:
+    """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored."""
+    with ThreadPoolExecutor(threads) as pool:
+        made = list(pool.map(encode, chosen, chosen.values()))
+    decisions = [_decision(w, encoding, v, target) for (w, encoding), v in zip(chosen.items(), made, strict=True)]
+    return exchanged(graph, dict(zip(chosen, made, strict=True))).decided(*decisions), made
+
+
+def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
+    """The graph that reads other values where its layers read these weights. What else reads the constant keeps it."""
+    table = {weight.value: value for weight, value in became.items()}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        place = operand_of(node)
+        weight = None if place is None else node.inputs[place]
+        if place is None or weight is None or weight not in table:
+            return None
+        return node.with_inputs((*inputs[:place], table[weight], *inputs[place + 1 :])).values
+
+    return graph.rewrite(change)
+
+
+def _decision(weight: Weight, encoding: str, value: Value, target: Target) -> Decision:
+    place = weight.node.where
+    if encoding == "none":
+        return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
+    reason = f"{weight.bytes} -> {stored_bytes(value)} bytes; {said(weight, encoding, target)}"
+    return Decision(STAGE, place, encoding, reason, "formats.streams")

@@ -1,0 +1,67 @@
+"""What a target does with an encoding: its engine streams it, or the compiler folds it to fp16."""
+
+from collections.abc import Iterator
+
+from hexane.compression.request import PALETTES
+from hexane.compression.weights import Weight
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node
+from hexane.mil.forms.products import PRODUCTS
+from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
+from hexane.targets import Chip, Target
+
+FOLDS = "folds on this chip: no bandwidth gained"
+SOURCE = "formats.streams"
+
+
+def streams(weight: Weight, encoding: str, target: Target) -> bool:
+    """Whether the encoding of a weight stays compressed up to the engine."""
+    if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
+        return False
+    return _streams("integers", 8, target) if encoding == "int8" else _streams("palette", PALETTES[encoding], target)
+
+
+def said(weight: Weight, encoding: str, target: Target) -> str:
+    """The same in words, for decisions and reports."""
+    if not isinstance(target, Chip):
+        return "folds on this CPU, which computes with whole weights: no memory gained"
+    if streams(weight, encoding, target):
+        return "streams"
+    return FOLDS if weight.is_kernel else "folds: an embedding is no kernel of the engine"
+
+
+def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
+    """Products whose weights are stored as integers or indices: the node, the encoding, and whether it streams. A zero
+    point does not, since the engine's integers are symmetric, nor a transposed convolution, which reads its weights in
+    the input's dtype. Integers of four bits go in blocks in MIL."""
+    for node in graph.nodes:
+        weight = node.inputs[1] if node.op in PRODUCTS else None
+        if weight is None or not is_encoded(weight.node):
+            continue
+        found = encoding_of(weight)
+        if found.kind == "palette":
+            name, does = f"palette{found.bits}", _streams("palette", found.bits, chip)
+        else:
+            zero = weight.node.inputs[2]
+            small = found.bits == 8 and fewest_bits(found.stored) <= 4
+            name = found.stored.dtype.name.replace("8", "4") if small else found.stored.dtype.name
+            does = "blockwise" in chip.formats.streams if small else _streams("integers", found.bits, chip)
+            does = does and (zero is None or zero.node.data is None or not zero.node.data.any())
+        yield node, name, does and node.op != "conv_transpose"
+
+
+def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
+    """A decision for each of these that nothing was decided about yet: weights that the model itself has compressed."""
+    known = {d.node for d in graph.decisions if d.stage == "compress"}
+    return tuple(
+        Decision("weights", node.where, name, "streams" if does else FOLDS, SOURCE)
+        for node, name, does in stored_kernels(graph, chip)
+        if node.where not in known
+    )
+
+
+def _streams(kind: str, bits: int, chip: Chip) -> bool:
+    """By the facts `formats.streams` and `formats.palette_bits`."""
+    if kind == "palette":
+        return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
+    return kind == "integers" and bits == 8 and "int8" in chip.formats.streams

@@ -1,0 +1,430 @@
+"""How each op of the catalogue is written as an operation of Core AI. Ops that have no form are written in other ops
+first (rules.py)."""
+
+from collections.abc import Callable
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import INT32
+from hexane.emit.coreai.asset import ELEMENT_OF
+from hexane.emit.coreai.scope import Scope, Typed
+from hexane.graph import Node, tensor_type
+from hexane.ops import OPS
+
+Form = Callable[[Scope, Node, list[Typed]], Typed]
+FORMS: dict[str, Form] = {}
+UNARY = ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
+         "sin", "sinh", "sqrt", "tan", "tanh")  # fmt: skip
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "real_div": "divide", "floor_div": "floor_divide", "fmod": "modulo",
+    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "equal": "equal", "not_equal": "not_equal",
+    "greater": "greater", "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
+}  # fmt: skip
+REDUCTIONS = {"reduce_sum": ("add", 0.0), "reduce_prod": ("mul", 1.0), "reduce_max": ("maximum", -inf),
+              "reduce_min": ("minimum", inf)}  # fmt: skip
+PADDING = {"wrap": 0, "constant": 1, "reflect": 2, "edge": 3}
+# Attributes of a few choices.
+PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
+SCATTERS = {"update": 0, "add": 1, "mul": 3, "max": 5, "min": 6}
+
+
+def form(*names: str) -> Callable[[Form], Form]:
+    def register(found: Form) -> Form:
+        for name in names:
+            FORMS[name] = found
+        return found
+
+    return register
+
+
+def can_be_written(node: Node) -> bool:
+    """Whether the table has this node as it is."""
+    types = (*node.types, *[v.type for v in node.inputs if v is not None])
+    if node.op not in FORMS or any(t.dtype.name not in ELEMENT_OF for t in types):
+        return False
+    check = _CHECKS.get(node.op)
+    return check is None or check(node)
+
+
+for _name in UNARY:
+
+    def _unary(s: Scope, node: Node, x: list[Typed], name: str = _name) -> Typed:
+        return s.add(f"primitive.{name}_v1", x, node.types[0])
+
+    FORMS[_name] = _unary
+
+for _name, _other in BINARY.items():
+
+    def _binary(s: Scope, node: Node, x: list[Typed], name: str = _other) -> Typed:
+        return s.binary(name, x[0], x[1], node.types[0])
+
+    FORMS[_name] = _binary
+
+
+@form("logical_not", "bitwise_not")
+def _not(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.not_v1", x, node.types[0])
+
+
+@form("select")
+def _select(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    kind = node.types[0]
+    if all(v.shape == kind.shape for v in x):
+        return s.add("primitive.where_v1", x, kind)
+
+    def fill(t: Scope, *parts: Typed) -> Typed:
+        return t.add("primitive.where_v1", [t.broadcast(v, kind.shape) for v in parts], kind)
+
+    return s.composite("broadcasting_where_v1", x, kind, fill)
+
+
+@form("cast")
+def _cast(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.cast_v1", x, node.types[0])
+
+
+@form("gelu", "gelu_tanh")
+def _gelu(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    how = s.writer.setting(GELU_KIND, int(node.op == "gelu_tanh"))
+    return s.add("primitive.gelu_v1", x, node.types[0], settings=(how,))
+
+
+@form("relu")
+def _relu(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    kind = node.types[0]
+    return s.composite("relu_v1", x, kind, lambda t, a: t.binary("maximum", a, t.number(0.0, a), kind))
+
+
+@form("sigmoid")
+def _sigmoid(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.composite("sigmoid_v1", x, node.types[0], _logistic)
+
+
+def _logistic(s: Scope, a: Typed) -> Typed:
+    opposite = s.binary("sub", s.number(0.0, a), a, a.type)
+    below = s.binary("add", s.number(1.0, a), s.add("primitive.exp_v1", (opposite,), a.type), a.type)
+    return s.binary("divide", s.number(1.0, a), below, a.type)
+
+
+@form("silu")
+def _silu(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    kind = node.types[0]
+    return s.composite("silu_v1", x, kind, lambda t, a: t.binary("mul", a, _logistic(t, a), kind))
+
+
+@form("softmax")
+def _softmax(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    kind = node.types[0]
+    axis = int(node.attrs["axis"]) % max(kind.rank, 1)
+
+    def fill(t: Scope, a: Typed, _: Typed) -> Typed:
+        shifted = t.binary("sub", a, t.reduce("maximum", a, (axis,), -inf), kind)
+        weights = t.add("primitive.exp_v1", (shifted,), kind)
+        return t.binary("divide", weights, t.reduce("add", weights, (axis,), 0.0), kind)
+
+    return s.composite("softmax_v1", (x[0], s.scalar(axis)), kind, fill)
+
+
+@form(*REDUCTIONS, "reduce_mean")
+def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    axes = tuple(sorted(int(a) % max(x[0].type.rank, 1) for a in node.attrs["axes"] or range(x[0].type.rank)))
+    if not axes:
+        return x[0]
+    if node.op == "reduce_mean":
+        made = s.reduce("add", x[0], axes, 0.0)
+        count = prod(x[0].shape[a] for a in axes)
+        made = s.binary("divide", made, s.number(count, made), made.type)
+    else:
+        step, first = REDUCTIONS[node.op]
+        if node.types[0].dtype.kind != "float":
+            limits = np.iinfo(node.types[0].dtype.numpy)
+            first = {-inf: limits.min, inf: limits.max}.get(first, first)
+        made = s.reduce(step, x[0], axes, first)
+    return s.reshape(made, node.types[0].shape)
+
+
+@form("matmul")
+def _matmul(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    a, b = (_turned(s, v, node.attrs[f"transpose_{side}"]) for v, side in zip(x, "xy", strict=False))
+    kind = node.types[0]
+    front = kind.shape[:-2]
+    if a.shape[:-2] == b.shape[:-2] == front:
+        return s.add("primitive.batch_matmul_v1", (a, b), kind)
+
+    def fill(t: Scope, p: Typed, q: Typed) -> Typed:
+        wide = [t.broadcast(v, (*front, *v.shape[-2:])) for v in (p, q)]
+        return t.add("primitive.batch_matmul_v1", wide, kind)
+
+    return s.composite("broadcasting_batch_matmul_v1", (a, b), kind, fill)
+
+
+def _turned(s: Scope, x: Typed, is_turned: Any) -> Typed:
+    if not is_turned:
+        return x
+    rank = x.type.rank
+    return _permuted(s, x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _permuted(s: Scope, x: Typed, perm: tuple[int, ...]) -> Typed:
+    kind = tensor_type(x.type.dtype, [x.shape[i] for i in perm])
+    return s.add("primitive.transpose_v1", (x, s.extents(perm)), kind)
+
+
+# ---- windows: paddings and biases are operations of their own ----
+
+
+@form("conv")
+def _conv(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    a = node.attrs
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *a["pad"][1::2]), 0.0)
+    operands = (
+        padded,
+        x[1],
+        s.extents(a["strides"]),
+        s.extents(a["dilations"]),
+        s.const(np.array(a["groups"], np.uint32)),
+    )
+    return _biased(s, s.add(f"primitive.conv{len(a['strides'])}d_v1", operands, node.types[0]), x[2:])
+
+
+@form("conv_transpose")
+def _conv_transpose(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    a = node.attrs
+    operands = (
+        x[0], x[1], s.extents(a["strides"]), s.extents(a["pad"][::2]), s.extents(a["dilations"]),
+        s.extents(a["output_padding"]), s.const(np.array(a["groups"], np.uint32)),
+    )  # fmt: skip
+    return _biased(s, s.add(f"primitive.conv_transpose{len(a['strides'])}d_v1", operands, node.types[0]), x[2:])
+
+
+def _biased(s: Scope, y: Typed, bias: list[Typed]) -> Typed:
+    if not bias:
+        return y
+    shape = (1, bias[0].shape[0], *[1] * (y.type.rank - 2))
+    return s.binary("add", y, s.reshape(bias[0], shape), y.type)
+
+
+def _padded(s: Scope, x: Typed, begin: Any, end: Any, value: float, mode: str = "constant") -> Typed:
+    if not any((*begin, *end)):
+        return x
+    kind = tensor_type(x.type.dtype, [n + b + e for n, b, e in zip(x.shape, begin, end, strict=True)])
+    sizes = s.extents([n for pair in zip(begin, end, strict=True) for n in pair])
+    how = s.writer.setting(PADDING_KIND, PADDING[mode])
+    return s.add("primitive.pad_v1", (x, sizes, s.number(value, x)), kind, settings=(how,))
+
+
+@form("pad")
+def _pad(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    a = node.attrs
+    return _padded(s, x[0], a["begin"], a["end"], a["value"], a["mode"])
+
+
+@form("max_pool")
+def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    a = node.attrs
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *a["pad"][1::2]), -inf)
+    operands = (
+        padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]),
+        s.const(np.array(a["ceil_mode"])),
+    )  # fmt: skip
+    return s.add(f"primitive.max_pool_{len(a['strides'])}d_v1", operands, node.types[0])
+
+
+@form("avg_pool")
+def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    """Sums, by how many elements each has."""
+    a, kind = node.attrs, node.types[0]
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *a["pad"][1::2]), 0.0)
+    operands = (padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]))
+    total = s.add(f"primitive.sum_pool_{len(a['strides'])}d_v1", operands, kind)
+    count: Any = np.array(prod(a["kernel_sizes"]), kind.dtype.numpy)
+    if a["exclude_padding"] and any(a["pad"]):
+        count = _counts(node).astype(kind.dtype.numpy)
+    return s.binary("divide", total, s.const(count, kind.dtype), kind)
+
+
+def _counts(node: Node) -> Any:
+    """How many elements of the input each window of an average has."""
+    a, x = node.attrs, node.inputs[0]
+    assert x is not None
+    lines = []
+    for i, extent in enumerate(x.shape[2:]):
+        starts = np.arange(node.types[0].shape[2 + i]) * a["strides"][i] - a["pad"][2 * i]
+        taps = starts[:, None] + np.arange(a["kernel_sizes"][i]) * a["dilations"][i]
+        lines.append(((taps >= 0) & (taps < extent)).sum(1))
+    found = lines[0]
+    for line in lines[1:]:
+        found = found[..., None] * line
+    return found[None, None]
+
+
+@form("resize_bilinear")
+def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    """Output i reads the source at (i + 0.5 - offset) / scale - 0.5, which is (i * a + b) / unit there."""
+    n, scales, offsets = node.attrs, [1.0, 1.0], [0.0, 0.0]
+    for side in "hw":
+        scale = float(n[f"unit_{side}"]) / float(n[f"scale_{side}"])
+        scales.append(scale)
+        offsets.append(0.5 - (float(n[f"offset_{side}"]) / float(n[f"unit_{side}"]) + 0.5) * scale)
+    places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, offsets)]
+    operands = (x[0], s.axes(*node.types[0].shape), *places)
+    how = s.writer.setting(INTERPOLATION_KIND, 0)
+    return s.add("primitive.interpolate_v1", operands, node.types[0], settings=(how,))
+
+
+@form("resize_nearest_neighbor")
+def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    """Each pixel several times."""
+    scales = [n / d for n, d in zip(node.types[0].shape, x[0].shape, strict=True)]
+    places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, [0.0] * len(scales))]
+    how = s.writer.setting(INTERPOLATION_KIND, 1)
+    return s.add(
+        "primitive.interpolate_v1", (x[0], s.axes(*node.types[0].shape), *places), node.types[0], settings=(how,)
+    )
+
+
+def nearest_places(node: Node) -> list[Any]:
+    """Which row and which column of the source each of the result is."""
+    (x,) = node.inputs
+    assert x is not None
+    found = []
+    for axis in (2, 3):
+        line = [1, 1, 1, 1]
+        line[axis] = x.shape[axis]
+        image = np.broadcast_to(np.arange(x.shape[axis], dtype=np.float64).reshape(line), (1, 1, *x.shape[2:]))
+        made = np.asarray(OPS[node.op].ref(image, **node.attrs))
+        found.append((made[0, 0, :, 0] if axis == 2 else made[0, 0, 0, :]).astype(np.int32))
+    return found
+
+
+def _repeats_pixels(node: Node) -> bool:
+    (x,) = node.inputs
+    if x is None or node.attrs["layout"] != "nchw" or 0 in x.shape:
+        return False
+    sizes = list(zip(node.types[0].shape[2:], x.shape[2:], strict=True))
+    if any(n % d for n, d in sizes):
+        return False
+    places = nearest_places(node)
+    return all(np.array_equal(p, np.arange(n) // (n // d)) for p, (n, d) in zip(places, sizes, strict=True))
+
+
+# ---- views, cuts and joins ----
+
+
+@form("reshape")
+def _reshape(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.reshape(x[0], node.types[0].shape)
+
+
+@form("transpose")
+def _transpose(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return _permuted(s, x[0], node.attrs["perm"])
+
+
+@form("broadcast_to")
+def _broadcast_to(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.broadcast(x[0], node.types[0].shape)
+
+
+@form("concat")
+def _concat(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.concat_v1", (s.scalar(node.attrs["axis"]), *x), node.types[0])
+
+
+@form("slice_by_index")
+def _slice(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    places = [s.axes(*node.attrs[name]) for name in ("begin", "end", "stride")]
+    return s.add("primitive.slice_v1", (x[0], *places), node.types[0])
+
+
+@form("reverse")
+def _reverse(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.reverse_v1", (x[0], s.axes(*node.attrs["axes"])), node.types[0])
+
+
+# ---- places and orders ----
+
+
+@form("gather_nd")
+def _gather_nd(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.gather_nd_v1", x, node.types[0])
+
+
+@form("gather_along_axis")
+def _gather_along_axis(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    return s.add("primitive.gather_along_axis_v1", (*x, s.scalar(node.attrs["axis"])), node.types[0])
+
+
+@form("scatter_along_axis")
+def _scatter_along_axis(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    how = s.writer.setting(SCATTER_KIND, SCATTERS[node.attrs["mode"]])
+    return s.add("primitive.scatter_along_axis_v1", (*x, s.scalar(node.attrs["axis"])), node.types[0], settings=(how,))
+
+
+@form("scatter_nd")
+def _scatter_nd(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    one, mode = tensor_type(x[0].type.dtype, ()), node.attrs["mode"]
+    steps = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+
+    def fill(t: Scope, old: Typed, new: Typed) -> Typed:
+        return new if mode == "update" else t.add(f"primitive.{steps[mode]}_v1", (old, new), one)
+
+    return s.add("primitive.scatter_nd_v1", x, node.types[0], bodies=(s.body((one, one), fill),))
+
+
+@form("argsort")
+def _argsort(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    operands = (
+        x[0], s.scalar(node.attrs["axis"]), s.const(np.array(node.attrs["descending"])), s.const(np.array(True)),
+    )  # fmt: skip
+    made = s.add("primitive.argsort_v1", operands, tensor_type("uint32", x[0].shape))
+    return s.add("primitive.cast_v1", (made,), node.types[0])
+
+
+@form("cumsum")
+def _cumsum(s: Scope, node: Node, x: list[Typed]) -> Typed:
+    how = s.writer.setting(SCAN_KIND, 0)
+    operands = (x[0], s.scalar(node.attrs["axis"]), s.const(np.array(node.attrs["reverse"])))
+    return s.add("primitive.scan_v1", operands, node.types[0], settings=(how,))
+
+
+def _is_of_floats(node: Node) -> bool:
+    return node.types[0].dtype.kind == "float"
+
+
+def _is_nchw(node: Node) -> bool:
+    return node.attrs["layout"] == "nchw" and len(node.attrs["strides"]) in (2, 3)
+
+
+def _has_narrow_places(node: Node) -> bool:
+    return node.inputs[1] is not None and node.inputs[1].dtype is INT32
+
+
+def _is_plain_pad(node: Node) -> bool:
+    return node.attrs["mode"] in PADDING and min((*node.attrs["begin"], *node.attrs["end"], 0)) >= 0
+
+
+def _is_of_matrices(node: Node) -> bool:
+    return node.inputs[2] is None and all(v is None or v.type.rank >= 2 for v in node.inputs)
+
+
+_CHECKS: dict[str, Callable[[Node], bool]] = {
+    "conv": _is_nchw,
+    "conv_transpose": lambda node: _is_nchw(node) and node.attrs["pad"][::2] == node.attrs["pad"][1::2],
+    "max_pool": _is_nchw,
+    "avg_pool": lambda node: _is_nchw(node) and not node.attrs["ceil_mode"],
+    "pad": _is_plain_pad,
+    "matmul": _is_of_matrices,
+    "gather_nd": lambda node: not node.attrs["batch_dims"] and _has_narrow_places(node),
+    "gather_along_axis": _has_narrow_places,
+    "scatter_along_axis": lambda node: node.attrs["mode"] in SCATTERS and _has_narrow_places(node),
+    "scatter_nd": lambda node: node.attrs["mode"] in SCATTERS and _has_narrow_places(node),
+    "cumsum": lambda node: not node.attrs["exclusive"],
+    "gelu": _is_of_floats,
+    "softmax": lambda node: node.types[0].rank > 0,
+    "resize_nearest_neighbor": _repeats_pixels,
+    "resize_bilinear": lambda node: node.attrs["layout"] == "nchw",
+}

@@ -1,0 +1,170 @@
+"""A graph as a Core AI asset."""
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import hexane
+from hexane.emit.coreai.asset import ELEMENT_OF, AssetWriter, save_asset
+from hexane.emit.coreai.bytecode import Written, WrittenValue, number
+from hexane.emit.coreai.forms import FORMS, can_be_written
+from hexane.emit.coreai.rules import RULES
+from hexane.emit.coreai.scope import Scope, Typed
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, constant
+from hexane.importers.coreai import import_asset, read_asset
+from hexane.ops import LEAVES
+from hexane.ops.rewriter import Rewriter
+
+VERSION = 20260317  # a date: the newest op that is written
+_LINE = re.compile(r"^(.*):([0-9]+)$")
+
+
+def emit_asset(graph: Graph) -> bytes:
+    """The program of an asset with the graph as its function `main`.
+
+    Params become constants, states stay states. Raises Error, all at once, for ops that Core AI does not have.
+    """
+    writer = AssetWriter(VERSION)
+    return _Function(writer, _written_in_its_ops(graph)).program()
+
+
+def save_graph(graph: Graph, folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> int:
+    """Writes the asset into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the program."""
+    program = emit_asset(graph)
+    import_asset(read_asset(program, os.fspath(folder)))
+    written = {"assetVersion": "2.0", "producer": f"hexane {hexane.__version__}",
+               "creationDate": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())}  # fmt: skip
+    save_asset(folder, program, {**written, **(metadata or {})})
+    return len(program)
+
+
+def _written_in_its_ops(graph: Graph) -> Graph:
+    b = Rewriter(legal=lambda node: node.op in LEAVES or node.op == "write_state" or can_be_written(node),
+                 patterns=RULES, folds=True)  # fmt: skip
+    made = graph.rewrite(b.change)
+    problems: dict[str, list[str]] = {}
+    for node in made.nodes:
+        if node.op not in LEAVES and node.op != "write_state" and not can_be_written(node):
+            problems.setdefault(f"{node.op} of {node.types[0]}", []).append(node.where)
+    if problems:
+        listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
+        raise Error(f"[emit] {len(problems)} kinds of ops have no form in Core AI:\n  {listed}")
+    return made
+
+
+class _Function:
+    def __init__(self, writer: AssetWriter, graph: Graph) -> None:
+        self.writer, self.graph = writer, graph
+        self.scope = Scope(writer)
+        self.values: dict[Value, Typed] = {}
+        self.handles: dict[str, WrittenValue] = {}
+        self.token: WrittenValue | None = None
+        self.locations: dict[tuple[str, ...], int] = {}
+
+    def program(self) -> bytes:
+        arguments: dict[str, WrittenValue] = {}
+        for value in self.graph.inputs:
+            typed = self.scope.value(value.type)
+            self.values[value] = typed
+            arguments[str(value.node.attrs["name"])] = typed.value
+        for node in self.graph.nodes:
+            if node.op == "state":
+                name = str(node.attrs["name"])
+                element = ELEMENT_OF[node.types[0].dtype.name]
+                self.handles[name] = WrittenValue(self.writer.handle(self.writer.tensor(node.types[0].shape, element)))
+                arguments[name] = self.handles[name]
+        for node in self.graph.nodes:
+            if node.op != "input":
+                self._node(node)
+        results = {port.name: self._result(port.value) for port in self.graph.outputs}
+        self.writer.function("main", arguments, results,
+                             self.scope.operations)  # fmt: skip
+        return self.writer.bytes()
+
+    def _result(self, value: Value) -> WrittenValue:
+        """An output is no input and no constant itself, and no value is two outputs."""
+        typed = self.values[value]
+        kind = typed.type
+        return self.scope.add("primitive.reshape_v2", (typed, self.scope.axes(*kind.shape)), kind).value \
+            if value.node.op in LEAVES else typed.value  # fmt: skip
+
+    def _node(self, node: Node) -> None:
+        self.scope.location = self._location(node.sources)
+        if node.op in ("const", "param"):
+            assert node.data is not None
+            self.values[node.values[0]] = self.scope.const(node.data, node.types[0].dtype)
+        elif node.op == "state":
+            self.values[node.values[0]] = self._read(node)
+        elif node.op == "write_state":
+            self._write(node)
+        else:
+            operands = [self.values[v] for v in node.inputs if v is not None]
+            self.values[node.values[0]] = FORMS[node.op](self.scope, node, operands)
+
+    def _location(self, sources: tuple[str, ...]) -> int | None:
+        """The first of a node's sources that is a line of a file."""
+        if sources not in self.locations:
+            found = next((m for source in sources if (m := _LINE.match(source))), None)
+            if found is None:
+                return None
+            t = self.writer.tables
+            file = t.attribute(30, *[number(t.string(text)) for text in (found[1], "", "")])
+            source = t.attribute(31, number(file), number(int(found[2])), number(0), number(int(found[2])), number(0))
+            self.locations[sources] = t.attribute(40, number(source), number(self.writer.unit), number(0), number(0))
+        return self.locations[sources]
+
+    # ---- states: a token orders reads and writes ----
+
+    def _token(self) -> WrittenValue:
+        if self.token is None:
+            self.token = WrittenValue(self.writer.token())
+            self.scope.operations.append(Written("dataflow.create_token_v1", (), (self.token,)))
+        return self.token
+
+    def _read(self, node: Node) -> Typed:
+        before = self._token()
+        typed, after = self.scope.value(node.types[0]), WrittenValue(self.writer.token())
+        handle = self.handles[str(node.attrs["name"])]
+        self.scope.operations.append(Written("dataflow.read_handle_v1", (handle, before), (typed.value, after)))
+        self.token = after
+        return typed
+
+    def _write(self, node: Node) -> None:
+        """The state with the update at its place, written as a whole."""
+        state, update, position = node.inputs
+        assert state is not None
+        assert update is not None
+        assert position is not None
+        root = state
+        while root.node.op == "write_state":
+            assert root.node.inputs[0] is not None
+            root = root.node.inputs[0]
+        whole = self.values[update]
+        if update.shape != state.shape:
+            whole = self._updated(node, state, update, position)
+        before, after = self._token(), WrittenValue(self.writer.token())
+        handle = self.handles[str(root.node.attrs["name"])]
+        self.scope.operations.append(Written("dataflow.write_handle_v1", (handle, whole.value, before), (after,)))
+        self.token = after
+        self.values[node.values[0]] = whole
+
+    def _updated(self, node: Node, state: Value, update: Value, position: Value) -> Typed:
+        s, axis, rank = self.scope, int(node.attrs["axis"]) % state.type.rank, state.type.rank
+        place = s.add(
+            "primitive.cast_v1", (s.reshape(self.values[position], (1,)),), constant(np.zeros(1, np.int32)).type
+        )
+        zero, size = s.axes(0), s.axes(update.shape[axis])
+        start = [place if i == axis else zero for i in range(rank)]
+        kind, one = constant(np.zeros(rank, np.int32)).type, place.type
+        end_place = s.add("primitive.add_v1", (place, size), one)
+        ends = [end_place if i == axis else s.axes(n) for i, n in enumerate(state.shape)]
+        join = [s.add("primitive.concat_v1", (s.scalar(0), *parts), kind) for parts in (start, ends)]
+        return s.add(
+            "primitive.slice_update_v1",
+            (self.values[state], *join, s.axes(*[1] * rank), self.values[update]), state.type,
+        )  # fmt: skip

@@ -1,0 +1,240 @@
+"""Compiles a model with compressed weights, and measures what they cost."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
+from hexane.compression.encode import encode, stored_bytes
+from hexane.compression.request import PALETTES, Compression
+from hexane.compression.search import MARGIN, Choice, search
+from hexane.compression.streams import said, streams
+from hexane.compression.weights import Weight, find_weights
+from hexane.decisions import Decision, counted
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Value, unique
+from hexane.ops.encodings import encoding_of
+from hexane.targets import Chip, Target
+from hexane.targets.rules import rules
+
+SEED, RANDOM_FEEDS = 0, 2
+LEAST_TOLERANCE = 1e-3  # of what was asked for: below it the weights stay whole
+
+
+class Runs(Protocol):
+    """A compiled model, as far as errors are measured on it."""
+
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """A weight: the layer's place, its encoding, bytes before and after, what the target does with it, and the error
+    of the network's output where this weight alone is compressed; None where nobody measured it."""
+
+    layer: str
+    encoding: str
+    bytes_before: int
+    bytes_after: int
+    streams: bool
+    target_does: str
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """The graph with its weights compressed, a report of each weight, the largest relative error of an output of the
+    compiled program (None where nobody measured it), and on what it was measured."""
+
+    graph: Graph
+    layers: tuple[LayerReport, ...]
+    error: float | None
+    measured_on: str
+
+
+class _Trial:
+    """The network on this CPU with its weights as params, so that one is exchanged without compiling anew."""
+
+    def __init__(self, graph: Graph, weights: Sequence[Weight], feeds: "Feeds", build: Callable[[Graph], Any]) -> None:
+        self.weights = weights
+        self.names = [f"%weight{i}" for i in range(len(weights))]
+        params = {
+            w: unique("param", name, w.whole.type, w.whole.node.data, w.node.sources)
+            for name, w in zip(self.names, weights, strict=True)
+        }
+        self.net = build(exchanged(graph, params))
+        self.feeds = feeds
+        self.whole = feeds.run(self.net)
+        self.made: dict[tuple[int, str], Value] = {}
+
+    def encoded(self, index: int, encoding: str) -> Value:
+        if (index, encoding) not in self.made:
+            self.made[index, encoding] = encode(self.weights[index], encoding)
+        return self.made[index, encoding]
+
+    def error(self, chosen: Mapping[int, str]) -> float:
+        """With these weights compressed, and the others whole."""
+        self._update(chosen)
+        found = relative_error(self.whole, self.feeds.run(self.net))
+        self._update(dict.fromkeys(chosen, "none"))
+        return found
+
+    def _update(self, chosen: Mapping[int, str]) -> None:
+        numbers = {self.names[i]: encoding_of(self.encoded(i, e)).decode().node.data for i, e in chosen.items()}
+        self.net.update(**numbers)
+
+
+class Feeds:
+    """Inputs on which errors are measured: those that are given, or seeded random ones."""
+
+    def __init__(self, graph: Graph, given: Sequence[Mapping[str, Any]]) -> None:
+        self.feeds = [dict(feed) for feed in given] or _random_feeds(graph)
+        count = len(self.feeds)
+        self.said = counted(count, "calibration input") if given else f"{count} random inputs of the seed {SEED}"
+
+    def run(self, net: Runs) -> list[Array]:
+        """The outputs for all inputs."""
+        found: list[Array] = []
+        dtypes = {port.name: port.dtype.numpy for port in net.inputs}
+        for feed in self.feeds:
+            if getattr(net, "state_names", ()):
+                net.reset_state()  # type: ignore[attr-defined]
+            got = net({k: np.ascontiguousarray(v, dtypes.get(k)) for k, v in feed.items()})
+            found += [np.array(y) for y in (got.values() if isinstance(got, dict) else [got])]
+        return found
+
+
+def _random_feeds(graph: Graph) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(SEED)
+    tables = [n.inputs[0].shape[n.attrs["axis"]] for n in graph.nodes if n.op == "gather" and n.inputs[0] is not None]
+    most = max(min(tables, default=2), 1)  # an integer may be an index
+
+    def numbers(value: Value) -> Array:
+        kind = value.dtype.numpy
+        if value.dtype.kind == "float":
+            return rng.standard_normal(value.shape).astype(kind)
+        return rng.integers(0, 2 if value.dtype.kind == "bool" else most, value.shape).astype(kind)
+
+    return [{str(v.node.attrs["name"]): numbers(v) for v in graph.inputs} for _ in range(RANDOM_FEEDS)]
+
+
+def relative_error(whole: Sequence[Array], got: Sequence[Array]) -> float:
+    """The largest |y - y'| / |y| of an output, in Euclidean norms over the numbers that are finite in y. Infinite where
+    one of these is not finite in y'."""
+    most = 0.0
+    for y, other in zip(whole, got, strict=True):
+        a, b = y.astype(np.float64), other.astype(np.float64)
+        if a.shape != b.shape:
+            return float("inf")
+        known = np.isfinite(a)
+        a, b = a[known], b[known]
+        size, apart = float(np.linalg.norm(a)), float(np.linalg.norm(a - b))
+        if not np.isfinite(apart):
+            return float("inf")
+        most = max(most, 0.0 if apart == 0 else apart / size if size else float("inf"))
+    return most
+
+
+def compressed(
+    graph: Graph,
+    asked: Compression,
+    target: Target,
+    build: Callable[[Graph], Any],
+    build_trial: Callable[[Graph], Any],
+    *,
+    threads: int = 1,
+    measures: bool = False,
+) -> tuple[Compressed, Any]:
+    """The graph compressed as asked, and what `build` makes of it. build_trial: compiles for this CPU. measures: also
+    where no tolerance asks for it.
+
+    With a tolerance the compiled program is compared with that of whole weights, and layers are given more bits until
+    it is within.
+    """
+    weights = find_weights(graph)
+    wanted = modes(weights, asked)
+    if not (asked.searches or measures) or not weights:
+        made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads)
+        return Compressed(made, _reports(weights, wanted, values, target, {}), None, "nothing"), build(made)
+    feeds = Feeds(graph, asked.feeds)
+    trial = _Trial(graph, weights, feeds, build_trial)
+    layers, errors = _measured(weights, wanted, trial, target)
+    whole = feeds.run(build(graph))
+    tolerance = asked.tolerance
+    while True:
+        found = _searched(layers, wanted, trial, tolerance) if asked.searches else wanted
+        made, values = compress_weights(graph, dict(zip(weights, found, strict=True)), target, threads)
+        if asked.searches:
+            reason = f"relative error of the outputs at most {asked.tolerance:g} on {feeds.said}"
+            made = made.decided(Decision(STAGE, "network", "auto", reason))
+        net = build(made)
+        error = relative_error(whole, feeds.run(net))
+        if not asked.searches or error <= asked.tolerance:
+            return Compressed(made, _reports(weights, found, values, target, errors), error, feeds.said), net
+        if all(mode != "auto" or encoding == "none" for mode, encoding in zip(wanted, found, strict=True)):
+            raise Error(
+                f"[compress] tolerance: got an error of {error:.2g} from the modes of per_layer alone, need at most"
+                f" {asked.tolerance:g}; give those layers more bits, or a larger tolerance"
+            )
+        # The compiled program rounds otherwise than the trial: its layers get more bits.
+        tolerance *= min(MARGIN * asked.tolerance / error, 0.9)
+        if tolerance < asked.tolerance * LEAST_TOLERANCE:
+            layers = [[c for c in choices if c.encoding == "none"] or choices for choices in layers]
+
+
+def _measured(
+    weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target
+) -> tuple[list[list[Choice]], dict[tuple[int, str], float]]:
+    """The encodings that each weight may have, each with the error that it makes alone."""
+    layers, errors = [], {}
+    for i, (weight, mode) in enumerate(zip(weights, wanted, strict=True)):
+        choices = []
+        for encoding in candidates(weight, target) if mode == "auto" else [mode]:
+            errors[i, encoding] = 0.0 if encoding == "none" else trial.error({i: encoding})
+            choices.append(Choice(encoding, stored_bytes(trial.encoded(i, encoding)), errors[i, encoding]))
+        layers.append(choices)
+    return layers, errors
+
+
+def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
+    """search among the layers that are free; the others keep what they were given, and what that costs."""
+    free = [i for i, mode in enumerate(wanted) if mode == "auto"]
+    fixed = {i: mode for i, mode in enumerate(wanted) if mode not in ("auto", "none")}
+
+    def measure(encodings: Sequence[str]) -> float:
+        return trial.error({**fixed, **dict(zip(free, encodings, strict=True))})
+
+    found, _ = search([layers[i] for i in free], measure, tolerance)
+    at = dict(zip(free, found, strict=True))
+    return [at.get(i, mode) for i, mode in enumerate(wanted)]
+
+
+def candidates(weight: Weight, target: Target) -> list[str]:
+    """What "auto" chooses from: what the chip streams, palettes of as many bits as it takes; everything where nothing
+    streams. No palettes for strides that Apple's rules exclude."""
+    widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
+    strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
+    excluded = isinstance(target, Chip) and max(strides, default=1) > most
+    known = ["int8"] if excluded else ["int8", *PALETTES]
+    streamed = [e for e in known if streams(weight, e, target) and PALETTES.get(e, 8) in (*widths, 8)]
+    return [*(streamed or known), "none"]
+
+
+def _reports(
+    weights: Sequence[Weight],
+    chosen: Sequence[str],
+    values: Sequence[Value],
+    target: Target,
+    errors: Mapping[tuple[int, str], float],
+) -> tuple[LayerReport, ...]:
+    made = []
+    for i, (weight, encoding, value) in enumerate(zip(weights, chosen, values, strict=True)):
+        after = weight.bytes if encoding == "none" else stored_bytes(value)
+        words = "whole" if encoding == "none" else said(weight, encoding, target)
+        does, error = streams(weight, encoding, target), errors.get((i, encoding))
+        made.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))
+    return tuple(made)

@@ -1,0 +1,61 @@
+"""The order in which gradients are computed: a training step has one for every param, which is live until the update of
+the param has run."""
+
+from collections.abc import Iterator
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS
+
+
+def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
+    """The roots, or more values to compute first, in orders that may keep less live than that of the roots.
+
+    A gradient that is far from the inputs of the graph is computed late, when the backward pass is near the beginning
+    of the network. So updates run by this distance: each right after its gradient, or, where updates need all
+    gradients (their norm), all gradients first, each as soon as the backward pass comes to it.
+    """
+    levels = _levels(graph)
+    found: list[tuple[int, Value, list[Value]]] = []
+    for root in graph.roots:
+        gradients = _gradients(root.node) if root.node.op == "write_state" else [root]
+        found.append((max((levels.get(id(v.node), 0) for v in gradients), default=0), root, gradients))
+    if len(found) > 1:
+        found.sort(key=lambda one: one[0])
+        yield tuple(root for _, root, _ in found)
+        if graph.updates:
+            yield (*(v for _, _, gradients in found for v in gradients), *(root for _, root, _ in found))
+
+
+def in_states(graph: Graph) -> Iterator[Value]:
+    """The values that replace a whole state and are read by nobody else."""
+    if "write_state" not in graph.ops:
+        return
+    counts = graph.use_counts()
+    for node in graph.nodes:
+        if node.op != "write_state":
+            continue
+        state, update, position = node.inputs
+        assert state is not None
+        assert update is not None
+        assert position is not None
+        whole = state.type == update.type and position.node.data is not None and not position.node.data.any()
+        computed = update.node.op not in (*LEAVES, "write_state", "concat") and not OPS[update.node.op].view
+        if whole and computed and counts[update] == 1:
+            yield update
+
+
+def _gradients(write: Node) -> list[Value]:
+    """The operands of the update that have the type of the state and are computed; the update, where there are none."""
+    update = write.inputs[1]
+    assert update is not None
+    same = [v for v in update.node.inputs if v is not None and v.node.op not in LEAVES and v.type == write.types[0]]
+    return same or [update]
+
+
+def _levels(graph: Graph) -> dict[int, int]:
+    """By id of each node that is no leaf: how many nodes the longest way to it has."""
+    levels: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.op not in LEAVES:
+            levels[id(node)] = 1 + max((levels.get(id(v.node), 0) for v in node.inputs if v is not None), default=0)
+    return levels

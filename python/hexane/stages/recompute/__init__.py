@@ -1,0 +1,1 @@
+"""Computes values a second time instead of keeping them."""

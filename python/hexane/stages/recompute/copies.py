@@ -1,0 +1,129 @@
+"""Copies of nodes for readers that come much later, so that what the nodes gave first need not be kept.
+
+    h = tanh(x)  ...  dx = f(dy, h)      h is kept all the way
+    h = tanh(x)  ...  x0 = barrier(x, dy);  h0 = tanh(x0);  dx = f(dy, h0)
+
+A copy is the same node, so that it gives the same bits. A barrier makes it another node for the graph, in which equal
+nodes are one, and lets it run when dy is there. It is a view.
+"""
+
+from collections.abc import Sequence
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS, apply
+from hexane.ops.records.barrier import BARRIER
+from hexane.stages.bufferize.order import schedule
+from hexane.stages.recompute.marks import Region
+
+
+def recomputed(graph: Graph, found: Sequence[Region]) -> Graph:
+    """The graph in which the late readers of each region read copies. Regions may lie inside others, which come
+    first."""
+    left = list(found)
+    while left:
+        graph, left = _outermost(graph, left)
+    return graph
+
+
+class _Copies:
+    """Of one region. late: the position from which readers read copies. after: what they wait for."""
+
+    def __init__(self, region: Region, late: int, after: Value) -> None:
+        self.region, self.late, self.after = region, late, after
+        self.table: dict[Value, Value] = {}
+
+    def of(self, value: Value, now: dict[Value, Value]) -> Value:
+        if not self.table:
+            after = now.get(self.after, self.after)
+            for node in self.region.nodes.values():
+                inputs = [None if v is None else self._operand(v, after, now) for v in node.inputs]
+                copy = node.with_inputs(tuple(inputs))
+                if copy is node:  # it reads leaves alone
+                    inputs = [None if v is None else _barrier(v, after) for v in node.inputs]
+                    copy = node.with_inputs(tuple(inputs))
+                self.table.update(zip(node.values, copy.values, strict=True))
+        return self.table[value]
+
+    def _operand(self, value: Value, after: Value, now: dict[Value, Value]) -> Value:
+        if value in self.table:
+            return self.table[value]
+        return value if value.node.op in LEAVES else _barrier(now.get(value, value), after)
+
+
+def _outermost(graph: Graph, found: Sequence[Region]) -> tuple[Graph, list[Region]]:
+    """The graph after the regions that lie in no other, and the others in it."""
+    order = schedule(graph)
+    position = {id(node): i for i, node in enumerate(order)}
+    users = graph.users()
+    taken: dict[int, _Copies] = {}
+    inner: list[tuple[_Copies, Region]] = []
+    for region in found:
+        around = {id(taken[key]): taken[key] for key in region.nodes if key in taken}
+        if around:
+            inner += [
+                (copies, region) for copies in around.values() if region.nodes.keys() <= copies.region.nodes.keys()
+            ]
+        elif (gap := _gap(region, order, position, users)) is not None:
+            taken.update(dict.fromkeys(region.nodes, _Copies(region, *gap)))
+        else:
+            taken.update(dict.fromkeys(region.nodes, _Copies(region, len(order), Value(order[-1]))))
+    now: dict[Value, Value] = {}
+    for i, node in enumerate(order):
+        inputs = []
+        for value in node.inputs:
+            copies = None if value is None else taken.get(id(value.node))
+            if (
+                value is None
+                or copies is None
+                or i < copies.late
+                or value in copies.region.kept
+                or id(node) in copies.region.nodes
+            ):
+                inputs.append(None if value is None else now.get(value, value))
+            else:
+                inputs.append(copies.of(value, now))
+        if tuple(inputs) != node.inputs:
+            now.update(zip(node.values, node.with_inputs(tuple(inputs)).values, strict=True))
+    made = graph.replace(now)
+    live = {id(node) for node in made.nodes}
+    left = []
+    for copies, region in inner:
+        nodes = [copies.table[v].node for n in region.nodes.values() for v in n.values[:1] if v in copies.table]
+        kept = frozenset(copies.table[v] for v in region.kept if v in copies.table)
+        left.append(Region({id(n): n for n in nodes if id(n) in live}, kept))
+    return made, [region for region in left if region.nodes]
+
+
+def _gap(
+    region: Region, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
+) -> tuple[int, Value] | None:
+    """Where late readers begin, after the longest time without a reader, and what to wait for then; None without
+    one."""
+    last = max(position[key] for key in region.nodes)
+    readers = sorted(
+        {
+            position[id(user)]
+            for node in region.nodes.values()
+            for value in node.values
+            if value not in region.kept
+            for user in users.get(value, ())
+            if id(user) not in region.nodes
+        }
+    )
+    late = [i for i in readers if i > last]
+    if not late:
+        return None
+    times = [(b - a, b) for a, b in zip([last, *late], late, strict=False)]
+    begin = max(times, key=lambda one: (one[0], -one[1]))[1]
+
+    def may_wait(value: Value | None) -> bool:
+        return value is not None and value.node.op not in LEAVES and position[id(value.node)] > last
+
+    operands = [v for v in order[begin].inputs if v is not None and may_wait(v)]
+    between = [v for node in order[last + 1 : begin] for v in node.values[:1] if may_wait(v) and v.type.size > 1]
+    before = operands or between
+    return (begin, max(before, key=lambda v: position[id(v.node)])) if before else None
+
+
+def _barrier(value: Value, after: Value) -> Value:
+    return apply(OPS[BARRIER], [value, after], {}, value.node.sources)[0]

@@ -1,0 +1,95 @@
+"""The checkpoints of a graph, found again in what the passes made of it.
+
+A checkpoint changes nothing of what the passes do, so that the bits are those without it: its marks are taken out
+first, and taps say what became of the values inside.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hexane.checkpoints import CHECKPOINTED, checkpoint_names, checkpoints
+from hexane.graph import Graph, Node, Port, Value
+from hexane.ops import LEAVES, OPS
+
+_TAP = "%recompute."
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """By checkpoint, outer ones first: the numbers of the taps on what lies inside, and on its results."""
+
+    inside: tuple[frozenset[int], ...]
+    results: tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """nodes: what is computed again, by id. kept: the values of them that stay."""
+
+    nodes: dict[int, Node]
+    kept: frozenset[Value]
+
+
+def marked(graph: Graph) -> tuple[Graph, Marks | None]:
+    """The graph without marks, with a tap on each value; and where the checkpoints are."""
+    if CHECKPOINTED not in graph.ops:
+        return graph, None
+    names, found = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
+    became: dict[Value, Value] = {}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.values[0] not in names:
+            return None
+        assert inputs[0] is not None
+        return (inputs[0],)
+
+    plain = graph.rewrite(change, (CHECKPOINTED, "identity"), became)
+    values = [value for node in plain.nodes if node.op not in LEAVES for value in node.values]
+    number = {value: i for i, value in enumerate(values)}
+
+    def numbers(some: list[Value]) -> frozenset[int]:
+        return frozenset(number[v] for value in some if (v := became.get(value, value)) in number)
+
+    marks = Marks(
+        tuple(numbers([v for node in nodes.values() for v in node.values if v not in names]) for nodes, _ in found),
+        tuple(numbers([node.values[0] for node in ends]) for _, ends in found),
+    )
+    taps = [Port(f"{_TAP}{i}", value) for i, value in enumerate(values)]
+    return replace(plain, taps=(*plain.taps, *taps)), marks
+
+
+def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[Region]]:
+    """The lowered graph without these taps, and the checkpoints in it."""
+    live = {id(node) for node in graph.nodes}
+    named: dict[Value, set[int]] = {}
+    for port in graph.taps:
+        if port.name.startswith(_TAP):
+            named.setdefault(_live(port.value, live), set()).add(int(port.name.removeprefix(_TAP)))
+    found = [_region(graph, named, *both) for both in zip(marks.inside, marks.results, strict=True)]
+    taps = tuple([port for port in graph.taps if not port.name.startswith(_TAP)])
+    return replace(graph, taps=taps), [region for region in found if region.nodes]
+
+
+def _live(value: Value, live: set[int]) -> Value:
+    """What the graph has in place of a value: the same elements in another order or dtype."""
+    while id(value.node) not in live and (value.node.op == "cast" or OPS[value.node.op].view):
+        (value,) = [v for v in value.node.inputs[:1] if v is not None]
+    return value
+
+
+def _region(graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]) -> Region:
+    """Nodes whose value is one inside, and those without a tap between them. A value with several names is the first
+    of them, of which the others are views or casts that do nothing."""
+    kept = frozenset(value for value, numbers in named.items() if numbers & results)
+    nodes: set[int] = set()
+    stack = [value.node for value, numbers in named.items() if min(numbers) in inside]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or node.op in LEAVES or node.op == "write_state":
+            continue
+        seen.add(id(node))
+        if all(v not in named or min(named[v]) in inside for v in node.values):
+            nodes.add(id(node))
+            stack += [v.node for v in node.inputs if v is not None]
+    return Region({id(n): n for n in graph.nodes if id(n) in nodes}, kept)

@@ -1,0 +1,45 @@
+"""What a large loss scale may do to convolutions on chips whose slices inside a row make large numbers infinite.
+
+The gradient of a weight that is wider than one is made of slices that begin inside a row. Chips of family A13 turn
+numbers above 4094 in these into infinity (`hazards.width_slice_limit`), and a loss scale makes the backward pass large.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.autograd import grad
+from hexane.build import Tensor
+from hexane.graph import Graph, topological
+from hexane.targets import Chip
+
+LEAST_SCALE = 512.0  # from which on a warning is given (ANEForge's guard); real networks are far from the limit
+OUTPUT = "largest"
+
+
+def backward_of_wide_weights(loss: Tensor, params: Sequence[Tensor], loss_scale: float, chip: Chip) -> Graph | None:
+    """A graph that gives the largest magnitude of the scaled backward pass behind each convolution whose weight is one
+    of the params and wider than one; None where the chip, the scale or the network gives no reason to look."""
+    if chip.hazards.width_slice_limit is None or loss_scale < LEAST_SCALE:
+        return None
+    trained = {p.value for p in params}
+    wide = [
+        Tensor(node.values[0])
+        for node in topological([loss.value])
+        if node.op == "conv" and node.inputs[1] in trained and node.inputs[1].shape[-1] > 1
+    ]
+    if not wide:
+        return None
+    backward = grad(loss, wide, seed=np.full(loss.shape, loss_scale, loss.dtype.numpy))
+    each = [hx.reshape(hx.reduce_max(hx.abs(g)), shape=(1,)) for g in backward]
+    return hx.graph({OUTPUT: hx.concat(*each, axis=0) if len(each) > 1 else each[0]})
+
+
+def warning_text(largest: float, loss_scale: float, chip: Chip) -> str:
+    limit, fact = chip.hazards.width_slice_limit, chip.facts["hazards.width_slice_limit"]
+    return (
+        f"[train] {chip.label} turns numbers above {limit} into infinity in gradients of convolutions wider than one"
+        f" ({fact.source}, {fact.status}): with loss_scale={loss_scale:g} the largest of the first batch is"
+        f" {largest:.4g}, {largest / float(limit or 1):.2g} of that. Nothing is changed; a smaller scale moves it away"
+    )

@@ -1,0 +1,253 @@
+"""Weights are written in the encoding that is asked for, and the program computes with what they decode to."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.compression import compress, find_weights
+from hexane.emit.mil import emit_mil
+from hexane.graph import Array, Graph
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.fold import fold_node
+from hexane.reference import run_reference
+from hexane.targets import load_target
+from hexane.targets.query import load_chip
+
+HOST = load_target("host")
+MODES = ["int8", "palette1", "palette2", "palette3", "palette4", "palette6", "palette8"]
+
+
+def normal(*shape: int, dtype: str = "float16", size: float = 0.1) -> Array:
+    made: Array = (np.random.default_rng(sum(shape)).standard_normal(shape) * size).astype(dtype)
+    return made
+
+
+def network(dtype: str = "float16") -> Graph:
+    x = hx.input("x", (1, 32, 8, 8), dtype)
+    y = hx.relu(hx.conv(x, normal(48, 32, 3, 3, dtype=dtype), normal(48, dtype=dtype), pad=1))
+    y = hx.conv(y, normal(96, 12, 2, 2, dtype=dtype), groups=4, strides=2)
+    y = hx.reduce_mean(y, axes=(2, 3), keep_dims=False)
+    return hx.graph(hx.linear(hx.relu(hx.matmul(y, normal(96, 80, dtype=dtype))), normal(100, 80, dtype=dtype)))
+
+
+def embedding() -> Graph:
+    return hx.graph(hx.relu(hx.gather(normal(300, 32), hx.input("ids", (7,), "int32"), axis=0)))
+
+
+def decompressed(graph: Graph) -> Graph:
+    return graph.rewrite(lambda node, inputs: fold_node(node) if is_encoded(node) else None)
+
+
+def feed(graph: Graph) -> dict[str, Array]:
+    rng = np.random.default_rng(4)
+    return {
+        str(v.node.attrs["name"]): (
+            rng.standard_normal(v.shape) if v.dtype.kind == "float" else rng.integers(0, 300, v.shape)
+        ).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [network, lambda: network("float32"), embedding], ids=["fp16", "fp32", "embedding"])
+@pytest.mark.parametrize("target", ["host", "h11", "h12", "h13", "h16g"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_program_computes_with_the_decompressed_weights_to_the_bit(
+    mode: str, target: str, make: Callable[[], Graph]
+) -> None:
+    graph = make()
+    whole = decompressed(compress(graph, hx.Compression(mode), load_target(target)))
+    assert not any(is_encoded(node) for node in whole.nodes)
+    got, want = hx.compile(graph, target=target, compress=mode), hx.compile(whole, target=target)
+    np.testing.assert_array_equal(got(**feed(graph)), want(**feed(graph)))
+
+
+def test_ieee_numerics_scale_sums_of_integers_on_a_chip() -> None:
+    """The engine's layers apply the scale of int8 weights to the accumulator, which rounds once less."""
+    graph = network()
+    whole = decompressed(compress(graph, hx.Compression("int8"), load_target("h16g")))
+    got = hx.compile(graph, target="h16g", compress="int8", numerics="ieee")(**feed(graph))
+    want = hx.compile(whole, target="h16g", numerics="ieee")(**feed(graph))
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "bits"), [("int8", "integers", 8), ("palette3", "palette", 3), ("palette8", "palette", 8)]
+)
+def test_weights_become_their_encoding(mode: str, kind: str, bits: int) -> None:
+    made = compress(network(), hx.Compression(mode), HOST)
+    encoded = [encoding_of(node.values[0]) for node in made.nodes if is_encoded(node)]
+    assert [(e.kind, e.bits) for e in encoded] == [(kind, bits)] * 4
+    before, after = (run_reference(g, feed(made)) for g in (network(), made))
+    for name, want in before.items():
+        assert np.linalg.norm(after[name] - want) < 0.5 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize(
+    ("make", "axis"),
+    [
+        (lambda x, w: hx.matmul(x, w), 1),
+        (lambda x, w: hx.matmul(x, w, transpose_y=True), 0),
+        (lambda x, w: hx.linear(x, w), 0),
+        (lambda x, w: hx.matmul(x, hx.transpose(w, perm=(1, 0))), 1),
+    ],
+    ids=["matmul", "transposed matmul", "linear", "constant that is transposed"],
+)
+def test_scales_are_those_of_output_channels(make: Callable[[hx.Tensor, hx.Tensor], hx.Tensor], axis: int) -> None:
+    made = compress(
+        hx.graph(make(hx.input("x", (2, 64), "fp16"), hx.const(normal(64, 64)))), hx.Compression("int8"), HOST
+    )
+    (node,) = (node for node in made.nodes if is_encoded(node))
+    assert node.attrs["axis"] == axis
+    assert node.inputs[1] is not None
+    assert node.inputs[1].shape == (64,)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hx.matmul(hx.input("x", (2, 64), "fp16"), normal(64, 32)),
+        lambda: hx.matmul(hx.input("x", (2, 64), "fp16"), hx.param("w", normal(64, 64))),
+        lambda: hx.input("x", (64, 64), "fp16") + normal(64, 64),
+        lambda: hx.matmul(hx.input("x", (64, 64), "fp16"), hx.input("y", (64, 64), "fp16")),
+        lambda: hx.gather(normal(64, 64), hx.input("i", (3,), "int32"), axis=1),
+        lambda: hx.matmul(hx.input("x", (2, 64), "fp64"), normal(64, 64, dtype="float64")),
+    ],
+    ids=["small", "param", "no weight", "computed", "columns", "fp64"],
+)
+def test_other_operands_are_left_alone(make: Callable[[], hx.Tensor]) -> None:
+    graph = hx.graph(make())
+    assert find_weights(graph) == []
+    assert compress(graph, hx.Compression("int8"), HOST) is graph
+
+
+def test_what_is_encoded_already_stays_so() -> None:
+    once = compress(network(), hx.Compression("palette4"), HOST)
+    assert find_weights(once) == []
+
+
+def test_an_op_that_is_no_layer_keeps_the_whole_constant() -> None:
+    x, w = hx.input("x", (64, 64), "fp16"), normal(64, 64)
+    made = compress(hx.graph({"y": hx.matmul(x, w), "z": x + w}), hx.Compression("palette1"), HOST)
+    found = run_reference(made, {"x": np.zeros((64, 64), np.float16)})
+    np.testing.assert_array_equal(found["z"], w)
+
+
+def test_layers_have_modes_of_their_own() -> None:
+    asked = hx.Compression("palette4", per_layer={"conv at *": "int8", "lin*": "none"})
+    made = compress(network(), asked, HOST)
+    found = [(d.node.partition(" ")[0], d.verdict) for d in made.decisions]
+    assert found == [("conv", "int8"), ("conv", "int8"), ("matmul", "palette4"), ("linear", "whole")]
+
+
+@pytest.mark.parametrize(
+    ("target", "mode", "said"),
+    [
+        ("h16g", "int8", "15360 -> 7840 bytes; streams"),
+        ("h13", "int8", "15360 -> 7840 bytes; folds on this chip: no bandwidth gained"),
+        ("h13", "palette4", "15360 -> 3872 bytes; streams"),
+        ("h12", "palette4", "15360 -> 3872 bytes; folds on this chip: no bandwidth gained"),
+        (
+            "host",
+            "palette4",
+            "15360 -> 3872 bytes; folds on this CPU, which computes with whole weights: no memory gained",
+        ),
+    ],
+)
+def test_decisions_say_whether_weights_stream_or_fold(target: str, mode: str, said: str) -> None:
+    decision = compress(network(), hx.Compression(mode), load_target(target)).decisions[2]
+    assert decision.node.startswith("matmul at ")
+    assert (decision.verdict, decision.reason) == (mode, said)
+
+
+def test_an_embedding_never_streams() -> None:
+    (decision,) = compress(embedding(), hx.Compression("int8"), load_target("h16g")).decisions
+    assert decision.reason.endswith("folds: an embedding is no kernel of the engine")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_keeps_the_decisions() -> None:
+    net = hx.compile(network(), target="M4", compress="palette4")
+    assert [d.verdict for d in net.program.decisions if d.stage == "compress"] == ["palette4"] * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: hx.Compression("int4"),
+            r"\[compress\] mode: got 'int4', need one of none, int8, .*did you mean 'int8'",
+        ),
+        (lambda: hx.compile(network(), compress="palette5"), r"\[compress\] mode: got 'palette5'"),
+        (lambda: hx.compile(network(), compress=4), r"\[compress\] got 4, need one of none, int8"),
+        (lambda: hx.Compression(per_layer={"a": "b"}), r"per_layer\['a'\]: got 'b'"),
+        (lambda: hx.Compression(tolerance=0), r"tolerance: got 0, need a number above 0"),
+        (lambda: hx.Compression(tolerance=float("nan")), r"tolerance: got nan"),
+        (
+            lambda: hx.compile(network(), compress=hx.Compression("int8", per_layer={"fc*": "none"})),
+            r"got the pattern 'fc\*', which fits no layer, need one that fits one of: conv at ",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(hx.Error, match=said):
+        make()
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette4"])
+@pytest.mark.parametrize(("bad", "need"), [(np.nan, "finite"), (-np.inf, "finite"), (7e4, "within")])
+def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, need: str, mode: str) -> None:
+    w = normal(64, 64, dtype="float32")
+    w[3, 4] = bad
+    graph = hx.graph(hx.linear(hx.input("x", (2, 64)), w))
+    with pytest.raises(hx.Error, match=rf"\[compress\] linear at test_compress.py:\d+: got the weight .*{need}"):
+        hx.compile(graph, compress=mode)
+    hx.compile(graph, compress=hx.Compression(mode, per_layer={"linear*": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "op", "bits"),
+    [("int8", "constexpr_affine_dequantize", 8)] + [(m, "constexpr_lut_to_dense", int(m[-1])) for m in MODES[1:]],
+)
+def test_mil_has_the_weights_as_small_as_they_are(mode: str, op: str, bits: int) -> None:
+    graph = compress(network(), hx.Compression(mode), load_chip("h16g"))
+    mil = emit_mil(graph, load_chip("h16g"))
+    assert mil.text.count(f" = {op}(") == 4
+    numbers = sum(w.whole.type.size for w in find_weights(network()))
+    assert len(mil.weights) < numbers * bits / 8 + 4 * 1024 + 2048
+    (got,), (want,) = (run_reference(g, feed(graph)).values() for g in (mil.graph, graph))
+    np.testing.assert_allclose(got, want, rtol=2**-8, atol=2**-8 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_apples_reader_finds_the_weights_in_the_file(mode: str, tmp_path: Path) -> None:
+    """The bytes at each offset that the text names are the integers or indices, and the scales or table."""
+    apple = pytest.importorskip("coremltools.libmilstoragepython", reason="coremltools is not installed")
+    weight = hx.linear(hx.input("x", (2, 96), "fp16"), normal(80, 96))
+    graph = compress(hx.graph(weight), hx.Compression(mode), load_chip("h16g"))
+    mil = emit_mil(graph, load_chip("h16g"))
+    (tmp_path / "w.bin").write_bytes(bytes(mil.weight_file))
+    reader = apple._BlobStorageReader(str(tmp_path / "w.bin"))
+    (node,) = (node for node in graph.nodes if is_encoded(node))
+    found = re.findall(r"tensor<(\w+), \[([\d, ]+)\]>\(BLOBFILE\(.*?offset = uint64\((\d+)\)", mil.text)
+    read = {kind: _read(reader, kind, int(at)) for kind, _, at in found}
+    first, second = (v.node.data for v in node.inputs[:2] if v is not None)
+    assert first is not None
+    assert second is not None
+    if mode == "int8":
+        np.testing.assert_array_equal(read["int8"], first.reshape(-1))
+        np.testing.assert_array_equal(read["fp16"], second.astype(np.float16))
+        return
+    np.testing.assert_array_equal(read[f"uint{mode[-1]}"], second.reshape(-1))
+    if "fp16" in read:  # small tables are in the text
+        np.testing.assert_array_equal(read["fp16"][: first.size], first)
+
+
+def _read(reader: Any, kind: str, at: int) -> Array:
+    data = np.array(getattr(reader, f"read_{kind}_data")(at))
+    return data.view(np.float16) if kind == "fp16" else data

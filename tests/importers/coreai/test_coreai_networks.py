@@ -1,0 +1,54 @@
+"""Well-known networks that Apple's own converter made assets of, against torch: `--apple-python PATH` of a Python with
+torch and coreai-torch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from apple_convert import convert_networks
+from hexane.importers.coreai import import_asset, open_asset
+
+TOLERANCE = 2e-6  # of the largest number of an output
+# coreai-torch 0.4.3 divides by the size of the window where torch leaves the padding out (count_include_pad=False).
+CONVERTED_WRONGLY = {("pools", "avg_pool2d_1")}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("converted")
+    if not convert_networks(request.config.getoption("--apple-python"), folder):
+        pytest.skip("no torch or coreai-torch; --apple-python PATH names a Python that has them")
+    return folder
+
+
+def test_networks_that_apple_converted_compute_what_torch_does(converted: Path) -> None:
+    wrong, count = [], 0
+    for path in sorted(converted.glob("*.npz")):
+        count += 1
+        asset = open_asset(path.with_suffix(".aimodel"))
+        graph, function = import_asset(asset), asset.function()
+        with np.load(path) as data:
+            feeds = {
+                p.name: data[f"i{i}"].astype(v.dtype.numpy)
+                for i, (p, v) in enumerate(zip(function.inputs, graph.inputs, strict=True))
+            }
+            got = hx.compile(graph, threads=1)(feeds)
+            found = got if isinstance(got, dict) else {function.outputs[0].name: got}
+            for i, (name, array) in enumerate(found.items()):
+                want = data[f"o{i}"]
+                error = np.abs(np.asarray(array, np.float64) - want).max() / max(np.abs(want).max(), 1e-6)
+                if error > TOLERANCE and (path.stem, name) not in CONVERTED_WRONGLY:
+                    wrong.append(f"{path.stem}: {name}: {error:.1e}")
+    assert count >= 30
+    assert wrong == []
+
+
+def test_networks_that_apple_converted_run_on_the_engine(converted: Path) -> None:
+    """Each in a few segments: what Core AI takes apart is put together again."""
+    for path in sorted(converted.glob("*.npz")):
+        segments = hx.preflight(import_asset(open_asset(path.with_suffix(".aimodel"))), "h17s").segments
+        assert segments is not None
+        assert len(segments) <= 2, path.stem

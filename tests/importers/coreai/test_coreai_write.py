@@ -1,0 +1,144 @@
+"""Graphs written as Core AI assets: read back they compute the same, and Apple's runtime computes it too."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from apple_runtime import has_apple_runtime, run_apple
+from cases import CASES, IDS, arrays, graph_of
+from hexane.emit.coreai.prepare import for_engine
+from hexane.emit.coreai.write import emit_asset, save_graph
+from hexane.graph import Graph
+from hexane.importers.coreai import import_asset, import_coreai, read_asset
+from hexane.importers.onnx import import_onnx
+from hexane.ops.spec import Op
+from hexane.reference import run_reference
+from hexane.targets.query import load_chip
+from networks import small_networks
+from random_graphs import random_graph
+
+# What Core AI has no op for, or none whose size or numbers are known when the file is written.
+NOT_WRITTEN = {
+    "random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial", "non_zero", "unique",
+    "non_max_suppression", "shift_left", "shift_right", "bit_cast", "local_response_norm", "col2im", "interleave",
+    "lookup", "running_sum", "quantized_matmul", "quantized_conv", "quantized_add", "quantized_mean",
+    "q31_matmul", "q31_conv", "q31_add", "q31_mul", "q31_mean", "q31_avg_pool",
+}  # fmt: skip
+
+
+def same(graph: Graph, feeds: dict[str, Any]) -> None:
+    """What is read back has the same ports and, but for the order of sums, the same numbers."""
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [(str(v.node.attrs["name"]), v.type) for v in back.inputs] == [
+        (str(v.node.attrs["name"]), v.type) for v in graph.inputs
+    ]
+    with np.errstate(all="ignore"):
+        want, got = run_reference(graph, feeds), run_reference(back, feeds)
+    for name, array in want.items():
+        assert got[name].dtype == array.dtype, name
+        close(got[name], array)
+
+
+def close(got: Any, want: Any) -> None:
+    if want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+        return
+    wide = [np.asarray(a, np.float64) for a in (got, want)]
+    tolerance = 3e-3 if want.dtype.itemsize < 4 else 2e-5
+    np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance * max(1.0, np.nanmax(np.abs(wide[1]), initial=0)))
+
+
+@pytest.mark.parametrize(("op", "case"), CASES, ids=IDS)
+def test_every_case_comes_back(op: Op, case: int) -> None:
+    inputs = arrays(op, op.cases[case])
+    graph = graph_of(op, op.cases[case], inputs)
+    names = [str(v.node.attrs["name"]) for v in graph.inputs]
+    feeds = dict(zip(names, [a for a in inputs if a is not None], strict=False))
+    said = ""
+    try:
+        same(graph, feeds)
+    except hx.Error as error:
+        said = str(error)
+    known = op.name in NOT_WRITTEN or bool((op.cases[case].attrs or {}).get("ceil_mode"))
+    assert not said or ("no form in Core AI" in said and known), said
+
+
+@pytest.mark.parametrize("seed", [*range(40), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 300)]])
+def test_a_random_graph_comes_back(seed: int) -> None:
+    graph, feeds = random_graph(seed, "fp32")
+    try:
+        same(graph, feeds)
+    except hx.Error as error:
+        if "no form in Core AI" not in str(error):
+            raise
+        pytest.skip("it has ops that Core AI does not have")
+
+
+@pytest.mark.parametrize("name", small_networks())
+def test_a_network_comes_back_with_the_same_bits(name: str, model_file: Callable[[str], Path], tmp_path: Path) -> None:
+    graph = import_onnx(model_file(name))
+    save_graph(graph, tmp_path / "net.aimodel")
+    rng = np.random.default_rng(1)
+    feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    want, got = (hx.compile(g, threads=1)(feeds) for g in (graph, import_coreai(tmp_path / "net.aimodel")))
+    for a, b in zip(*(found.values() if isinstance(found, dict) else [found] for found in (got, want)), strict=True):
+        close(a, b)
+
+
+def test_a_cache_is_written_at_a_place_that_is_an_input(tmp_path: Path) -> None:
+    cache = hx.state("cache", (1, 6, 4))
+    row, place = hx.input("row", (1, 1, 4)), hx.input("place", (), "int32")
+    written = hx.write_state(cache, row, place, axis=1)
+    graph = hx.graph({"sum": hx.reduce_sum(written, axes=(1,))}, [written])
+    save_graph(graph, tmp_path / "cache.aimodel")
+    nets = hx.compile(graph), hx.compile(tmp_path / "cache.aimodel")
+    for i in (0, 3, 5):
+        feeds = {"row": np.full((1, 1, 4), i + 1, np.float32), "place": np.array(i, np.int32)}
+        np.testing.assert_array_equal(nets[0](feeds), nets[1](feeds))
+    np.testing.assert_array_equal(nets[0].read_state("cache"), nets[1].read_state("cache"))
+
+
+def test_lines_of_the_author_come_back() -> None:
+    graph = hx.graph(hx.tanh(hx.input("x", (2,))))
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [n.where for n in back.nodes if n.op == "tanh"] == [n.where for n in graph.nodes if n.op == "tanh"]
+
+
+def test_what_has_no_form_is_named() -> None:
+    x = hx.input("x", (4,), "int32")
+    graph = hx.graph([hx.shift_left(x, x), hx.unique(x)[0]])
+    with pytest.raises(hx.Error, match=r"kinds of ops have no form in Core AI:\n  .*shift_left"):
+        emit_asset(graph)
+
+
+def test_for_a_chip_the_inside_is_fp16_and_masks_are_finite(tmp_path: Path) -> None:
+    x, mask = hx.input("x", (1, 2, 4, 4)), hx.input("mask", (1, 1, 4, 4), "bool")
+    scores = hx.select(mask, hx.matmul(x, x), hx.const(np.float32(-np.inf)))
+    graph = for_engine(hx.graph(hx.softmax(scores, axis=-1)), load_chip("h16"))
+    save_graph(graph, tmp_path / "net.aimodel")
+    back = import_coreai(tmp_path / "net.aimodel")
+    assert {n.types[0].dtype.name for n in back.nodes if n.op == "matmul"} == {"fp16"}
+    assert not any(
+        n.data is not None and np.isinf(np.asarray(n.data, np.float64)).any() for n in back.nodes if n.op == "const"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", small_networks())
+def test_apples_runtime_runs_what_was_written(
+    name: str, model_file: Callable[[str], Path], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    python = request.config.getoption("--apple-python")
+    if not has_apple_runtime(python):
+        pytest.skip("no coreai-core; pip install coreai-core==1.0.0b3, or --apple-python PATH of a Python that has it")
+    graph = import_onnx(model_file(name))
+    save_graph(graph, tmp_path / "net.aimodel")
+    rng = np.random.default_rng(1)
+    feeds = {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    want = run_reference(graph, feeds)
+    for key, array in run_apple(python, tmp_path / "net.aimodel", feeds, tmp_path).items():
+        np.testing.assert_allclose(array, want[key], rtol=1e-4, atol=1e-5 * max(1, np.abs(want[key]).max()))
