@@ -5,6 +5,7 @@ from typing import Any
 
 from hexane.cli.output import print_table
 from hexane.importers.coreai import Asset, AssetFunction, AssetPort, open_asset
+from hexane.importers.coreai.bodies import bodies_that_disagree
 
 
 def asset_record(path: Path) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def asset_record(path: Path) -> dict[str, Any]:
             "hash_fits": asset.hash_fits,
             "loads_today": not asset.is_of_the_first_converters,
             "composites": _composites(asset),
+            "bodies_that_disagree": bodies_that_disagree(asset),
             "folders_of_the_author": authors_folders(asset),
         },
     }
@@ -59,6 +61,8 @@ def print_asset(record: dict[str, Any]) -> None:
     if folders := asset["folders_of_the_author"]:
         more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
         print(f"It names a folder of its author's machine: {folders[0]}{more}")
+    for line in asset["bodies_that_disagree"]:
+        print(f"{line} than its name says; systems go by the name")
     rows = [
         (name, kind[:-1], port["name"], port["type"])
         for name, function in record["functions"].items()

@@ -9,6 +9,7 @@ import hexane as hx
 from assets import Function
 from hexane.emit.coreai.bytecode import Written, WrittenBody, WrittenValue
 from hexane.importers.coreai import import_asset, read_asset
+from hexane.importers.coreai.bodies import bodies_that_disagree
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((2, 3, 4)).astype(np.float32)
@@ -147,3 +148,37 @@ def test_palettes_and_blocks_become_their_numbers() -> None:
     np.testing.assert_array_equal(got["dense"], table[np.arange(4)[:, None] // 2, 0, indices, 0])
     wide = np.repeat(scale, 3, 1) * (data - np.repeat(offset, 3, 1))
     np.testing.assert_allclose(got["blocks"], wide, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("inside", "count"), [("primitive.exp", 1), ("relu", 0)])
+def test_a_body_that_computes_something_else_is_told(inside: str, count: int) -> None:
+    f = Function()
+    x = f.input("x", (2, 3))
+    inner = Function(f.writer)
+    a = inner.value((2, 3))
+    zero = inner.const(np.zeros((2, 3), np.float32))
+    y = inner.op(inside, a) if inside != "relu" else inner.op("primitive.maximum", a, zero)
+    body = WrittenBody((a,), [*inner.operations, Written("dataflow.yield_v1", (y,))])
+    z = f.op("relu", x, bodies=(body,), isolated=True)
+    found = bodies_that_disagree(read_asset(f.finish({"z": z}).bytes(), "f"))
+    assert len(found) == count
+    assert all("relu at" in line for line in found)
+
+
+@pytest.mark.parametrize("keeps_larger", [True, False])
+def test_the_body_of_a_reduction_to_an_index_says_which_element_it_keeps(keeps_larger: bool) -> None:
+    f = Function()
+    x = f.input("x", (2, 5))
+    inner = Function(f.writer)
+    old, new = inner.value(()), inner.value(())
+    pair = (new, old) if keeps_larger else (old, new)
+    better = inner.op("primitive.greater", *pair, result=inner.value((), "bool"))
+    body = WrittenBody((old, new), [*inner.operations, Written("dataflow.yield_v1", (better,))])
+    first, zero = f.const(np.float32(0)), f.const(np.array(0, np.uint32))
+    y = f.op(
+        "primitive.reduce_index", x, f.const(scalar(1)), first, zero, result=f.value((2, 1), "ui32"),
+        bodies=(body,), isolated=True,
+    )  # fmt: skip
+    feed = RNG.standard_normal((2, 5)).astype(np.float32)
+    got = run(f, {"y": y}, {"x": feed})["y"]
+    np.testing.assert_array_equal(got[:, 0], (np.argmax if keeps_larger else np.argmin)(feed, 1))

@@ -134,7 +134,7 @@ class Translator:
         return unique("input", f"missing{len(self.values)}", tensor_type(DTYPE_OF[kind.element], shape))
 
     def operation(self, operation: Operation) -> None:
-        name = _VERSION.sub("", operation.name)
+        name = base_name(operation.name)
         where = sources_of(operation.location)
         handler = HANDLERS.get(name)
         operands = tuple(self.item(v) for v in operation.operands)
@@ -203,6 +203,11 @@ def _from_pairs(x: Value) -> Complex:
 
 def _as_pairs(x: Complex) -> Value:
     return Folder(*x.real.node.sources).stack(x.real, x.imaginary, axis=-1)
+
+
+def base_name(operation: str) -> str:
+    """The name of an operation without its version."""
+    return _VERSION.sub("", operation)
 
 
 def sources_of(location: Location | None) -> tuple[str, ...]:

@@ -194,12 +194,11 @@ def _reduce_index(c: Context) -> Found:
 
 
 def _extreme(c: Context) -> str:
-    """Whether the body keeps the larger or the smaller of its first two arguments."""
+    """Whether the body, of the element kept so far and a new one, keeps the larger or the smaller."""
     for body in c.operation.bodies:
         for inner in body.operations:
             if inner.name.startswith("primitive.greater") and len(body.arguments) > 1:
-                new_first = inner.operands[0] is not body.arguments[0]
-                return "reduce_argmin" if new_first else "reduce_argmax"
+                return "reduce_argmin" if inner.operands[0] is body.arguments[0] else "reduce_argmax"
     c.fail("got a body without a comparison, need one that keeps the largest or the smallest element")
 
 

@@ -136,6 +136,8 @@ def _dequantize(c: Context) -> Found:
 def _quantize(c: Context) -> Found:
     """round((x - offset2) / scale) + offset1, limited to what the integers hold"""
     x, to = c.value(0), _declared(c)
+    if to.kind == "float":
+        c.fail(f"got a quantisation to {to}, need integers")
     scale, first, second = _sides(c, x.type.rank)
     b = c.b
     y = x if x.dtype is not FP16 else b.cast(x, dtype=FP32)
