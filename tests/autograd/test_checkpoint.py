@@ -242,3 +242,10 @@ def test_ops_that_passes_fuse_are_fused_as_without_a_checkpoint() -> None:
 def test_what_cannot_be_a_checkpoint_is_an_error(make: Callable[[hx.Tensor], Any], message: str) -> None:
     with pytest.raises(hx.Error, match=rf"\[checkpoint at .*\] .*{message}"):
         make(hx.input("x", (4,)))
+
+
+def test_the_inside_of_a_checkpoint_may_be_a_constant() -> None:
+    x = hx.input("x", (3,))
+    inside = hx.checkpoint(lambda t: hx.relu(t) * 2, hx.const(np.array([1, -1, 3], np.float32)))
+    net = hx.compile(hx.graph(x + inside))
+    np.testing.assert_array_equal(net(np.ones(3, np.float32)), [3, 1, 7])

@@ -72,9 +72,14 @@ def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[Region]]:
 
 def _live(value: Value, live: set[int]) -> Value:
     """What the graph has in place of a value: the same elements in another order or dtype."""
-    while id(value.node) not in live and (value.node.op == "cast" or OPS[value.node.op].view):
+    while id(value.node) not in live and _is_seen_through(value.node):
         (value,) = [v for v in value.node.inputs[:1] if v is not None]
     return value
+
+
+def _is_seen_through(node: Node) -> bool:
+    """Whether a node gives its operand's elements. What was folded to a constant is itself."""
+    return node.op not in LEAVES and (node.op == "cast" or bool(OPS[node.op].view))
 
 
 def _region(graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]) -> Region:
