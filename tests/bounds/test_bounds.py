@@ -74,6 +74,10 @@ def test_a_random_graph_stays_within_its_bounds(kind: str, seed: int) -> None:
     check_inside(graph, feeds, "input", "range")
 
 
+def test_what_is_computed_of_stored_integers_is_rounded_at_each_step() -> None:
+    test_a_random_graph_stays_within_its_bounds("quantized", 668)  # a product of constants, quantised next to a half
+
+
 def test_norms_of_constants_are_rounded_at_each_step_where_they_are_folded() -> None:
     test_a_random_graph_stays_within_its_bounds("fp16", 1039)  # a log_softmax of a group_norm, near zero
 

@@ -53,8 +53,9 @@ def compiles(engine: _core.Device, weights: Array = W, *, cache: bool = True) ->
 
 
 def test_a_program_is_compiled_once_while_the_system_keeps_it(engine: _core.Device) -> None:
+    before = set(programs_folder().rglob("FAKE*"))  # of models of other tests that live still
     assert [compiles(engine) for _ in range(3)] == [1, 0, 0]
-    assert list(programs_folder().rglob("FAKE*")) == []
+    assert set(programs_folder().rglob("FAKE*")) <= before
     assert compiles(engine, cache=False) == 1
     assert compiles(engine) == 0
     forget_programs()

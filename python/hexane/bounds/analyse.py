@@ -86,7 +86,8 @@ def _results(
         return [_leaf(node, given, exact)]
     if node.inputs and all(v is None or v in exact for v in node.inputs) and not _written_out(node):
         arrays = evaluate(node, [None if v is None else exact[v] for v in node.inputs])
-        exact.update(zip(node.values, arrays, strict=True))
+        if node.op != "dequantize":  # which stays as it is stored: what is computed of it is rounded at each step
+            exact.update(zip(node.values, arrays, strict=True))
         return [constant(a) for a in arrays]
     if len(node.types) > 1:
         return [unknown(kind) for kind in node.types]
