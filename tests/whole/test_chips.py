@@ -308,3 +308,13 @@ def test_the_steps_of_a_program_are_those_of_its_segments_in_order() -> None:
             )  # casts at ports are the host's
         written = retarget(graph, load_target("h13"))
         assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in written.nodes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_param_that_says_where_to_read_can_be_replaced(target: str) -> None:
+    table, places = np.arange(12, dtype=np.float32).reshape(4, 3), hx.param("places", np.array([0, 2]), "int32")
+    net = hx.compile(hx.relu(hx.input("x", (2, 3))) + hx.gather(hx.const(table), places, axis=0), target=target)
+    zero = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(net(zero), table[[0, 2]])
+    net.update(places=np.array([1, 3], np.int32))
+    np.testing.assert_array_equal(net(zero), table[[1, 3]])

@@ -54,7 +54,7 @@ def _with_narrow_scale(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Va
         return inputs
     x, scale, zero = inputs
     floats = x.dtype if node.op == "quantize" and x is not None else node.types[0].dtype
-    if floats is not FP16 or scale is None or scale.node.data is None:
+    if floats is not FP16 or scale is None or scale.node.op != "const" or scale.node.data is None:
         return inputs
     narrow = half(scale.node.data).astype(np.float32)
     if is_encoded(node) and not keeps_scale(scale.node.data):

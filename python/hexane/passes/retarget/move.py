@@ -163,7 +163,7 @@ def gather_by_slices(b: Writer, node: Node) -> Written | None:
     assert x is not None
     assert indices is not None
     places, axis = indices.node.data, node.attrs["axis"]
-    if places is None or not places.size or not x.type.size:
+    if indices.node.op != "const" or places is None or not places.size or not x.type.size:
         return None
     spans = _spans([int(i) % x.shape[axis] for i in places.ravel()])
     if len(spans) > MOST_SLICES:

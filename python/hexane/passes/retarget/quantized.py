@@ -72,7 +72,7 @@ def with_scale_kept(b: Writer, node: Node) -> Written | None:
     of two than fp16 holds are several factors.
     """
     x, scale, zero = node.inputs
-    if not loses_digits(node) or x is None or scale is None or scale.node.data is None:
+    if not loses_digits(node) or x is None or scale is None or scale.node.op != "const" or scale.node.data is None:
         return None
     lost = scale.node.data.astype(np.float64)
     exponent = max(int(np.frexp(np.abs(lost).max())[1]) + 1, MOST_POWERS * LEAST_POWER)
