@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -56,6 +57,14 @@ def answer(worker: CompileWorker, text: str, weights: bytes = b"weights") -> str
     with pytest.raises(DeviceError) as error:
         worker.compile("h13", text, {"w": weights}, 21, 1000)
     return str(error.value).removesuffix(" (in the process that compiles for this one)")
+
+
+def descriptors_before() -> set[str]:
+    """Those that are open when a test begins; what earlier tests left to the collector is none of its affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    return descriptors()
 
 
 def descriptors() -> set[str]:
@@ -139,7 +148,7 @@ def test_an_answer_to_no_request_is_an_error_and_the_worker_is_replaced(line: by
 
 def test_a_worker_that_does_not_answer_is_replaced() -> None:
     """Nothing of it is left: no process, no pipe."""
-    before = descriptors()
+    before = descriptors_before()
     worker = echo(limit=LIMIT)
     for _ in range(3):
         assert answer(worker, "one") == "one"
@@ -177,7 +186,7 @@ def test_a_pipe_that_another_process_holds_open_keeps_nobody_waiting() -> None:
 
 
 def test_a_worker_that_cannot_be_started_is_an_error(worker: CompileWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = descriptors()
+    before = descriptors_before()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert "cannot be started: [Errno 2] No such file or directory: '/nowhere/python'" in answer(worker, "one")
     assert descriptors() == before
