@@ -131,6 +131,15 @@ def test_what_hexane_does_not_have_is_told_at_once() -> None:
         run(f, {"z": z}, {})
 
 
+@pytest.mark.parametrize("sizes", [[2], [2, 3, 4]])
+def test_operands_that_do_not_fit_are_an_error(sizes: list[int]) -> None:
+    f = Function()
+    x = f.input("x", (1, 3))
+    y = f.op("primitive.broadcast_in_dims", x, f.const(np.array(sizes, np.uint32)), f.const(s32(0, 1)))
+    with pytest.raises(hx.Error, match="broadcast_in_dims: its operands do not fit"):
+        run(f, {"y": y}, {})
+
+
 def test_palettes_and_blocks_become_their_numbers() -> None:
     indices = RNG.integers(0, 4, (4, 6)).astype(np.uint8)
     table = RNG.standard_normal((2, 1, 4, 1)).astype(np.float32)

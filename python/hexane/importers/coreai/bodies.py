@@ -1,5 +1,6 @@
 """Operations whose body computes something else than their name says. Apple's reader, and ours, go by the name."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Other, Tensor
 from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.operations import Body, Operation, Result
-from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Item
+from hexane.importers.coreai.registry import Complex, Context, Item, handled
 from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
 from hexane.reference import run_reference
@@ -38,14 +39,19 @@ def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
     """The constants of a function: axes and shapes, without which an operation cannot be tried."""
     translator, found = Translator(asset, function), {}
     for operation in function.body.operations:
-        if operation.name.startswith("primitive.constant"):
+        if operation.name.startswith("primitive.constant") and _is_small(operation.results[0].type):
             try:
                 item = translator.constant(operation, ())
             except Error:
                 continue
-            if isinstance(item, Value) and item.type.size <= MOST_ELEMENTS:
+            if isinstance(item, Value):
                 found[operation.results[0]] = item
     return found
+
+
+def _is_small(kind: Any) -> bool:
+    """Weights are not decoded for this."""
+    return isinstance(kind, Tensor) and None not in kind.shape and prod(d or 0 for d in kind.shape) <= MOST_ELEMENTS
 
 
 def _disagrees(asset: Asset, function: AssetFunction, o: Operation, known: dict[Result, Value]) -> bool:
@@ -67,7 +73,7 @@ def _disagrees(asset: Asset, function: AssetFunction, o: Operation, known: dict[
         named, written = (_run(asset, function, o, operands, feeds, body) for body in (None, o.bodies[0]))
     except Error:
         return False  # one of the two cannot be tried
-    return any(not _near(a, b) for a, b in zip(named, written, strict=True))
+    return len(named) != len(written) or any(not _near(a, b) for a, b in zip(named, written, strict=True))
 
 
 def _numbers(kind: Any, shape: list[int], seed: int) -> Array:
@@ -89,7 +95,7 @@ def _run(
     translator = Translator(asset, function)
     items: list[Item]
     if body is None:
-        made = HANDLERS[base_name(o.name)](Context(translator, o, tuple(operands), Folder("named")))
+        made = handled(base_name(o.name), Context(translator, o, tuple(operands), Folder("named")))
         if made is None or isinstance(made, (Complex, Other)):
             raise Error("the operation gives no real numbers")
         items = [made] if isinstance(made, Value) else list(made)

@@ -82,6 +82,17 @@ HANDLERS: dict[str, Handler] = {}
 COMPOSITES: dict[str, Callable[[Context, dict[str, Any]], Found]] = {}
 
 
+def handled(name: str, context: Context) -> Found:
+    """What stands for an operation. Raises Error for one that is not known, and where a damaged file has operands that
+    no such operation has."""
+    if name not in HANDLERS:
+        raise Error("Hexane does not have it")
+    try:
+        return HANDLERS[name](context)
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
+        raise Error(f"its operands do not fit: {error}") from None
+
+
 def handles(*names: str) -> Callable[[Handler], Handler]:
     """Registers a handler for operations by their names without the version: `primitive.reshape` for `.._v1`, `_v2`."""
 

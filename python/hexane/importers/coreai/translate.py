@@ -14,7 +14,7 @@ from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
-from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Item
+from hexane.importers.coreai.registry import Complex, Context, Item, handled
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
@@ -136,13 +136,10 @@ class Translator:
     def operation(self, operation: Operation) -> None:
         name = base_name(operation.name)
         where = sources_of(operation.location)
-        handler = HANDLERS.get(name)
         operands = tuple(self.item(v) for v in operation.operands)
         context = Context(self, operation, operands, Folder(*(where or (name,))))
         try:
-            if handler is None:
-                raise Error("Hexane does not have it")
-            found = handler(context)
+            found = handled(name, context)
             items = () if found is None else tuple(found) if isinstance(found, (tuple, list)) else (found,)
             if isinstance(found, Value):
                 items = (found,)
