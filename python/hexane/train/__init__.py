@@ -2,6 +2,7 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
+from hexane.train.decoder import Llama, LlamaConfig, llama
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
@@ -11,6 +12,8 @@ from hexane.train.training_step import step
 from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
+    "Llama",
+    "LlamaConfig",
     "Optimizer",
     "Trainable",
     "Trainer",
@@ -22,6 +25,7 @@ __all__ = [
     "evaluating",
     "init",
     "lion",
+    "llama",
     "sgd",
     "step",
     "steps",

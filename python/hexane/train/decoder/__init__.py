@@ -1,0 +1,6 @@
+"""Decoders of the Llama family, built of ops: their sizes and weights, and the graph that trains them."""
+
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.model import Llama, llama
+
+__all__ = ["Llama", "LlamaConfig", "llama"]

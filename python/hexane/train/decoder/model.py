@@ -1,0 +1,146 @@
+"""The graph of a decoder of the Llama family: logits and loss from tokens, with every weight a param."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.autograd.checkpoint import checkpoint
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train import init
+from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
+
+DEVIATION = 0.02  # of weights that are drawn; what is added to the residual has it divided by sqrt(2 * layers)
+ADDED = ("self_attn.o_proj", "mlp.down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Llama:
+    """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
+    of the cross entropy, () in fp32, labels of -100 do not count; params: by name, in the order of `config.shapes()`."""
+
+    config: LlamaConfig
+    tokens: Tensor
+    labels: Tensor
+    logits: Tensor
+    loss: Tensor
+    params: dict[str, Tensor]
+
+
+def llama(
+    config: LlamaConfig | str,
+    *,
+    weights: Mapping[str, Array] | None = None,
+    batch: int = 1,
+    seed: int = 0,
+    checkpoints: bool = False,
+) -> Llama:
+    """A decoder to be trained, as tensors of a graph: `hx.train.step(model.loss, list(model.params.values()), ..)` is
+    its training step, `hx.graph({"logits": model.logits})` its inference.
+
+    config: sizes, or a name such as "stories110M". weights: arrays in fp32 by the names and of the shapes of
+    `config.shapes()`; without them they are drawn: ones for norms, else normal with the deviation 0.02, in what adds to
+    the residual 0.02 / sqrt(2 * layers). batch: rows of `config.seq` tokens in a call. checkpoints: the backward pass
+    computes each layer again, so that less is kept.
+
+    Raises Error for a name that is none, and for weights that are missing, too many, or of another shape.
+    """
+    sizes = LlamaConfig.named(config) if isinstance(config, str) else config
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
+    arrays = initial_weights(sizes, seed) if weights is None else _checked(sizes, weights)
+    params = {name: hx.param(name, array) for name, array in arrays.items()}
+    tokens = hx.input("tokens", (batch, sizes.seq), "int32")
+    labels = hx.input("labels", (batch, sizes.seq), "int32")
+    decoder = _Decoder(sizes, params)
+    x = hx.gather(params[EMBEDDING], tokens)
+    for i in range(sizes.layers):
+        x = checkpoint(partial(decoder.layer, i), x) if checkpoints else decoder.layer(i, x)
+    logits = hx.linear(decoder.norm(NORM, x), params[EMBEDDING if sizes.tied else HEAD])
+    return Llama(sizes, tokens, labels, logits, hx.cross_entropy(logits, labels), params)
+
+
+def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
+    """What training begins with, by name. The same on every machine."""
+    seeds = np.random.SeedSequence(seed).generate_state(len(config.shapes()))
+    return {
+        name: _drawn(config, name, shape, int(own))
+        for (name, shape), own in zip(config.shapes().items(), seeds, strict=True)
+    }
+
+
+def _drawn(config: LlamaConfig, name: str, shape: tuple[int, ...], seed: int) -> Array:
+    if len(shape) == 1:
+        return np.ones(shape, np.float32)
+    added = name.removesuffix(".weight").endswith(ADDED)
+    return init.normal(shape, seed, deviation=DEVIATION / (2 * config.layers) ** 0.5 if added else DEVIATION)
+
+
+def rotary_angles(config: LlamaConfig) -> tuple[Array, Array]:
+    """The cosines and sines of a head's angles at each position, both (seq, head_dim / 2) in fp32."""
+    rates = config.theta ** -(np.arange(0, config.head_dim, 2) / config.head_dim)
+    angles = np.outer(np.arange(config.seq), rates)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+class _Decoder:
+    """The layers over one set of params."""
+
+    def __init__(self, config: LlamaConfig, params: Mapping[str, Tensor]) -> None:
+        self.config = config
+        self.params = params
+        self.cos, self.sin = map(hx.const, rotary_angles(config))
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
+
+    def layer(self, i: int, x: Tensor) -> Tensor:
+        x = x + self.attention(i, self.norm(layer(i, "input_layernorm"), x))
+        return x + self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x))
+
+    def attention(self, i: int, x: Tensor) -> Tensor:
+        """Queries have the axes (batch, kv heads, queries of one kv head, seq, head_dim): keys serve several queries
+        by broadcasting."""
+        c = self.config
+
+        def heads(name: str, of_each: int) -> Tensor:
+            y = self.product(i, f"self_attn.{name}", x)
+            split = hx.reshape(y, shape=(*x.shape[:2], c.kv_heads, of_each, c.head_dim))
+            return hx.transpose(split, perm=(0, 2, 3, 1, 4))
+
+        def rotated(y: Tensor) -> Tensor:
+            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
+
+        query, key = rotated(heads("q_proj", c.heads // c.kv_heads)), rotated(heads("k_proj", 1))
+        y = hx.scaled_dot_product_attention(query, key, heads("v_proj", 1), causal=True)
+        joined = hx.reshape(hx.transpose(y, perm=(0, 3, 1, 2, 4)), shape=(*x.shape[:2], c.heads * c.head_dim))
+        return self.product(i, "self_attn.o_proj", joined)
+
+    def mlp(self, i: int, x: Tensor) -> Tensor:
+        gate, up = (self.product(i, f"mlp.{name}", x) for name in ("gate_proj", "up_proj"))
+        return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
+
+    def product(self, i: int, name: str, x: Tensor) -> Tensor:
+        return hx.linear(x, self.params[layer(i, name)])
+
+
+def _checked(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+    shapes = config.shapes()
+    _none("missing", set(shapes) - set(weights))
+    _none("not the model's", set(weights) - set(shapes))
+    for name, shape in shapes.items():
+        got = weights[name]
+        if got.shape != shape or got.dtype != np.float32:
+            raise Error(f"[train.llama] {name}: got {got.dtype} of shape {got.shape}, need float32 of shape {shape}")
+    return {name: weights[name] for name in shapes}
+
+
+def _none(what: str, names: Iterable[str]) -> None:
+    found = sorted(names)
+    if found:
+        shown = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+        raise Error(f"[train.llama] weights: got names that are {what}: {shown}; need those of config.shapes()")

@@ -1,0 +1,201 @@
+"""The decoder of the Llama family against the same model written in PyTorch, and in NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array
+from hexane.train.decoder.model import initial_weights
+
+CONFIGS = {
+    "MHA": {},
+    "GQA": {"kv_heads": 2},
+    "MQA": {"kv_heads": 1, "tied": False},
+    "half": {"rope": "half", "theta": 500000.0, "kv_heads": 2},
+    "wide heads": {"head_dim": 12, "tied": False, "epsilon": 1e-6},
+}
+SMALL = {"vocab": 37, "dim": 32, "hidden": 56, "layers": 2, "heads": 4, "seq": 11}
+
+
+def config(name: str) -> hx.train.LlamaConfig:
+    return hx.train.LlamaConfig(**{**SMALL, **CONFIGS[name]})
+
+
+def weights(c: hx.train.LlamaConfig) -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    return {
+        name: (rng.normal(0, 0.3, shape) + (len(shape) == 1)).astype(np.float32) for name, shape in c.shapes().items()
+    }
+
+
+def batch(c: hx.train.LlamaConfig, rows: int) -> dict[str, Array]:
+    rng = np.random.default_rng(2)
+    tokens, labels = (rng.integers(0, c.vocab, (rows, c.seq)).astype(np.int32) for _ in range(2))
+    labels[0, :2] = -100
+    return {"tokens": tokens, "labels": labels}
+
+
+def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Array:
+    """The logits in fp64, head by head."""
+
+    def norm(x: Array, gamma: Array) -> Array:
+        return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + c.epsilon) * gamma)
+
+    def rotated(x: Array) -> Array:
+        out, half = np.empty_like(x), c.head_dim // 2
+        for position in range(c.seq):
+            for pair in range(half):
+                angle = position * c.theta ** (-2 * pair / c.head_dim)
+                a, b = (2 * pair, 2 * pair + 1) if c.rope == "interleaved" else (pair, pair + half)
+                turned = np.exp(1j * angle) * (x[position, a] + 1j * x[position, b])
+                out[position, a], out[position, b] = turned.real, turned.imag
+        return out
+
+    def row(ids: Array) -> Array:
+        x = w["model.embed_tokens.weight"][ids].astype(np.float64)
+        for i in range(c.layers):
+            own = {k.split(".", 3)[3]: v.astype(np.float64) for k, v in w.items() if k.startswith(f"model.layers.{i}.")}
+            h = norm(x, own["input_layernorm.weight"])
+            q, k, v = (h @ own[f"self_attn.{name}_proj.weight"].T for name in "qkv")
+            parts = []
+            for head in range(c.heads):
+                mine, other = (slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, head * c.kv_heads // c.heads))
+                scores = rotated(q[:, mine]) @ rotated(k[:, other]).T / np.sqrt(c.head_dim)
+                scores = np.where(np.tri(c.seq, dtype=bool), scores, -np.inf)
+                shares = np.exp(scores - scores.max(-1, keepdims=True))
+                parts.append(shares / shares.sum(-1, keepdims=True) @ v[:, other])
+            x = x + np.concatenate(parts, -1) @ own["self_attn.o_proj.weight"].T
+            h = norm(x, own["post_attention_layernorm.weight"])
+            gate, up = (h @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
+        head = w["model.embed_tokens.weight" if c.tied else "lm_head.weight"].astype(np.float64)
+        return np.asarray(norm(x, w["model.norm.weight"]) @ head.T)
+
+    return np.stack([row(ids) for ids in tokens])
+
+
+def in_torch(c: hx.train.LlamaConfig, w: dict[str, Array], fed: dict[str, Array]) -> tuple[Array, float, dict[str, Array]]:
+    """Logits, loss and gradients in fp64, with torch's own norm, attention and cross entropy."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    f = torch.nn.functional
+    p = {name: torch.tensor(a.astype(np.float64), requires_grad=True) for name, a in w.items()}
+
+    def rotated(x: Any) -> Any:
+        rates = 1 / c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
+        turn = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(c.seq).double(), rates))
+        pairs = x.unflatten(-1, (-1, 2)) if c.rope == "interleaved" else x.unflatten(-1, (2, -1)).transpose(-1, -2)
+        out = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
+        return out.flatten(-2) if c.rope == "interleaved" else out.transpose(-1, -2).flatten(-2)
+
+    x = p["model.embed_tokens.weight"][torch.tensor(fed["tokens"].astype(np.int64))]
+    for i in range(c.layers):
+
+        def own(name: str, i: int = i) -> Any:
+            return p[f"model.layers.{i}.{name}.weight"]
+
+        def heads(y: Any) -> Any:
+            return y.unflatten(-1, (-1, c.head_dim)).transpose(1, 2)
+
+        h = f.rms_norm(x, (c.dim,), own("input_layernorm"), c.epsilon)
+        q, k, v = (heads(h @ own(f"self_attn.{name}_proj").T) for name in "qkv")
+        q, k = rotated(q), rotated(k)
+        a = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
+        h = f.rms_norm(x, (c.dim,), own("post_attention_layernorm"), c.epsilon)
+        x = x + (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
+    x = f.rms_norm(x, (c.dim,), p["model.norm.weight"], c.epsilon)
+    logits = x @ p["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
+    loss = f.cross_entropy(logits.flatten(0, 1), torch.tensor(fed["labels"].astype(np.int64)).flatten())
+    loss.backward()
+    return logits.detach().numpy(), float(loss.detach()), {name: t.grad.numpy() for name, t in p.items()}
+
+
+def off(got: Array, want: Array) -> float:
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_numpy(name: str) -> None:
+    c = config(name)
+    fed = batch(c, 2)
+    model = hx.train.llama(c, weights=weights(c), batch=2)
+    got = hx.compile(hx.graph({"logits": model.logits}))(tokens=fed["tokens"])
+    assert off(got, in_numpy(c, weights(c), fed["tokens"])) < 1e-5
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.filterwarnings("default")
+def test_loss_and_gradients_are_those_of_torch(name: str, checkpoints: bool) -> None:
+    c = config(name)
+    fed = batch(c, 3)
+    logits, loss, gradients = in_torch(c, weights(c), fed)
+    model = hx.train.llama(c, weights=weights(c), batch=3, checkpoints=checkpoints)
+    found = hx.grad(model.loss, list(model.params.values()))
+    named = dict(zip(model.params, found, strict=True))
+    got = hx.compile(hx.graph({"logits": model.logits, "loss": model.loss, **named}))(**fed)
+    assert off(got["logits"], logits) < 1e-5
+    assert abs(float(got["loss"]) - loss) < 1e-5 * loss
+    assert set(gradients) == set(named)
+    for weight, want in gradients.items():
+        assert off(got[weight], want) < 1e-5, weight
+
+
+def test_a_step_lowers_the_loss() -> None:
+    c = config("GQA")
+    model = hx.train.llama(c, batch=2, seed=3)
+    net = hx.compile(hx.train.step(model.loss, list(model.params.values()), hx.train.adamw(1e-2)))
+    losses = [float(net(**batch(c, 2))["loss"]) for _ in range(30)]
+    assert abs(losses[0] - np.log(c.vocab)) < 0.1
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_drawn_weights_follow_the_seed() -> None:
+    c = hx.train.LlamaConfig(vocab=500, dim=64, hidden=128, layers=8, heads=4)
+
+    one, again, other = (initial_weights(c, seed) for seed in (1, 1, 2))
+    for name, array in one.items():
+        assert np.array_equal(array, again[name])
+        assert (array.ndim == 1) == np.array_equal(array, other[name])
+    assert 0.019 < one["model.embed_tokens.weight"].std() < 0.021
+    assert 0.0045 < one["model.layers.5.mlp.down_proj.weight"].std() < 0.0055
+
+
+def test_known_models_have_the_published_sizes() -> None:
+    # llama2.c's table of models: 15M, 42M and 110M parameters; the seed counts 109.53 M.
+    assert hx.train.LlamaConfig.named("stories15M").parameters == 15_191_712
+    assert hx.train.LlamaConfig.named("stories110M", seq=256).parameters == 109_529_856
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 5}, r"heads: got 5, need a divisor of dim 32, or head_dim="),
+        ({"kv_heads": 3}, r"kv_heads: got 3, need a divisor of heads 4"),
+        ({"head_dim": 7}, r"head_dim: got 7, need an even number"),
+        ({"layers": 0}, r"layers: got 0, need an integer from 1"),
+        ({"seq": 2.0}, r"seq: got 2.0, need an integer"),
+        ({"rope": "none"}, r"rope: got 'none', need 'interleaved' or 'half'"),
+        ({"theta": float("nan")}, r"theta: got nan, need a number above 0"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(hx.Error, match=message):
+        hx.train.LlamaConfig(**{**SMALL, **changes})
+
+
+def test_wrong_weights_are_named() -> None:
+    c = config("GQA")
+    good = weights(c)
+    with pytest.raises(hx.Error, match=r"got the model 'storys', need stories15M"):
+        hx.train.llama("storys")
+    with pytest.raises(hx.Error, match=r"names that are missing: model.norm.weight"):
+        hx.train.llama(c, weights={k: v for k, v in good.items() if k != "model.norm.weight"})
+    with pytest.raises(hx.Error, match=r"names that are not the model's: lm_head.weight"):
+        hx.train.llama(c, weights={**good, "lm_head.weight": good["model.embed_tokens.weight"]})
+    with pytest.raises(hx.Error, match=r"model.norm.weight: got float32 of shape \(1,\), need float32 of shape \(32,\)"):
+        hx.train.llama(c, weights={**good, "model.norm.weight": np.ones(1, np.float32)})
+    with pytest.raises(hx.Error, match=r"batch: got 0"):
+        hx.train.llama(c, batch=0)
