@@ -61,7 +61,9 @@ def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Arr
             q, k, v = (h @ own[f"self_attn.{name}_proj.weight"].T for name in "qkv")
             parts = []
             for head in range(c.heads):
-                mine, other = (slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, head * c.kv_heads // c.heads))
+                mine, other = (
+                    slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, head * c.kv_heads // c.heads)
+                )
                 scores = rotated(q[:, mine]) @ rotated(k[:, other]).T / np.sqrt(c.head_dim)
                 scores = np.where(np.tri(c.seq, dtype=bool), scores, -np.inf)
                 shares = np.exp(scores - scores.max(-1, keepdims=True))
@@ -76,7 +78,9 @@ def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Arr
     return np.stack([row(ids) for ids in tokens])
 
 
-def in_torch(c: hx.train.LlamaConfig, w: dict[str, Array], fed: dict[str, Array]) -> tuple[Array, float, dict[str, Array]]:
+def in_torch(
+    c: hx.train.LlamaConfig, w: dict[str, Array], fed: dict[str, Array]
+) -> tuple[Array, float, dict[str, Array]]:
     """Logits, loss and gradients in fp64, with torch's own norm, attention and cross entropy."""
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     f = torch.nn.functional
@@ -195,7 +199,9 @@ def test_wrong_weights_are_named() -> None:
         hx.train.llama(c, weights={k: v for k, v in good.items() if k != "model.norm.weight"})
     with pytest.raises(hx.Error, match=r"names that are not the model's: lm_head.weight"):
         hx.train.llama(c, weights={**good, "lm_head.weight": good["model.embed_tokens.weight"]})
-    with pytest.raises(hx.Error, match=r"model.norm.weight: got float32 of shape \(1,\), need float32 of shape \(32,\)"):
+    with pytest.raises(
+        hx.Error, match=r"model.norm.weight: got float32 of shape \(1,\), need float32 of shape \(32,\)"
+    ):
         hx.train.llama(c, weights={**good, "model.norm.weight": np.ones(1, np.float32)})
     with pytest.raises(hx.Error, match=r"batch: got 0"):
         hx.train.llama(c, batch=0)

@@ -21,7 +21,7 @@ ADDED = ("self_attn.o_proj", "mlp.down_proj")
 @dataclass(frozen=True, slots=True)
 class Llama:
     """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
-    of the cross entropy, () in fp32, labels of -100 do not count; params: by name, in the order of `config.shapes()`."""
+    of the cross entropy, () in fp32, labels of -100 do not count; params: by name, as `config.shapes()` has them."""
 
     config: LlamaConfig
     tokens: Tensor
