@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node, Value
-from hexane.ops.compose import Builder
+from hexane.ops.compose import Builder, part
 from hexane.ops.gradients.rule import attrs_of, operand, unbroadcast
 
 Gradients = Sequence[Value | None]
@@ -29,6 +29,27 @@ def matmul(b: Builder, node: Node, g: Value) -> Gradients:
         dy = b.matmul(x, g, transpose_x=not tx)
     dbias = None if bias is None else b.reduce_sum(g, axes=tuple(range(len(g.shape) - 1)), keep_dims=False)
     return unbroadcast(b, dx, x), unbroadcast(b, dy, y), dbias
+
+
+def rotary_embedding(b: Builder, node: Node, g: Value) -> Gradients:
+    """Pairs (x1, x2) rotated by an angle  ->  pairs of g rotated back."""
+    x, cos, sin = (operand(node, i) for i in range(3))
+    interleaved = node.attrs["interleaved"]
+    (x1, x2), (g1, g2) = (pairs(b, v, interleaved) for v in (x, g))
+    return (
+        b.rotary_embedding(g, cos, b.neg(sin), interleaved=interleaved),
+        unbroadcast(b, b.add(b.mul(g1, x1), b.mul(g2, x2)), cos),
+        unbroadcast(b, b.sub(b.mul(g2, x1), b.mul(g1, x2)), sin),
+    )
+
+
+def pairs(b: Builder, x: Value, interleaved: bool) -> tuple[Value, Value]:
+    """The first and the second numbers of the pairs in the last axis."""
+    rank, half = len(x.shape), x.shape[-1] // 2
+    deep = b.reshape(x, shape=(*x.shape[:-1], half, 2) if interleaved else (*x.shape[:-1], 2, half))
+    axis = rank - (0 if interleaved else 1)
+    first, second = (b.reshape(part(b, deep, axis, i, i + 1), shape=(*x.shape[:-1], half)) for i in range(2))
+    return first, second
 
 
 # ---- convolutions ----

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.ops.compose import Builder, held, limited, part
+from hexane.ops.compose import Builder, held, limited
 from hexane.ops.gradients import products as grads
 from hexane.ops.records.reduce import softmax
 from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
@@ -138,13 +138,9 @@ def _halves(x: Array, interleaved: bool) -> tuple[Array, Array]:
 
 
 def _expand_rotary(b: Builder, x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
-    half = x.shape[-1] // 2
-    pairs = (half, 2) if interleaved else (2, half)
-    deep = b.reshape(x, shape=(*x.shape[:-1], *pairs))
-    axis = len(x.shape) - (0 if interleaved else 1)
-    a, c = (b.reshape(part(b, deep, axis, i, i + 1), shape=(*x.shape[:-1], half)) for i in range(2))
+    a, c = grads.pairs(b, x, interleaved)
     first, second = b.sub(b.mul(a, cos), b.mul(c, sin)), b.add(b.mul(a, sin), b.mul(c, cos))
-    return b.reshape(b.stack(first, second, axis=axis), shape=x.shape)
+    return b.reshape(b.stack(first, second, axis=len(x.shape) - (0 if interleaved else 1)), shape=x.shape)
 
 
 def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
@@ -203,5 +199,6 @@ OPS = (
             Case(((2, 3, 5, 8), (5, 4), (5, 4))), Case(((2, 5, 8), (5, 4), (5, 4)), {"interleaved": True}),
             Case(((3, 74), (37,), (37,)), {"interleaved": True}), Case(((2, 3, 66), (2, 1, 33), (2, 1, 33))),
         ),
+        grad=grads.rotary_embedding,
     ),
 )  # fmt: skip

@@ -103,21 +103,23 @@ class _Decoder:
         return x + self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x))
 
     def attention(self, i: int, x: Tensor) -> Tensor:
-        """Queries have the axes (batch, kv heads, queries of one kv head, seq, head_dim): keys serve several queries
-        by broadcasting."""
+        """Heads have the axes (batch, heads, seq, head_dim). Where keys serve several queries it is (batch, kv heads,
+        queries of one kv head, seq, head_dim), over whose third axis keys are broadcast."""
         c = self.config
+        shared = c.kv_heads < c.heads
+        front, back = ((0, 2, 3, 1, 4), (0, 3, 1, 2, 4)) if shared else ((0, 2, 1, 3), (0, 2, 1, 3))
 
         def heads(name: str, of_each: int) -> Tensor:
             y = self.product(i, f"self_attn.{name}", x)
-            split = hx.reshape(y, shape=(*x.shape[:2], c.kv_heads, of_each, c.head_dim))
-            return hx.transpose(split, perm=(0, 2, 3, 1, 4))
+            parts = (c.kv_heads, of_each) if shared else (c.heads,)
+            return hx.transpose(hx.reshape(y, shape=(*x.shape[:2], *parts, c.head_dim)), perm=front)
 
         def rotated(y: Tensor) -> Tensor:
             return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
 
         query, key = rotated(heads("q_proj", c.heads // c.kv_heads)), rotated(heads("k_proj", 1))
         y = hx.scaled_dot_product_attention(query, key, heads("v_proj", 1), causal=True)
-        joined = hx.reshape(hx.transpose(y, perm=(0, 3, 1, 2, 4)), shape=(*x.shape[:2], c.heads * c.head_dim))
+        joined = hx.reshape(hx.transpose(y, perm=back), shape=(*x.shape[:2], c.heads * c.head_dim))
         return self.product(i, "self_attn.o_proj", joined)
 
     def mlp(self, i: int, x: Tensor) -> Tensor:
