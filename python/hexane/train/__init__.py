@@ -4,6 +4,7 @@ from hexane.train import init
 from hexane.train.batch_norm import batch_norm
 from hexane.train.decoder import Llama, LlamaConfig, llama
 from hexane.train.evaluating import evaluating
+from hexane.train.kernels import Kernel, kernels
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.trained import trained
@@ -12,6 +13,7 @@ from hexane.train.training_step import step
 from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
+    "Kernel",
     "Llama",
     "LlamaConfig",
     "Optimizer",
@@ -24,6 +26,7 @@ __all__ = [
     "cosine",
     "evaluating",
     "init",
+    "kernels",
     "lion",
     "llama",
     "sgd",

@@ -1,0 +1,143 @@
+"""The branches of residual networks, forwards and backwards, found by the shape of a training graph.
+
+A residual add joins a value with what products with weights made of it; the nodes between are a branch:
+
+    forward:   x -> norm -> products -> y,                        x + y
+    backward:  g -> products -> gradient of the norm -> h,        g + h
+
+Embedding, head, loss, the gradients of weights and the updates lie in no branch.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES
+from hexane.validate import is_constant
+
+PRODUCTS = frozenset({"linear", "matmul", "conv", "scaled_dot_product_attention"})
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Nodes in order, without the value that they begin with and the add that ends them."""
+
+    begin: Value
+    nodes: tuple[Node, ...]
+
+
+class Ancestry:
+    """Which nodes of a graph depend on which, as sets of bits by place in the order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = graph.nodes
+        self.index = {id(node): i for i, node in enumerate(self.nodes)}
+        self.before: list[int] = []  # of each node: itself and what it depends on
+        for i, node in enumerate(self.nodes):
+            self.before.append((1 << i) | _union(self.before[j] for j in self._operands(node)))
+        self.after = [1 << i for i in range(len(self.nodes))]  # itself and what depends on it
+        for i in reversed(range(len(self.nodes))):
+            for j in self._operands(self.nodes[i]):
+                self.after[j] |= self.after[i]
+
+    def _operands(self, node: Node) -> Iterator[int]:
+        return (self.index[id(v.node)] for v in node.inputs if v is not None)
+
+    def at(self, node: Node) -> int:
+        return self.index[id(node)]
+
+    def among(self, bits: int) -> Iterator[Node]:
+        """The nodes of a set, in order."""
+        while bits:
+            low = bits & -bits
+            yield self.nodes[low.bit_length() - 1]
+            bits ^= low
+
+    def bits(self, nodes: Iterable[Node]) -> int:
+        return _union(1 << self.index[id(node)] for node in nodes)
+
+
+def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Branch]]:
+    """The branches of the forward pass, which are all that the output "loss" depends on, and those of the backward
+    pass, each in the order in which they run."""
+    forward = tree.before[tree.at(loss_of(graph).node)]
+    weighted = tree.bits(node for node in tree.nodes if is_weight_product(node))
+    ends: list[tuple[Value, Value, Node]] = []
+    for node in tree.nodes:
+        pair = _residual(node, tree, weighted) if node.op == "add" else None
+        if pair is not None:
+            ends.append((*pair, node))
+    adds = tree.bits(node for _, _, node in ends)
+    found: tuple[list[Branch], list[Branch]] = ([], [])
+    for begin, end, add in ends:
+        is_forward = bool(forward >> tree.at(add) & 1)
+        inside = tree.after[tree.at(begin.node)] & tree.before[tree.at(end.node)] & ~adds & ~(1 << tree.at(begin.node))
+        nodes = tuple(node for node in tree.among(inside) if not is_leaf(node))
+        if not is_forward:
+            nodes = _until_last_product(nodes)
+        found[0 if is_forward else 1].append(Branch(begin, nodes))
+    return found
+
+
+def loss_of(graph: Graph) -> Value:
+    """The output "loss". Raises Error where there is none."""
+    for port in graph.outputs:
+        if port.name == "loss":
+            return port.value
+    got = ", ".join(port.name for port in graph.outputs)
+    raise Error(f"[train.kernels] got a graph with the outputs {got}, need one that is named 'loss'")
+
+
+def _residual(node: Node, tree: Ancestry, weighted: int) -> tuple[Value, Value] | None:
+    """(x, f(x)) of x + f(x), f with a product with weights in it."""
+    x, y = node.inputs
+    if x is None or y is None or not x.shape == y.shape == node.values[0].shape or len(x.shape) < 2:
+        return None
+    for begin, end in ((x, y), (y, x)):
+        between = tree.after[tree.at(begin.node)] & tree.before[tree.at(end.node)]
+        if between & weighted & ~(1 << tree.at(begin.node)) and not is_leaf(begin.node):
+            return begin, end
+    return None
+
+
+def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Without what follows the last products and their sums: the gradient of the norm in front of them, which ends a
+    branch of the backward pass."""
+    kept: set[int] = set()
+    for node in reversed(nodes):
+        if is_weight_product(node) or id(node) in kept:
+            kept.add(id(node))
+            kept.update(id(v.node) for v in node.inputs if v is not None)
+    sums: set[int] = set()
+    for node in nodes:
+        is_sum = node.op == "add" and all(v is not None and id(v.node) in sums for v in node.inputs)
+        if is_sum or is_weight_product(node):
+            sums.add(id(node))
+    return tuple(node for node in nodes if id(node) in kept or id(node) in sums)
+
+
+def is_weight_product(node: Node) -> bool:
+    """Whether a node multiplies by a weight: a param or state with axes."""
+    return node.op in PRODUCTS and any(weight_of(v) is not None for v in node.inputs[:2])
+
+
+def weight_of(value: Value | None) -> Node | None:
+    """The param or state of at least two axes that a value is, perhaps in another order or dtype."""
+    while value is not None and value.node.op in ("reshape", "transpose", "cast"):
+        value = value.node.inputs[0]
+    if value is None or value.node.op not in ("param", "state") or len(value.shape) < 2:
+        return None
+    return value.node
+
+
+def is_leaf(node: Node) -> bool:
+    """Whether a node computes nothing at run time."""
+    return node.op in LEAVES or is_constant(node)
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found

@@ -1,0 +1,312 @@
+"""A group of nodes as a graph with channels first: one input (batch, channels, 1, tokens), one output of that form.
+
+A value is kept as a tensor whose last axis is the tokens, and the order in which its axes give the value's:
+
+    value (batch, tokens, channels)              tensor (batch, channels, tokens)            order (0, 2, 1)
+    value (batch, heads, tokens, head channels)  tensor (batch, heads, head channels, tokens) order (0, 1, 3, 2)
+
+So products with weights are convolutions, transposes cost nothing, and what enters or leaves lies side by side on the
+channels.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.build import FUNCTIONS, Tensor
+from hexane.graph import Array, Node, Value, source_scope, topological
+from hexane.ops import OPS
+from hexane.ops.fold import Folder
+from hexane.train.kernels.branches import is_leaf, weight_of
+
+
+class Placed(NamedTuple):
+    """A value: the axis i of it is the axis order[i] of the tensor."""
+
+    tensor: Tensor
+    order: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape[i] for i in self.order)
+
+    def plain(self) -> Tensor:
+        """The tensor with the value's own axes."""
+        return self.tensor if is_plain(self.order) else hx.transpose(self.tensor, perm=self.order)
+
+
+class Place(NamedTuple):
+    """Where a value is in memory, for who reads it: the shape of its tensor, and the order."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+class Unfit(Exception):
+    """A value that has no axis of tokens."""
+
+
+def is_plain(order: Sequence[int]) -> bool:
+    return tuple(order) == tuple(range(len(order)))
+
+
+def default_place(shape: Sequence[int], tokens: int) -> Place:
+    """Where the host leaves (batch, tokens, channels): the tokens last. Raises Unfit for another shape."""
+    if len(shape) == 3 and shape[1] == tokens:
+        return Place((shape[0], shape[2], shape[1]), (0, 2, 1))
+    raise Unfit(f"got a value of shape {tuple(shape)} from the host, need (batch, {tokens}, channels)")
+
+
+def shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """x in another shape; what was another shape of it before goes."""
+    while x.value.node.op == "reshape" and x.value.node.inputs[0] is not None:
+        x = Tensor(x.value.node.inputs[0])
+    return x if tuple(x.shape) == tuple(shape) else hx.reshape(x, shape=shape)
+
+
+class Writer:
+    """Writes nodes one after the other. arrays: what the params hold."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.placed: dict[Value, Placed] = {}
+        self._arrays = arrays
+
+    def write(self, node: Node) -> None:
+        """Adds the results of a node, whose operands are there or are leaves."""
+        with source_scope(*node.sources):
+            form = _FORMS.get(node.op)
+            if form is None and OPS[node.op].elementwise:
+                form = _elementwise
+            one = None if form is None else form(self, node)
+            found = [one] if one is not None else self._as_it_is(node)
+        self.placed |= dict(zip(node.values, found, strict=True))
+
+    def _as_it_is(self, node: Node) -> list[Placed]:
+        """The op on the values with their own axes."""
+        made = _applied(node, [None if v is None else self.plain(v) for v in node.inputs])
+        return [Placed(t, tuple(range(len(t.shape)))) for t in made]
+
+    def plain(self, value: Value) -> Tensor:
+        """The value with its own axes."""
+        found = self.placed.get(value)
+        return self.constant(value) if found is None else found.plain()
+
+    def constant(self, value: Value) -> Tensor:
+        """A leaf, or what is computed from leaves: a param is the constant that it holds."""
+        node = value.node
+        if node.data is not None and node.op == "const":
+            return hx.const(node.data)
+        if node.op in ("param", "state"):
+            return hx.const(self._arrays[str(node.attrs["name"])])
+        if not node.inputs:
+            raise Unfit(f"got {node.op}, which no program of the engine holds")
+        return _applied(node, [None if v is None else self.constant(v) for v in node.inputs])[value.output]
+
+    def get(self, value: Value) -> Placed | None:
+        return self.placed.get(value)
+
+
+def _applied(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    made = FUNCTIONS[node.op](*inputs, **node.attrs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _elementwise(w: Writer, node: Node) -> Placed | None:
+    """In the order of the first operand that has the result's shape; the others follow it."""
+    shape = node.values[0].shape
+    leader = next((p for v in node.inputs if v is not None and (p := w.get(v)) and p.shape == shape), None)
+    if leader is None or len(node.values) > 1:
+        return None
+    inverse = [leader.order.index(i) for i in range(len(leader.order))]
+
+    def along(value: Value) -> Tensor:
+        placed = w.get(value)
+        if placed is not None and placed.order == leader.order:
+            return placed.tensor
+        tensor = w.plain(value)
+        missing = len(shape) - len(tensor.shape)
+        if missing and tensor.shape:
+            tensor = shaped(tensor, (1,) * missing + tuple(tensor.shape))
+        return tensor if not tensor.shape or is_plain(inverse) else hx.transpose(tensor, perm=inverse)
+
+    made = FUNCTIONS[node.op](*(None if v is None else along(v) for v in node.inputs), **node.attrs)
+    return Placed(made, leader.order)
+
+
+def _linear(w: Writer, node: Node) -> Placed | None:
+    x, weight, bias = node.inputs
+    assert x is not None
+    assert weight is not None
+    return _times_weight(w, x, w.constant(weight), bias)
+
+
+def _matmul(w: Writer, node: Node) -> Placed | None:
+    x, y, bias = node.inputs
+    assert x is not None
+    assert y is not None
+    flip_x, flip_y = bool(node.attrs["transpose_x"]), bool(node.attrs["transpose_y"])
+    if weight_of(y) is not None and len(y.shape) == 2 and not flip_x:
+        weight = w.constant(y)
+        return _times_weight(w, x, weight if flip_y else hx.transpose(weight), bias)
+    left, right = w.get(x), w.get(y)
+    if left is None or right is None or bias is not None or len(left.order) != len(right.order):
+        return None
+    swapped_x, swapped_y = _swaps_last_two(left.order), _swaps_last_two(right.order)
+    if swapped_x is None or swapped_y is None:
+        return None
+    flips = {"transpose_x": flip_x ^ swapped_x, "transpose_y": flip_y ^ swapped_y}
+    batch = range(len(left.order) - 2)
+    if flip_y == swapped_y:  # the columns of the result are the last axis of y's tensor: tokens
+        return Placed(hx.matmul(left.tensor, right.tensor, **flips), (*batch, len(batch), len(batch) + 1))
+    turned = {"transpose_x": not flips["transpose_y"], "transpose_y": not flips["transpose_x"]}
+    return Placed(hx.matmul(right.tensor, left.tensor, **turned), (*batch, len(batch) + 1, len(batch)))
+
+
+def _swaps_last_two(order: Sequence[int]) -> bool | None:
+    """False where nothing is moved, None where anything else is."""
+    rank = len(order)
+    if tuple(order[:-2]) != tuple(range(rank - 2)):
+        return None
+    return order[-1] != rank - 1
+
+
+def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None) -> Placed | None:
+    """weight: (out, in). A convolution of one by one."""
+    placed = w.get(x)
+    if placed is None or placed.order != (0, 2, 1):
+        return None
+    batch, channels, tokens = placed.tensor.shape
+    image = shaped(placed.tensor, (batch, channels, 1, tokens))
+    square = shaped(weight, (*weight.shape, 1, 1))
+    made = hx.conv(image, square, None if bias is None else w.constant(bias))
+    return Placed(shaped(made, (batch, weight.shape[0], tokens)), (0, 2, 1))
+
+
+def _transpose(w: Writer, node: Node) -> Placed | None:
+    placed = w.get(_only(node))
+    return None if placed is None else Placed(placed.tensor, tuple(placed.order[i] for i in node.attrs["perm"]))
+
+
+def _reshape(w: Writer, node: Node) -> Placed | None:
+    """Axes that are split or joined have to lie side by side in the tensor."""
+    x = _only(node)
+    placed = w.get(x)
+    if placed is None:
+        return None
+    pieces = []  # (where the piece begins in the tensor, which new axes it becomes)
+    for old, new in _common_pieces(x.shape, node.values[0].shape):
+        there = [placed.order[i] for i in old]
+        if not there or there != list(range(there[0], there[0] + len(there))):
+            return None
+        pieces.append((there[0], new))
+    axes = [i for _, new in sorted(pieces) for i in new]
+    tensor = shaped(placed.tensor, [node.values[0].shape[i] for i in axes])
+    return Placed(tensor, tuple(axes.index(i) for i in range(len(axes))))
+
+
+def _common_pieces(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Axes of both shapes in pieces of equal size, as small as can be."""
+    pieces: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        left, right = [i], [j]
+        while prod(old[a] for a in left) != prod(new[a] for a in right):
+            if prod(old[a] for a in left) < prod(new[a] for a in right):
+                left.append(left[-1] + 1)
+            else:
+                right.append(right[-1] + 1)
+        pieces.append((left, right))
+        i, j = left[-1] + 1, right[-1] + 1
+    if pieces:  # axes of extent 1 that are left
+        pieces[-1][0].extend(range(i, len(old)))
+        pieces[-1][1].extend(range(j, len(new)))
+    return pieces
+
+
+def _reduced(w: Writer, node: Node) -> Placed | None:
+    placed = w.get(_only(node))
+    if placed is None or not node.attrs["keep_dims"]:
+        return None
+    axes = [placed.order[i] for i in node.attrs["axes"]]
+    return Placed(FUNCTIONS[node.op](placed.tensor, **{**node.attrs, "axes": axes}), placed.order)
+
+
+def _softmax(w: Writer, node: Node) -> Placed | None:
+    placed = w.get(_only(node))
+    if placed is None:
+        return None
+    return Placed(hx.softmax(placed.tensor, axis=placed.order[node.attrs["axis"]]), placed.order)
+
+
+def _rms_norm(w: Writer, node: Node) -> Placed | None:
+    """r = 1 / root of the mean square over the channels, x * r * gamma."""
+    x, gamma = node.inputs
+    assert x is not None
+    placed = w.get(x)
+    if placed is None or placed.order != (0, 2, 1) or node.attrs["axes"] != (2,):
+        return None
+    mean = hx.reduce_mean(hx.square(placed.tensor), axes=1, keep_dims=True)
+    y = placed.tensor * hx.rsqrt(mean + node.attrs["epsilon"])
+    return Placed(y if gamma is None else y * shaped(w.constant(gamma), (1, x.shape[-1], 1)), placed.order)
+
+
+def _rotary(w: Writer, node: Node) -> Placed | None:
+    """x cos + R x sin, where R swaps the numbers of each pair and negates the first."""
+    x, cos, sin = node.inputs
+    assert x is not None
+    assert cos is not None
+    assert sin is not None
+    placed = w.get(x)
+    if placed is None or not _swaps_last_two(placed.order) or not (is_leaf(cos.node) and is_leaf(sin.node)):
+        return None
+    half = x.shape[-1] // 2
+    pairs = [(2 * i, 2 * i + 1) if node.attrs["interleaved"] else (i, half + i) for i in range(half)]
+    swap = np.zeros((2 * half, 2 * half), cos.dtype.numpy)
+    angle_of = np.zeros(2 * half, np.int32)
+    for i, (first, second) in enumerate(pairs):
+        swap[first, second], swap[second, first] = -1, 1
+        angle_of[[first, second]] = i
+    of_cos, of_sin = (hx.transpose(hx.gather(w.constant(v), angle_of, axis=-1)) for v in (cos, sin))
+    return Placed(placed.tensor * of_cos + hx.matmul(hx.const(swap), placed.tensor) * of_sin, placed.order)
+
+
+def _attention(w: Writer, node: Node) -> Placed | None:
+    """Written as the products and the softmax that it expands to."""
+    expand = OPS[node.op].expand
+    assert expand is not None
+    result: Value = expand(Folder(*node.sources), *node.inputs, **node.attrs)
+    new: dict[int, Node] = {}
+    stack = [result]
+    while stack:
+        value = stack.pop()
+        if value not in w.placed and not is_leaf(value.node):
+            new[id(value.node)] = value.node
+            stack += [v for v in value.node.inputs if v is not None]
+    for made in topological([result]):
+        if id(made) in new:
+            w.write(made)
+    return w.placed[result]
+
+
+def _only(node: Node) -> Value:
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+_FORMS: Mapping[str, Callable[[Writer, Node], Placed | None]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "reduce_sum": _reduced,
+    "reduce_mean": _reduced,
+    "reduce_max": _reduced,
+    "softmax": _softmax,
+    "rms_norm": _rms_norm,
+    "rotary_embedding": _rotary,
+    "scaled_dot_product_attention": _attention,
+}

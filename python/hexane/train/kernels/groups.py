@@ -1,0 +1,166 @@
+"""Which nodes of a training step make one program of the engine.
+
+A branch of the forward pass is a program; its backward pass is one, or, where it goes through an attention, three:
+
+    fwdAttn, fwdFFN          norm, products, and what is between
+    ffnBwd                   products with transposed weights, gradients of activations
+    sdpaBwd1                 the product with the output's weight, the shares again, gradients of values and shares
+    sdpaBwd2                 gradients of softmax, queries and keys: no weights, so it is compiled once
+    qkvBwd                   products with the transposed weights of queries, keys and values
+
+The host has residual adds, embedding, head, loss, gradients of norms and weights, and updates.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import OPS
+from hexane.train.kernels.branches import (
+    PRODUCTS,
+    Ancestry,
+    Branch,
+    find_branches,
+    is_leaf,
+    is_weight_product,
+    loss_of,
+    weight_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The nodes of one program, operands first, some of which others compute too; what it reads that others compute,
+    and what others read of it: first the result that goes on, then what is kept for others."""
+
+    kind: str
+    layer: int
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def find_groups(graph: Graph) -> list[Group]:
+    """The programs of a step, in the order in which they run. Raises Error for a graph without an output "loss"."""
+    tree = Ancestry(graph)
+    forward, backward = find_branches(graph, tree)
+    parts: list[tuple[str, int, list[Node]]] = []
+    layer_of: dict[int, int] = {}  # by id of the weight
+    layer = -1
+    for branch in forward:
+        attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)
+        layer += 1 if attends or layer < 0 else 0
+        layer_of |= {id(weight): layer for weight in weights_of(branch.nodes)}
+        parts.append(("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
+    of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
+    owned: set[int] = {id(node) for _, _, nodes in parts for node in nodes}
+    for branch in backward:
+        own = next((layer_of[id(w)] for w in weights_of(branch.nodes) if id(w) in layer_of), 0)
+        levels = _levels(branch)
+        names = ("ffnBwd",) if len(levels) == 1 else ("sdpaBwd1", "sdpaBwd2", "qkvBwd")
+        for i, nodes in enumerate(levels):
+            whole = _with_repeated(nodes, owned, tree, of_loss)
+            owned |= {id(node) for node in whole}
+            parts.append((names[i] if i < len(names) else f"bwd{i}", own, whole))
+    return _as_groups(graph, tree, parts)
+
+
+def weights_of(nodes: Iterable[Node]) -> list[Node]:
+    """The params and states that products among the nodes multiply by, each once."""
+    found = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
+    return list(dict.fromkeys(w for w in found if w is not None))
+
+
+def _levels(branch: Branch) -> list[list[Node]]:
+    """The nodes in runs: the gradient of a softmax begins one, which has no weights, and the next product with weights
+    ends it. A product with weights is as late as those that its result is added to."""
+    level: dict[int, int] = {}
+    for node in branch.nodes:
+        at = max((level.get(id(v.node), 0) for v in node.inputs if v is not None), default=0)
+        of_shares = node.op == "mul" and any(v is not None and v.node.op == "softmax" for v in node.inputs)
+        ends = is_weight_product(node) if at % 2 else of_shares
+        level[id(node)] = at + ends
+    for node in reversed(branch.nodes):
+        if node.op == "add" and not level[id(node)] % 2:
+            for v in node.inputs:
+                if v is not None and id(v.node) in level and (is_weight_product(v.node) or v.node.op == "add"):
+                    level[id(v.node)] = max(level[id(v.node)], level[id(node)])
+    runs: list[list[Node]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+    for node in branch.nodes:
+        runs[level[id(node)]].append(node)
+    return [run for run in runs if run]
+
+
+def _with_repeated(nodes: Sequence[Node], owned: set[int], tree: Ancestry, of_loss: int) -> list[Node]:
+    """The nodes, with those that the backward pass computes for them of the forward pass's values: the attention's
+    shares, the sigmoid of an activation."""
+    found = {id(node): node for node in nodes}
+    stack = list(nodes)
+    while stack:
+        for v in stack.pop().inputs:
+            if v is None or id(v.node) in found or id(v.node) in owned or is_leaf(v.node):
+                continue
+            if not of_loss >> tree.at(v.node) & 1:
+                found[id(v.node)] = v.node
+                stack.append(v.node)
+    return sorted(found.values(), key=tree.at)
+
+
+def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
+    """The nodes of the forward pass, of the head, and all that depends on the loss's gradient."""
+    found = tree.before[tree.at(loss_of(graph).node)]
+    if begins:
+        found |= tree.before[begins[0]]
+    for begin in begins:
+        found |= tree.after[begin]
+    return found
+
+
+def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[tuple[str, int, list[Node]]]) -> list[Group]:
+    owner: dict[int, int] = {}
+    for i, (_, _, nodes) in enumerate(parts):
+        for node in nodes:
+            owner.setdefault(id(node), i)
+    whole = [_with_elementwise(nodes) for _, _, nodes in parts]
+    inputs = [_inputs(nodes) for nodes in whole]
+    read: dict[Value, None] = dict.fromkeys(graph.roots)  # by the host, or by another program than its own
+    for node in tree.nodes:
+        if id(node) not in owner:
+            read |= dict.fromkeys(v for v in node.inputs if v is not None)
+    for values in inputs:
+        read |= dict.fromkeys(values)
+    groups = []
+    for i, (kind, layer, nodes) in enumerate(parts):
+        results = [v for node in nodes if owner[id(node)] == i for v in node.values if v in read]
+        # What is computed last is what goes on.
+        groups.append(Group(kind, layer, tuple(sorted(whole[i], key=tree.at)), tuple(inputs[i]), tuple(results[::-1])))
+    return groups
+
+
+def _inputs(nodes: Iterable[Node]) -> list[Value]:
+    inside = {id(node) for node in nodes}
+    read = (v for node in nodes for v in node.inputs if v is not None)
+    return list(dict.fromkeys(v for v in read if id(v.node) not in inside and not is_leaf(v.node)))
+
+
+def _with_elementwise(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, and those before them that are elementwise and read nothing but what the nodes read anyway: to compute
+    them again costs less than to hand them over."""
+    given = _inputs(nodes)
+    plain = {v for v in given if not OPS[v.node.op].elementwise}
+    known: dict[Value, bool] = {}
+
+    def again(v: Value) -> bool:
+        if v not in known:
+            reads = [u for u in v.node.inputs if u is not None and not is_leaf(u.node)]
+            known[v] = OPS[v.node.op].elementwise and all(u in plain or again(u) for u in reads)
+        return known[v]
+
+    found = {id(node): node for node in nodes}
+    stack = [v for v in given if v not in plain and again(v)]
+    while stack:
+        node = stack.pop().node
+        if id(node) not in found:
+            found[id(node)] = node
+            stack += [u for u in node.inputs if u is not None and not is_leaf(u.node) and u not in plain]
+    return list(found.values())

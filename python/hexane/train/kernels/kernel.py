@@ -1,0 +1,167 @@
+"""The programs of the engine in a training step, each as a graph of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Value
+from hexane.passes.simplify.fold import fold
+from hexane.targets import load_target
+from hexane.train.kernels.branches import PRODUCTS
+from hexane.train.kernels.channels_first import Place, Placed, Unfit, Writer, default_place, shaped
+from hexane.train.kernels.groups import Group, find_groups, weights_of
+
+INPUT, OUTPUT = "x", "y"
+
+
+class Tap(NamedTuple):
+    """A value of the step in the input or output of a program: how many channels it has there, after those of the taps
+    before it. place: the shape of the tensor that they are, and the order in which its axes give the value's."""
+
+    name: str
+    channels: int
+    value: Value
+    place: Place
+
+    def pack(self, array: Array) -> Array:
+        """The value, an array of its shape, as the program has it: (batch, channels, 1, tokens)."""
+        axes = [self.place.order.index(i) for i in range(len(self.place.order))]
+        return array.transpose(axes).reshape(self.place.shape[0], self.channels, 1, self.place.shape[-1])
+
+    def unpack(self, array: Array) -> Array:
+        """The value, from (batch, channels, 1, tokens)."""
+        return array.reshape(self.place.shape).transpose(self.place.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; layer:
+    from 0 on; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in the model's dtype;
+    inputs, outputs: what lies in these channels; weights: the names of the params whose values it holds."""
+
+    kind: str
+    layer: int
+    graph: Graph
+    inputs: tuple[Tap, ...]
+    outputs: tuple[Tap, ...]
+    weights: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"layer{self.layer}.{self.kind}"
+
+
+def kernels(step: Graph, weights: Mapping[str, Array] | None = None) -> tuple[Kernel, ...]:
+    """The programs of the engine in a training step (`hx.train.step`, or any graph with gradients and the output
+    "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. What is in
+    none of them, the host computes: residual adds, embedding, head, loss, gradients of norms and weights, updates.
+
+    weights: what the params hold, by name; those that are not named hold what they begin with. A branch whose values
+    are not (batch, tokens, channels) makes no program.
+
+    Raises Error for a graph without the output "loss", and for weights of another shape.
+    """
+    arrays = _arrays(step, weights or {})
+    places: dict[Value, Place] = {}
+    made = []
+    users = step.users()
+    batch = tokens = 0
+    for group in find_groups(step):
+        begin = group.inputs[0].shape
+        if group.kind.startswith("fwd") and len(begin) == 3:
+            batch, tokens = begin[:2]
+        try:
+            made.append(_kernel(group, batch, tokens, arrays, places, users))
+        except Unfit:
+            continue
+    return tuple(made)
+
+
+def _kernel(
+    group: Group,
+    batch: int,
+    tokens: int,
+    arrays: Mapping[str, Array],
+    places: dict[Value, Place],
+    users: Mapping[Value, Sequence[Node]],
+) -> Kernel:
+    writer = Writer(arrays)
+    inputs = [Tap(_name(v, users), 0, v, places.get(v) or default_place(v.shape, tokens)) for v in group.inputs]
+    inputs = [tap._replace(channels=_count(tap.value, batch, tokens)) for tap in inputs]
+    if len({tap.value.dtype for tap in inputs}) != 1:
+        raise Unfit("got values of several dtypes")
+    packed = hx.input(INPUT, (batch, sum(tap.channels for tap in inputs), 1, tokens), inputs[0].value.dtype.name)
+    start = 0
+    for tap in inputs:
+        part = _channels(packed, start, start + tap.channels) if len(inputs) > 1 else packed
+        writer.placed[tap.value] = Placed(shaped(part, tap.place.shape), tap.place.order)
+        start += tap.channels
+    for node in group.nodes:
+        writer.write(node)
+    found = [_tokens_last(writer.placed[v], tokens) for v in group.outputs]
+    outputs = [
+        Tap(_name(v, users), _count(v, batch, tokens), v, Place(tuple(p.tensor.shape), p.order))
+        for v, p in zip(group.outputs, found, strict=True)
+    ]
+    parts = [shaped(p.tensor, (batch, tap.channels, 1, tokens)) for p, tap in zip(found, outputs, strict=True)]
+    result = hx.concat(*parts, axis=1) if len(parts) > 1 else parts[0]
+    graph = fold(hx.graph({OUTPUT: result}, name=f"layer{group.layer}.{group.kind}"), load_target("host"))
+    places |= {tap.value: tap.place for tap in outputs}
+    weights = tuple(str(node.attrs["name"]) for node in _baked(group.nodes))
+    return Kernel(group.kind, group.layer, graph, tuple(inputs), tuple(outputs), weights)
+
+
+def _count(value: Value, batch: int, tokens: int) -> int:
+    """The channels of a value."""
+    channels, rest = divmod(value.type.size, max(batch * tokens, 1))
+    if rest or value.shape[:1] != (batch,):
+        raise Unfit(f"got a value of shape {value.shape}, need {batch} rows of {tokens} tokens")
+    return channels
+
+
+def _channels(x: Tensor, start: int, stop: int) -> Tensor:
+    return x[:, start:stop]
+
+
+def _tokens_last(placed: Placed, tokens: int) -> Placed:
+    if placed.tensor.shape[-1] == tokens and len(placed.order) > 2:
+        return placed
+    place = default_place(placed.shape, tokens)
+    return Placed(hx.transpose(placed.plain(), perm=place.order), place.order)
+
+
+def _baked(nodes: Sequence[Node]) -> list[Node]:
+    """The params that a program holds."""
+    leaves = (v.node for node in nodes for v in node.inputs if v is not None and v.node.op in ("param", "state"))
+    return list(dict.fromkeys((*leaves, *weights_of(nodes))))
+
+
+def _name(value: Value, users: Mapping[Value, Sequence[Node]]) -> str:
+    """The layer whose product a value is, or comes of by other ops; of a gradient the layer whose result has it."""
+    if own := weights_of([value.node]):
+        return _layer(own[0])
+    node = value.node
+    while node.op not in PRODUCTS and node.inputs and node.inputs[0] is not None:
+        node = node.inputs[0].node
+    if node.op == "linear" and (of := weights_of([node])) and value.node.op != "add":
+        return f"{_layer(of[0])}.{value.node.op}"
+    for reader in users.get(value, ()):
+        if reader.op == "matmul" and (of := weights_of([reader])):
+            return f"{_layer(of[0])}.gradient"
+    return value.node.op
+
+
+def _layer(weight: Node) -> str:
+    return str(weight.attrs["name"]).removesuffix(".weight")
+
+
+def _arrays(step: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
+    found = {str(n.attrs["name"]): n for n in step.nodes if n.op in ("param", "state")}
+    for name, array in given.items():
+        if name in found and tuple(array.shape) != found[name].values[0].shape:
+            raise Error(f"[train.kernels] {name}: got shape {array.shape}, need {found[name].values[0].shape}")
+    held = {name: node.data for name, node in found.items() if node.data is not None}
+    return {**held, **{name: array for name, array in given.items() if name in found}}

@@ -1,0 +1,296 @@
+"""The engine's programs of a training step: their shapes, their numbers, and what chips make of them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.graph import Array, Graph, Value
+from hexane.train.kernels import Kernel, Tap
+
+SMALL = {"vocab": 61, "dim": 32, "hidden": 48, "layers": 2, "heads": 4, "seq": 16}
+CONFIGS = {"MHA": {}, "GQA": {"kv_heads": 2}, "MQA": {"kv_heads": 1, "tied": False}, "half": {"rope": "half"}}
+SIX = ("fwdAttn", "fwdFFN", "ffnBwd", "sdpaBwd1", "sdpaBwd2", "qkvBwd")
+
+
+def gradients(loss: hx.Tensor, params: Sequence[hx.Tensor]) -> Graph:
+    found = hx.grad(loss, list(params))
+    return hx.graph({"loss": loss, **{f"d{i}": g for i, g in enumerate(found)}})
+
+
+def decoder(batch: int = 1, **changes: object) -> Graph:
+    config = hx.train.LlamaConfig(**{**SMALL, **changes})
+    rng = np.random.default_rng(5)
+    weights = {n: rng.normal(0, 0.3, s).astype(np.float32) + (len(s) == 1) for n, s in config.shapes().items()}
+    model = hx.train.llama(config, weights=weights, batch=batch)
+    return gradients(model.loss, list(model.params.values()))
+
+
+def true_values(step: Graph, made: Sequence[Kernel]) -> dict[Value, Array]:
+    """What the step computes for every tap."""
+    values = list(dict.fromkeys(tap.value for k in made for tap in (*k.inputs, *k.outputs)))
+    graph = hx.graph({f"v{i}": hx.Tensor(v) for i, v in enumerate(values)})
+    rng = np.random.default_rng(6)
+    feeds = {}
+    for port in graph.inputs:
+        kind = port.type
+        feeds[str(port.node.attrs["name"])] = (
+            rng.normal(0, 1, kind.shape).astype(np.float32)
+            if kind.dtype.kind == "float"
+            else rng.integers(0, 61, kind.shape).astype(np.int32)
+        )
+    found = hx.compile(graph)(**feeds)
+    return {v: found[f"v{i}"] for i, v in enumerate(values)}
+
+
+def packed(taps: Sequence[Tap], values: dict[Value, Array]) -> Array:
+    return np.concatenate([tap.pack(values[tap.value]) for tap in taps], axis=1)
+
+
+def off(got: Array, want: Array) -> float:
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def held_to_the_step(step: Graph, made: Sequence[Kernel]) -> None:
+    values = true_values(step, made)
+    for k in made:
+        got, want = hx.compile(k.graph)(x=packed(k.inputs, values)), packed(k.outputs, values)
+        assert off(got, want) < 1e-5, k.name
+        start = 0
+        for tap in k.outputs:
+            part = got[:, start : start + tap.channels]
+            assert off(tap.unpack(part), values[tap.value]) < 1e-5, (k.name, tap.name)
+            start += tap.channels
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_programs_compute_what_the_step_does(name: str, batch: int) -> None:
+    step = decoder(batch, **CONFIGS[name])
+    made = hx.train.kernels(step)
+    assert Counter(k.kind for k in made) == dict.fromkeys(SIX, 2)
+    held_to_the_step(step, made)
+
+
+def test_shapes_are_those_of_the_reference() -> None:
+    """The table of the reference's kernels: D channels, H hidden, SC = heads times tokens."""
+    d, h, sc = 768, 2048, 12 * 256
+    config = hx.train.LlamaConfig(vocab=40, dim=d, hidden=h, layers=1, heads=12, seq=256)
+    model = hx.train.llama(config)
+    made = {k.kind: k for k in hx.train.kernels(gradients(model.loss, list(model.params.values())))}
+    want = {
+        "fwdAttn": (d, 6 * d),
+        "fwdFFN": (d, 2 * d + 3 * h),
+        "ffnBwd": (d + 2 * h, d + 2 * h),
+        "sdpaBwd1": (4 * d, d + 2 * sc),
+        "sdpaBwd2": (2 * sc + 2 * d, 2 * d),
+        "qkvBwd": (3 * d, d),
+    }
+    for kind, (inside, outside) in want.items():
+        (x,), (y,) = made[kind].graph.inputs, made[kind].graph.outputs
+        assert x.shape == (1, inside, 1, 256), kind
+        assert y.value.shape == (1, outside, 1, 256), kind
+    held = {kind: {w.split(".")[-2] for w in k.weights} for kind, k in made.items()}
+    assert held["fwdAttn"] == {"input_layernorm", "q_proj", "k_proj", "v_proj", "o_proj"}
+    assert held["fwdFFN"] == {"post_attention_layernorm", "gate_proj", "up_proj", "down_proj"}
+    assert held["ffnBwd"] == {"gate_proj", "up_proj", "down_proj"}
+    assert held["sdpaBwd1"] == {"o_proj"}
+    assert held["sdpaBwd2"] == set()
+    assert held["qkvBwd"] == {"q_proj", "k_proj", "v_proj"}
+
+
+def test_twelve_layers_have_sixty_programs_with_weights() -> None:
+    made = hx.train.kernels(decoder(layers=12))
+    assert len([k for k in made if k.weights]) == 60
+    assert Counter(k.kind for k in made if not k.weights) == {"sdpaBwd2": 12}
+    assert [k.name for k in made[:2]] == ["layer0.fwdAttn", "layer0.fwdFFN"]
+    assert [k.name for k in made[-2:]] == ["layer0.sdpaBwd2", "layer0.qkvBwd"]
+
+
+class Equations:
+    """The programs of one layer by hand, in fp64: channels first, head by head."""
+
+    def __init__(self, config: hx.train.LlamaConfig, weights: dict[str, Array]) -> None:
+        self.c = config
+        self.w = {n.split(".")[-2]: a.astype(np.float64) for n, a in weights.items() if ".layers.0." in n}
+
+    def norm(self, x: Array, gamma: Array) -> Array:
+        return np.asarray(x / np.sqrt((x * x).mean(0) + self.c.epsilon) * gamma[:, None])
+
+    def rotated(self, x: Array, sign: int) -> Array:
+        """x (heads * head_dim, tokens), each pair turned by sign times its angle."""
+        out, n = np.empty_like(x), self.c.head_dim
+        for head in range(x.shape[0] // n):
+            for i in range(n // 2):
+                a, b = (2 * i, 2 * i + 1) if self.c.rope == "interleaved" else (i, i + n // 2)
+                angle = sign * np.arange(self.c.seq) * self.c.theta ** (-2 * i / n)
+                turned = np.exp(1j * angle) * (x[head * n + a] + 1j * x[head * n + b])
+                out[head * n + a], out[head * n + b] = turned.real, turned.imag
+        return out
+
+    def heads(self, x: Array) -> Array:
+        return x.reshape(-1, self.c.head_dim, x.shape[-1])
+
+    def of_kv(self, head: int) -> int:
+        return head * self.c.kv_heads // self.c.heads
+
+    def shares(self, q: Array, k: Array) -> Array:
+        """(heads, queries, keys)"""
+        made = []
+        for head, one in enumerate(self.heads(q)):
+            scores = one.T @ self.heads(k)[self.of_kv(head)] / np.sqrt(self.c.head_dim)
+            scores[np.triu_indices(self.c.seq, 1)] = -np.inf
+            e = np.exp(scores - scores.max(1, keepdims=True))
+            made.append(e / e.sum(1, keepdims=True))
+        return np.stack(made)
+
+    def fwd_attn(self, x: Array) -> dict[str, Array]:
+        xn = self.norm(x, self.w["input_layernorm"])
+        q, k = (self.rotated(self.w[f"{n}_proj"] @ xn, 1) for n in "qk")
+        v = self.w["v_proj"] @ xn
+        p = self.shares(q, k)
+        a = np.concatenate([self.heads(v)[self.of_kv(h)] @ p[h].T for h in range(self.c.heads)])
+        return {"o": self.w["o_proj"] @ a, "attn": a, "V": v, "K": k, "Q": q, "xn": xn}
+
+    def fwd_ffn(self, x: Array) -> dict[str, Array]:
+        xn = self.norm(x, self.w["post_attention_layernorm"])
+        h1, h3 = self.w["gate_proj"] @ xn, self.w["up_proj"] @ xn
+        gate = h1 / (1 + np.exp(-h1)) * h3
+        return {"y": self.w["down_proj"] @ gate, "gate": gate, "h3": h3, "h1": h1, "xn": xn}
+
+    def ffn_bwd(self, dffn: Array, h1: Array, h3: Array) -> dict[str, Array]:
+        s = 1 / (1 + np.exp(-h1))
+        dg = self.w["down_proj"].T @ dffn
+        dh1, dh3 = dg * h3 * s * (1 + h1 * (1 - s)), dg * h1 * s
+        return {"dx": self.w["gate_proj"].T @ dh1 + self.w["up_proj"].T @ dh3, "dh1": dh1, "dh3": dh3}
+
+    def sdpa_bwd1(self, q: Array, k: Array, v: Array, dx2: Array) -> dict[str, Array]:
+        p, da = self.shares(q, k), self.heads(self.w["o_proj"].T @ dx2)
+        dv = np.zeros_like(self.heads(v))
+        dp = np.empty_like(p)
+        for head in range(self.c.heads):
+            dv[self.of_kv(head)] += da[head] @ p[head]
+            dp[head] = da[head].T @ self.heads(v)[self.of_kv(head)]
+        return {"dV": dv.reshape(v.shape), "P": p.reshape(-1, self.c.seq), "dP": dp.reshape(-1, self.c.seq)}
+
+    def sdpa_bwd2(self, p: Array, dp: Array, q: Array, k: Array) -> dict[str, Array]:
+        p, dp = (m.reshape(self.c.heads, self.c.seq, self.c.seq) for m in (p, dp))
+        ds = p * (dp - (p * dp).sum(2, keepdims=True)) / np.sqrt(self.c.head_dim)
+        dq, dk = np.empty_like(self.heads(q)), np.zeros_like(self.heads(k))
+        for head in range(self.c.heads):
+            dq[head] = self.heads(k)[self.of_kv(head)] @ ds[head].T
+            dk[self.of_kv(head)] += self.heads(q)[head] @ ds[head]
+        return {"dQ": self.rotated(dq.reshape(q.shape), -1), "dK": self.rotated(dk.reshape(k.shape), -1)}
+
+    def qkv_bwd(self, dq: Array, dk: Array, dv: Array) -> dict[str, Array]:
+        return {"dx": self.w["q_proj"].T @ dq + self.w["k_proj"].T @ dk + self.w["v_proj"].T @ dv}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_programs_are_the_equations_of_the_reference(name: str) -> None:
+    config = hx.train.LlamaConfig(**{**SMALL, "layers": 1, **CONFIGS[name]})
+    rng = np.random.default_rng(7)
+    weights = {n: rng.normal(0, 0.3, s).astype(np.float32) + (len(s) == 1) for n, s in config.shapes().items()}
+    model = hx.train.llama(config, weights=weights)
+    made = {k.kind: k for k in hx.train.kernels(gradients(model.loss, list(model.params.values())))}
+    by_hand = Equations(config, weights)
+    q, kv, s = config.heads * config.head_dim, config.kv_heads * config.head_dim, config.seq
+
+    def some(channels: int) -> Array:
+        return rng.normal(0, 1, (channels, s))
+
+    def run(kind: str, inputs: dict[str, Array], want: dict[str, Array]) -> None:
+        """Inputs and results stand in the order of the channels."""
+        k = made[kind]
+        assert [tap.channels for tap in k.inputs] == [len(a) for a in inputs.values()], kind
+        x = np.concatenate(list(inputs.values())).astype(np.float32)[None, :, None]
+        assert off(hx.compile(k.graph)(x=x)[0, :, 0], np.concatenate(list(want.values()))) < 1e-5, kind
+
+    x, d, h1, h3 = some(config.dim), some(config.dim), some(config.hidden), some(config.hidden)
+    forward = by_hand.fwd_attn(x)
+    run("fwdAttn", {"x": x}, forward)
+    run("fwdFFN", {"x": x}, by_hand.fwd_ffn(x))
+    ffn = by_hand.ffn_bwd(d, h1, h3)
+    run("ffnBwd", {"dffn": d, "h3": h3, "h1": h1}, {n: ffn[n] for n in ("dx", "dh3", "dh1")})
+    attention = by_hand.sdpa_bwd1(forward["Q"], forward["K"], forward["V"], d)
+    names = ("V", "Q", "K")
+    run("sdpaBwd1", {"dx2": d, **{n: forward[n] for n in names}}, attention)
+    scores = by_hand.sdpa_bwd2(attention["P"], attention["dP"], forward["Q"], forward["K"])
+    run(
+        "sdpaBwd2",
+        {"dP": attention["dP"], "P": attention["P"], "K": forward["K"], "Q": forward["Q"]},
+        {n: scores[n] for n in ("dK", "dQ")},
+    )
+    dq, dk, dv = some(q), some(kv), some(kv)
+    run("qkvBwd", {"dQ": dq, "dK": dk, "dV": dv}, by_hand.qkv_bwd(dq, dk, dv))
+
+
+@pytest.mark.parametrize("chip", ["h13", "h14", "h15", "h16", "h17s"])
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+def test_each_program_is_one_segment_of_the_engine(chip: str) -> None:
+    rng = np.random.default_rng(9)
+    for k in hx.train.kernels(decoder(layers=1)):
+        assert not hx.preflight(k.graph, chip).rejected, k.name
+        net = hx.compile(k.graph, target=chip)
+        assert [s.device for s in net.program.segments] == ["ane"], k.name
+        x = rng.normal(0, 1, k.graph.inputs[0].shape).astype(np.float32)
+        assert off(net(x=x), hx.compile(k.graph)(x=x)) < 5e-3, k.name
+
+
+def post_norm_encoder() -> Graph:
+    """Without rotation, with biases, GELU, a mask that is an input, and the norm behind the add, as BERT has it."""
+    rng = np.random.default_rng(8)
+    params: list[hx.Tensor] = []
+
+    def param(*shape: int) -> hx.Tensor:
+        params.append(hx.param(f"w{len(params)}", rng.normal(0, 0.3, shape).astype(np.float32)))
+        return params[-1]
+
+    x, mask = hx.input("x", (2, 16, 32)), hx.input("mask", (2, 1, 1, 16))
+
+    def heads(y: hx.Tensor) -> hx.Tensor:
+        return hx.transpose(hx.reshape(y, shape=(2, 16, 4, 8)), perm=(0, 2, 1, 3))
+
+    y = hx.linear(x, param(32, 32), param(32))
+    for _ in range(2):
+        q, k, v = (heads(hx.linear(y, param(32, 32), param(32))) for _ in range(3))
+        a = hx.scaled_dot_product_attention(q, k, v, mask)
+        a = hx.reshape(hx.transpose(a, perm=(0, 2, 1, 3)), shape=(2, 16, 32))
+        y = hx.layer_norm(y + hx.linear(a, param(32, 32), param(32)), param(32), param(32))
+        inner = hx.gelu(hx.linear(y, param(64, 32), param(64)))
+        y = hx.layer_norm(y + hx.linear(inner, param(32, 64), param(32)), param(32), param(32))
+    return gradients(hx.mse(y, np.zeros((2, 16, 32), np.float32)), params)
+
+
+def test_an_encoder_without_marks_is_cut_too() -> None:
+    step = post_norm_encoder()
+    made = hx.train.kernels(step)
+    assert Counter(k.kind for k in made)["fwdFFN"] == 2
+    assert Counter(k.kind for k in made)["ffnBwd"] == 2
+    held_to_the_step(step, made)
+
+
+def test_networks_of_images_have_no_such_programs() -> None:
+    x, w = hx.input("x", (2, 8, 6, 6)), hx.param("w", np.ones((8, 8, 3, 3), np.float32))
+    y = x + hx.relu(hx.conv(hx.relu(x) + 1, w, pad=(1, 1, 1, 1)))
+    assert hx.train.kernels(gradients(hx.mse(y + hx.relu(y), x), [w])) == ()
+
+
+def test_weights_may_be_given() -> None:
+    step = decoder(layers=1)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    zero = np.zeros((32, 32), np.float32)
+    (k,) = (k for k in hx.train.kernels(step, {name: zero}) if k.kind == "fwdAttn")
+    y = hx.compile(k.graph)(x=np.ones((1, 32, 1, 16), np.float32))
+    assert not y[:, : k.outputs[0].channels].any()
+    assert y[:, k.outputs[0].channels :].any()
+    with pytest.raises(hx.Error, match=rf"\[train.kernels\] {name}: got shape \(3,\), need \(32, 32\)"):
+        hx.train.kernels(step, {name: np.zeros(3, np.float32)})
+
+
+def test_a_graph_without_a_loss_is_refused() -> None:
+    x = hx.input("x", (2, 3))
+    with pytest.raises(hx.Error, match=r"got a graph with the outputs relu, need one that is named 'loss'"):
+        hx.train.kernels(hx.graph(hx.relu(x)))
