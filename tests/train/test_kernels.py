@@ -236,7 +236,7 @@ def test_each_program_is_one_segment_of_the_engine(chip: str) -> None:
         net = hx.compile(k.graph, target=chip)
         assert [s.device for s in net.program.segments] == ["ane"], k.name
         x = rng.normal(0, 1, k.graph.inputs[0].shape).astype(np.float32)
-        assert off(net(x=x), hx.compile(k.graph)(x=x)) < 5e-3, k.name
+        assert off(net(x=x), hx.compile(k.graph)(x=x)) < 1e-2, k.name  # the engine approximates the sigmoid
 
 
 def post_norm_encoder() -> Graph:
