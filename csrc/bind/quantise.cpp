@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "bind/register.h"
+#include "core/error.h"
+#include "pack/grouped_palettes.h"
 #include "pack/quantise.h"
 
 namespace py = pybind11;
@@ -50,6 +52,23 @@ py::tuple quantise_palette(const Halves& bits, int index_bits) {
   return py::make_tuple(table, indices, error);
 }
 
+py::tuple quantise_groups(const Halves& bits, int64_t outer, int64_t groups, int index_bits, int threads) {
+  if (outer < 1 || groups < 1 || bits.size() % (outer * groups) != 0 || index_bits < 1 || index_bits > 8)
+    fail("quantise", "got ", bits.size(), " weights in ", outer, " x ", groups, " parts of ", index_bits,
+         " bits, need equal parts and 1 to 8 bits");
+  const pack::Groups shape{.outer = outer, .groups = groups, .inner = bits.size() / (outer * groups)};
+  Halves entries({static_cast<py::ssize_t>(groups), py::ssize_t{1} << index_bits});
+  py::array_t<uint8_t> indices(bits.size());
+  {
+    const std::span to(indices.mutable_data(), static_cast<size_t>(indices.size()));
+    const std::span<fp16> tables(reinterpret_cast<fp16*>(entries.mutable_data()), static_cast<size_t>(entries.size()));
+    const std::span<const fp16> weights = halves(bits);
+    const py::gil_scoped_release release;
+    pack::palette_groups(weights, shape, index_bits, threads, tables, to);
+  }
+  return py::make_tuple(entries, indices);
+}
+
 }  // namespace
 
 void register_quantise(py::module_& m) {
@@ -59,6 +78,11 @@ void register_quantise(py::module_& m) {
   m.def("quantise_palette", &quantise_palette, py::arg("halves").noconvert(), py::arg("bits"),
         "The best palette of the weights, whose fp16 bits are given as uint16: (entries as fp16 bits, flat int32 "
         "indices, sum of squared distances).");
+  m.def(
+      "quantise_groups", &quantise_groups, py::arg("halves").noconvert(), py::arg("outer"), py::arg("groups"),
+      py::arg("bits"), py::arg("threads"),
+      "A palette for each group of [outer][groups][inner] weights: (entries [groups][2^bits] as fp16 bits, flat uint8 "
+      "indices).");
 }
 
 }  // namespace hexane

@@ -1,12 +1,12 @@
 #include "pack/quantise.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 
 #include "core/error.h"
+#include "pack/clusters.h"
 
 namespace hexane::pack {
 namespace {
@@ -34,113 +34,26 @@ int8_t steps(float weight, float scale) {
                              std::bit_cast<int32_t>(kRoundsToInteger));
 }
 
-constexpr size_t kHalves = 65536;
-
-// The distinct weights in order, how often each occurs, and sums from 0 outwards: sums of small numbers keep their
-// digits next to large ones. [i] of a sum is that of the numbers before i, less those below 0.
-struct Histogram {
-  std::vector<double> values;
-  std::vector<double> count, sum, squares;  // one more than values
-};
-
+// How often each half occurs; -0 is 0.
 std::vector<uint32_t> counts_of(std::span<const fp16> weights) {
   std::vector<uint32_t> counts(kHalves);
   for (const fp16 weight : weights) ++counts[weight.bits];
   for (size_t bits = 0; bits < kHalves; ++bits)
-    if ((bits & 0x7c00u) == 0x7c00u && counts[bits] != 0) fail("quantise", "weights: got one that is not finite");
+    if (!is_finite(bits) && counts[bits] != 0) fail("quantise", "weights: got one that is not finite");
   counts[0] += counts[0x8000u];
   counts[0x8000u] = 0;
   return counts;
 }
 
-Histogram histogram(const std::vector<uint32_t>& counts) {
-  Histogram made;
-  std::vector<double> occurs;
+Histogram histogram_of(const std::vector<uint32_t>& counts) {
+  std::vector<uint16_t> order;
   const auto take = [&](size_t bits) {
-    if (counts[bits] == 0) return;
-    made.values.push_back(to_float(fp16{static_cast<uint16_t>(bits)}));
-    occurs.push_back(counts[bits]);
+    if (counts[bits] != 0) order.push_back(static_cast<uint16_t>(bits));
   };
   for (size_t bits = kHalves - 1; bits > 0x8000u; --bits) take(bits);
   for (size_t bits = 0; bits < 0x8000u; ++bits) take(bits);
-
-  const size_t n = made.values.size();
-  const auto zero = static_cast<size_t>(std::ranges::lower_bound(made.values, 0.0) - made.values.begin());
-  for (auto* sums : {&made.count, &made.sum, &made.squares}) sums->resize(n + 1);
-  const auto extend = [&](size_t from, size_t to, size_t i, double sign) {
-    const double value = made.values[i], times = sign * occurs[i];
-    made.count[to] = made.count[from] + times;
-    made.sum[to] = made.sum[from] + times * value;
-    made.squares[to] = made.squares[from] + times * value * value;
-  };
-  for (size_t i = zero; i < n; ++i) extend(i, i + 1, i, 1);
-  for (size_t i = zero; i > 0; --i) extend(i, i - 1, i - 1, -1);
-  return made;
+  return Histogram(order, counts);
 }
-
-// Exact k-means in one dimension. least[j] of m clusters is the least error of the first j values, start[j] where the
-// last of the clusters starts. Starts grow with j, and with m, so each is looked for between those that are known.
-class Clusters {
- public:
-  Clusters(const Histogram& found, size_t most) : h_(found), n_(found.values.size()), most_(most) {
-    least_.assign(n_ + 1, 0.0);
-    next_.assign(n_ + 1, 0.0);
-    starts_.assign(most_ + 1, std::vector<uint16_t>(n_ + 1));
-    for (size_t j = 1; j <= n_; ++j) least_[j] = cost(0, j);
-    for (size_t m = 2; m <= most_; ++m) {
-      const size_t first = m == most_ ? n_ : m;  // nobody asks for fewer values of the last
-      fill(m, first, n_, m - 1, n_ - 1);
-      least_.swap(next_);
-    }
-  }
-
-  // Where each cluster starts, and the number of values.
-  std::vector<size_t> bounds() const {
-    std::vector<size_t> found(most_ + 1);
-    found[most_] = n_;
-    for (size_t m = most_; m > 1; --m) found[m - 1] = starts_[m][found[m]];
-    return found;
-  }
-
- private:
-  double cost(size_t i, size_t j) const {
-    const double sum = h_.sum[j] - h_.sum[i];
-    return h_.squares[j] - h_.squares[i] - sum * sum / (h_.count[j] - h_.count[i]);
-  }
-
-  void fill(size_t m, size_t first, size_t last, size_t low, size_t high) {
-    if (first > last) return;
-    const size_t j = first + (last - first) / 2;
-    const size_t found = best(m, j, low, std::min(high, j - 1));
-    starts_[m][j] = static_cast<uint16_t>(found);
-    if (j > first) fill(m, first, j - 1, low, found);
-    fill(m, j + 1, last, found, high);
-  }
-
-  size_t best(size_t m, size_t j, size_t low, size_t high) {
-    size_t from = std::min(std::max(low, static_cast<size_t>(starts_[m - 1][j])), high);
-    size_t found = from;
-    double least = least_[from] + cost(from, j);
-    std::array<double, 64> errors;
-    while (from <= high) {
-      const size_t many = std::min(errors.size(), high - from + 1);
-      for (size_t i = 0; i < many; ++i) errors[i] = least_[from + i] + cost(from + i, j);
-      for (size_t i = 0; i < many; ++i)
-        if (errors[i] < least) {
-          least = errors[i];
-          found = from + i;
-        }
-      from += many;
-    }
-    next_[j] = least;
-    return found;
-  }
-
-  const Histogram& h_;
-  size_t n_, most_;
-  std::vector<double> least_, next_;
-  std::vector<std::vector<uint16_t>> starts_;  // fewer than 65536 halves are finite
-};
 
 }  // namespace
 
@@ -176,22 +89,9 @@ void quantise_int8(std::span<const float> weights, const Channels& channels, std
 std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits) {
   if (bits < 1 || bits > 8) fail("quantise", "bits: got ", bits, ", need 1 to 8");
   if (weights.empty()) fail("quantise", "weights: got none");
-  const Histogram found = histogram(counts_of(weights));
+  const Histogram found = histogram_of(counts_of(weights));
   const size_t n = found.values.size(), most = size_t{1} << bits;
-  std::vector<fp16> entries;
-  if (n <= most) {
-    for (const double value : found.values) entries.push_back(to_fp16(static_cast<float>(value)));
-    return entries;
-  }
-  const std::vector<size_t> bounds = Clusters(found, most).bounds();
-  for (size_t m = 0; m < most; ++m) {
-    const size_t from = bounds[m], to = bounds[m + 1];
-    const double mean = (found.sum[to] - found.sum[from]) / (found.count[to] - found.count[from]);
-    entries.push_back(to_fp16(static_cast<float>(mean) + 0.0f));  // -0 becomes 0
-  }
-  const auto same = std::ranges::unique(entries, {}, &fp16::bits);
-  entries.erase(same.begin(), same.end());
-  return entries;
+  return entries_of(found, n <= most ? one_each(n) : Clusters(found, most).bounds());
 }
 
 double palette_indices(std::span<const fp16> weights, std::span<const fp16> entries, std::span<int32_t> indices) {
@@ -204,12 +104,10 @@ double palette_indices(std::span<const fp16> weights, std::span<const fp16> entr
   for (size_t bits = 0; bits < kHalves; ++bits) {
     if (counts[bits] == 0) continue;
     const float value = to_float(fp16{static_cast<uint16_t>(bits)});
-    const auto above = std::ranges::lower_bound(entries, value, {}, [](fp16 entry) { return to_float(entry); });
-    auto at = static_cast<size_t>(above - entries.begin());
-    const auto distance = [&](size_t i) { return std::abs(double{value} - double{to_float(entries[i])}); };
-    if (at == entries.size() || (at > 0 && distance(at - 1) <= distance(at))) --at;
+    const size_t at = nearest_entry(entries, value);
+    const double apart = double{value} - double{to_float(entries[at])};
     nearest[bits] = static_cast<uint8_t>(at);
-    error += counts[bits] * distance(at) * distance(at);
+    error += counts[bits] * apart * apart;
   }
   nearest[0x8000u] = nearest[0];
   for (size_t i = 0; i < weights.size(); ++i) indices[i] = nearest[weights[i].bits];

@@ -173,6 +173,10 @@ def quantise_palette(halves: Array, bits: int) -> tuple[Array, Array, float]:
     """The palette of at most 2^bits entries with the least sum of squared distances, for weights given by their fp16 bits as uint16:
     (entries as fp16 bits, flat int32 indices, that sum). Error for weights that are not finite."""
 
+def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: int) -> tuple[Array, Array]:
+    """A palette for each group of weights [outer][groups][inner] given by their fp16 bits as uint16: (entries [groups][2^bits] as fp16
+    bits, flat uint8 indices). Error for weights that are not finite, and for parts that are not equal."""
+
 def save_file(path: str, data: object, sync: bool = True) -> None:
     """Writes a buffer or a WeightFile to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link
     is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may leave a file that is too short.

@@ -912,6 +912,9 @@ def stft(
 ) -> Tensor:
     """The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by a window (frame_length,) -> (batch, frames, bins, 2)."""
 
+def decode_palette(indices: Operand, tables: Operand) -> Tensor:
+    """out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last."""
+
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
     """Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end."""
 

@@ -14,12 +14,14 @@ from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node
+from hexane.passes.legalize.mil_form import written
 from hexane.reference import run_reference
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
 HOST = load_target("host")
-MODES = ["int8", "palette1", "palette2", "palette3", "palette4", "palette6", "palette8"]
+PALETTES = ["palette1", "palette2", "palette3", "palette4", "palette6", "palette8", "palette4:g16", "palette2:g1"]
+MODES = ["int8", *PALETTES]
 
 
 def normal(*shape: int, dtype: str = "float16", size: float = 0.1) -> Array:
@@ -77,7 +79,8 @@ def test_ieee_numerics_scale_sums_of_integers_on_a_chip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "bits"), [("int8", "integers", 8), ("palette3", "palette", 3), ("palette8", "palette", 8)]
+    ("mode", "kind", "bits"),
+    [("int8", "integers", 8), ("palette3", "palette", 3), ("palette8", "palette", 8), ("palette6:g4", "palette", 6)],
 )
 def test_weights_become_their_encoding(mode: str, kind: str, bits: int) -> None:
     made = compress(network(), hx.Compression(mode), HOST)
@@ -131,6 +134,51 @@ def test_what_is_encoded_already_stays_so() -> None:
     assert find_weights(once) == []
 
 
+def test_int4_is_the_palette_that_the_facts_call_so() -> None:
+    decisions = [compress(network(), hx.Compression(mode), HOST).decisions for mode in ("int4", "palette4")]
+    assert decisions[0] == decisions[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "axis"),
+    [(lambda x, w: hx.matmul(x, w), 1), (lambda x, w: hx.linear(x, w), 0)],
+    ids=["matmul", "linear"],
+)
+def test_groups_are_of_output_channels(make: Callable[[hx.Tensor, hx.Tensor], hx.Tensor], axis: int) -> None:
+    """Each number is the entry of its group's table: decoded by hand."""
+    w = normal(64, 64)
+    graph = hx.graph(make(hx.input("x", (2, 64), "fp16"), hx.const(w)))
+    made = compress(graph, hx.Compression("palette3:g8"), HOST)
+    (node,) = (node for node in made.nodes if is_encoded(node))
+    indices, tables = (v.node.data for v in node.inputs if v is not None)
+    assert indices is not None
+    assert tables is not None
+    assert tables.shape == ((8, 1, 8) if axis == 0 else (1, 8, 8))
+    want = np.empty_like(w)
+    for i, j in np.ndindex(w.shape):
+        want[i, j] = tables.reshape(8, 8)[(i, j)[axis] // 8, indices[i, j]]
+    np.testing.assert_array_equal(fold_node(node)[0].node.data, want)  # type: ignore[index]
+    per_group = np.moveaxis((want.astype(np.float64) - w) ** 2, axis, 0).reshape(8, -1).sum(1)
+    whole = encoding_of(compress(graph, hx.Compression("palette3"), HOST).outputs[0].value.node.inputs[1]).decode()  # type: ignore[arg-type]
+    assert whole.node.data is not None
+    one_table = np.moveaxis((whole.node.data.astype(np.float64) - w) ** 2, axis, 0).reshape(8, -1).sum(1)
+    assert (per_group <= one_table * (1 + 1e-3)).all()
+
+
+def test_a_weight_whose_channels_are_no_multiple_of_the_group_gets_one_table() -> None:
+    made = compress(network(), hx.Compression("palette4:g16"), load_target("h16g"))
+    assert [node.op for node in made.nodes if is_encoded(node)] == [*["decode_palette"] * 3, "gather"]
+    reason = "16000 -> 4032 bytes; one table, since 100 channels are no multiple of 16; streams"
+    assert made.decisions[3].reason == reason
+
+
+def test_groups_of_all_channels_are_one_table() -> None:
+    graph = hx.graph(hx.linear(hx.input("x", (2, 64), "fp16"), normal(64, 64)))
+    net, one = (compress(graph, hx.Compression(m), HOST) for m in ("palette2:g64", "palette2"))
+    x = {"x": normal(2, 64)}
+    np.testing.assert_allclose(*(next(iter(run_reference(g, x).values())) for g in (net, one)), rtol=1e-2, atol=1e-3)
+
+
 def test_an_op_that_is_no_layer_keeps_the_whole_constant() -> None:
     x, w = hx.input("x", (64, 64), "fp16"), normal(64, 64)
     made = compress(hx.graph({"y": hx.matmul(x, w), "z": x + w}), hx.Compression("palette1"), HOST)
@@ -180,10 +228,12 @@ def test_a_compiled_model_keeps_the_decisions() -> None:
     ("make", "said"),
     [
         (
-            lambda: hx.Compression("int4"),
-            r"\[compress\] mode: got 'int4', need one of none, int8, .*did you mean 'int8'",
+            lambda: hx.Compression("int5"),
+            r"\[compress\] mode: got 'int5', need one of none, int8, .*did you mean 'int",
         ),
         (lambda: hx.compile(network(), compress="palette5"), r"\[compress\] mode: got 'palette5'"),
+        (lambda: hx.Compression("palette4:g0"), r"\[compress\] mode: got 'palette4:g0'.*did you mean 'palette4:g16'"),
+        (lambda: hx.compile(network(), compress="palette4:16"), r"\[compress\] mode: got 'palette4:16'"),
         (lambda: hx.compile(network(), compress=4), r"\[compress\] got 4, need one of none, int8"),
         (lambda: hx.Compression(per_layer={"a": "b"}), r"per_layer\['a'\]: got 'b'"),
         (lambda: hx.Compression(tolerance=0), r"tolerance: got 0, need a number above 0"),
@@ -199,7 +249,7 @@ def test_what_is_wrong_is_said(make: Callable[[], object], said: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("mode", ["int8", "palette4"])
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g16"])
 @pytest.mark.parametrize(("bad", "need"), [(np.nan, "finite"), (-np.inf, "finite"), (7e4, "within")])
 def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, need: str, mode: str) -> None:
     w = normal(64, 64, dtype="float32")
@@ -212,14 +262,15 @@ def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, ne
 
 @pytest.mark.parametrize(
     ("mode", "op", "bits"),
-    [("int8", "constexpr_affine_dequantize", 8)] + [(m, "constexpr_lut_to_dense", int(m[-1])) for m in MODES[1:]],
+    [("int8", "constexpr_affine_dequantize", 8)] + [(m, "constexpr_lut_to_dense", int(m[7])) for m in PALETTES],
 )
 def test_mil_has_the_weights_as_small_as_they_are(mode: str, op: str, bits: int) -> None:
     graph = compress(network(), hx.Compression(mode), load_chip("h16g"))
     mil = emit_mil(graph, load_chip("h16g"))
     assert mil.text.count(f" = {op}(") == 4
     numbers = sum(w.whole.type.size for w in find_weights(network()))
-    assert len(mil.weights) < numbers * bits / 8 + 4 * 1024 + 2048
+    tables = 324 * 2 * 4 if mode == "palette2:g1" else 4 * 1024
+    assert len(mil.weights) < numbers * bits / 8 + tables + 2048
     (got,), (want,) = (run_reference(g, feed(graph)).values() for g in (mil.graph, graph))
     np.testing.assert_allclose(got, want, rtol=2**-8, atol=2**-8 * np.abs(want).max())
 
@@ -243,9 +294,28 @@ def test_apples_reader_finds_the_weights_in_the_file(mode: str, tmp_path: Path) 
         np.testing.assert_array_equal(read["int8"], first.reshape(-1))
         np.testing.assert_array_equal(read["fp16"], second.astype(np.float16))
         return
-    np.testing.assert_array_equal(read[f"uint{mode[-1]}"], second.reshape(-1))
+    if node.op == "decode_palette":
+        first, second = second, first
+    np.testing.assert_array_equal(read[f"uint{mode[7]}"], second.reshape(-1))
     if "fp16" in read:  # small tables are in the text
-        np.testing.assert_array_equal(read["fp16"][: first.size], first)
+        np.testing.assert_array_equal(read["fp16"][: first.size], first.reshape(-1))
+
+
+@pytest.mark.parametrize("mode", ["palette4", "palette4:g16", "palette1:g8", "palette8:g32"])
+def test_apples_decoder_agrees(mode: str) -> None:
+    """coremltools decompresses the operands that the text has to the numbers that programs compute with."""
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    ).constexpr_lut_to_dense
+    graph = compress(
+        hx.graph(hx.linear(hx.input("x", (2, 96), "fp16"), normal(96, 96))), hx.Compression(mode), load_chip("h16g")
+    )
+    (node,) = (node for node in emit_mil(graph, load_chip("h16g")).graph.nodes if is_encoded(node))
+    form = written(node)
+    assert form is not None
+    indices, lut = (form.arguments[name].node.data for name in ("indices", "lut"))
+    got = apple.decompress(indices.astype(np.uint8), lut, None)
+    np.testing.assert_array_equal(got, fold_node(node)[0].node.data)  # type: ignore[index]
 
 
 def _read(reader: Any, kind: str, at: int) -> Array:

@@ -74,6 +74,66 @@ def test_a_palette_of_few_numbers_loses_nothing(bits: int) -> None:
     np.testing.assert_array_equal(entries, np.sort(few))
 
 
+def groups(weights: Array, outer: int, count: int, bits: int, threads: int = 1) -> tuple[Array, Array]:
+    entries, indices = _core.quantise_groups(weights.view(np.uint16), outer, count, bits, threads)
+    return entries.view(np.float16), indices.reshape(outer, count, -1)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("kind", ["normal", "uniform", "heavy tails", "an outlier", "subnormal", "of one sign"])
+def test_a_small_group_gets_the_palette_of_its_weights_alone(kind: str, bits: int) -> None:
+    """Groups [outer][groups][inner]; no group has more than 600 distinct numbers."""
+    weights = np.stack([samples(kind), -2 * samples(kind)[::-1] if kind != "an outlier" else samples("normal")])
+    parts = np.ascontiguousarray(weights.reshape(2, 3, 200).swapaxes(0, 1))  # [3][2][200]
+    entries, indices = groups(parts.reshape(-1), 3, 2, bits, threads=2)
+    for g in range(2):
+        alone, places, _ = palette(np.ascontiguousarray(weights[g]), bits)
+        np.testing.assert_array_equal(entries[g][: len(alone)], alone)
+        np.testing.assert_array_equal(entries[g][len(alone) :], alone[-1])
+        np.testing.assert_array_equal(indices[:, g].reshape(-1), places)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("kind", ["normal", "uniform", "heavy tails", "wide tails", "constant but for one"])
+def test_a_large_group_comes_near_the_least_error(kind: str, bits: int) -> None:
+    rng = np.random.default_rng(5)
+    made = {
+        "normal": rng.standard_normal(9000) * 0.02,
+        "uniform": rng.uniform(-1, 1, 9000),
+        "heavy tails": rng.laplace(0, 0.05, 9000),
+        "wide tails": rng.standard_t(3, 9000) * 0.02,
+        "constant but for one": np.append(np.full(8999, 0.5), -3),
+    }
+    weights = made[kind].astype(np.float16)
+    entries, indices = groups(weights, 1, 1, bits)
+    wide = weights.astype(np.float64)
+    np.testing.assert_array_equal(
+        indices.reshape(-1), np.abs(wide[:, None] - np.unique(entries[0]).astype(np.float64)).argmin(1)
+    )
+    error = np.sum((wide - entries[0][indices.reshape(-1)]) ** 2)
+    assert error <= palette(weights, bits)[2] * 1.005
+
+
+def test_threads_change_no_palette() -> None:
+    weights = (np.random.default_rng(1).standard_normal(40 * 2000) * 0.1).astype(np.float16)
+    one, two = (groups(weights, 1, 40, 4, threads) for threads in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_group_with_a_weight_that_is_not_finite_is_refused(threads: int) -> None:
+    weights = np.ones(64, np.float16)
+    weights[7] = np.nan
+    with pytest.raises(hx.Error, match="not finite"):
+        groups(weights, 1, 4, 4, threads)
+
+
+def test_groups_have_as_many_weights_each() -> None:
+    with pytest.raises(hx.Error, match="got 64 weights in 1 x 7 parts of 4 bits, need equal parts"):
+        groups(np.ones(64, np.float16), 1, 7, 4)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused(bad: float) -> None:
     weights = np.ones(64, np.float32)

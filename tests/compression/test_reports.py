@@ -41,7 +41,10 @@ def test_check_says_nothing_of_whole_weights() -> None:
     assert "network's" not in hx.preflight(network("none"), "h13").weights_line
 
 
-@pytest.mark.parametrize(("mode", "size"), [("palette4", 3072 + 32), ("palette3", 2304 + 16), ("int8", 6144 + 128)])
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [("palette4", 3072 + 32), ("palette4:g16", 3072 + 4 * 32), ("palette3", 2304 + 16), ("int8", 6144 + 128)],
+)
 def test_indices_of_a_palette_count_as_many_bits_as_they_have(mode: str, size: int) -> None:
     weights = hx.preflight(network(mode), "h16g").weights
     assert weights.engine_bytes == size

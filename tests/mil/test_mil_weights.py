@@ -47,6 +47,11 @@ def pruned(*shape: int, keep: float = 0.3) -> Array:
     return kept
 
 
+def grouped(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int) -> hx.Tensor:
+    tables = np.random.default_rng(entries).standard_normal((*blocks, entries)).astype(np.float16)
+    return hx.decode_palette(integers(0, entries, *shape, kind="uint8"), tables)
+
+
 AFFINE, BLOCKS, PALETTE = "constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"
 SPARSE = "constexpr_sparse_to_dense"
 CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of an element
@@ -74,6 +79,9 @@ CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of 
     "three tenths of numbers": (lambda: hx.conv(image(), pruned(32, 16, 3, 3)), SPARSE, 1 + 0.32 * 16),
     "three tenths of numbers in a matmul": (lambda: hx.matmul(rows(), pruned(64, 32)), SPARSE, 1 + 0.32 * 16),
     "a palette of 11": (lambda: hx.matmul(rows(), picked(11, 64, 32)), PALETTE, 4),
+    "palettes of 8 output channels": (lambda: hx.conv(image(), grouped((32, 16, 3, 3), (4, 1, 1, 1), 16)), PALETTE, 4),
+    "palettes of columns": (lambda: hx.matmul(rows(), grouped((64, 32), (1, 2), 64)), PALETTE, 6),
+    "palettes of blocks": (lambda: hx.matmul(rows(), grouped((64, 32), (2, 4), 8)), PALETTE, 3),
     "a palette of 256": (lambda: hx.conv(image(), picked(256, 32, 16, 3, 3)), PALETTE, 8),
 }
 
@@ -85,7 +93,7 @@ def test_weights_stay_as_small_as_they_are_stored(name: str) -> None:
     mil = emit_mil(graph, H13)
     assert mil.text.count(f" = {op}(") == 1
     assert_read_back(mil)
-    stored = ("dequantize", "gather") if op != SPARSE else ("const",)
+    stored = ("dequantize", "gather", "decode_palette") if op != SPARSE else ("const",)
     weight = max((node.types[0] for node in graph.nodes if node.op in stored), key=lambda t: t.size)
     assert len(mil.weights) < weight.size * bits / 8 + 2048
     x = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float16) for p in hx.compile(graph).inputs}

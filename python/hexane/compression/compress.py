@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
+from functools import partial
 
-from hexane.compression.encode import encode, stored_bytes
-from hexane.compression.request import Compression
+from hexane.compression.encode import encode, kept_whole, stored_bytes
+from hexane.compression.request import ALIASES, Compression
 from hexane.compression.streams import said
 from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
 from hexane.decisions import Decision
@@ -36,10 +37,11 @@ def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
                 f"[compress] per_layer: got the pattern {pattern!r}, which fits no layer, need one that fits one of:"
                 f" {listed or f'none (no constant weight has {LEAST_NUMBERS} numbers)'}"
             )
-    return [
+    wanted = (
         next((mode for pattern, mode in asked.per_layer.items() if fnmatchcase(place, pattern)), asked.mode)
         for place in places
-    ]
+    )
+    return [ALIASES.get(mode, mode) for mode in wanted]
 
 
 def compress_weights(
@@ -47,7 +49,7 @@ def compress_weights(
 ) -> tuple[Graph, list[Value]]:
     """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored."""
     with ThreadPoolExecutor(threads) as pool:
-        made = list(pool.map(encode, chosen, chosen.values()))
+        made = list(pool.map(partial(encode, threads=threads), chosen, chosen.values()))
     decisions = [_decision(w, encoding, v, target) for (w, encoding), v in zip(chosen.items(), made, strict=True)]
     return exchanged(graph, dict(zip(chosen, made, strict=True))).decided(*decisions), made
 
@@ -70,5 +72,6 @@ def _decision(weight: Weight, encoding: str, value: Value, target: Target) -> De
     place = weight.node.where
     if encoding == "none":
         return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
-    reason = f"{weight.bytes} -> {stored_bytes(value)} bytes; {said(weight, encoding, target)}"
+    parts = (f"{weight.bytes} -> {stored_bytes(value)} bytes", kept_whole(weight, encoding))
+    reason = "; ".join(filter(None, (*parts, said(weight, encoding, target))))
     return Decision(STAGE, place, encoding, reason, "formats.streams")

@@ -1,5 +1,6 @@
 """What a user asks for: the encoding of weights, for all layers or some, or a tolerance."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
@@ -9,8 +10,9 @@ from typing import Any
 from hexane.errors import Error
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
-ENCODINGS = ("none", "int8", *PALETTES)
-MODES = (*ENCODINGS, "auto")
+ALIASES = {"int4": "palette4"}  # what the chips' facts call so
+MODES = ("none", "int8", *PALETTES, "palette4:g16", *ALIASES, "auto")
+_GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -21,8 +23,9 @@ class Compression:
 
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
-    "palette6", "palette8": indices of so many bits into a table for each weight. "none": as they are. "auto": for each
-    layer the smallest of these with which the network's outputs stay within `tolerance`."""
+    "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
+    number: a table for each group of 16 output channels. "int4": palette4. "none": as they are. "auto": for each layer
+    the smallest of these with which the network's outputs stay within `tolerance`."""
 
     _: KW_ONLY
 
@@ -65,8 +68,16 @@ def as_compression(given: object) -> Compression:
     raise Error(f"[compress] got {given!r}, need one of {', '.join(MODES)}, or an hx.Compression")
 
 
+def palette_of(encoding: str) -> tuple[int, int] | None:
+    """The bits of an index, and the output channels that share a table, 0 for all. None for other encodings."""
+    grouped = _GROUPED.fullmatch(encoding)
+    if grouped is not None:
+        return PALETTES[grouped[1]], int(grouped[2])
+    return (PALETTES[encoding], 0) if encoding in PALETTES else None
+
+
 def _check_mode(where: str, mode: object) -> None:
-    if mode in MODES:
+    if mode in MODES or (isinstance(mode, str) and palette_of(mode) is not None):
         return
     near = get_close_matches(str(mode), MODES, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

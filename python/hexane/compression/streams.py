@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.request import PALETTES
+from hexane.compression.request import palette_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
-from hexane.graph import Graph, Node
+from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
 from hexane.targets import Chip, Target
@@ -18,7 +18,8 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     """Whether the encoding of a weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
         return False
-    return _streams("integers", 8, target) if encoding == "int8" else _streams("palette", PALETTES[encoding], target)
+    palette = palette_of(encoding)
+    return _streams("integers", 8, target) if palette is None else _streams("palette", palette[0], target)
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
@@ -40,7 +41,8 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
             continue
         found = encoding_of(weight)
         if found.kind == "palette":
-            name, does = f"palette{found.bits}", _streams("palette", found.bits, chip)
+            group = _group_of(weight)
+            name, does = f"palette{found.bits}{group}", _streams("palette", found.bits, chip)
         else:
             zero = weight.node.inputs[2]
             small = found.bits == 8 and fewest_bits(found.stored) <= 4
@@ -60,8 +62,19 @@ def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
     )
 
 
+def _group_of(weight: Value) -> str:
+    """ ":g16" for a table for each 16 output channels, ":blocks" for other blocks."""
+    if weight.node.op != "decode_palette":
+        return ""
+    tables = weight.node.inputs[1]
+    assert tables is not None
+    several = [d // blocks for d, blocks in zip(weight.shape, tables.shape[:-1], strict=True) if blocks > 1]
+    return f":g{several[0]}" if len(several) == 1 else ":blocks" if several else ""
+
+
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
-    """By the facts `formats.streams` and `formats.palette_bits`."""
+    """By the facts `formats.streams` and `formats.palette_bits`. Tables of groups like one table: Apple's guide to
+    coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
     return kind == "integers" and bits == 8 and "int8" in chip.formats.streams

@@ -1,4 +1,4 @@
-"""How the numbers of a constant are stored: whole, pruned, as integers with a scale, or as indices of a table."""
+"""How the numbers of a constant are stored: whole, pruned, as integers with a scale, or as indices of tables."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +18,7 @@ _DECODERS: dict[str, Kind] = {
     "dequantize": "integers",
     "anec.dequant": "integers",
     "gather": "palette",
+    "decode_palette": "palette",
     "anec.gather": "palette",
 }
 LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
@@ -26,9 +27,9 @@ LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """kind: "pruned" is a bit for each element, and the numbers that are not 0; "integers" have a scale and perhaps a
-    zero point; a "palette" has indices of a table. bits: of an element as its dtype has it, of an index the fewest that
-    name every entry. bytes: of all elements, without scales and table. value: what the network reads; stored: the
-    elements."""
+    zero point; a "palette" has indices of a table, or of a table for each block. bits: of an element as its dtype has
+    it, of an index the fewest that name every entry. bytes: of all elements, without scales and table. value: what the
+    network reads; stored: the elements."""
 
     kind: Kind
     bits: int
@@ -50,7 +51,9 @@ def encoding_of(value: Value) -> Encoding:
         assert first is not None
         assert second is not None
         kind = _DECODERS[value.node.op]
-        stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first))
+        stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first.type.size))
+        if value.node.op == "decode_palette":
+            stored, bits = first, _index_bits(second.shape[-1])
         return Encoding(kind, bits, _bytes(stored, bits), value, stored)
     numbers = _numbers_kept(value)
     if numbers is not None:
@@ -61,19 +64,19 @@ def encoding_of(value: Value) -> Encoding:
 
 def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
     """The encoding of an operand that a layer reads as it is: indices where the layer has a table, else whole."""
-    bits = weight.dtype.bits if table is None else _index_bits(table)
+    bits = weight.dtype.bits if table is None else _index_bits(table.type.size)
     return Encoding("whole" if table is None else "palette", bits, _bytes(weight, bits), weight, weight)
 
 
 def is_encoded(node: Node) -> bool:
-    """Whether the node decodes constants: integers with a scale, or indices of a table. Quicker than encoding_of."""
+    """Whether the node decodes constants: integers with a scale, or indices of tables. Quicker than encoding_of."""
     kind = _DECODERS.get(node.op)
     if kind is None or any(v is not None and v.node.op != "const" for v in node.inputs):
         return False
     first, second = node.inputs[:2]
     assert first is not None
     assert second is not None
-    return kind == "integers" or first.type.rank == 1 < second.type.rank
+    return kind == "integers" or node.op == "decode_palette" or first.type.rank == 1 < second.type.rank
 
 
 def fewest_bits(*integers: Value) -> int:
@@ -110,8 +113,8 @@ def _numbers_kept(weight: Value) -> int | None:
     return count if count > 0 and 2 * count <= node.data.size else None
 
 
-def _index_bits(table: Value) -> int:
-    return max((table.type.size - 1).bit_length(), 1)
+def _index_bits(entries: int) -> int:
+    return max((entries - 1).bit_length(), 1)
 
 
 def _bytes(elements: Value, bits: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
-from hexane.compression.encode import encode, stored_bytes
-from hexane.compression.request import PALETTES, Compression
+from hexane.compression.encode import encode, kept_whole, stored_bytes
+from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, search
 from hexane.compression.streams import said, streams
 from hexane.compression.weights import Weight, find_weights
@@ -19,6 +19,7 @@ from hexane.ops.encodings import encoding_of
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules
 
+GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table is as good
 SEED, RANDOM_FEEDS = 0, 2
 LEAST_TOLERANCE = 1e-3  # of what was asked for: below it the weights stay whole
 
@@ -219,8 +220,10 @@ def candidates(weight: Weight, target: Target) -> list[str]:
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most
-    known = ["int8"] if excluded else ["int8", *PALETTES]
-    streamed = [e for e in known if streams(weight, e, target) and PALETTES.get(e, 8) in (*widths, 8)]
+    known = ["int8"]
+    if not excluded:
+        known += [*PALETTES, *(e for e in GROUPED if not kept_whole(weight, e))]
+    streamed = [e for e in known if streams(weight, e, target) and (palette_of(e) or (8, 0))[0] in (*widths, 8)]
     return [*(streamed or known), "none"]
 
 

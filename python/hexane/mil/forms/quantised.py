@@ -141,6 +141,24 @@ def write_palette(node: Node) -> Written | None:
     return Written("constexpr_lut_to_dense", {"indices": picks, "lut": lut})
 
 
+def _write_palettes(node: Node) -> Written | None:
+    """Constant indices of a table for each block, with as many entries as an index of so many bits may name."""
+    indices, tables = node.inputs
+    assert indices is not None
+    assert tables is not None
+    picks, entries = indices.node.data, tables.shape[-1]
+    if picks is None or not picks.size or tables.node.data is None or tables.dtype not in (FP16, FP32):
+        return None
+    if entries not in [1 << bits for bits in PALETTE_BITS] or picks.max() >= entries:
+        return None
+    kind = DTYPES[f"uint{entries.bit_length() - 1}"]
+    lut = constant(tables.node.data[..., None], tables.node.sources)
+    return Written(
+        "constexpr_lut_to_dense",
+        {"indices": constant(picks.astype(kind.numpy), indices.node.sources, kind), "lut": lut},
+    )
+
+
 def _data(name: str, value: Value) -> Array:
     if value.node.data is None:
         raise Error(f"{name}: got {value.type} that is computed, need a constant")
@@ -214,13 +232,11 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
             f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below"
             f" {palettes.shape[-2]}"
         )
-    if (
-        set(blocks) == {1}
-        and palettes.shape[-2] in [1 << bits for bits in PALETTE_BITS]
-        and picks.ndim > 1
-        and picks.size
-    ):
-        return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
+    if palettes.shape[-2] in [1 << bits for bits in PALETTE_BITS] and picks.ndim > 1 and picks.size:
+        if set(blocks) == {1}:
+            return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
+        if lut.dtype in (FP16, FP32):
+            return b.decode_palette(b.const(picks.astype(np.uint8)), b.const(palettes[..., 0].copy()))
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
     return _dense(b, palettes[(*at, picks.astype(np.int64), np.zeros(picks.shape, np.int64))], lut.dtype)
 
@@ -243,6 +259,7 @@ def _read_constexpr_cast(b: Builder, source_val: Value, output_dtype: DType) -> 
 FORMS = (
     Form("quantize", "quantize", _write, _read_quantize),
     Form("dequantize", "dequantize", _write, _read_dequantize),
+    Form("decode_palette", "constexpr_lut_to_dense", _write_palettes, None),
     Form("", "constexpr_affine_dequantize", None, _read_affine),
     Form("", "constexpr_blockwise_shift_scale", None, _read_blockwise),
     Form("", "constexpr_lut_to_dense", None, _read_lut),

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP32, INT32, INT64, UINT16, DType
+from hexane.dtypes import BOOL, DTYPES, FP32, INT32, INT64, UINT16, DType
 from hexane.errors import Error
+from hexane.graph import Value
+from hexane.ops.compose import Builder
 from hexane.ops.gradients import movement as grads
 from hexane.ops.spec import (
     Case,
@@ -150,7 +152,49 @@ def _one_hot(indices: Array, axis: int, depth: int, on: float, off: float, dtype
     return np.where(hit, on, off).astype(dtype.numpy)
 
 
+def _decode_palette(indices: Array, tables: Array) -> Array:
+    blocks = tables.shape[:-1]
+    places = [np.arange(d) * s // max(d, 1) for d, s in zip(indices.shape, blocks, strict=True)]
+    return tables[(*np.ix_(*places), np.minimum(indices, tables.shape[-1] - 1))]
+
+
+def _palette_shape(indices: Shape, tables: Shape) -> Shape:
+    blocks = tables[:-1]
+    if len(tables) != len(indices) + 1 or 0 in tables or any(d % s for d, s in zip(indices, blocks, strict=True)):
+        raise Error(
+            f"got tables of shape {tables} for indices of shape {indices}, need the number of blocks along each axis,"
+            " which divides its extent, and the entries of a table"
+        )
+    return indices
+
+
+def _palette_dtype(indices: DType, tables: DType) -> DType:
+    if indices is not DTYPES["uint8"]:
+        raise Error(f"indices: got {indices}, need uint8")
+    return tables
+
+
+def _expand_palette(b: Builder, indices: Value, tables: Value) -> Value:
+    """Indices of the entries of all tables, one behind the other."""
+    stride, places = tables.shape[-1], b.cast(indices, dtype=INT32)
+    if stride < 256:
+        places = b.minimum(places, stride - 1)
+    for axis in reversed(range(indices.type.rank)):
+        blocks, extent = tables.shape[axis], indices.shape[axis]
+        if blocks > 1:
+            first = (np.arange(extent) // max(extent // blocks, 1) * stride).astype(np.int32)
+            places = b.add(places, b.const(first.reshape([-1 if i == axis else 1 for i in range(indices.type.rank)])))
+        stride *= blocks
+    return b.gather(b.reshape(tables, shape=(-1,)), places, axis=0)
+
+
 OPS = (
+    Op(
+        name="decode_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last.",
+        inputs=("indices", "tables"), shape=_palette_shape, dtype=_palette_dtype, expand=_expand_palette, ref=_decode_palette,
+        cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(8, dtype=np.float32).reshape(2, 1, 4))),
+               Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 3, np.arange(18, dtype=np.float32).reshape(2, 3, 3)))),
+    ),
     Op(
         name="gather", doc="Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis,
