@@ -25,7 +25,7 @@ help:
 	@echo "make bench-schedule  orders of layers: greedy beside optimal"
 	@echo "make bench-c99     int8 networks in the C99 runtime, beside the host's kernels and TiGrIS"
 	@echo "make bench-memory  networks in whole tensors beside row by row: memory and speed"
-	@echo "make bench-train  training steps of three networks, with PyTorch's in the same run (ARGS=\"--torch PYTHON\")"
+	@echo "make bench-train  training steps of small networks and decoders, with PyTorch's in the same run (ARGS=\"--torch PYTHON\")"
 	@echo "make bench-cost FILE=ROWS.csv  estimated latencies compared with published ones"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -79,6 +79,7 @@ bench-sweep: $(DONE)/package $(DONE)/test
 
 bench-train: $(DONE)/package
 	@$(BIN)/python benchmarks/train.py $(ARGS)
+	@$(BIN)/python benchmarks/train_decoder.py $(ARGS)
 
 sanitize: $(DONE)/package $(DONE)/test
 	@.ci/sanitize $(ARGS)

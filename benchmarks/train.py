@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -21,14 +21,23 @@ import numpy as np
 NETWORKS = ("mlp", "resnet8", "encoder")
 TOKENS, WIDTH, HEADS, WORDS, CLASSES = 64, 128, 4, 200, 10
 Step = Callable[[], object]
+Maker = Callable[[str, int, np.random.Generator], tuple[Step, float, float]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(NETWORKS), metavar="NAMES", help=f"of {', '.join(NETWORKS)}")
+    return compare(__file__, __doc__, NETWORKS, {"hexane": hexane_step, "torch": torch_step})
+
+
+def compare(
+    file: str, description: str | None, networks: Sequence[str], makers: Mapping[str, Maker], calls: int = 1
+) -> int:
+    """The command of a benchmark of training steps, whose file runs itself for each measurement. calls: how many make
+    one update; their mean is what counts."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(networks), metavar="NAMES", help=f"of {', '.join(networks)}")
     parser.add_argument("--threads", default="1,2", metavar="COUNTS")
     parser.add_argument(
-        "--runs", type=int, default=30, metavar="N", help="steps in a process, of which the median counts"
+        "--runs", type=int, default=30, metavar="N", help="updates in a process, of which the median counts"
     )
     parser.add_argument(
         "--rounds", type=int, default=3, metavar="N", help="processes of each, of which the median counts"
@@ -38,22 +47,24 @@ def main() -> int:
     options = parser.parse_args()
     if options.measure:
         who, name, threads = options.measure
-        print(json.dumps(measured(who, name, int(threads), options.runs)))
+        print(json.dumps(measured(makers[who], name, int(threads), options.runs, calls)))
+        return 0
+    if options.only and not set(networks) & set(options.only.split(",")):
         return 0
     print("| network | threads | hexane ms | torch ms | hexane / torch | MiB | torch MiB | compile ms |")
     print("|---|---|---|---|---|---|---|---|")
-    for name in options.only.split(","):
+    for name in (name for name in networks if name in options.only.split(",")):
         for threads in options.threads.split(","):
-            row(name, threads, options)
+            row(file, name, threads, options)
     return 0
 
 
-def row(name: str, threads: str, options: argparse.Namespace) -> None:
+def row(file: str, name: str, threads: str, options: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, float]]] = {"hexane": [], "torch": []}
     for _ in range(options.rounds):
         for who, some in found.items():
             python = options.torch if who == "torch" else sys.executable
-            command = [python, __file__, "--runs", str(options.runs), "--measure", who, name, threads]
+            command = [python, file, "--runs", str(options.runs), "--measure", who, name, threads]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 some.append(json.loads(done.stdout))
@@ -71,17 +82,17 @@ def row(name: str, threads: str, options: argparse.Namespace) -> None:
     )
 
 
-def measured(who: str, name: str, threads: int, runs: int) -> dict[str, float]:
-    make = hexane_step if who == "hexane" else torch_step
+def measured(make: Maker, name: str, threads: int, runs: int, calls: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     step, before, compile_ms = make(name, threads, rng)
-    for _ in range(5):
+    for _ in range(max(min(5, runs), calls)):
         step()
     times = []
     for _ in range(runs):
         begin = time.perf_counter()
-        step()
-        times.append((time.perf_counter() - begin) * 1e3)
+        for _ in range(calls):
+            step()
+        times.append((time.perf_counter() - begin) * 1e3 / calls)
     mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     return {"ms": median(times), "mib": mib, "compile_ms": compile_ms}
 
