@@ -14,6 +14,7 @@ CONFIGS = {
     "GQA": {"kv_heads": 2},
     "MQA": {"kv_heads": 1, "tied": False},
     "half": {"rope": "half", "theta": 500000.0, "kv_heads": 2},
+    "no rotation": {"rope": "none", "residual": 0.5},
     "wide heads": {"head_dim": 12, "tied": False, "epsilon": 1e-6},
 }
 SMALL = {"vocab": 37, "dim": 32, "hidden": 56, "layers": 2, "heads": 4, "seq": 11}
@@ -44,6 +45,8 @@ def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Arr
         return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + c.epsilon) * gamma)
 
     def rotated(x: Array) -> Array:
+        if c.rope == "none":
+            return x
         out, half = np.empty_like(x), c.head_dim // 2
         for position in range(c.seq):
             for pair in range(half):
@@ -68,10 +71,10 @@ def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Arr
                 scores = np.where(np.tri(c.seq, dtype=bool), scores, -np.inf)
                 shares = np.exp(scores - scores.max(-1, keepdims=True))
                 parts.append(shares / shares.sum(-1, keepdims=True) @ v[:, other])
-            x = x + np.concatenate(parts, -1) @ own["self_attn.o_proj.weight"].T
+            x = x + c.residual * np.concatenate(parts, -1) @ own["self_attn.o_proj.weight"].T
             h = norm(x, own["post_attention_layernorm.weight"])
             gate, up = (h @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
+            x = x + c.residual * (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
         head = w["model.embed_tokens.weight" if c.tied else "lm_head.weight"].astype(np.float64)
         return np.asarray(norm(x, w["model.norm.weight"]) @ head.T)
 
@@ -87,6 +90,8 @@ def in_torch(
     p = {name: torch.tensor(a.astype(np.float64), requires_grad=True) for name, a in w.items()}
 
     def rotated(x: Any) -> Any:
+        if c.rope == "none":
+            return x
         rates = 1 / c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
         turn = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(c.seq).double(), rates))
         pairs = x.unflatten(-1, (-1, 2)) if c.rope == "interleaved" else x.unflatten(-1, (2, -1)).transpose(-1, -2)
@@ -106,9 +111,9 @@ def in_torch(
         q, k, v = (heads(h @ own(f"self_attn.{name}_proj").T) for name in "qkv")
         q, k = rotated(q), rotated(k)
         a = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        x = x + a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
+        x = x + c.residual * a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
         h = f.rms_norm(x, (c.dim,), own("post_attention_layernorm"), c.epsilon)
-        x = x + (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
+        x = x + c.residual * (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
     x = f.rms_norm(x, (c.dim,), p["model.norm.weight"], c.epsilon)
     logits = x @ p["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
     loss = f.cross_entropy(logits.flatten(0, 1), torch.tensor(fed["labels"].astype(np.int64)).flatten())
@@ -147,6 +152,24 @@ def test_loss_and_gradients_are_those_of_torch(name: str, checkpoints: bool) -> 
         assert off(got[weight], want) < 1e-5, weight
 
 
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "no rotation"])
+def test_the_other_order_of_rotated_channels_is_the_same_model(name: str) -> None:
+    c, w = config(name), weights(config(name))
+    tokens = batch(c, 1)["tokens"]
+    other, permuted = hx.train.with_rope(c, w, "half" if c.rope == "interleaved" else "interleaved")
+    assert other.rope != c.rope
+    assert off(in_numpy(other, permuted, tokens), in_numpy(c, w, tokens)) < 1e-12
+    back, again = hx.train.with_rope(other, permuted, c.rope)
+    assert back == c
+    assert all(np.array_equal(again[key], w[key]) for key in w)
+
+
+def test_a_model_without_rotation_has_no_other_order() -> None:
+    c = config("no rotation")
+    with pytest.raises(hx.Error, match="got 'half' for a model of 'none', need one that is rotated"):
+        hx.train.with_rope(c, weights(c), "half")
+
+
 def test_a_step_lowers_the_loss() -> None:
     c = config("GQA")
     model = hx.train.llama(c, batch=2, seed=3)
@@ -181,7 +204,8 @@ def test_known_models_have_the_published_sizes() -> None:
         ({"head_dim": 7}, r"head_dim: got 7, need an even number"),
         ({"layers": 0}, r"layers: got 0, need an integer from 1"),
         ({"seq": 2.0}, r"seq: got 2.0, need an integer"),
-        ({"rope": "none"}, r"rope: got 'none', need 'interleaved' or 'half'"),
+        ({"rope": "quarter"}, r"rope: got 'quarter', need one of 'interleaved', 'half', 'none'"),
+        ({"residual": 0.0}, r"residual: got 0.0, need a number above 0"),
         ({"theta": float("nan")}, r"theta: got nan, need a number above 0"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
-from hexane.train.decoder import Llama, LlamaConfig, llama
+from hexane.train.decoder import Llama, LlamaConfig, llama, with_rope
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
@@ -32,4 +32,5 @@ __all__ = [
     "trained",
     "warm_up",
     "with_params",
+    "with_rope",
 ]

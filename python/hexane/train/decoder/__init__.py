@@ -2,5 +2,6 @@
 
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.model import Llama, llama
+from hexane.train.decoder.rotary import with_rope
 
-__all__ = ["Llama", "LlamaConfig", "llama"]
+__all__ = ["Llama", "LlamaConfig", "llama", "with_rope"]

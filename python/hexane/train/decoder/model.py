@@ -99,8 +99,11 @@ class _Decoder:
         return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        x = x + self.attention(i, self.norm(layer(i, "input_layernorm"), x))
-        return x + self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x))
+        x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
+        return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + (y if self.config.residual == 1 else y * self.config.residual)
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Queries have the axes (batch, kv heads, queries of one kv head, seq, head_dim): keys serve several queries
@@ -113,6 +116,8 @@ class _Decoder:
             return hx.transpose(split, perm=(0, 2, 3, 1, 4))
 
         def rotated(y: Tensor) -> Tensor:
+            if c.rope == "none":
+                return y
             return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
 
         query, key = rotated(heads("q_proj", c.heads // c.kv_heads)), rotated(heads("k_proj", 1))
