@@ -2,7 +2,7 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
-from hexane.train.decoder import Llama, LlamaConfig, llama, with_rope
+from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
@@ -26,6 +26,9 @@ __all__ = [
     "init",
     "lion",
     "llama",
+    "load_llama",
+    "read_llama",
+    "save_llama",
     "sgd",
     "step",
     "steps",

@@ -52,7 +52,7 @@ def llama(
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
-    arrays = initial_weights(sizes, seed) if weights is None else _checked(sizes, weights)
+    arrays = initial_weights(sizes, seed) if weights is None else checked_weights(sizes, weights)
     params = {name: hx.param(name, array) for name, array in arrays.items()}
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
@@ -133,7 +133,7 @@ class _Decoder:
         return hx.linear(x, self.params[layer(i, name)])
 
 
-def _checked(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))
