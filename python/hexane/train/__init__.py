@@ -6,6 +6,7 @@ from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_lla
 from hexane.train.evaluating import evaluating
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
@@ -15,6 +16,9 @@ __all__ = [
     "Llama",
     "LlamaConfig",
     "Optimizer",
+    "TokenFile",
+    "TokenWindows",
+    "Tokenizer",
     "Trainable",
     "Trainer",
     "adam",
@@ -27,8 +31,10 @@ __all__ = [
     "lion",
     "llama",
     "load_llama",
+    "load_tokenizer",
     "read_llama",
     "save_llama",
+    "save_tokens",
     "sgd",
     "step",
     "steps",
