@@ -37,6 +37,22 @@ def test_ids_are_those_of_joining_by_score(seed: int, tmp_path: Path) -> None:
         assert found.decode(found.encode(text)) == text
 
 
+@pytest.mark.parametrize("joins_lines", [False, True])
+def test_long_texts_are_encoded_in_parts_that_change_nothing(
+    joins_lines: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, scores = vocabulary()
+    if joins_lines:
+        pieces, scores = [*pieces, "\n", "\n\n", "t\n"], [*scores, -900.0, -901.0, -902.0]
+    found = hx.train.load_tokenizer(saved(tmp_path, tokenizer_bin(pieces, scores)))
+    monkeypatch.setattr("hexane.train.text.tokenizer.PART", 10)
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        text = "".join(rng.choice([*"the cat\n\n\n"], 60))
+        assert found.encode(text, begin=False) == joined_by_score(text, pieces, scores)
+    assert found._lines_apart is not joins_lines
+
+
 def test_files_of_older_writers_have_characters_for_bytes(tmp_path: Path) -> None:
     pieces, scores = vocabulary()
     older = pieces[:3] + [chr(byte) for byte in range(256)] + pieces[259:]

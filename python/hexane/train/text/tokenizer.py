@@ -1,7 +1,7 @@
 """Text to tokens and back, through the `tokenizers` package: tokenizer.bin of llama2.c, and tokenizer.json."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,43 @@ from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
 JSON_BYTES = 1 << 28
+PART = 1 << 16  # characters, at least
 
 
 class Tokenizer:
     """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
     None: there is none."""
 
-    def __init__(self, inner: Any, vocab: int, begin: int | None, markers: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        vocab: int,
+        begin: int | None,
+        markers: frozenset[int] = frozenset(),
+        prefix: str = "",
+        lines_apart: bool = False,
+    ) -> None:
         self.vocab, self.begin = vocab, begin
         self._inner, self._markers = inner, markers
+        self._prefix, self._lines_apart = prefix, lines_apart
 
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
         """The ids of a document. begin: with the id that begins it, where there is one."""
-        ids: list[int] = self._inner.encode(text, add_special_tokens=False).ids
-        return [self.begin, *ids] if begin and self.begin is not None else ids
+        ids = [self.begin] if begin and self.begin is not None else []
+        for part in self._parts(f"{self._prefix}{text}" if text else ""):
+            ids += self._inner.encode(part, add_special_tokens=False).ids
+        return ids
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """The text in parts that are encoded alone, as encoding takes over 100 bytes of memory for a character."""
+        first = 0
+        while self._lines_apart and len(text) - first > PART:
+            end = text.find("\n", first + PART)
+            if end < 0:
+                break
+            yield text[first:end]
+            first = end
+        yield text[first:]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; those that begin or end documents have none. Raises Error for ids beyond the vocabulary."""
@@ -63,13 +86,14 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         byte_fallback=found.has_bytes,
     )
     inner = tokenizers.Tokenizer(model)
-    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one.
-    inner.normalizer = tokenizers.normalizers.Prepend(" ")
     decoders = tokenizers.decoders
     inner.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
     )
-    return Tokenizer(inner, len(found.pieces), 1, frozenset((1, 2)))
+    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. A line end that is in no longer
+    # piece joins with nothing, so that what stands before it and after it may be encoded apart.
+    lines_apart = not any("\n" in piece and len(piece) > 1 for piece in found.pieces)
+    return Tokenizer(inner, len(found.pieces), 1, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
 
 def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
