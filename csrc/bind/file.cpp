@@ -1,7 +1,8 @@
-// Files for Python, written from buffers or from weight files.
+// Files for Python, written from buffers, from lists of them, or from weight files.
 #include <pybind11/stl.h>
 
 #include <functional>
+#include <vector>
 
 #include "bind/arrays.h"
 #include "bind/blob.h"
@@ -21,8 +22,14 @@ auto with_pieces(py::handle data, Use use) {
     const py::gil_scoped_release release;
     return use(file.pieces());
   }
-  const HeldBytes held("save", data);
-  const Bytes pieces[] = {held.bytes()};
+  std::vector<HeldBytes> held;
+  if (py::isinstance<py::list>(data)) {
+    for (const py::handle piece : data) held.emplace_back("save", piece);
+  } else {
+    held.emplace_back("save", data);
+  }
+  std::vector<Bytes> pieces;
+  for (const HeldBytes& piece : held) pieces.push_back(piece.bytes());
   const py::gil_scoped_release release;
   return use(std::span<const Bytes>(pieces));
 }

@@ -178,12 +178,12 @@ def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: 
     bits, flat uint8 indices). Error for weights that are not finite, and for parts that are not equal."""
 
 def save_file(path: str, data: object, sync: bool = True) -> None:
-    """Writes a buffer or a WeightFile to a file atomically: PATH.part beside it, synced, renamed; a failure leaves the old file. A link
-    is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may leave a file that is too short.
-    """
+    """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically: PATH.part beside it, synced, renamed;
+    a failure leaves the old file. A link is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may
+    leave a file that is too short."""
 
 def file_has(path: str, data: object) -> bool:
-    """Whether there is a regular file of just these bytes: a buffer or a WeightFile."""
+    """Whether there is a regular file of just these bytes: a buffer, a list of buffers, or a WeightFile."""
 
 def exchange_folders(one: str, other: str) -> bool:
     """Two folders change places at one moment. False where the system or the file system cannot do that."""

@@ -93,6 +93,18 @@ def test_saves_while_a_param_changes_hold_one_or_the_other_whole(tmp_path: Path)
         thread.join()
 
 
+def test_a_list_of_buffers_is_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    pieces = [b"head", np.arange(3, dtype="<u2"), b"", bytearray(b"end")]
+    _core.save_file(str(path), pieces)
+    assert path.read_bytes() == b"head" + bytes([0, 0, 1, 0, 2, 0]) + b"end"
+    assert _core.file_has(str(path), pieces)
+    assert not _core.file_has(str(path), pieces[:-1])
+    with pytest.raises(hx.Error, match="contiguous"):
+        _core.save_file(str(path), [b"new", np.zeros((4, 4))[:, ::2]])
+    assert path.read_bytes().startswith(b"head")
+
+
 # ---- where it goes ----
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from decoders import decoder_weights, logits_in_numpy
 from hexane.graph import Array
 from hexane.train.decoder.model import initial_weights
 
@@ -14,6 +15,7 @@ CONFIGS = {
     "GQA": {"kv_heads": 2},
     "MQA": {"kv_heads": 1, "tied": False},
     "half": {"rope": "half", "theta": 500000.0, "kv_heads": 2},
+    "no rotation": {"rope": "none", "residual": 0.5},
     "wide heads": {"head_dim": 12, "tied": False, "epsilon": 1e-6},
 }
 SMALL = {"vocab": 37, "dim": 32, "hidden": 56, "layers": 2, "heads": 4, "seq": 11}
@@ -23,59 +25,11 @@ def config(name: str) -> hx.train.LlamaConfig:
     return hx.train.LlamaConfig(**{**SMALL, **CONFIGS[name]})
 
 
-def weights(c: hx.train.LlamaConfig) -> dict[str, Array]:
-    rng = np.random.default_rng(1)
-    return {
-        name: (rng.normal(0, 0.3, shape) + (len(shape) == 1)).astype(np.float32) for name, shape in c.shapes().items()
-    }
-
-
 def batch(c: hx.train.LlamaConfig, rows: int) -> dict[str, Array]:
     rng = np.random.default_rng(2)
     tokens, labels = (rng.integers(0, c.vocab, (rows, c.seq)).astype(np.int32) for _ in range(2))
     labels[0, :2] = -100
     return {"tokens": tokens, "labels": labels}
-
-
-def in_numpy(c: hx.train.LlamaConfig, w: dict[str, Array], tokens: Array) -> Array:
-    """The logits in fp64, head by head."""
-
-    def norm(x: Array, gamma: Array) -> Array:
-        return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + c.epsilon) * gamma)
-
-    def rotated(x: Array) -> Array:
-        out, half = np.empty_like(x), c.head_dim // 2
-        for position in range(c.seq):
-            for pair in range(half):
-                angle = position * c.theta ** (-2 * pair / c.head_dim)
-                a, b = (2 * pair, 2 * pair + 1) if c.rope == "interleaved" else (pair, pair + half)
-                turned = np.exp(1j * angle) * (x[position, a] + 1j * x[position, b])
-                out[position, a], out[position, b] = turned.real, turned.imag
-        return out
-
-    def row(ids: Array) -> Array:
-        x = w["model.embed_tokens.weight"][ids].astype(np.float64)
-        for i in range(c.layers):
-            own = {k.split(".", 3)[3]: v.astype(np.float64) for k, v in w.items() if k.startswith(f"model.layers.{i}.")}
-            h = norm(x, own["input_layernorm.weight"])
-            q, k, v = (h @ own[f"self_attn.{name}_proj.weight"].T for name in "qkv")
-            parts = []
-            for head in range(c.heads):
-                mine, other = (
-                    slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, head * c.kv_heads // c.heads)
-                )
-                scores = rotated(q[:, mine]) @ rotated(k[:, other]).T / np.sqrt(c.head_dim)
-                scores = np.where(np.tri(c.seq, dtype=bool), scores, -np.inf)
-                shares = np.exp(scores - scores.max(-1, keepdims=True))
-                parts.append(shares / shares.sum(-1, keepdims=True) @ v[:, other])
-            x = x + np.concatenate(parts, -1) @ own["self_attn.o_proj.weight"].T
-            h = norm(x, own["post_attention_layernorm.weight"])
-            gate, up = (h @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
-        head = w["model.embed_tokens.weight" if c.tied else "lm_head.weight"].astype(np.float64)
-        return np.asarray(norm(x, w["model.norm.weight"]) @ head.T)
-
-    return np.stack([row(ids) for ids in tokens])
 
 
 def in_torch(
@@ -87,6 +41,8 @@ def in_torch(
     p = {name: torch.tensor(a.astype(np.float64), requires_grad=True) for name, a in w.items()}
 
     def rotated(x: Any) -> Any:
+        if c.rope == "none":
+            return x
         rates = 1 / c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
         turn = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(c.seq).double(), rates))
         pairs = x.unflatten(-1, (-1, 2)) if c.rope == "interleaved" else x.unflatten(-1, (2, -1)).transpose(-1, -2)
@@ -106,9 +62,9 @@ def in_torch(
         q, k, v = (heads(h @ own(f"self_attn.{name}_proj").T) for name in "qkv")
         q, k = rotated(q), rotated(k)
         a = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        x = x + a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
+        x = x + c.residual * a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
         h = f.rms_norm(x, (c.dim,), own("post_attention_layernorm"), c.epsilon)
-        x = x + (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
+        x = x + c.residual * (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
     x = f.rms_norm(x, (c.dim,), p["model.norm.weight"], c.epsilon)
     logits = x @ p["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
     loss = f.cross_entropy(logits.flatten(0, 1), torch.tensor(fed["labels"].astype(np.int64)).flatten())
@@ -124,9 +80,9 @@ def off(got: Array, want: Array) -> float:
 def test_logits_are_those_of_numpy(name: str) -> None:
     c = config(name)
     fed = batch(c, 2)
-    model = hx.train.llama(c, weights=weights(c), batch=2)
+    model = hx.train.llama(c, weights=decoder_weights(c), batch=2)
     got = hx.compile(hx.graph({"logits": model.logits}))(tokens=fed["tokens"])
-    assert off(got, in_numpy(c, weights(c), fed["tokens"])) < 1e-5
+    assert off(got, logits_in_numpy(c, decoder_weights(c), fed["tokens"])) < 1e-5
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
@@ -135,8 +91,8 @@ def test_logits_are_those_of_numpy(name: str) -> None:
 def test_loss_and_gradients_are_those_of_torch(name: str, checkpoints: bool) -> None:
     c = config(name)
     fed = batch(c, 3)
-    logits, loss, gradients = in_torch(c, weights(c), fed)
-    model = hx.train.llama(c, weights=weights(c), batch=3, checkpoints=checkpoints)
+    logits, loss, gradients = in_torch(c, decoder_weights(c), fed)
+    model = hx.train.llama(c, weights=decoder_weights(c), batch=3, checkpoints=checkpoints)
     found = hx.grad(model.loss, list(model.params.values()))
     named = dict(zip(model.params, found, strict=True))
     got = hx.compile(hx.graph({"logits": model.logits, "loss": model.loss, **named}))(**fed)
@@ -145,6 +101,24 @@ def test_loss_and_gradients_are_those_of_torch(name: str, checkpoints: bool) -> 
     assert set(gradients) == set(named)
     for weight, want in gradients.items():
         assert off(got[weight], want) < 1e-5, weight
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "no rotation"])
+def test_the_other_order_of_rotated_channels_is_the_same_model(name: str) -> None:
+    c, w = config(name), decoder_weights(config(name))
+    tokens = batch(c, 1)["tokens"]
+    other, permuted = hx.train.with_rope(c, w, "half" if c.rope == "interleaved" else "interleaved")
+    assert other.rope != c.rope
+    assert off(logits_in_numpy(other, permuted, tokens), logits_in_numpy(c, w, tokens)) < 1e-12
+    back, again = hx.train.with_rope(other, permuted, c.rope)
+    assert back == c
+    assert all(np.array_equal(again[key], w[key]) for key in w)
+
+
+def test_a_model_without_rotation_has_no_other_order() -> None:
+    c = config("no rotation")
+    with pytest.raises(hx.Error, match="got 'half' for a model of 'none', need one that is rotated"):
+        hx.train.with_rope(c, decoder_weights(c), "half")
 
 
 def test_a_step_lowers_the_loss() -> None:
@@ -181,7 +155,8 @@ def test_known_models_have_the_published_sizes() -> None:
         ({"head_dim": 7}, r"head_dim: got 7, need an even number"),
         ({"layers": 0}, r"layers: got 0, need an integer from 1"),
         ({"seq": 2.0}, r"seq: got 2.0, need an integer"),
-        ({"rope": "none"}, r"rope: got 'none', need 'interleaved' or 'half'"),
+        ({"rope": "quarter"}, r"rope: got 'quarter', need one of 'interleaved', 'half', 'none'"),
+        ({"residual": 0.0}, r"residual: got 0.0, need a number above 0"),
         ({"theta": float("nan")}, r"theta: got nan, need a number above 0"),
     ],
 )
@@ -192,7 +167,7 @@ def test_sizes_that_do_not_fit_are_named(changes: dict[str, Any], message: str) 
 
 def test_wrong_weights_are_named() -> None:
     c = config("GQA")
-    good = weights(c)
+    good = decoder_weights(c)
     with pytest.raises(hx.Error, match=r"got the model 'storys', need stories15M"):
         hx.train.llama("storys")
     with pytest.raises(hx.Error, match=r"names that are missing: model.norm.weight"):

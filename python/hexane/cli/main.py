@@ -21,6 +21,7 @@ from hexane.cli.ops import ops
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.targets import targets
+from hexane.cli.tokenize import tokenize
 
 app = typer.Typer(
     name="hexane",
@@ -63,6 +64,7 @@ app.command("explain")(explain)
 app.command("estimate")(estimate)
 app.command("repair")(repair)
 app.command("strip")(strip)
+app.command("tokenize")(tokenize)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

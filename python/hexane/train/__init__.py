@@ -2,11 +2,12 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
-from hexane.train.decoder import Llama, LlamaConfig, llama
+from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
 from hexane.train.evaluating import evaluating
 from hexane.train.kernels import Kernel, kernels
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
@@ -17,6 +18,9 @@ __all__ = [
     "Llama",
     "LlamaConfig",
     "Optimizer",
+    "TokenFile",
+    "TokenWindows",
+    "Tokenizer",
     "Trainable",
     "Trainer",
     "adam",
@@ -29,10 +33,16 @@ __all__ = [
     "kernels",
     "lion",
     "llama",
+    "load_llama",
+    "load_tokenizer",
+    "read_llama",
+    "save_llama",
+    "save_tokens",
     "sgd",
     "step",
     "steps",
     "trained",
     "warm_up",
     "with_params",
+    "with_rope",
 ]

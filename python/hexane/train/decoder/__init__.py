@@ -1,6 +1,8 @@
 """Decoders of the Llama family, built of ops: their sizes and weights, and the graph that trains them."""
 
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.files import load_llama, read_llama, save_llama
 from hexane.train.decoder.model import Llama, llama
+from hexane.train.decoder.rotary import with_rope
 
-__all__ = ["Llama", "LlamaConfig", "llama"]
+__all__ = ["Llama", "LlamaConfig", "llama", "load_llama", "read_llama", "save_llama", "with_rope"]

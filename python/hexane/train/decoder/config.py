@@ -8,7 +8,7 @@ from typing import Any
 from hexane.errors import Error
 
 LARGEST = (1 << 31) - 1
-ROPES = ("interleaved", "half")
+ROPES = ("interleaved", "half", "none")
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
@@ -21,8 +21,8 @@ class LlamaConfig:
     vocab: tokens; dim: channels between layers; hidden: channels inside an MLP; heads: of queries; kv_heads: of keys
     and values, a divisor of heads (0: as many as heads); head_dim: channels of a head (0: dim / heads); seq: tokens in
     a row; theta: the base of the rotary angles; rope: the channels that are rotated together, neighbours
-    ("interleaved": llama2.c's files) or those half a head apart ("half": Hugging Face's); tied: the head is the
-    embedding; epsilon: of the norms.
+    ("interleaved": llama2.c's files) or those half a head apart ("half": Hugging Face's), or "none"; tied: the head is
+    the embedding; epsilon: of the norms; residual: what attention and MLP add is multiplied by it.
 
     Raises Error for sizes that do not fit each other.
     """
@@ -39,6 +39,7 @@ class LlamaConfig:
     rope: str = "interleaved"
     tied: bool = True
     epsilon: float = 1e-5
+    residual: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "dim", "hidden", "layers", "heads", "seq"):
@@ -56,8 +57,8 @@ class LlamaConfig:
         if self.head_dim % 2:
             raise _wrong("head_dim", self.head_dim, "an even number: channels are rotated in pairs")
         if self.rope not in ROPES:
-            raise _wrong("rope", repr(self.rope), " or ".join(map(repr, ROPES)))
-        for name in ("theta", "epsilon"):
+            raise _wrong("rope", repr(self.rope), f"one of {', '.join(map(repr, ROPES))}")
+        for name in ("theta", "epsilon", "residual"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value > 0):
                 raise _wrong(name, repr(value), "a number above 0")

@@ -52,7 +52,7 @@ def llama(
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
-    arrays = initial_weights(sizes, seed) if weights is None else _checked(sizes, weights)
+    arrays = initial_weights(sizes, seed) if weights is None else checked_weights(sizes, weights)
     params = {name: hx.param(name, array) for name, array in arrays.items()}
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
@@ -99,8 +99,11 @@ class _Decoder:
         return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        x = x + self.attention(i, self.norm(layer(i, "input_layernorm"), x))
-        return x + self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x))
+        x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
+        return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + (y if self.config.residual == 1 else y * self.config.residual)
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Heads have the axes (batch, heads, seq, head_dim). Where keys serve several queries it is (batch, kv heads,
@@ -115,6 +118,8 @@ class _Decoder:
             return hx.transpose(hx.reshape(y, shape=(*x.shape[:2], *parts, c.head_dim)), perm=front)
 
         def rotated(y: Tensor) -> Tensor:
+            if c.rope == "none":
+                return y
             return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
 
         query, key = rotated(heads("q_proj", c.heads // c.kv_heads)), rotated(heads("k_proj", 1))
@@ -130,7 +135,7 @@ class _Decoder:
         return hx.linear(x, self.params[layer(i, name)])
 
 
-def _checked(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))

@@ -1,0 +1,49 @@
+"""Decoders from files, and into files."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train.decoder import formats
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.model import Llama, llama
+
+
+def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
+    """The config and the weights in a file of llama2.c (versions 0, 1 and 2), a checkpoint of the trainers on the
+    engine (versions 2 and 4), or a folder of Hugging Face: arrays in fp32 by the names and of the shapes of
+    `config.shapes()`.
+
+    Channels that are rotated stay in the file's order, which `config.rope` says; `with_rope` changes it. Raises Error
+    for a file of no known format, one that is damaged, and for what would change the numbers and is not known.
+    """
+    return formats.read(path)
+
+
+def load_llama(
+    path: str | os.PathLike[str], *, batch: int = 1, seq: int | None = None, checkpoints: bool = False
+) -> Llama:
+    """The decoder in a file, to be trained or run, as `hx.train.llama` gives it.
+
+    path: as `read_llama` takes it. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
+    checkpoints: as `hx.train.llama` has it. Raises Error as `read_llama` does.
+    """
+    config, weights = read_llama(path)
+    if seq is not None:
+        if isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq <= config.seq:
+            raise Error(f"[train.load_llama] seq: got {seq!r}, need an integer from 1 to the model's {config.seq}")
+        config = replace(config, seq=seq)
+    return llama(config, weights=weights, batch=batch, checkpoints=checkpoints)
+
+
+def save_llama(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], *, format: str) -> None:
+    """Writes a decoder for other programs: a file, or a new folder, that is there as a whole or not at all.
+
+    weights: in fp32 by the names of `config.shapes()`, such as `{n: net.read_state(n) for n in model.params}`. format:
+    "llama2.c-v0", "llama2.c-v1", "llama2.c-q8_0" (int8), "ane-trainer-v2", "ane-trainer-v4" or "hugging-face". Rotated
+    channels go into the format's order. Raises Error for weights that do not fit, for a model that the format cannot
+    say, and for a place that cannot be written to.
+    """
+    formats.write(path, config, weights, format)

@@ -1,0 +1,58 @@
+"""Decoders from and to files: `read` and `write`, over one list of formats."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.formats import ane_trainer, hugging_face, llama2c, llama2c_q8_0
+from hexane.train.decoder.formats.binary import opened
+
+FORMATS = {
+    one.name: one
+    for one in (llama2c.V0, llama2c.V1, llama2c_q8_0.V2, ane_trainer.V2, ane_trainer.V4, hugging_face.FORMAT)
+}
+
+__all__ = ["FORMATS", "read", "write"]
+
+
+def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
+    """The sizes and the weights of a decoder in a file or folder of any of `FORMATS`: fp32, by the names of
+    `config.shapes()`, the channels in the file's order, which `config.rope` says.
+
+    Raises Error for a file of no known format, and for one that is damaged.
+    """
+    path = Path(path)
+    head = b""
+    if not path.is_dir():
+        with opened(path, f"[train.load_llama] {path}", "model") as file:
+            head = file.bytes(0, min(8, file.size), "head")
+    config, weights = _read(path, head)
+    return config, {name: weights[name] for name in config.shapes()}
+
+
+def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], format: str) -> None:
+    """Writes a decoder in the format of this name, atomically; the channels go into the format's order.
+
+    Raises Error for an unknown format, for weights that do not fit the config, for a model that the format cannot say,
+    and for a place that cannot be written to.
+    """
+    if format not in FORMATS:
+        raise Error(f"[train.save_llama] format: got {format!r}, need one of {', '.join(FORMATS)}")
+    FORMATS[format].write(Path(path), config, weights)
+
+
+def _read(path: Path, head: bytes) -> tuple[LlamaConfig, dict[str, Array]]:
+    for one in FORMATS.values():
+        if one.recognises(path, head):
+            return one.read(path)
+    try:
+        return llama2c.V0.read(path)  # has no mark
+    except Error as error:
+        reason = str(error).partition(f"{path}: ")[2] or str(error)
+        raise Error(
+            f"[train.load_llama] {path}: got a file of no known format, need one of {', '.join(FORMATS)};"
+            f" read as {llama2c.V0.name}: {reason}"
+        ) from None

@@ -1,0 +1,62 @@
+"""What all formats of decoders share: how one is described, and the checks of what is written."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.model import checked_weights
+
+Read = Callable[[Path], tuple[LlamaConfig, dict[str, Array]]]
+Write = Callable[[Path, LlamaConfig, Mapping[str, Array]], None]
+
+# The weights of a layer in this order: their short names by what llama2.c calls them.
+LAYER = {
+    "rms_att": "input_layernorm",
+    "wq": "self_attn.q_proj",
+    "wk": "self_attn.k_proj",
+    "wv": "self_attn.v_proj",
+    "wo": "self_attn.o_proj",
+    "rms_ffn": "post_attention_layernorm",
+    "w1": "mlp.gate_proj",
+    "w2": "mlp.down_proj",
+    "w3": "mlp.up_proj",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files or folders. about: one line for people; recognises(path, head): whether the first bytes are
+    those of this format (of a folder there are none); read and write: as `formats.read` and `formats.write`."""
+
+    name: str
+    about: str
+    recognises: Callable[[Path, bytes], bool]
+    read: Read
+    write: Write
+
+
+def config_of(where: str, **sizes: object) -> LlamaConfig:
+    """The config of sizes that a file gives. Raises Error, which begins with `where`, for those that do not fit."""
+    try:
+        return LlamaConfig(**sizes)  # type: ignore[arg-type]
+    except Error as error:
+        raise Error(f"{where}: {str(error).removeprefix('[train.llama] ')}") from None
+
+
+def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object]) -> None:
+    """Raises Error for a config that a format has no field for, by the values that its readers take."""
+    for name, need in names.items():
+        got = getattr(config, name)
+        if got != need:
+            raise Error(f"{where}: {name}: got {got!r}, need {need!r}: the format cannot say another")
+
+
+def little_endian(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights as a file has them: checked, contiguous. Raises Error as `hx.train.llama` does."""
+    checked = checked_weights(config, weights)
+    return {name: np.ascontiguousarray(array, "<f4") for name, array in checked.items()}

@@ -1,0 +1,122 @@
+"""Text to tokens and back, through the `tokenizers` package: tokenizer.bin of llama2.c, and tokenizer.json."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+from hexane.importers.files import open_regular, read_all
+from hexane.train.text.sentencepiece import read_pieces
+
+BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
+JSON_BYTES = 1 << 28
+PART = 1 << 16  # characters, at least
+
+
+class Tokenizer:
+    """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
+    None: there is none."""
+
+    def __init__(
+        self,
+        inner: Any,
+        vocab: int,
+        begin: int | None,
+        markers: frozenset[int] = frozenset(),
+        prefix: str = "",
+        lines_apart: bool = False,
+    ) -> None:
+        self.vocab, self.begin = vocab, begin
+        self._inner, self._markers = inner, markers
+        self._prefix, self._lines_apart = prefix, lines_apart
+
+    def encode(self, text: str, *, begin: bool = True) -> list[int]:
+        """The ids of a document. begin: with the id that begins it, where there is one."""
+        ids = [self.begin] if begin and self.begin is not None else []
+        for part in self._parts(f"{self._prefix}{text}" if text else ""):
+            ids += self._inner.encode(part, add_special_tokens=False).ids
+        return ids
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """The text in parts that are encoded alone, as encoding takes over 100 bytes of memory for a character."""
+        first = 0
+        while self._lines_apart and len(text) - first > PART:
+            end = text.find("\n", first + PART)
+            if end < 0:
+                break
+            yield text[first:end]
+            first = end
+        yield text[first:]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; those that begin or end documents have none. Raises Error for ids beyond the vocabulary."""
+        plain = [int(i) for i in ids]
+        for i in plain:
+            if not 0 <= i < self.vocab:
+                raise Error(f"[train.Tokenizer] decode: got the id {i}, need one below the vocabulary's {self.vocab}")
+        text: str = self._inner.decode([i for i in plain if i not in self._markers], skip_special_tokens=True)
+        return text
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a tokenizer.bin of llama2.c, or of a tokenizer.json.
+
+    Files whose name ends in .json are JSON, all others tokenizer.bin. Raises Error for a damaged file, and without the
+    package tokenizers.
+    """
+    path = Path(path)
+    where = f"[train.load_tokenizer] {path}"
+    try:
+        import tokenizers
+    except ImportError:
+        raise Error(f"{where}: got no package tokenizers, need: pip install 'hexane[train]'") from None
+    data = read_all(open_regular(path, where, "tokenizer.bin or tokenizer.json"), where)
+    if path.suffix.lower() == ".json":
+        return _from_json(tokenizers, data, where)
+    return _from_pieces(tokenizers, data, where)
+
+
+def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
+    found = read_pieces(data, where)
+    model = tokenizers.models.BPE(
+        vocab={piece: i for i, piece in enumerate(found.pieces)},
+        merges=found.merges(),
+        unk_token=found.pieces[0],
+        byte_fallback=found.has_bytes,
+    )
+    inner = tokenizers.Tokenizer(model)
+    decoders = tokenizers.decoders
+    inner.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
+    )
+    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. A line end that is in no longer
+    # piece joins with nothing, so that what stands before it and after it may be encoded apart.
+    lines_apart = not any("\n" in piece and len(piece) > 1 for piece in found.pieces)
+    return Tokenizer(inner, len(found.pieces), 1, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
+
+
+def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
+    if len(data) > JSON_BYTES:
+        raise Error(f"{where}: got {len(data)} bytes, need at most {JSON_BYTES}")
+    try:
+        inner = tokenizers.Tokenizer.from_str(data.decode())
+        inner.no_truncation()  # else long documents lose their ends
+        inner.no_padding()
+        ids = inner.get_vocab(with_added_tokens=True)
+        begin = _begin(inner, ids)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the package's panics are no Exception
+        raise Error(f"{where}: {error}, need a tokenizer.json") from None
+    if not ids:
+        raise Error(f"{where}: got an empty vocabulary, need tokens")
+    return Tokenizer(inner, max(ids.values()) + 1, begin)
+
+
+def _begin(inner: Any, ids: dict[str, int]) -> int | None:
+    """What the tokenizer itself puts before a text, else the first known name of such a token."""
+    marked = inner.encode("a", add_special_tokens=True)
+    if marked.special_tokens_mask[:1] == [1]:
+        return int(marked.ids[0])
+    return next((ids[name] for name in BEGINNINGS if name in ids), None)

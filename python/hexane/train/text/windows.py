@@ -1,0 +1,61 @@
+"""The batches of a training over a file of tokens: windows that the seed and the number of the batch choose."""
+
+from math import isfinite
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train.text.token_file import TokenFile
+
+
+class TokenWindows:
+    """Batches for `hx.train.Trainer.fit` and a decoder of `hx.train.llama`: windows(n) is batch n, with `tokens` and
+    `labels`, int32 (batch, seq); labels are the tokens that follow.
+
+    Every place of the part that is trained on is as likely as any other. What is drawn is a function of `seed` and the
+    number of the batch alone: a training that is resumed sees what an uninterrupted one does. validation: this share of
+    the tokens, at the end of the file, is held out, for `evaluation`.
+
+    Raises Error for parts that are too short for one window of seq + 1 tokens.
+    """
+
+    def __init__(self, tokens: TokenFile, *, batch: int, seq: int, seed: int = 0, validation: float = 0.0) -> None:
+        for name, value, least in (("batch", batch, 1), ("seq", seq, 1), ("seed", seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise Error(f"[train.TokenWindows] {name}: got {value!r}, need an integer from {least} on")
+        if not (isfinite(validation) and 0 <= validation < 1):
+            raise Error(f"[train.TokenWindows] validation: got {validation!r}, need a share from 0 to below 1")
+        self.tokens, self.batch, self.seq, self.seed = tokens, batch, seq, seed
+        self.held_out = int(len(tokens) * validation)
+        self.trained = len(tokens) - self.held_out
+        self._need("of training", self.trained, seq + 1)
+        if validation:
+            self._need("held out", self.held_out, seq + 1)
+
+    def __call__(self, number: int) -> dict[str, Array]:
+        """Batch `number`, from 0 on."""
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise Error(f"[train.TokenWindows] got batch {number!r}, need an integer from 0 on")
+        places = self.trained - self.seq
+        drawn = np.random.SeedSequence((self.seed, number)).generate_state(self.batch, np.uint64)
+        return self._at([int(one) * places >> 64 for one in drawn])
+
+    def evaluation(self, limit: int | None = None) -> list[dict[str, Array]]:
+        """The held-out tokens as batches of windows one after the other, at most `limit`. What does not fill a batch is
+        left out. Raises Error where the held-out part has not one."""
+        self._need("held out", self.held_out, self.batch * self.seq + 1)
+        whole = (self.held_out - 1) // (self.batch * self.seq)
+        rows = np.arange(min(whole, whole if limit is None else limit) * self.batch).reshape(-1, self.batch)
+        return [self._at([self.trained + int(row) * self.seq for row in batch]) for batch in rows]
+
+    def _at(self, places: list[int]) -> dict[str, Array]:
+        windows = np.stack([self.tokens[place : place + self.seq + 1] for place in places])
+        return {"tokens": np.ascontiguousarray(windows[:, :-1]), "labels": np.ascontiguousarray(windows[:, 1:])}
+
+    def _need(self, what: str, count: int, need: int) -> None:
+        if count < need:
+            raise Error(
+                f"[train.TokenWindows] {self.tokens.path}: got {count} tokens {what}, need at least {need}:"
+                f" more text, a shorter seq than {self.seq}, or another share of validation"
+            )

@@ -1,0 +1,83 @@
+"""`hexane tokenize`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command import Cli
+from sentencepieces import joined_by_score, tokenizer_bin, vocabulary
+
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.bin"
+    path.write_bytes(tokenizer_bin(*vocabulary()))
+    return path
+
+
+def text(path: Path, content: str) -> Path:
+    path.write_bytes(content.encode())
+    return path
+
+
+def ids(content: str) -> list[int]:
+    return [1, *joined_by_score(content, *vocabulary())]
+
+
+def test_texts_become_tokens_document_by_document(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    one, two = text(tmp_path / "one.txt", "the cat\nsat"), text(tmp_path / "two.txt", "the mat é")
+    output = tmp_path / "tokens.bin"
+    ended = cli("tokenize", one, two, "--tokenizer", tokenizer, "-o", output)
+    want = ids("the cat\nsat") + ids("the mat é")
+    assert ended.code == 0, ended.err
+    assert np.fromfile(output, "<u2").tolist() == want
+    assert ended.out == f"{output}: {len(want)} tokens in 2 documents, uint16, ids below {len(vocabulary()[0])}\n"
+
+
+def test_a_separator_parts_documents(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    path = text(tmp_path / "all.txt", "the cat\n<|end|>\n<|end|>the mat")
+    output = tmp_path / "tokens.bin"
+    ended = cli("tokenize", path, "--tokenizer", tokenizer, "-o", output, "--separator", "<|end|>", "--json")
+    found = json.loads(ended.out)
+    want = ids("the cat") + ids("the mat")
+    assert (found["documents"], found["tokens"], found["dtype"], found["begin"]) == (2, len(want), "uint16", 1)
+    assert np.fromfile(output, "<u2").tolist() == want
+
+
+def test_a_large_vocabulary_is_written_in_uint32(cli: Cli, tmp_path: Path) -> None:
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={"a": 5, "b": 70000}, merges=[]))
+    inner.save(str(tmp_path / "tokenizer.json"))
+    output = tmp_path / "tokens.bin"
+    path = text(tmp_path / "a.txt", "aba")
+    ended = cli("tokenize", path, "--tokenizer", tmp_path / "tokenizer.json", "-o", output)
+    assert np.fromfile(output, "<u4").tolist() == [5, 70000, 5]
+    assert "note: uint32, as 70001 ids do not fit into uint16" in ended.out
+    assert "note: the tokenizer has no mark for the beginning of a document" in ended.out
+
+
+def test_what_is_wrong_is_said_and_nothing_written(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    good, output = text(tmp_path / "good.txt", "the cat"), tmp_path / "tokens.bin"
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"the \xff cat")
+    empty = text(tmp_path / "empty.txt", "")
+    cases = {
+        "bad.txt: byte 4: got 0xff, need UTF-8": (good, bad, "--tokenizer", tokenizer),
+        "empty.txt: got no text": (empty, "--tokenizer", tokenizer),
+        "missing.txt: No such file": (tmp_path / "missing.txt", "--tokenizer", tokenizer),
+        "bad.txt: token 0": (good, "--tokenizer", bad),
+    }
+    for message, args in cases.items():
+        ended = cli("tokenize", *args, "-o", output)
+        assert ended.code == 1
+        assert message in ended.err
+        assert not output.exists()
+    ended = cli("tokenize", good, "--tokenizer", tokenizer, "-o", good)
+    assert "got an input as the output" in ended.err
+    assert good.read_bytes() == b"the cat"
+    ended = cli("tokenize", good, "--tokenizer", tokenizer, "-o", tmp_path / "missing" / "tokens.bin")
+    assert ended.code == 1
+    assert ended.err.startswith("error: --output: ")
