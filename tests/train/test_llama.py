@@ -35,39 +35,13 @@ def batch(c: hx.train.LlamaConfig, rows: int) -> dict[str, Array]:
 def in_torch(
     c: hx.train.LlamaConfig, w: dict[str, Array], fed: dict[str, Array]
 ) -> tuple[Array, float, dict[str, Array]]:
-    """Logits, loss and gradients in fp64, with torch's own norm, attention and cross entropy."""
+    """Logits, loss and gradients in fp64."""
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-    f = torch.nn.functional
+    from torch_llama import torch_logits, torch_loss
+
     p = {name: torch.tensor(a.astype(np.float64), requires_grad=True) for name, a in w.items()}
-
-    def rotated(x: Any) -> Any:
-        if c.rope == "none":
-            return x
-        rates = 1 / c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
-        turn = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(c.seq).double(), rates))
-        pairs = x.unflatten(-1, (-1, 2)) if c.rope == "interleaved" else x.unflatten(-1, (2, -1)).transpose(-1, -2)
-        out = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
-        return out.flatten(-2) if c.rope == "interleaved" else out.transpose(-1, -2).flatten(-2)
-
-    x = p["model.embed_tokens.weight"][torch.tensor(fed["tokens"].astype(np.int64))]
-    for i in range(c.layers):
-
-        def own(name: str, i: int = i) -> Any:
-            return p[f"model.layers.{i}.{name}.weight"]
-
-        def heads(y: Any) -> Any:
-            return y.unflatten(-1, (-1, c.head_dim)).transpose(1, 2)
-
-        h = f.rms_norm(x, (c.dim,), own("input_layernorm"), c.epsilon)
-        q, k, v = (heads(h @ own(f"self_attn.{name}_proj").T) for name in "qkv")
-        q, k = rotated(q), rotated(k)
-        a = f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        x = x + c.residual * a.transpose(1, 2).flatten(2) @ own("self_attn.o_proj").T
-        h = f.rms_norm(x, (c.dim,), own("post_attention_layernorm"), c.epsilon)
-        x = x + c.residual * (f.silu(h @ own("mlp.gate_proj").T) * (h @ own("mlp.up_proj").T)) @ own("mlp.down_proj").T
-    x = f.rms_norm(x, (c.dim,), p["model.norm.weight"], c.epsilon)
-    logits = x @ p["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
-    loss = f.cross_entropy(logits.flatten(0, 1), torch.tensor(fed["labels"].astype(np.int64)).flatten())
+    logits = torch_logits(c, p, fed["tokens"])
+    loss = torch_loss(c, p, fed)
     loss.backward()
     return logits.detach().numpy(), float(loss.detach()), {name: t.grad.numpy() for name, t in p.items()}
 

@@ -4,7 +4,7 @@ from hexane.train import init
 from hexane.train.batch_norm import batch_norm
 from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
 from hexane.train.evaluating import evaluating
-from hexane.train.kernels import Kernel, kernels
+from hexane.train.kernels import Kernel, kernels, on_engine
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
@@ -35,6 +35,7 @@ __all__ = [
     "llama",
     "load_llama",
     "load_tokenizer",
+    "on_engine",
     "read_llama",
     "save_llama",
     "save_tokens",

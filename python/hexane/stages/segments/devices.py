@@ -15,6 +15,7 @@ from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
+from hexane.stages.segments.marked import HOST, marked_programs
 from hexane.stages.segments.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
@@ -44,7 +45,7 @@ class Programs(Protocol):
 class Devices:
     """nodes: all that compute something at run time, operands first. By id: the device of each and its verdict; which
     went to the host to save crossings; which the chip runs but no program of its engine can have, and why; which are
-    cut off from other ops of the engine, and why."""
+    cut off from other ops of the engine, and why; the program that they were cut into before."""
 
     nodes: list[Node]
     device: Mapping[int, Device]
@@ -52,6 +53,7 @@ class Devices:
     refused: Mapping[int, str]
     alone: Mapping[int, Cut]
     verdicts: Mapping[int, Verdict]
+    marked: Mapping[int, int]
 
 
 def crossing_type(kind: TensorType) -> TensorType:
@@ -81,14 +83,18 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
     wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False))
     lonely = between_products(graph.nodes, lambda node: legal.get(id(node), False) and id(node) not in wide)
-    refused = {**lonely, **wide, **refused}
-    legal |= dict.fromkeys((*wide, *lonely), False)
+    marked = marked_programs(graph)
+    others = {id(node): HOST for node in nodes if marked.names and id(node) not in marked.number}
+    refused = {**lonely, **wide, **refused, **others}
+    legal |= dict.fromkeys((*wide, *lonely, *others), False)
     free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
     moved = _moved(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()
     device |= dict.fromkeys(moved, "host")
-    return Devices(nodes, device, moved, refused, alone, verdicts)
+    return Devices(
+        nodes, device, moved, refused, alone, verdicts, {k: i for k, i in marked.number.items() if k in verdicts}
+    )
 
 
 def hard_cut(node: Node, chip: Chip) -> Cut | None:

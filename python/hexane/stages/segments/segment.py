@@ -62,7 +62,8 @@ def _pieces(
     _move_later(graph, order, before, devices, levels)
     groups: dict[tuple[Level, int], list[Node]] = {}
     for node in order:
-        groups.setdefault((levels[id(node)], id(node) if id(node) in devices.alone else 0), []).append(node)
+        own = id(node) if id(node) in devices.alone else devices.marked.get(id(node), -1)
+        groups.setdefault((levels[id(node)], own), []).append(node)
     # Stable: equal levels in the order of the graph.
     return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
 
@@ -108,12 +109,16 @@ def _move_later(
         for earlier in before[id(node)]:
             after.setdefault(id(earlier), []).append(node)
     users = graph.users()
+    ends: dict[int, int] = {}  # the level of each program that was cut out before
+    for key, number in devices.marked.items():
+        ends[number] = max(ends.get(number, 0), levels[key][0])
     for node in reversed(order):
         key = id(node)
         if key in devices.alone or key not in after:
             continue
         host, here = devices.device[key] == "host", levels[key][0]
         latest = min(_latest(levels[id(n)][0], devices.device[id(n)] == "host", host) for n in after[key])
+        latest = min(latest, ends.get(devices.marked.get(key, -1), latest))
         if latest > here:
             stays, moves = (_cost(node, users, devices, levels, at) for at in (here, latest))
             if moves <= stays:

@@ -68,11 +68,15 @@ def shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 class Writer:
-    """Writes nodes one after the other. arrays: what the params hold."""
+    """Writes nodes one after the other. arrays: what the params hold; None: they are read as they are."""
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, arrays: Mapping[str, Array] | None) -> None:
         self.placed: dict[Value, Placed] = {}
         self._arrays = arrays
+
+    @property
+    def baked(self) -> bool:
+        return self._arrays is not None
 
     def write(self, node: Node) -> None:
         """Adds the results of a node, whose operands are there or are leaves."""
@@ -100,7 +104,7 @@ class Writer:
         if node.data is not None and node.op == "const":
             return hx.const(node.data)
         if node.op in ("param", "state"):
-            return hx.const(self._arrays[str(node.attrs["name"])])
+            return Tensor(value) if self._arrays is None else hx.const(self._arrays[str(node.attrs["name"])])
         if not node.inputs:
             raise Unfit(f"got {node.op}, which no program of the engine holds")
         return _applied(node, [None if v is None else self.constant(v) for v in node.inputs])[value.output]
@@ -140,7 +144,7 @@ def _linear(w: Writer, node: Node) -> Placed | None:
     x, weight, bias = node.inputs
     assert x is not None
     assert weight is not None
-    return _times_weight(w, x, w.constant(weight), bias)
+    return _times_weight(w, x, w.constant(weight), bias, turned=False)
 
 
 def _matmul(w: Writer, node: Node) -> Placed | None:
@@ -149,8 +153,7 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
     assert y is not None
     flip_x, flip_y = bool(node.attrs["transpose_x"]), bool(node.attrs["transpose_y"])
     if weight_of(y) is not None and len(y.shape) == 2 and not flip_x:
-        weight = w.constant(y)
-        return _times_weight(w, x, weight if flip_y else hx.transpose(weight), bias)
+        return _times_weight(w, x, w.constant(y), bias, turned=not flip_y)
     left, right = w.get(x), w.get(y)
     if left is None or right is None or bias is not None or len(left.order) != len(right.order):
         return None
@@ -173,12 +176,16 @@ def _swaps_last_two(order: Sequence[int]) -> bool | None:
     return order[-1] != rank - 1
 
 
-def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None) -> Placed | None:
-    """weight: (out, in). A convolution of one by one."""
+def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, turned: bool) -> Placed | None:
+    """weight: (out, in), or (in, out) where it is turned. A constant weight is that of a convolution of one by one."""
     placed = w.get(x)
     if placed is None or placed.order != (0, 2, 1):
         return None
     batch, channels, tokens = placed.tensor.shape
+    if not w.baked:
+        product = hx.matmul(weight, placed.tensor, transpose_x=turned)
+        return Placed(product if bias is None else product + shaped(w.constant(bias), (-1, 1)), (0, 2, 1))
+    weight = hx.transpose(weight) if turned else weight
     image = shaped(placed.tensor, (batch, channels, 1, tokens))
     square = shaped(weight, (*weight.shape, 1, 1))
     made = hx.conv(image, square, None if bias is None else w.constant(bias))

@@ -54,17 +54,18 @@ class Kernel:
         return f"layer{self.layer}.{self.kind}"
 
 
-def kernels(step: Graph, weights: Mapping[str, Array] | None = None) -> tuple[Kernel, ...]:
+def kernels(step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True) -> tuple[Kernel, ...]:
     """The programs of the engine in a training step (`hx.train.step`, or any graph with gradients and the output
     "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. What is in
     none of them, the host computes: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
-    weights: what the params hold, by name; those that are not named hold what they begin with. A branch whose values
-    are not (batch, tokens, channels) makes no program.
+    weights: what the params hold, by name; those that are not named hold what they begin with. With baked=False a
+    program reads the params themselves, which are states of a step, and its products with weights are matrix products.
+    A branch whose values are not (batch, tokens, channels) makes no program.
 
     Raises Error for a graph without the output "loss", and for weights of another shape.
     """
-    arrays = _arrays(step, weights or {})
+    arrays = _arrays(step, weights or {}) if baked else None
     places: dict[Value, Place] = {}
     made = []
     users = step.users()
@@ -84,7 +85,7 @@ def _kernel(
     group: Group,
     batch: int,
     tokens: int,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array] | None,
     places: dict[Value, Place],
     users: Mapping[Value, Sequence[Node]],
 ) -> Kernel:

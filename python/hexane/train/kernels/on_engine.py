@@ -1,0 +1,82 @@
+"""A training step whose programs of the engine are cut out of it."""
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value
+from hexane.stages.segments.marked import mark_programs
+from hexane.train.kernels.channels_first import shaped
+from hexane.train.kernels.kernel import Kernel, kernels
+
+
+def on_engine(step: Graph) -> Graph:
+    """The training step with each program of `hx.train.kernels` as one segment of the engine, where it is compiled for
+    a chip: one input and one output (batch, channels, 1, tokens) in fp16, weights read where they lie. All else is the
+    host's, in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights, updates.
+
+    The graph computes what `step` does, in another layout. Raises Error for a step that has no such program.
+    """
+    made = kernels(step, baked=False)
+    if not made:
+        raise Error("[train.on_engine] got a step without programs of the engine, need a residual network of tokens")
+    return _Cut(made).of(step)
+
+
+class _Cut:
+    """Writes a step anew, with programs in the place of the nodes that they hold."""
+
+    def __init__(self, made: tuple[Kernel, ...]) -> None:
+        self.maker = {tap.value: kernel for kernel in made for tap in kernel.outputs}
+        self.now: dict[Value, Value] = {}
+        self.ends: dict[str, tuple[Value, Value]] = {}
+
+    def of(self, step: Graph) -> Graph:
+        for root in step.roots:
+            self._make(root)
+        return mark_programs(step.replace(self.now), self.ends)
+
+    def _make(self, root: Value) -> None:
+        """What stands for a value, and for all that it is made of."""
+        stack: list[Value] = [root]
+        begun: set[str] = set()
+        while stack:
+            value = stack[-1]
+            kernel = self.maker.get(value)
+            if value in self.now or not (kernel or value.node.inputs):
+                stack.pop()
+                continue
+            reads = [tap.value for tap in kernel.inputs] if kernel else [v for v in value.node.inputs if v is not None]
+            missing = [v for v in reads if v not in self.now and (v in self.maker or v.node.inputs)]
+            if not missing:
+                self._write(value.node, kernel)
+                stack.pop()
+            elif kernel and kernel.name in begun:
+                raise Error(f"[train.on_engine] {kernel.name}: got a program that needs its own results")
+            else:
+                begun |= {kernel.name} if kernel else set()
+                stack += missing
+
+    def _write(self, node: Node, kernel: Kernel | None) -> None:
+        if kernel is None:
+            inputs = tuple(None if v is None else self.now.get(v, v) for v in node.inputs)
+            made = node if inputs == node.inputs else node.with_inputs(inputs)
+            self.now |= dict(zip(node.values, made.values, strict=True))
+            return
+        (x,) = kernel.graph.inputs
+        batch, _, _, tokens = x.shape
+        parts = []
+        for tap in kernel.inputs:
+            order = [tap.place.order.index(i) for i in range(len(tap.place.order))]
+            tensor = hx.transpose(Tensor(self.now.get(tap.value, tap.value)), perm=order)
+            parts.append(shaped(tensor, (batch, tap.channels, 1, tokens)))
+        begin = (hx.concat(*parts, axis=1) if len(parts) > 1 else parts[0]).value
+        became = {x: begin}
+        inlined = kernel.graph.rewrite(lambda node, inputs: None, became=became)
+        end = inlined.outputs[0].value
+        self.ends[kernel.name] = (begin, end)
+        start = 0
+        for tap in kernel.outputs:
+            part = Tensor(end)[:, start : start + tap.channels] if len(kernel.outputs) > 1 else Tensor(end)
+            value = hx.transpose(hx.reshape(part, shape=tap.place.shape), perm=tap.place.order)
+            self.now[tap.value] = value.value
+            start += tap.channels

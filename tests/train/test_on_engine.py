@@ -1,0 +1,110 @@
+"""A training step whose programs of the engine are cut out: the same numbers on the host, and those programs on chips."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from engines import plan_engine
+from hexane.graph import Array, Graph
+from hexane.stages.segments.marked import HOST
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+SMALL = {"vocab": 61, "dim": 32, "hidden": 48, "layers": 2, "heads": 4, "seq": 16}
+CHIPS = [("h13", "ieee"), ("h13", "engine"), ("h16", "engine"), ("h17s", "engine")]
+STEPS = 10
+
+
+def config(**changes: Any) -> hx.train.LlamaConfig:
+    return hx.train.LlamaConfig(**{**SMALL, **changes})
+
+
+def step(c: hx.train.LlamaConfig, batch: int = 1, **options: Any) -> Graph:
+    model = hx.train.llama(c, batch=batch, seed=1)
+    return hx.train.step(model.loss, list(model.params.values()), hx.train.adamw(3e-3), **options)
+
+
+def feed(number: int, batch: int = 1) -> dict[str, Array]:
+    rng = np.random.default_rng(number % 3)
+    tokens = rng.integers(0, SMALL["vocab"], (batch, SMALL["seq"])).astype(np.int32)
+    return {"tokens": tokens, "labels": np.roll(tokens, -1, axis=1)}
+
+
+def losses(graph: Graph, batch: int = 1, **options: Any) -> Array:
+    net = hx.compile(graph, **options)
+    return np.array([net(feed(i, batch))["loss"] for i in range(STEPS)])
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("changes", [{}, {"kv_heads": 2}, {"rope": "half", "tied": False}], ids=["MHA", "GQA", "half"])
+def test_the_cut_step_computes_what_the_step_does(changes: dict[str, Any], batch: int) -> None:
+    given = {"clip": 1.0, "accumulate": 2}
+    whole = losses(step(config(**changes), batch, **given), batch)
+    cut = losses(hx.train.on_engine(step(config(**changes), batch, **given)), batch)
+    assert whole[-1] < 0.95 * whole[0]
+    np.testing.assert_allclose(cut, whole, rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["h13", "h16", "h17s"])
+def test_each_program_is_a_segment_with_one_input_and_one_output(target: str) -> None:
+    c = config(kv_heads=2)
+    graph = step(c)
+    made = hx.train.kernels(graph)
+    program = hx.compile(hx.train.on_engine(graph), target=target).program
+    assert program is not None
+    engine = [s for s in program.segments if s.device == "ane"]
+    got = Counter((s.inputs[0].type.shape, s.outputs[0].type.shape) for s in engine)
+    assert all(len(s.inputs) == len(s.outputs) == 1 for s in engine)
+    assert {p.type.dtype.name for s in engine for p in (*s.inputs, *s.outputs)} == {"fp16"}
+    assert got == Counter((k.graph.inputs[0].shape, k.graph.outputs[0].value.shape) for k in made)
+    host = {node.op for s in program.segments if s.device == "host" for node in s.nodes}
+    assert {"gather", "cross_entropy", "adam_step", "squared_norm", "scatter_nd"} <= host
+    assert any(d.verdict == "host" and d.reason == HOST and d.node.startswith("matmul") for d in program.decisions)
+
+
+@pytest.mark.parametrize(("target", "numerics"), CHIPS)
+def test_losses_on_a_chip_follow_those_of_the_host(target: str, numerics: str) -> None:
+    """Four layers, ten steps, within a hundredth."""
+    c = config(layers=4)
+    want = losses(step(c))
+    got = losses(hx.train.on_engine(step(c, loss_scale=1024.0)), target=target, numerics=numerics, device="cpu")
+    assert want[-1] < 0.9 * want[0]
+    np.testing.assert_allclose(got, want, rtol=0.01)
+
+
+@pytest.mark.filterwarnings("default")
+def test_losses_follow_those_of_torch() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    from torch_llama import torch_loss
+
+    c = config(layers=4)
+    first = hx.train.llama(c, seed=1)
+    net = hx.compile(hx.train.step(first.loss, list(first.params.values()), hx.train.adamw(3e-3)))
+    weights = {name: torch.tensor(net.read_state(name), requires_grad=True) for name in first.params}
+    optimizer = torch.optim.AdamW(list(weights.values()), lr=3e-3, weight_decay=0.01)
+    cut = losses(hx.train.on_engine(step(c)))
+    for i in range(STEPS):
+        loss = torch_loss(c, weights, feed(i))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert abs(float(loss.detach()) - cut[i]) < 1e-4 * cut[i], i
+
+
+def test_programs_run_behind_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written as MIL with its weights as inputs, read again, and run by a device."""
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
+    c = config(layers=1)
+    want = losses(step(c))
+    net = hx.compile(hx.train.on_engine(step(c, loss_scale=1024.0)), target="h13", device="ane")
+    got = np.array([net(feed(i))["loss"] for i in range(STEPS)])
+    np.testing.assert_allclose(got, want, rtol=0.01)
+
+
+def test_a_step_without_programs_is_refused() -> None:
+    x, w = hx.input("x", (4, 3)), hx.param("w", np.ones((2, 3), np.float32))
+    graph = hx.train.step(hx.mse(hx.linear(x, w), np.zeros((4, 2), np.float32)), [w], hx.train.sgd(0.1))
+    with pytest.raises(hx.Error, match=r"\[train.on_engine\] got a step without programs of the engine"):
+        hx.train.on_engine(graph)
