@@ -218,7 +218,18 @@ py::list step_infos(ProgramObject& self) {
     result.append(py::dict(py::arg("kernel") = step.kernel->name, py::arg("source") = text(step.source),
                            py::arg("cost") = step.cost, py::arg("parallel") = step.parallel,
                            py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds,
-                           py::arg("median") = step.median));
+                           py::arg("median") = step.median, py::arg("waited") = step.waited));
+  return result;
+}
+
+// (step, begin, end) in nanoseconds, of the last call that was profiled.
+py::list timeline(ProgramObject& self) {
+  const auto spans = [&] {
+    const py::gil_scoped_release release;
+    return self.program->timeline();
+  }();
+  py::list result;
+  for (const auto& span : spans) result.append(py::make_tuple(span.step, span.begin, span.end));
   return result;
 }
 
@@ -319,6 +330,7 @@ void register_program(py::module_& m) {
       .def_property_readonly("surfaces", &surfaces)
       .def("dtypes", &dtypes, py::arg("kind"))
       .def_property_readonly("steps", &step_infos)
+      .def_property_readonly("timeline", &timeline)
       .def_property_readonly("arithmetics", &arithmetics)
       .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
       .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })

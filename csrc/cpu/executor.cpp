@@ -3,7 +3,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_map>
 #include <utility>
 
@@ -113,11 +112,6 @@ std::vector<bool> constant_tensors(const plan::Plan& plan) {
   return result;
 }
 
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
@@ -148,6 +142,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
       if (plan_.string(plan_.spaces[space].kind) == "weights") place_in(pieces, space);
   resolve_all(pool);
   resolve_elsewhere(elsewhere);
+  find_what_runs_beside();
   if (!plan_.loops.empty()) {
     check_loops();
     unroll_loops();
@@ -229,6 +224,38 @@ void Executor::resolve_elsewhere(const Elsewhere& elsewhere) {
     step.call.prepared = step.prepared.get();
     step.cost = kElsewhereCost;
   }
+}
+
+// A step of another device is waited for by the first later one that touches what it writes, or writes what it reads,
+// and by the next step of a device.
+void Executor::find_what_runs_beside() {
+  if (!plan_.loops.empty()) return;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].kernel != &kElsewhere) continue;
+    size_t end = i + 1;
+    while (end < steps_.size() && steps_[end].kernel != &kElsewhere && !conflict(*steps_[i].row, *steps_[end].row))
+      ++end;
+    steps_[i].waited = end;
+    if (end == i + 1) continue;
+    if (end < steps_.size()) steps_[end].waits = true;
+    if (!lane_) lane_ = std::make_unique<Lane>();
+  }
+}
+
+bool Executor::conflict(const PlanStep& elsewhere, const PlanStep& here) const {
+  const auto any = [&](const PlanStep& step, bool outputs, const auto& holds) {
+    for (uint32_t i = outputs ? step.num_inputs : 0; i < step.num_inputs + (outputs ? step.num_outputs : 0); ++i) {
+      const uint32_t id = plan_.operands[step.operands + i];
+      if (id != PLAN_ABSENT && holds(plan_.tensors[id].space)) return true;
+    }
+    return false;
+  };
+  const auto touches = [&](const PlanStep& step, bool outputs, uint32_t space) {
+    return any(step, outputs, [&](uint32_t other) { return other == space; });
+  };
+  return any(elsewhere, true,
+             [&](uint32_t space) { return touches(here, false, space) || touches(here, true, space); }) ||
+         any(elsewhere, false, [&](uint32_t space) { return touches(here, true, space); });
 }
 
 // The error being caught, and where it happened. What a device throws goes on as it is: it has more than a message.
@@ -434,7 +461,56 @@ void Executor::run_step(const Step& step, Range range, const ThreadPool::Lease& 
   });
 }
 
+void Executor::run_beside() {
+  const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
+  size_t started = 0;
+  bool running = false;
+  const auto wait = [&] {
+    if (!std::exchange(running, false)) return;
+    lane_->wait();
+    if (profiling_) record(started, lane_->last().begin, lane_->last().end);
+  };
+  const auto run_one = [&](const Step& step) {
+    try {
+      run_step(step, step.range, lease);
+    } catch (const Error& error) {
+      rethrow(error, step);
+    }
+  };
+  timeline_.clear();
+  try {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      if (step.waits || step.kernel == &kElsewhere) wait();
+      if (step.waited > i + 1) {
+        lane_->start(step.call.state<RunElsewhere>());
+        started = i;
+        running = true;
+        continue;
+      }
+      const int64_t begin = profiling_ ? now() : 0;
+      run_one(step);
+      if (profiling_) record(i, begin, now());
+    }
+    wait();
+  } catch (...) {
+    if (running) try {
+        lane_->wait();
+      } catch (...) {  // the first error is the one that is told
+      }
+    throw;
+  }
+}
+
+void Executor::record(size_t i, int64_t begin, int64_t end) {
+  Step& step = steps_[i];
+  step.nanoseconds += end - begin;
+  step.samples[step.calls++ % kSamples] = end - begin;
+  timeline_.push_back({i, begin, end});
+}
+
 void Executor::run() {
+  if (lane_) return run_beside();
   if (profiling_) return run([](size_t) {});
   const auto lease = any_parallel_ ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
   const Step* step = steps_.data();
@@ -471,11 +547,13 @@ void Executor::run(const std::function<void(size_t)>& after) {
     }
     if (profiling_) step.running += now() - begin;
   };
+  timeline_.clear();
   const auto done = [&](size_t i) {
     Step& step = steps_[i];
     if (profiling_) {
       step.nanoseconds += step.running;
       step.samples[step.calls++ % kSamples] = step.running;
+      timeline_.push_back({i, now() - step.running, now()});
       step.running = 0;
     }
     after(i);
@@ -497,6 +575,7 @@ void Executor::profile(bool on) {
       step.calls = step.nanoseconds = step.running = 0;
       step.samples.resize(kSamples);
     }
+  timeline_.reserve(on ? steps_.size() : 0);
   profiling_ = on;
 }
 
@@ -506,8 +585,20 @@ Executor::StepInfo Executor::step(size_t index) const {
   samples.resize(std::min<size_t>(samples.size(), step.calls));
   const auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
   std::nth_element(samples.begin(), middle, samples.end());
-  return {step.kernel,      plan_.string(step.row->source), step.cost, step.chunk != 0, step.calls,
-          step.nanoseconds, samples.empty() ? 0 : *middle};
+  return {step.kernel,
+          plan_.string(step.row->source),
+          step.cost,
+          step.chunk != 0,
+          step.calls,
+          step.nanoseconds,
+          samples.empty() ? 0 : *middle,
+          step.waited ? step.waited : index + 1};
+}
+
+std::vector<Executor::Span> Executor::timeline() const {
+  std::vector<Span> result = timeline_;
+  std::stable_sort(result.begin(), result.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  return result;
 }
 
 const char* isa() {

@@ -1,11 +1,14 @@
-// Runs the steps of one plan on the CPU: kernels found and prepared when it is made, no allocation after that.
+// Runs the steps of one plan on the CPU: kernels found and prepared when it is made, no allocation after that. A step
+// of another device runs beside those that follow it, until the first that touches what it reads or writes.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/lane.h"
 #include "core/memory.h"
 #include "core/thread_pool.h"
 #include "cpu/kernel.h"
@@ -48,6 +51,7 @@ class Executor {
     int64_t calls;  // since profile(true)
     int64_t nanoseconds;
     int64_t median;  // nanoseconds of the last calls, kSamples at most
+    size_t waited;   // before which step this one is waited for; that after it, unless others run beside it
   };
   StepInfo step(size_t index) const;
   size_t num_steps() const { return steps_.size(); }
@@ -55,6 +59,13 @@ class Executor {
   uint64_t scratch_bytes() const { return scratch_.size(); }
 
   void profile(bool on);
+
+  // When each step ran in the last call that was profiled, in order of their begins.
+  struct Span {
+    size_t step;
+    int64_t begin, end;  // nanoseconds of one clock
+  };
+  std::vector<Span> timeline() const;
 
  private:
   struct Step {
@@ -72,6 +83,8 @@ class Executor {
     Call moved = {};              // the call with operands of its own, of which those move
     Tensor* operands = nullptr;   // of `moved`
     bool begins = false;          // something is packed before each run
+    size_t waited = 0;            // of a step that others run beside: the one before which it is waited for
+    bool waits = false;           // for a step before this one
     int64_t chunk = 0;  // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
@@ -90,6 +103,10 @@ class Executor {
   static bool reads_constants(const Step& step, const std::byte* begin, const std::byte* end);
   void resolve_all(MemoryPool* pool);
   void resolve_elsewhere(const Elsewhere& elsewhere);
+  void find_what_runs_beside();
+  bool conflict(const PlanStep& elsewhere, const PlanStep& here) const;
+  void run_beside();
+  void record(size_t i, int64_t begin, int64_t end);
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void place_in(std::span<const Piece> pieces, uint32_t space);
   void plan_work(Step& step) const;
@@ -112,6 +129,8 @@ class Executor {
   int64_t cost_ = 0;
   bool any_parallel_ = false;
   bool profiling_ = false;
+  std::unique_ptr<Lane> lane_;  // where a step runs beside others
+  std::vector<Span> timeline_;
 };
 
 // Highway's name of the instruction set the kernels run on.

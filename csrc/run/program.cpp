@@ -189,6 +189,11 @@ std::vector<cpu::Executor::StepInfo> Program::steps() {
   return result;
 }
 
+std::vector<cpu::Executor::Span> Program::timeline() {
+  const std::lock_guard lock(running_);
+  return executor_->timeline();
+}
+
 void Program::resolve(const Ports& ports) {
   const std::byte* const* address = ports.addresses.data();
   for (const auto side : {plan_.inputs, plan_.outputs})

@@ -36,6 +36,7 @@ class Program {
   uint64_t
   unshared_bytes();  // about the bytes that would be free without this program, if the others of its pool stayed
   std::vector<cpu::Executor::StepInfo> steps();
+  std::vector<cpu::Executor::Span> timeline();
 
   // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
   // the one used last need not resolve them again; 0 is never remembered. A port that is a surface is copied from or to

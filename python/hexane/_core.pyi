@@ -408,6 +408,9 @@ class StepInfo(TypedDict):
     calls: int  # since profile(True)
     nanoseconds: int  # of all of them together
     median: int  # nanoseconds of one call, of the last 128
+    waited: (
+        int  # a step of a device: before which step it is waited for; others run beside it where that is not the next
+    )
 
 class DevicePort(TypedDict):
     name: str
@@ -504,6 +507,9 @@ class Program:
     def outputs(self) -> list[PortInfo]: ...
     @property
     def steps(self) -> list[StepInfo]: ...
+    @property
+    def timeline(self) -> list[tuple[int, int, int]]:
+        """(step, begin, end) in nanoseconds of one clock, of the last call that was profiled, in order of their begins."""
     @property
     def surfaces(self) -> tuple[dict[str, Surface], dict[str, Surface]]:
         """Of the inputs and of the outputs that are surfaces, by name."""

@@ -103,6 +103,33 @@ def test_programs_run_behind_the_device(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(got, want, rtol=0.01)
 
 
+def test_gradients_of_weights_run_beside_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the threads do, the numbers are those of one step after the other."""
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
+    graph = hx.train.on_engine(step(config(), loss_scale=1024.0))
+    made = [hx.compile(graph, target="h13", device="ane") for _ in range(2)]
+    together, alone = made
+    together.profile(True)
+    for i in range(4):
+        loss = together(feed(i))["loss"]
+        traced = alone._core.trace(feed(i), lambda *_: None)
+        assert loss.tobytes() == traced[0].tobytes()
+    for name in together.state_names:
+        assert together.read_state(name).tobytes() == alone.read_state(name).tobytes(), name
+    steps = together.steps
+    programs = [(i, s["waited"]) for i, s in enumerate(steps) if s["kernel"] == "program"]
+    beside = [sum(s["kernel"] == "matmul" for s in steps[i + 1 : end]) for i, end in programs]
+    assert len(programs) == 12
+    assert sum(beside[4:]) >= 7 + 7 - 3  # seven weights a layer; those of the last program are there after it
+    assert all(end > i + 1 for i, end in programs[4:])
+    spans = together._core.timeline
+    assert sorted(i for i, _, _ in spans) == list(range(len(steps)))
+    assert all(begin <= end for _, begin, end in spans)
+    ends = {i: (begin, end) for i, begin, end in spans}
+    for i, end in programs:
+        assert end == len(steps) or ends[i][1] <= ends[end][0]
+
+
 def test_a_step_without_programs_is_refused() -> None:
     x, w = hx.input("x", (4, 3)), hx.param("w", np.ones((2, 3), np.float32))
     graph = hx.train.step(hx.mse(hx.linear(x, w), np.zeros((4, 2), np.float32)), [w], hx.train.sgd(0.1))

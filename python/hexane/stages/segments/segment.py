@@ -60,6 +60,8 @@ def _pieces(
         (_levels(order, before, devices, start) for start in (1, -1)), key=lambda found: len(set(found.values()))
     )
     _move_later(graph, order, before, devices, levels)
+    if devices.marked:
+        _run_beside(order, before, devices, levels)
     groups: dict[tuple[Level, int], list[Node]] = {}
     for node in order:
         own = id(node) if id(node) in devices.alone else devices.marked.get(id(node), -1)
@@ -123,6 +125,28 @@ def _move_later(
             stays, moves = (_cost(node, users, devices, levels, at) for at in (here, latest))
             if moves <= stays:
                 levels[key] = (latest, 0)
+
+
+def _run_beside(
+    order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
+) -> None:
+    """Moves what no later program of the engine needs, such as the gradients of weights, behind the next one: the host
+    computes it while the engine runs that program."""
+    needed: set[int] = set()
+    for node in reversed(order):
+        if devices.device[id(node)] == "ane" or id(node) in needed:
+            needed.update(id(n) for n in before[id(node)])
+    last = max((levels[id(n)][0] for n in order if devices.device[id(n)] == "ane"), default=0)
+    for node in order:
+        key = id(node)
+        if devices.device[key] == "ane" or key in needed:
+            continue
+        ready = 1
+        for earlier in before[key]:
+            level, behind = levels[id(earlier)]
+            on_engine = devices.device[id(earlier)] == "ane"
+            ready = max(ready, level + 1 if on_engine else level - 1 if behind else level)
+        levels[key] = (ready + 1, 1) if ready < last else (last + 1, 0)
 
 
 def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
