@@ -5,6 +5,7 @@ from hexane.train.batch_norm import batch_norm
 from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
 from hexane.train.evaluating import evaluating
 from hexane.train.kernels import Kernel, kernels
+from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
@@ -36,6 +37,7 @@ __all__ = [
     "load_llama",
     "load_tokenizer",
     "read_llama",
+    "read_notes",
     "save_llama",
     "save_tokens",
     "sgd",
