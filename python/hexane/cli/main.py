@@ -22,6 +22,7 @@ from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
+from hexane.cli.train import train
 
 app = typer.Typer(
     name="hexane",
@@ -65,6 +66,7 @@ app.command("estimate")(estimate)
 app.command("repair")(repair)
 app.command("strip")(strip)
 app.command("tokenize")(tokenize)
+app.command("train")(train)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

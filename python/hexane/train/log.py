@@ -54,6 +54,18 @@ class Log:
         return Error(f"[train.fit] {self.path}: {error.strerror}, need a place that can be written to")
 
 
+def last_entry(path: Path) -> dict[str, float | None]:
+    """The last entry of a log, empty where there is none. Raises Error for a file that is no log."""
+    last = b"{}"
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                last = line
+        return dict(json.loads(last))
+    except (OSError, ValueError, TypeError):
+        raise Error(f"[train] {path}: got no entry of a training, need a log") from None
+
+
 def _kept(path: Path, calls: int) -> int:
     """The bytes of the lines before batch `calls`."""
     size = 0

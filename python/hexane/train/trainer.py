@@ -178,7 +178,10 @@ class Trainer:
         shapes or dtypes of them.
         """
         where = self._checkpoint(path)
-        found = load(where)
+        try:
+            found = load(where)
+        except Error as error:
+            raise Error(f"[train.load] {where}: {error}") from None
         need, got = ([name for name in net.state_names if name != NOTES] for net in (self.net, found))
         if {*need} != {*got}:
             what = ", ".join(sorted({*need} ^ {*got})[:4])
