@@ -2,7 +2,17 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
-from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
+from hexane.train.decoder import (
+    Generator,
+    Llama,
+    LlamaConfig,
+    generate,
+    llama,
+    load_llama,
+    read_llama,
+    save_llama,
+    with_rope,
+)
 from hexane.train.evaluating import evaluating
 from hexane.train.kernels import Kernel, kernels
 from hexane.train.notes import read_notes
@@ -15,6 +25,7 @@ from hexane.train.training_step import step
 from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
+    "Generator",
     "Kernel",
     "Llama",
     "LlamaConfig",
@@ -30,6 +41,7 @@ __all__ = [
     "constant",
     "cosine",
     "evaluating",
+    "generate",
     "init",
     "kernels",
     "lion",
