@@ -101,7 +101,10 @@ class Sampler:
         scaled = logits.astype(np.float64) / self._temperature
         shares = np.exp(scaled - scaled.max())
         shares /= shares.sum()
-        order = np.argsort(-shares, kind="stable")
+        # The tokens before the last one that is kept have less than top_p; the others have more than 1 - top_p, and it
+        # has the largest share of them, at least the mean. So smaller shares need no sorting.
+        likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
+        order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])
         kept = sums[: int(np.searchsorted(sums, self._top_p)) + 1]
         place = int(np.searchsorted(kept, self._random.random() * kept[-1], side="right"))
