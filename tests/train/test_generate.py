@@ -121,6 +121,11 @@ def test_bad_arguments_are_told_at_once(path: Path, arguments: dict[str, Any], w
     assert words in str(told.value)
 
 
+def test_a_temperature_near_0_is_like_0() -> None:
+    logits = np.array([-3e38, 1.5, 2.5, 3e38, -2.0], np.float32)
+    assert {Sampler(1e-310, 1.0, seed)(logits) for seed in range(5)} == {3}
+
+
 def test_logits_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(hx.Error, match="not finite"):
         Sampler(0.0, 0.9, 0)(np.array([1, np.nan], np.float32))

@@ -98,8 +98,9 @@ class Sampler:
             raise Error("[train.generate] got logits that are not finite, need weights that a training did not spoil")
         if self._temperature == 0:
             return int(np.argmax(logits))
-        scaled = logits.astype(np.float64) / self._temperature
-        shares = np.exp(scaled - scaled.max())
+        below = logits.astype(np.float64) - logits.max()
+        with np.errstate(over="ignore"):  # by a temperature near 0; the share of -inf is 0
+            shares = np.exp(below / self._temperature)
         shares /= shares.sum()
         # The tokens before the last one that is kept have less than top_p; the others have more than 1 - top_p, and it
         # has the largest share of them, at least the mean. So smaller shares need no sorting.
