@@ -60,6 +60,58 @@ def test_it_learns_and_keeps_a_log(tmp_path: Path) -> None:
     assert [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()] == entries
 
 
+def test_entries_count_updates_and_tokens(tmp_path: Path) -> None:
+    made = trainer(tmp_path, accumulate=3)
+    entries = made.fit(batch, 7, progress=False, tokens=10)
+    assert [e["step"] for e in entries] == [0, 0, 1, 1, 1, 2, 2]
+    assert [e["tokens"] for e in entries] == list(range(10, 80, 10))
+    assert made.updates == 2
+
+
+def lines(folder: Path) -> list[dict[str, float]]:
+    """Without the times, which differ."""
+    entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
+
+
+@pytest.mark.parametrize("after", ['{"call": 6, "loss": 1.0}\n{"call": 7, "loss": 1.0}\n', '{"call": 6, "lo', ""])
+def test_the_log_of_a_resumed_run_is_that_of_one_run(tmp_path: Path, after: str) -> None:
+    trainer(tmp_path / "whole").fit(batch, 9, progress=False)
+    trainer(tmp_path / "parts").fit(batch, 6, progress=False)
+    with (tmp_path / "parts" / "log.jsonl").open("a") as log:
+        log.write(after)  # by a run that was killed before its next checkpoint
+    trainer(tmp_path / "parts").fit(batch, 9, resume=True, progress=False)
+    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+
+
+def test_a_log_that_is_none_is_left_as_it_is(tmp_path: Path) -> None:
+    trainer(tmp_path).fit(batch, 2, progress=False)
+    (tmp_path / "log.jsonl").write_text("my notes\n")
+    with pytest.raises(hx.Error, match=r"log\.jsonl: line 1: got no entry"):
+        trainer(tmp_path).fit(batch, 4, resume=True, progress=False)
+    assert (tmp_path / "log.jsonl").read_text() == "my notes\n"
+
+
+def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path: Path) -> None:
+    def broken(number: int) -> dict[str, Array]:
+        return {**batch(number), "x": np.full((16, 6), np.nan, np.float32)}
+
+    trainer(tmp_path).fit(broken, 1, progress=False)
+    assert lines(tmp_path)[0]["loss"] is None
+
+
+def test_checkpoints_carry_notes(tmp_path: Path) -> None:
+    notes = {"model": {"sizes": [6, 12, 3]}, "text": "é"}
+    trainer(tmp_path, notes=notes).fit(batch, 3, progress=False)
+    assert hx.train.read_notes(hx.load(tmp_path / "checkpoint.hxp")) == notes
+    longer = trainer(tmp_path, notes={**notes, "text": "other"})
+    longer.fit(batch, 5, resume=True, progress=False)
+    assert hx.train.read_notes(longer.net)["text"] == "other"
+    assert hx.train.read_notes(trainer().net) == {}
+    with pytest.raises(hx.Error, match=r"notes: .*need what JSON can say"):
+        trainer(notes={"model": np.zeros(3)})
+
+
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_going_on_is_as_if_nothing_had_happened(tmp_path: Path, accumulate: int) -> None:
     whole = trainer(accumulate=accumulate)
@@ -112,6 +164,34 @@ def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
     assert_same(rest, whole)
 
 
+HELD = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_trainer import batch, trainer
+made = trainer(Path({folder!r}))
+class Interrupted:  # Ctrl-C comes while the program of batch 6 runs
+    def __getattr__(self, name):
+        return getattr(made.inner, name)
+    def __call__(self, fed):
+        if made.calls == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+        return made.inner(fed)
+made.inner, made.net = made.net, Interrupted()
+made.fit(batch, 100, progress=False)
+"""
+
+
+def test_an_interrupt_inside_a_batch_lets_it_end_and_be_logged(tmp_path: Path) -> None:
+    code = HELD.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "KeyboardInterrupt" in ended.stderr
+    assert [entry["call"] for entry in lines(tmp_path)] == list(range(7))
+    made = trainer(tmp_path)
+    made.load()
+    assert made.calls == 7
+
+
 def test_a_checkpoint_is_a_plan_that_goes_on_when_it_is_loaded(tmp_path: Path) -> None:
     made = trainer(tmp_path)
     made.fit(batch, 5, progress=False)
@@ -161,3 +241,7 @@ def test_bad_calls_say_what_is_needed(tmp_path: Path) -> None:
 def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     trainer().fit(batch, 3, progress=True)
     assert "3/3" in capsys.readouterr().err
+    trainer(accumulate=2).fit(batch, 6, progress=True, tokens=16)
+    shown = capsys.readouterr().err
+    assert "3/3" in shown
+    assert "tokens/s" in shown

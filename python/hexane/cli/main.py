@@ -16,12 +16,14 @@ from hexane.cli.emit import emit
 from hexane.cli.estimate import estimate
 from hexane.cli.explain import explain
 from hexane.cli.fit import fit
+from hexane.cli.generate import generate
 from hexane.cli.info import info
 from hexane.cli.ops import ops
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
+from hexane.cli.train import train
 
 app = typer.Typer(
     name="hexane",
@@ -65,6 +67,8 @@ app.command("estimate")(estimate)
 app.command("repair")(repair)
 app.command("strip")(strip)
 app.command("tokenize")(tokenize)
+app.command("train")(train)
+app.command("generate")(generate)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

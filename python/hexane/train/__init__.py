@@ -2,9 +2,20 @@
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm
-from hexane.train.decoder import Llama, LlamaConfig, llama, load_llama, read_llama, save_llama, with_rope
+from hexane.train.decoder import (
+    Generator,
+    Llama,
+    LlamaConfig,
+    generate,
+    llama,
+    load_llama,
+    read_llama,
+    save_llama,
+    with_rope,
+)
 from hexane.train.evaluating import evaluating
 from hexane.train.kernels import Kernel, kernels, on_engine
+from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
@@ -14,6 +25,7 @@ from hexane.train.training_step import step
 from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
+    "Generator",
     "Kernel",
     "Llama",
     "LlamaConfig",
@@ -29,6 +41,7 @@ __all__ = [
     "constant",
     "cosine",
     "evaluating",
+    "generate",
     "init",
     "kernels",
     "lion",
@@ -37,6 +50,7 @@ __all__ = [
     "load_tokenizer",
     "on_engine",
     "read_llama",
+    "read_notes",
     "save_llama",
     "save_tokens",
     "sgd",

@@ -1,6 +1,5 @@
 """The loop around a training step: batches, a log, evaluation, checkpoints, and going on after an interruption."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,10 +18,13 @@ from hexane.options import Options
 from hexane.runtime import Model, compile, load
 from hexane.targets import Chip, load_target
 from hexane.train.evaluating import evaluating
+from hexane.train.interrupts import held_interrupts
+from hexane.train.log import Log
+from hexane.train.notes import NOTES
 from hexane.train.optimizers import Optimizer
 from hexane.train.progress import Progress
 from hexane.train.trained import trained
-from hexane.train.training_step import CALLS, step
+from hexane.train.training_step import CALLS, STEP, step
 from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 
 Batch = Mapping[str, Any]
@@ -34,9 +36,9 @@ LOG = "log.jsonl"
 class Trainer:
     """Trains params of a loss.
 
-    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard: as `hx.train.step` has them. metrics:
-    tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder: where
-    `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: as `hx.train.step` has them.
+    metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
+    where `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
 
     Raises Error as `step` and `compile` do.
     """
@@ -52,6 +54,7 @@ class Trainer:
         accumulate: int = 1,
         loss_scale: float = 1.0,
         guard: str = "all",
+        notes: Mapping[str, Any] | None = None,
         metrics: Mapping[str, Tensor] | None = None,
         folder: str | os.PathLike[str] | None = None,
         options: Options | None = None,
@@ -61,7 +64,7 @@ class Trainer:
         self._options = given if threads is None else given.given({"threads": threads})
         graph_of_step = step(
             loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
-            guard=guard,
+            guard=guard, notes=notes,
         )  # fmt: skip
         made = compile(graph_of_step, self._options)
         if not isinstance(made, Model):
@@ -75,11 +78,17 @@ class Trainer:
         self._metrics = {"loss": loss, **(metrics or {})}
         self._folder = None if folder is None else Path(folder)
         self._evaluator: Model | None = None
+        self._accumulate = accumulate
 
     @property
     def calls(self) -> int:
         """How many batches were trained on, those before a checkpoint that was loaded too."""
         return int(self.net.read_state(CALLS)[0])
+
+    @property
+    def updates(self) -> int:
+        """How many updates the params had: one of `accumulate` batches, none where gradients are not finite."""
+        return int(self.net.read_state(STEP)[0])
 
     def fit(
         self,
@@ -91,19 +100,22 @@ class Trainer:
         checkpoint_every: int = 0,
         resume: bool = False,
         progress: bool | None = None,
+        tokens: int = 0,
     ) -> list[dict[str, float]]:
         """Trains until `steps` batches are done, and gives the log's entries of this call.
 
         batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
-        number of the batch. An entry has `call`, `loss`, `lr`, `norm` and `ms`; after every `evaluate_every` batches
-        also the metrics over `evaluation`, as `evaluation.NAME`. checkpoint_every: batches between checkpoints in the
-        folder; there is one at the end, too, and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it
-        has one: with the same batches the weights are those of an uninterrupted run, bit for bit. progress: a line on
-        stderr; None: on a terminal alone.
+        number of the batch. An entry has `call` (the number of the batch), `step` (updates that are done), `loss`,
+        `lr`, `norm` and `ms`; after every `evaluate_every` batches also the metrics over `evaluation`, as
+        `evaluation.NAME`. checkpoint_every: batches between checkpoints in the folder; there is one at the end, too,
+        and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it has one: with the same batches the
+        weights are those of an uninterrupted run, bit for bit, and the log is that of one run. progress: a line on
+        stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`: those trained on) and the line.
 
-        Raises Error for batches that end early or do not fit, and for a checkpoint of another training.
+        Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
+        that cannot be written to.
         """
-        _check_counts(steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
+        _check_counts(steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens)
         if evaluate_every and evaluation is None:
             raise Error("[train.fit] evaluate_every: got it without evaluation, need batches to evaluate on")
         if resume:
@@ -111,21 +123,20 @@ class Trainer:
         held = None if evaluation is None else list(evaluation)
         entries: list[dict[str, float]] = []
         with ExitStack() as stack:
-            shown = stack.enter_context(Progress(steps, self.calls, progress))
-            log = None
-            if self._folder is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                log = stack.enter_context((self._folder / LOG).open("a", encoding="utf-8"))
+            log = None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
+            shown = stack.enter_context(Progress(steps, self.calls, progress, self._accumulate, tokens))
             try:
                 for number, batch in _from(batches, self.calls, steps):
-                    entry = self._call(number, batch)
-                    if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
-                        entry |= {f"evaluation.{name}": value for name, value in self.evaluate(held).items()}
-                    entries.append(entry)
+                    with held_interrupts():
+                        entry = self._call(number, batch)
+                        if tokens:
+                            entry["tokens"] = (number + 1) * tokens
+                        if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
+                            entry |= {f"evaluation.{name}": value for name, value in self.evaluate(held).items()}
+                        entries.append(entry)
+                        if log is not None:
+                            log.write(entry)
                     shown.tell(entry)
-                    if log is not None:
-                        log.write(json.dumps(entry) + "\n")
-                        log.flush()
                     if checkpoint_every and (number + 1) % checkpoint_every == 0:
                         self.save()
             finally:  # also on Ctrl-C
@@ -163,15 +174,19 @@ class Trainer:
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
         """Puts the contents of a checkpoint in place of the params, moments and counts.
 
-        Raises Error for a checkpoint of another training: other states, or other shapes or dtypes of them.
+        Notes stay those of this training. Raises Error for a checkpoint of another training: other states, or other
+        shapes or dtypes of them.
         """
         where = self._checkpoint(path)
-        found = load(where)
-        need, got = set(self.net.state_names), set(found.state_names)
-        if need != got:
-            what = ", ".join(sorted(need ^ got)[:4])
+        try:
+            found = load(where)
+        except Error as error:
+            raise Error(f"[train.load] {where}: {error}") from None
+        need, got = ([name for name in net.state_names if name != NOTES] for net in (self.net, found))
+        if {*need} != {*got}:
+            what = ", ".join(sorted({*need} ^ {*got})[:4])
             raise Error(f"[train.load] {where}: got a checkpoint of other states ({what}), need one of this training")
-        for name in self.net.state_names:
+        for name in need:
             try:
                 self.net.write_state(name, found.read_state(name))
             except Error as error:
@@ -197,7 +212,8 @@ class Trainer:
         except Error as error:
             raise Error(f"[train.fit] batch {number}: {error}") from None
         ms = (time.perf_counter() - begin) * 1e3
-        return {"call": number, **{name: float(value) for name, value in found.items()}, "ms": round(ms, 3)}
+        numbers = {name: float(value) for name, value in found.items()}
+        return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3)}
 
     def _resume(self) -> None:
         if self._folder is None:

@@ -1,7 +1,8 @@
 """A training step as one graph: forward, backward and the update of every param, whose values are states."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.ops.records.optimizers import RATES
+from hexane.train.notes import kept_notes
 from hexane.train.optimizers import Optimizer
 from hexane.train.running_statistics import moved_statistics
 
@@ -30,6 +32,7 @@ def step(
     accumulate: int = 1,
     loss_scale: float = 1.0,
     guard: str = "all",
+    notes: Mapping[str, Any] | None = None,
 ) -> Graph:
     """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
     learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
@@ -41,8 +44,9 @@ def step(
     what a gradient that is not finite stops; `norm` tells of it in both cases. "all": every update, so that the step
     changes nothing; all gradients are kept until the last one is there. "each": the update of its own param alone, so
     that a gradient takes memory only until its param is updated; with `clip`, whose norm needs all gradients, it means
-    "all". The running statistics of each `hx.train.batch_norm` that the loss depends on move in every call whose
-    gradients are finite.
+    "all". notes: what JSON can say, by name, which the program and every file of it carry in the state "notes";
+    `hx.train.read_notes` reads them. The running statistics of each `hx.train.batch_norm` that the loss depends on move
+    in every call whose gradients are finite.
 
     Raises Error for a loss that is not one number, for params that are none, and for running statistics that are none.
     """
@@ -81,6 +85,8 @@ def step(
         updates.append(_write(done, done + (1 if last is None else hx.cast(last, dtype="int64"))))
     else:
         updates.append(_write(done, done + hx.cast(applied, dtype="int64")))
+    if notes:
+        updates.append(kept_notes(notes))
     shown = {"loss": loss, "lr": hx.cast(lr, dtype="fp32"), "norm": hx.cast(norm, dtype="fp32")}
     return hx.graph({name: hx.reshape(t, shape=()) for name, t in shown.items()}, updates, name=STEP)
 

@@ -2,7 +2,18 @@
 
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import load_llama, read_llama, save_llama
+from hexane.train.decoder.generate import Generator, generate
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.rotary import with_rope
 
-__all__ = ["Llama", "LlamaConfig", "llama", "load_llama", "read_llama", "save_llama", "with_rope"]
+__all__ = [
+    "Generator",
+    "Llama",
+    "LlamaConfig",
+    "generate",
+    "llama",
+    "load_llama",
+    "read_llama",
+    "save_llama",
+    "with_rope",
+]

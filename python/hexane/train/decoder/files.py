@@ -7,19 +7,20 @@ from dataclasses import replace
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder import formats
+from hexane.train.decoder.checkpoint import is_checkpoint, read_checkpoint
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.model import Llama, llama
 
 
 def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
     """The config and the weights in a file of llama2.c (versions 0, 1 and 2), a checkpoint of the trainers on the
-    engine (versions 2 and 4), or a folder of Hugging Face: arrays in fp32 by the names and of the shapes of
-    `config.shapes()`.
+    engine (versions 2 and 4), a folder of Hugging Face, or a checkpoint of `hexane train`: arrays in fp32 by the names
+    and of the shapes of `config.shapes()`.
 
     Channels that are rotated stay in the file's order, which `config.rope` says; `with_rope` changes it. Raises Error
     for a file of no known format, one that is damaged, and for what would change the numbers and is not known.
     """
-    return formats.read(path)
+    return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read(path)
 
 
 def load_llama(

@@ -1,7 +1,8 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
+from hexane.train.text.stream import TextStream
 from hexane.train.text.token_file import TokenFile, save_tokens, token_dtype
 from hexane.train.text.tokenizer import Tokenizer, load_tokenizer
 from hexane.train.text.windows import TokenWindows
 
-__all__ = ["TokenFile", "TokenWindows", "Tokenizer", "load_tokenizer", "save_tokens", "token_dtype"]
+__all__ = ["TextStream", "TokenFile", "TokenWindows", "Tokenizer", "load_tokenizer", "save_tokens", "token_dtype"]

@@ -10,24 +10,26 @@ from hexane.importers.files import open_regular, read_all
 from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
+ENDINGS = ("</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", "[EOS]")
 JSON_BYTES = 1 << 28
 PART = 1 << 16  # characters, at least
 
 
 class Tokenizer:
     """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
-    None: there is none."""
+    end: the one that ends it; None: there is none."""
 
     def __init__(
         self,
         inner: Any,
         vocab: int,
         begin: int | None,
+        end: int | None = None,
         markers: frozenset[int] = frozenset(),
         prefix: str = "",
         lines_apart: bool = False,
     ) -> None:
-        self.vocab, self.begin = vocab, begin
+        self.vocab, self.begin, self.end = vocab, begin, end
         self._inner, self._markers = inner, markers
         self._prefix, self._lines_apart = prefix, lines_apart
 
@@ -93,7 +95,7 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
     # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. A line end that is in no longer
     # piece joins with nothing, so that what stands before it and after it may be encoded apart.
     lines_apart = not any("\n" in piece and len(piece) > 1 for piece in found.pieces)
-    return Tokenizer(inner, len(found.pieces), 1, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
+    return Tokenizer(inner, len(found.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
 
 def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
@@ -105,13 +107,14 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         inner.no_padding()
         ids = inner.get_vocab(with_added_tokens=True)
         begin = _begin(inner, ids)
+        end = next((ids[name] for name in ENDINGS if name in ids), None)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the package's panics are no Exception
         raise Error(f"{where}: {error}, need a tokenizer.json") from None
     if not ids:
         raise Error(f"{where}: got an empty vocabulary, need tokens")
-    return Tokenizer(inner, max(ids.values()) + 1, begin)
+    return Tokenizer(inner, max(ids.values()) + 1, begin, end)
 
 
 def _begin(inner: Any, ids: dict[str, int]) -> int | None:

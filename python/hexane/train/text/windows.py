@@ -39,19 +39,13 @@ class TokenWindows:
             raise Error(f"[train.TokenWindows] got batch {number!r}, need an integer from 0 on")
         places = self.trained - self.seq
         drawn = np.random.SeedSequence((self.seed, number)).generate_state(self.batch, np.uint64)
-        return self._at([int(one) * places >> 64 for one in drawn])
+        return _at(self.tokens, self.seq, [int(one) * places >> 64 for one in drawn])
 
     def evaluation(self, limit: int | None = None) -> list[dict[str, Array]]:
         """The held-out tokens as batches of windows one after the other, at most `limit`. What does not fill a batch is
         left out. Raises Error where the held-out part has not one."""
         self._need("held out", self.held_out, self.batch * self.seq + 1)
-        whole = (self.held_out - 1) // (self.batch * self.seq)
-        rows = np.arange(min(whole, whole if limit is None else limit) * self.batch).reshape(-1, self.batch)
-        return [self._at([self.trained + int(row) * self.seq for row in batch]) for batch in rows]
-
-    def _at(self, places: list[int]) -> dict[str, Array]:
-        windows = np.stack([self.tokens[place : place + self.seq + 1] for place in places])
-        return {"tokens": np.ascontiguousarray(windows[:, :-1]), "labels": np.ascontiguousarray(windows[:, 1:])}
+        return windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
 
     def _need(self, what: str, count: int, need: int) -> None:
         if count < need:
@@ -59,3 +53,24 @@ class TokenWindows:
                 f"[train.TokenWindows] {self.tokens.path}: got {count} tokens {what}, need at least {need}:"
                 f" more text, a shorter seq than {self.seq}, or another share of validation"
             )
+
+
+def windows_in_order(
+    tokens: TokenFile, *, batch: int, seq: int, first: int = 0, limit: int | None = None
+) -> list[dict[str, Array]]:
+    """The tokens from `first` on as batches of windows one after the other, at most `limit`. What does not fill a batch
+    is left out. Raises Error where there is not one batch."""
+    count = len(tokens) - first
+    if count <= batch * seq:
+        raise Error(
+            f"[train.TokenWindows] {tokens.path}: got {count} tokens to evaluate on, need at least {batch * seq + 1}:"
+            f" a batch of {batch} x {seq}, and the token after it"
+        )
+    whole = (count - 1) // (batch * seq)
+    rows = np.arange(min(whole, whole if limit is None else limit) * batch).reshape(-1, batch)
+    return [_at(tokens, seq, [first + int(row) * seq for row in one]) for one in rows]
+
+
+def _at(tokens: TokenFile, seq: int, places: list[int]) -> dict[str, Array]:
+    windows = np.stack([tokens[place : place + seq + 1] for place in places])
+    return {"tokens": np.ascontiguousarray(windows[:, :-1]), "labels": np.ascontiguousarray(windows[:, 1:])}

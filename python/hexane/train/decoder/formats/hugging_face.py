@@ -174,9 +174,7 @@ def _short(value: object) -> str:
 def _write(folder: Path, config: LlamaConfig, weights: Mapping[str, Array], shard_bytes: int = SHARD_BYTES) -> None:
     """Into a new folder, which is there as a whole or not at all."""
     where = f"[train.save_llama] {folder}"
-    check_parameters(where, config, {"residual": 1.0})
-    if config.rope == "none":
-        raise Error(f"{where}: rope: got 'none', need a model with rotary positions")
+    check_config(where, config)
     config, weights = with_rope(config, little_endian(config, weights), "half")
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise Error(f"{where}: got something that is there already, need the name of a new folder")
@@ -196,6 +194,13 @@ def _write(folder: Path, config: LlamaConfig, weights: Mapping[str, Array], shar
         raise Error(f"{where}: {error.strerror or error}, need a place that can be written to") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def check_config(where: str, config: LlamaConfig) -> None:
+    """Raises Error, which begins with `where`, for what config.json cannot say."""
+    check_parameters(where, config, {"residual": 1.0})
+    if config.rope == "none":
+        raise Error(f"{where}: rope: got 'none', need a model with rotary positions")
 
 
 def _write_weights(folder: Path, weights: dict[str, Array], shard_bytes: int) -> None:

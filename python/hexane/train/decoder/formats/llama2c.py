@@ -72,7 +72,13 @@ def prepared(
 ) -> tuple[LlamaConfig, dict[str, Array]]:
     """What is written: the model with neighbouring channels rotated together. Raises Error for what run.c does not
     compute."""
-    where = f"[train.save_llama] {path}"
+    check_config(f"[train.save_llama] {path}", config, version)
+    config, weights = with_rope(config, little_endian(config, weights), "interleaved")
+    return config, little_endian(config, weights)
+
+
+def check_config(where: str, config: LlamaConfig, version: int) -> None:
+    """Raises Error, which begins with `where`, for what run.c does not compute."""
     check_parameters(where, config, FIXED)
     if config.heads * config.head_dim != config.dim:
         raise Error(
@@ -82,8 +88,6 @@ def prepared(
         raise Error(f"{where}: rope: got 'none', need a model with rotary positions: llama2.c's have them")
     if version == 0 and config.vocab == 1 and not config.tied:
         raise Error(f"{where}: vocab: got 1, need at least 2")
-    config, weights = with_rope(config, little_endian(config, weights), "interleaved")
-    return config, little_endian(config, weights)
 
 
 def header(config: LlamaConfig, version: int, *extra: bytes) -> bytes:

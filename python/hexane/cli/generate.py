@@ -1,0 +1,109 @@
+"""`hexane generate`: text that a decoder makes, as it comes."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Debug, Json
+from hexane.cli.output import print_json, working
+from hexane.decisions import counted
+from hexane.errors import Error
+from hexane.options import Options
+from hexane.train.decoder import Generator
+from hexane.train.text import TextStream, Tokenizer, load_tokenizer
+
+NAMES = ("tokenizer.json", "tokenizer.bin")
+
+
+@command
+def generate(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A checkpoint of `hexane train`, a file of llama2.c, or a folder of Hugging Face."
+        ),
+    ],
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="tokenizer.bin or a tokenizer.json. [default: the one next to MODEL, or inside it]"
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
+    top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same text.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print a text that a decoder makes of its beginning, token by token.
+
+    \b
+    hexane generate run/checkpoint.hxp --prompt "Once" --tokenizer tokenizer.bin
+    hexane generate stories15M.bin --prompt "Once" --temperature 0
+
+    It ends where the model ends it, after --steps tokens, or where the model's row of tokens is full. Tokens a second
+    are printed on stderr.
+    """
+    known = load_tokenizer(_tokenizer(model, tokenizer))
+    with working(f"reading {model.name}"):
+        made = Generator(model, options=Options(target="host", threads=threads))
+    if known.vocab > made.config.vocab:
+        raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
+    ids = known.encode(prompt)
+    if not ids:
+        raise Error("[generate] --prompt: got no text, need some: the tokenizer has no mark that begins one")
+    tokens = made(
+        ids, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=_ends(known), vocab=known.vocab
+    )
+    if not json:
+        print(prompt, end="", flush=True)
+    stream, found, texts, times = TextStream(known, ids), list[int](), list[str](), list[float]()
+    for token in tokens:
+        times.append(time.perf_counter())
+        found.append(token)
+        texts.append(stream.add(token))
+        if not json:
+            print(texts[-1], end="", flush=True)
+    texts.append(stream.end())
+    rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
+    full = len(ids) + len(found) >= made.config.seq
+    why = "steps" if len(found) == steps else "seq" if full else "end"
+    if json:
+        print_json(
+            {
+                "prompt": prompt,
+                "text": "".join(texts),
+                "prompt_tokens": ids,
+                "tokens": found,
+                "ended_by": why,
+                "tokens_per_second": rate,
+            }
+        )
+        return
+    print(texts[-1])
+    told = "" if rate is None else f", {rate:.1f} tokens/s"
+    note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""
+    sys.stdout.flush()
+    print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)
+
+
+def _ends(tokenizer: Tokenizer) -> set[int]:
+    """The marks that end a document: its own, and that of the next one, as files of tokens have them."""
+    return {one for one in (tokenizer.begin, tokenizer.end) if one is not None}
+
+
+def _tokenizer(model: Path, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    folder = model if model.is_dir() else model.parent
+    found = next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    if found is None:
+        raise Error(f"[generate] --tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder}")
+    return found

@@ -1,0 +1,180 @@
+"""`hexane train`: a decoder on a file of tokens, with a log, checkpoints, and going on after an interruption."""
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Arithmetic, Debug, Json
+from hexane.cli.output import print_json, working
+from hexane.cli.train_start import check_folder, export_of, kept_checkpoint, start_of
+from hexane.decisions import counted
+from hexane.errors import Error
+from hexane.train.decoder import save_llama
+from hexane.train.decoder.training import DecoderTraining
+from hexane.train.log import last_entry
+from hexane.train.trainer import CHECKPOINT, LOG
+
+MAKE = "`hexane tokenize TEXT.. --tokenizer tokenizer.bin -o tokens.bin` makes one from any text"
+
+
+class ScheduleName(str, Enum):
+    """--schedule: of the learning rate."""
+
+    CONSTANT = "constant"
+    COSINE = "cosine"
+
+
+@command
+def train(
+    data: Annotated[Path | None, typer.Option(metavar="TOKENS.bin", help="What `hexane tokenize` wrote.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help=(
+                "stories15M, stories42M or stories110M for a new one; a file of llama2.c, a folder of Hugging Face or a"
+                " checkpoint for the weights in it. [default: stories15M]"
+            ),
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Folder of log and checkpoint.")] = Path(
+        "run"
+    ),
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights. [default: 1000]")] = None,
+    seq: Annotated[int | None, typer.Option(min=1, help="Tokens in a row. [default: 256, or what MODEL has]")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows in a batch. [default: 1]")] = None,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Batches of a step. [default: 10]")] = None,
+    lr: Annotated[float | None, typer.Option(help="The largest learning rate. [default: 3e-4]")] = None,
+    schedule: Annotated[
+        ScheduleName | None, typer.Option(help="cosine: down to a tenth of --lr. [default: cosine]", show_default=False)
+    ] = None,
+    warm_up: Annotated[
+        int | None, typer.Option(min=0, help="Steps up to --lr. [default: a tenth of --steps, at most 100]")
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(min=0, help="Largest norm of all gradients; 0: any. [default: 1]")
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(min=0, help="Of AdamW. [default: 0.1]")] = None,
+    loss_scale: Annotated[
+        float | None, typer.Option(help="So that small gradients survive fp16. [default: 1, for chips 256]")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the first weights and the order of batches. [default: 0]")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="host, or a chip (M4, h13), for which this CPU stands. [default: host]"),
+    ] = None,
+    numerics: Arithmetic = None,
+    eval_data: Annotated[
+        Path | None, typer.Option(metavar="TOKENS.bin", help="Tokens that are not trained on.")
+    ] = None,
+    eval_every: Annotated[int, typer.Option(min=1, help="Steps between evaluations.")] = 100,
+    eval_batches: Annotated[int, typer.Option(min=1, help="Batches of an evaluation, at most.")] = 32,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint in RUN, with its options.")
+    ] = False,
+    export_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FILE.bin|DIR",
+            help="The trained model as a file of llama2.c, or a folder of Hugging Face. [default: RUN/model.bin]",
+        ),
+    ] = None,
+    dim: Annotated[int | None, typer.Option(min=1, help="Of a new model: channels between layers.")] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Channels inside an MLP.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads of queries.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
+    vocab: Annotated[int | None, typer.Option(min=1, help="Tokens that there are.")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a decoder of the Llama family on a file of tokens.
+
+    \b
+    hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
+    hexane train --data tokens.bin --model stories15M --steps 1000 -o run
+    hexane train --data tokens.bin --resume -o run
+    hexane generate run/checkpoint.hxp --prompt "Once" --tokenizer tokenizer.bin
+
+    RUN gets log.jsonl, a line for each batch, and checkpoint.hxp, also on Ctrl-C; at the end model.bin.
+    """
+    if data is None:
+        raise Error(f"[train] --data: got none, need a file of tokens; {MAKE}")
+    for option, path in (("--data", data), ("--eval-data", eval_data)):
+        if path is not None and not path.exists():
+            raise Error(f"[train] {option}: got no file {path}, need a file of tokens; {MAKE}")
+    sizes = {"dim": dim, "hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "vocab": vocab}
+    given = {
+        "steps": steps, "batch": batch, "accumulate": accumulate, "lr": lr, "warm_up": warm_up, "clip": clip,
+        "schedule": schedule and schedule.value, "weight_decay": weight_decay, "loss_scale": loss_scale, "seed": seed,
+        "target": target, "numerics": numerics and numerics.value,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    check_folder(output)
+    with working("reading"):
+        start = start_of(output / CHECKPOINT, model, sizes, seq, given, resume)
+    exported = export_of(export_to, output, start.config)
+    with working("compiling the training step"):
+        training = DecoderTraining(
+            start.config,
+            start.weights,
+            data,
+            output,
+            start.options,
+            evaluation=eval_data,
+            evaluated=eval_batches,
+            tokens=start.tokens,
+            threads=threads,
+        )
+    trainer = training.trainer
+    start.weights = None  # the program has its own
+    if not json:
+        print(_head(training))
+    try:
+        training.run(evaluate_every=eval_every, checkpoint_every=checkpoint_every, resume=resume)
+    except KeyboardInterrupt:
+        if trainer.calls:
+            done = counted(trainer.calls // start.options.accumulate, "step")
+            print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
+        raise
+    if exported.format is not None:
+        with kept_checkpoint(output / CHECKPOINT):
+            save_llama(exported.path, start.config, training.weights(), format=exported.format)
+    last = last_entry(output / LOG)
+    if json:
+        print_json(
+            {
+                "run": str(output),
+                "checkpoint": str(output / CHECKPOINT),
+                "model": None if exported.format is None else str(exported.path),
+                "parameters": start.config.parameters,
+                "last": last,
+            }
+        )
+        return
+    told = f", {last['tokens']} tokens, loss {_number(last['loss'])} at the end" if last else ""
+    print(f"{output}: {counted(trainer.updates, 'step')}{told}")
+    print(f"checkpoint  {output / CHECKPOINT}")
+    print(f"model       {exported.note or exported.path}")
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
+
+
+def _head(training: DecoderTraining) -> str:
+    config, options = training.model.config, training.options
+    rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
+    return (
+        f"{config.parameters:,} parameters, {len(training.windows.tokens):,} tokens of data,"
+        f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
+    )

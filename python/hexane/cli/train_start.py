@@ -1,0 +1,139 @@
+"""What `hexane train` starts from, and where it writes: checked before anything is computed."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train.decoder import LlamaConfig, read_llama
+from hexane.train.decoder.checkpoint import read_checkpoint
+from hexane.train.decoder.config import STORIES
+from hexane.train.decoder.formats import hugging_face, llama2c
+from hexane.train.decoder.training import TrainingOptions, resumed_options
+
+SEQ = 256  # unless it is given
+NAME = "stories15M"
+
+
+@dataclass(slots=True)
+class Start:
+    """weights: None: drawn. tokens: of the data of a run that is resumed."""
+
+    config: LlamaConfig
+    weights: dict[str, Array] | None
+    options: TrainingOptions
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """format: None: no file is written, and `note` says why."""
+
+    path: Path
+    format: str | None
+    note: str = ""
+
+
+def start_of(
+    checkpoint: Path,
+    model: str | None,
+    sizes: Mapping[str, int | None],
+    seq: int | None,
+    given: Mapping[str, Any],
+    resume: bool,
+) -> Start:
+    """The model that is trained and how: what the checkpoint has where there is one, else what is asked for.
+
+    Raises Error for a checkpoint that is not to be resumed, or is one of another model or of other options.
+    """
+    if not checkpoint.exists():
+        return Start(*_asked(model, sizes, seq), TrainingOptions(**given))
+    if not resume:
+        raise Error(
+            f"[train] {checkpoint}: got a checkpoint of an earlier run, need --resume to go on from it, or another"
+            " folder: -o RUN"
+        )
+    config, weights, notes = read_checkpoint(checkpoint)
+    where = f"[train] {checkpoint}"
+    asked, _ = _asked(model, sizes, seq, config)
+    for one in fields(LlamaConfig):
+        got, need = getattr(config, one.name), getattr(asked, one.name)
+        if got != need:
+            raise Error(
+                f"{where}: {one.name}: got {got}, need the {need} that is asked for: a checkpoint of that model"
+            )
+    data = notes.get("data")
+    tokens = data.get("tokens") if isinstance(data, Mapping) else None
+    if not isinstance(tokens, int):
+        raise Error(f"{where}: got no count of tokens, need a checkpoint that `hexane train` wrote")
+    return Start(config, weights, resumed_options(notes, given, where), tokens)
+
+
+def _asked(
+    model: str | None, sizes: Mapping[str, int | None], seq: int | None, known: LlamaConfig | None = None
+) -> tuple[LlamaConfig, dict[str, Array] | None]:
+    """The model by the options. known: that of a checkpoint, which what is not asked for is taken from."""
+    changes: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    row = seq or (SEQ if known is None else known.seq)
+    if model is None and known is not None:
+        return replace(known, seq=row, **changes), None
+    if model is None or model in STORIES:
+        return LlamaConfig.named(model or NAME, **{**changes, "seq": row}), None
+    if not Path(model).exists():
+        raise Error(f"[train] --model: got {model!r}, need {', '.join(STORIES)}, or the path of a model or checkpoint")
+    config, weights = read_llama(model)
+    for name, value in changes.items():
+        if getattr(config, name) != value:
+            got = f"--{name.replace('_', '-')}: got {value} with --model {model}"
+            raise Error(f"[train] {got}, need the model's {getattr(config, name)}, or no option")
+    if seq is not None and seq > config.seq:
+        raise Error(f"[train] --seq: got {seq}, need at most the {config.seq} of {model}")
+    return replace(config, seq=min(row, config.seq)), weights
+
+
+def check_folder(path: Path) -> None:
+    """Makes the folder of a run. Raises Error where that cannot be, or nothing can be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise Error(f"[train] --output: got the file {path}, need a folder") from None
+    except OSError as error:
+        raise Error(f"[train] --output: {path}: {error.strerror}, need a place that can be written to") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Error(f"[train] --output: {path}: Permission denied, need a folder that can be written to")
+
+
+def export_of(path: Path | None, run: Path, config: LlamaConfig) -> Export:
+    """Where the trained model goes: RUN/model.bin unless it is given. Raises Error for a place that cannot be, and for
+    a model that the format of `path` cannot say."""
+    if path is None:
+        try:
+            llama2c.check_config("[train]", config, 0)
+        except Error as error:
+            return Export(run / "model.bin", None, f"no file of llama2.c: {str(error).removeprefix('[train]: ')}")
+        return Export(run / "model.bin", llama2c.V0.name)
+    where = f"[train] --export: {path}"
+    if not path.parent.is_dir():
+        raise Error(f"{where}: got no folder {path.parent}, need one that is there")
+    if path.suffix == ".bin":
+        if path.exists() and not path.is_file():
+            raise Error(f"{where}: got something that is no file, need a file, or the name of a new one")
+        llama2c.check_config(where, config, 0)
+        return Export(path, llama2c.V0.name)
+    if path.exists():
+        raise Error(f"{where}: got something that is there already, need a FILE.bin, or the name of a new folder")
+    hugging_face.check_config(where, config)
+    return Export(path, hugging_face.FORMAT.name)
+
+
+@contextmanager
+def kept_checkpoint(path: Path) -> Iterator[None]:
+    """Says that the training is not lost where the model cannot be written."""
+    try:
+        yield
+    except Error as error:
+        raise Error(f"{error}; {path} has the trained model: --resume --export writes it elsewhere") from None

@@ -1,0 +1,155 @@
+"""Tokens that a decoder makes, one after the other."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from math import isfinite
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.options import Options
+from hexane.runtime import Model, compile
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.files import read_llama
+from hexane.train.decoder.one_token import one_token
+
+
+class Generator:
+    """A decoder from a file, with the keys and values of the tokens so far as states of its program.
+
+    path: as `hx.train.read_llama` takes it. options: of `hx.compile`; None: the host, on all cores.
+
+    Raises Error as `read_llama` and `compile` do.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, options: Options | None = None) -> None:
+        self.config, weights = read_llama(path)
+        self.net = program(self.config, weights, options)
+        self._text = 0
+
+    def __call__(
+        self,
+        prompt: Sequence[int],
+        *,
+        steps: int = 256,
+        temperature: float = 0.8,
+        top_p: float = 0.9,
+        seed: int = 0,
+        stop: Collection[int] = (),
+        vocab: int | None = None,
+    ) -> Iterator[int]:
+        """The tokens after the prompt, as they are made: at most `steps`, and as many as fit into the model's `seq`
+        with the prompt.
+
+        temperature: 0: the likeliest token each time; else logits are divided by it, and a token is drawn of the
+        likeliest ones whose shares add up to `top_p`. The same seed gives the same tokens. stop: ids that end the text;
+        they are not given. vocab: ids from it on are never made; None: the model's. Another call begins anew.
+
+        Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
+        numbers out of range.
+        """
+        ids, limit = list(prompt), self.config.vocab if vocab is None else vocab
+        _check(self.config, ids, steps, temperature, top_p, seed, limit)
+        return self._tokens(ids, steps, Sampler(temperature, top_p, seed), frozenset(stop), limit)
+
+    def logits(self, tokens: Sequence[int]) -> Iterator[Array]:
+        """The logits (vocab,) after each of the tokens, which begin a new text."""
+        self._text += 1
+        text = self._text
+        self.net.reset_state()
+        for position, token in enumerate(tokens):
+            yield self._step(token, position, text)
+
+    def _tokens(self, ids: list[int], steps: int, draw: "Sampler", stop: frozenset[int], limit: int) -> Iterator[int]:
+        end = min(len(ids) + steps, self.config.seq)
+        if len(ids) == end:
+            return
+        *_, logits = self.logits(ids)
+        text = self._text
+        for position in range(len(ids), end):
+            token = draw(logits[:limit])
+            if token in stop:
+                return
+            yield token
+            if position + 1 < end:
+                logits = self._step(token, position, text)
+
+    def _step(self, token: int, position: int, text: int) -> Array:
+        """text: which one, as the states are those of the last one that was begun."""
+        if text != self._text:
+            raise Error("[train.generate] got a text that another one took the place of, need one after the other")
+        logits = self.net(token=np.array([token], np.int32), position=np.array([position], np.int32))
+        assert isinstance(logits, np.ndarray)
+        row: Array = logits[0]
+        return row
+
+
+class Sampler:
+    """The next token by its logits; the arguments are those of `Generator`."""
+
+    def __init__(self, temperature: float, top_p: float, seed: int) -> None:
+        self._temperature, self._top_p = temperature, top_p
+        self._random = np.random.Generator(np.random.PCG64(seed))
+
+    def __call__(self, logits: Array) -> int:
+        """Raises Error for logits that are not finite."""
+        if not np.all(np.isfinite(logits)):
+            raise Error("[train.generate] got logits that are not finite, need weights that a training did not spoil")
+        if self._temperature == 0:
+            return int(np.argmax(logits))
+        below = logits.astype(np.float64) - logits.max()
+        with np.errstate(over="ignore"):  # by a temperature near 0; the share of -inf is 0
+            shares = np.exp(below / self._temperature)
+        shares /= shares.sum()
+        # The tokens before the last one that is kept have less than top_p; the others have more than 1 - top_p, and it
+        # has the largest share of them, at least the mean. So smaller shares need no sorting.
+        likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
+        order = likely[np.argsort(-shares[likely], kind="stable")]
+        sums = np.cumsum(shares[order])
+        kept = sums[: int(np.searchsorted(sums, self._top_p)) + 1]
+        place = int(np.searchsorted(kept, self._random.random() * kept[-1], side="right"))
+        return int(order[min(place, len(kept) - 1)])  # the product may round up to the last sum
+
+
+def program(config: LlamaConfig, weights: dict[str, Array], options: Options | None = None) -> Model:
+    """The compiled step of one token."""
+    made = compile(one_token(config, weights), options or Options(target="host"))
+    assert isinstance(made, Model)
+    return made
+
+
+def generate(
+    path: str | os.PathLike[str],
+    prompt: Sequence[int],
+    *,
+    steps: int = 256,
+    temperature: float = 0.8,
+    top_p: float = 0.9,
+    seed: int = 0,
+    stop: Collection[int] = (),
+) -> list[int]:
+    """The tokens that a decoder in a file makes after a prompt. `Generator` gives them one by one, and has the
+    arguments; `Tokenizer.encode` and `decode` turn text to tokens and back."""
+    made = Generator(path)(prompt, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
+    return list(made)
+
+
+def _check(
+    config: LlamaConfig, ids: list[int], steps: int, temperature: float, top_p: float, seed: int, vocab: int
+) -> None:
+    where = "[train.generate]"
+    if not ids:
+        raise Error(f"{where} prompt: got no tokens, need at least one, such as the mark that begins a text")
+    if len(ids) > config.seq:
+        raise Error(f"{where} prompt: got {len(ids)} tokens, need at most the {config.seq} of the model")
+    for one in ids:
+        if not 0 <= one < config.vocab:
+            raise Error(f"{where} prompt: got the id {one}, need 0 to {config.vocab - 1}: the model's vocabulary")
+    for name, value, least in (("steps", steps, 0), ("seed", seed, 0), ("vocab", vocab, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise Error(f"{where} {name}: got {value!r}, need an integer from {least} on")
+    if not (isfinite(temperature) and temperature >= 0):
+        raise Error(f"{where} temperature: got {temperature!r}, need 0 or more")
+    if not 0 < top_p <= 1:
+        raise Error(f"{where} top_p: got {top_p!r}, need a number above 0, at most 1")

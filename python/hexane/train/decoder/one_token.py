@@ -1,0 +1,76 @@
+"""A decoder's step of one token: keys and values of the tokens before it are states of the program."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.graph import Array, Graph
+from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
+from hexane.train.decoder.model import checked_weights, rotary_angles
+
+
+def one_token(config: LlamaConfig, weights: Mapping[str, Array]) -> Graph:
+    """token, position (1,) int32 -> logits (1, vocab). The positions before this one must have been run, in order.
+
+    Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights are constants, by
+    the names of `config.shapes()`. Raises Error for weights that do not fit.
+    """
+    step = _Step(config, checked_weights(config, weights))
+    x = hx.gather(step.weights[EMBEDDING], step.token)  # (1, dim)
+    for i in range(config.layers):
+        x = step.layer(i, x)
+    logits = hx.linear(step.norm(NORM, x), step.weights[EMBEDDING if config.tied else HEAD])
+    return hx.graph({"logits": logits}, name="one_token")
+
+
+class _Step:
+    """The layers for one token at one position."""
+
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array]) -> None:
+        self.config = config
+        self.weights = {name: hx.const(array) for name, array in weights.items()}
+        self.token = hx.input("token", (1,), "int32")
+        self.position = hx.input("position", (1,), "int32")
+        self.cos, self.sin = (hx.gather(table, self.position) for table in map(hx.const, rotary_angles(config)))
+        self.visible = hx.const(np.arange(config.seq, dtype=np.int32)) <= self.position  # (seq,)
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        return hx.rms_norm(x, self.weights[name], epsilon=self.config.epsilon)
+
+    def layer(self, i: int, x: Tensor) -> Tensor:
+        x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
+        return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + (y if self.config.residual == 1 else y * self.config.residual)
+
+    def attention(self, i: int, x: Tensor) -> Tensor:
+        """The queries that share a key head are the rows of one product: (kv_heads, queries of each, head_dim)."""
+        c = self.config
+
+        def heads(name: str, count: int) -> Tensor:
+            return hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, 1, c.head_dim))
+
+        def rotated(y: Tensor) -> Tensor:
+            if c.rope == "none":
+                return y
+            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
+
+        def cached(name: str, new: Tensor) -> Tensor:
+            cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
+            return hx.write_state(cache, new, self.position, axis=1)
+
+        query = hx.reshape(rotated(heads("q_proj", c.heads)), shape=(c.kv_heads, c.heads // c.kv_heads, c.head_dim))
+        keys = cached("keys", rotated(heads("k_proj", c.kv_heads)))
+        values = cached("values", heads("v_proj", c.kv_heads))
+        y = hx.scaled_dot_product_attention(query, keys, values, self.visible)
+        return self.product(i, "self_attn.o_proj", hx.reshape(y, shape=(1, c.heads * c.head_dim)))
+
+    def mlp(self, i: int, x: Tensor) -> Tensor:
+        gate, up = (self.product(i, f"mlp.{name}", x) for name in ("gate_proj", "up_proj"))
+        return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
+
+    def product(self, i: int, name: str, x: Tensor) -> Tensor:
+        return hx.linear(x, self.weights[layer(i, name)])

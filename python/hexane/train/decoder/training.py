@@ -1,0 +1,174 @@
+"""The training of a decoder on a file of tokens: its options, which a checkpoint keeps, and the Trainer of it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.options import Options
+from hexane.train.decoder.checkpoint import decoder_notes
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.model import Llama, llama
+from hexane.train.optimizers import adamw
+from hexane.train.schedules import Schedule, constant, cosine, warm_up
+from hexane.train.text.token_file import TokenFile
+from hexane.train.text.windows import TokenWindows, windows_in_order
+from hexane.train.trainer import Trainer
+
+SCHEDULES = ("constant", "cosine")
+BETAS = (0.9, 0.95)
+LEAST = 0.1  # of lr, where a cosine ends
+MOST_WARM_UP = 100  # steps, unless they are given
+SCALE = 256.0  # of the loss, for chips, whose numbers between layers are fp16
+KEPT = ("batch", "accumulate", "seed")  # a resumed training has these as they were
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """How a decoder is trained. steps: updates of the weights, each of `accumulate` batches of `batch` rows. lr: the
+    largest learning rate; schedule: "constant", or "cosine", down to a tenth of it; warm_up: steps up to lr, None: a
+    tenth of all, at most 100. clip: the largest norm of all gradients, 0: any. seed: of the first weights and of the
+    order of batches. loss_scale: None: 1, for chips 256. target, numerics: as `hx.compile` has them.
+
+    Raises Error for values that do not fit.
+    """
+
+    steps: int = 1000
+    batch: int = 1
+    accumulate: int = 10
+    lr: float = 3e-4
+    schedule: str = "cosine"
+    warm_up: int | None = None
+    clip: float = 1.0
+    weight_decay: float = 0.1
+    seed: int = 0
+    loss_scale: float | None = None
+    target: str = "host"
+    numerics: str = ""
+
+    def __post_init__(self) -> None:
+        """A warm-up that is not given becomes a number here: a run that goes on with more steps keeps it."""
+        for name, least in (("steps", 1), ("batch", 1), ("accumulate", 1), ("seed", 0), ("warm_up", 0)):
+            value = getattr(self, name)
+            if value is None and name == "warm_up":
+                object.__setattr__(self, name, min(MOST_WARM_UP, self.steps // 10))
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise Error(f"[train] {name}: got {value!r}, need an integer from {least} on")
+        if self.schedule not in SCHEDULES:
+            raise Error(f"[train] schedule: got {self.schedule!r}, need {' or '.join(map(repr, SCHEDULES))}")
+        if self.warm_up is not None and self.warm_up >= self.steps:
+            raise Error(f"[train] warm_up: got {self.warm_up}, need fewer than the {self.steps} steps")
+
+    @property
+    def rate(self) -> Schedule:
+        """The learning rate by the step."""
+        first = self.warm_up or 0
+        after = (
+            constant(self.lr) if self.schedule == "constant" else cosine(self.lr, self.steps - first, self.lr * LEAST)
+        )
+        return warm_up(after, first) if first else after
+
+    @property
+    def scale(self) -> float:
+        """Of the loss."""
+        if self.loss_scale is not None:
+            return self.loss_scale
+        return 1.0 if self.target == "host" else SCALE
+
+
+def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: str) -> TrainingOptions:
+    """The options that a checkpoint keeps, with those that are given now in their place.
+
+    Raises Error for notes of another program, and for one of `KEPT` that is given another value: the batches would not
+    be those of one run.
+    """
+    saved = notes.get("training")
+    known = {one.name for one in fields(TrainingOptions)}
+    if not isinstance(saved, Mapping) or not saved.keys() <= known:
+        raise Error(f"{where}: got a checkpoint without the options of a training, need one that `hexane train` wrote")
+    for name in KEPT:
+        if name in given and given[name] != saved.get(name):
+            raise Error(f"{where}: {name}: got {given[name]}, need {saved.get(name)}: the checkpoint's")
+    return TrainingOptions(**{**saved, **given})
+
+
+class DecoderTraining:
+    """A decoder, its data and the `Trainer` of it.
+
+    config, weights: as `hx.train.llama` has them. data, evaluation: files of tokens; evaluated: batches of the latter
+    that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
+    those of the run that is resumed; None: any.
+
+    Raises Error for files that do not fit the model, and as `Trainer` does.
+    """
+
+    model: Llama
+    trainer: Trainer
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        weights: Mapping[str, Array] | None,
+        data: str | os.PathLike[str],
+        folder: str | os.PathLike[str],
+        options: TrainingOptions,
+        *,
+        evaluation: str | os.PathLike[str] | None = None,
+        evaluated: int = 32,
+        tokens: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.options = options
+        rows = {"batch": options.batch, "seq": config.seq}
+        self.windows = TokenWindows(TokenFile(data, vocab=config.vocab), seed=options.seed, **rows)
+        found = len(self.windows.tokens)
+        if tokens is not None and found != tokens:
+            raise Error(f"[train] {os.fspath(data)}: got {found} tokens, need the {tokens} that the run began with")
+        self.evaluation = None
+        if evaluation is not None:
+            held = TokenFile(evaluation, vocab=config.vocab)
+            self.evaluation = windows_in_order(held, limit=evaluated, **rows)
+        self.model = llama(config, weights=weights, batch=options.batch, seed=options.seed)
+        self.trainer = Trainer(
+            self.model.loss,
+            list(self.model.params.values()),
+            adamw(options.rate, betas=BETAS, weight_decay=options.weight_decay),
+            clip=options.clip or None,
+            accumulate=options.accumulate,
+            loss_scale=options.scale,
+            notes={
+                "decoder": decoder_notes(config),
+                "training": asdict(options),
+                "data": {"tokens": found},
+            },
+            folder=Path(folder),
+            # A model on an engine cannot be saved: the CPU stands for the chip.
+            options=Options(target=options.target, numerics=options.numerics, device="cpu", threads=threads),
+        )
+
+    def run(
+        self, *, evaluate_every: int, checkpoint_every: int, resume: bool, progress: bool | None = None
+    ) -> list[dict[str, float]]:
+        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every: steps.
+
+        Raises Error as `Trainer.fit` does.
+        """
+        each = self.options.accumulate
+        return self.trainer.fit(
+            self.windows,
+            self.options.steps * each,
+            evaluate_every=evaluate_every * each if self.evaluation is not None else 0,
+            evaluation=self.evaluation,
+            checkpoint_every=checkpoint_every * each,
+            resume=resume,
+            progress=progress,
+            tokens=self.options.batch * self.model.config.seq,
+        )
+
+    def weights(self) -> dict[str, Array]:
+        """By name, as they are now."""
+        return {name: self.trainer.net.read_state(name) for name in self.model.params}

@@ -1,0 +1,135 @@
+"""`hexane generate`: text of a decoder, as it comes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from command import Cli
+from decoders import decoder_weights, llama2c_v0
+from sentencepieces import TEXT, tokenizer_bin, vocabulary
+
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
+VOCAB, SEQ = len(vocabulary()[0]), 24
+SIZES = ("--dim", 32, "--hidden", 48, "--layers", 1, "--heads", 4, "--vocab", VOCAB, "--seq", SEQ)
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.bin"
+    path.write_bytes(tokenizer_bin(*vocabulary()))
+    return path
+
+
+def small(vocab: int = VOCAB) -> hx.train.LlamaConfig:
+    return hx.train.LlamaConfig(vocab=vocab, dim=32, hidden=48, layers=1, heads=4, seq=SEQ)
+
+
+@pytest.fixture
+def model(tmp_path: Path, tokenizer: Path) -> Path:
+    """Next to its tokenizer. Bytes have the logit 0, so that the likeliest token is none: random bytes are no text."""
+    path = tmp_path / "model.bin"
+    weights = decoder_weights(small())
+    weights["model.embed_tokens.weight"][3:259] = 0
+    path.write_bytes(llama2c_v0(small(), weights))
+    return path
+
+
+def test_a_text_is_printed_and_its_rate_on_stderr(cli: Cli, model: Path, tokenizer: Path) -> None:
+    ended = cli("generate", model, "--prompt", "the cat", "--temperature", 0, "--threads", 1)
+    assert ended.code == 0, ended.err
+    known = hx.train.load_tokenizer(tokenizer)
+    ids = known.encode("the cat")
+    tokens = hx.train.generate(model, ids, temperature=0, stop=(1, 2))
+    assert ended.out == known.decode(ids + tokens) + "\n"
+    assert f"{len(tokens)} tokens, " in ended.err
+    assert "tokens/s" in ended.err
+
+
+def test_json_has_tokens_and_why_it_ended(cli: Cli, model: Path) -> None:
+    found = [
+        json.loads(cli("generate", model, "--prompt", "the cat", *options, "--json").out)
+        for options in (("--seed", 3), ("--seed", 3), ("--seed", 4), ("--seed", 3, "--steps", 2))
+    ]
+    for one in found:
+        del one["tokens_per_second"]
+    assert found[0] == found[1]
+    assert found[0]["tokens"] != found[2]["tokens"]
+    assert found[3]["tokens"] == found[0]["tokens"][:2]
+    assert found[3]["ended_by"] == "steps"
+    assert {found[0]["ended_by"], found[2]["ended_by"]} <= {"seq", "end"}
+
+
+def test_it_ends_where_the_next_document_would_begin(cli: Cli, model: Path, tmp_path: Path) -> None:
+    weights = decoder_weights(small())
+    untied = hx.train.LlamaConfig(vocab=VOCAB, dim=32, hidden=48, layers=1, heads=4, seq=SEQ, tied=False)
+    # All tokens have the same channels, to which no layer adds: the head alone says the next one.
+    weights |= {name: array * 0 for name, array in weights.items() if "o_proj" in name or "down_proj" in name}
+    weights["model.embed_tokens.weight"] = np.ones((VOCAB, 32), np.float32)
+    weights["model.norm.weight"] = np.ones(32, np.float32)
+    for marker in (1, 2):
+        weights["lm_head.weight"] = np.zeros((VOCAB, 32), np.float32)
+        weights["lm_head.weight"][marker] = 1
+        hx.train.save_llama(tmp_path / "ends.bin", untied, weights, format="llama2.c-v0")
+        ended = cli("generate", tmp_path / "ends.bin", "--prompt", "the", "--temperature", 0, "--json")
+        assert json.loads(ended.out)["ended_by"] == "end", ended
+        assert json.loads(ended.out)["tokens"] == []
+
+
+def test_what_was_trained_is_told_again(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    """From text to text: tokenize, train, generate; the checkpoint and the exported models say the same."""
+    (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
+    cli("tokenize", tmp_path / "text", "--tokenizer", tokenizer, "-o", tmp_path / "tokens.bin")
+    folder = tmp_path / "folder"
+    trained = cli(
+        "train", "--data", tmp_path / "tokens.bin", *SIZES, "--steps", 80, "--accumulate", 2, "--lr", 2e-2,
+        "-o", tmp_path / "run", "--export", folder, "--threads", 1,
+    )  # fmt: skip
+    assert trained.code == 0, trained.err
+    texts = {
+        cli("generate", path, "--prompt", "the cat", "--temperature", 0, "--tokenizer", tokenizer).out
+        for path in (tmp_path / "run" / "checkpoint.hxp", folder)
+    }
+    (text,) = texts
+    assert text.startswith("the cat")
+    assert "the cat sat on the mat. the cat sat on the mat." in text
+
+
+def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "model.bin").write_bytes(model.read_bytes())
+    (alone / "few.bin").write_bytes(llama2c_v0(small(20), decoder_weights(small(20))))
+    (alone / "plan.hxp").write_bytes(b"HEXANE\x1a\n")
+    x = hx.input("x", (2,))
+    hx.compile(hx.graph({"y": x + x})).save(alone / "other.hxp")
+    for arguments, words in (
+        ((alone / "model.bin",), "--tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin in"),
+        ((alone / "few.bin", "--tokenizer", tokenizer), f"got 20 tokens, need the tokenizer's {VOCAB}"),
+        ((alone / "none.bin", "--tokenizer", tokenizer), "none.bin"),
+        ((alone / "plan.hxp", "--tokenizer", tokenizer), "plan.hxp"),
+        ((alone / "other.hxp", "--tokenizer", tokenizer), "no checkpoint of a decoder"),
+        ((model, "--top-p", 0), "top_p: got 0.0"),
+        ((model, "--prompt", "the cat " * 30), f"need at most the {SEQ} of the model"),
+    ):
+        ended = cli("generate", *arguments)
+        assert ended.code == 1, (arguments, ended)
+        assert words in ended.err, ended.err
+
+
+def test_characters_are_printed_when_their_bytes_are_whole(tokenizer: Path) -> None:
+    known = hx.train.load_tokenizer(tokenizer)
+    for text in (TEXT, "naïve 語語 日本語 x", "héhé"):
+        ids = known.encode(text)
+        for cut in (1, 4, len(ids)):
+            stream = hx.train.text.TextStream(known, ids[:cut])
+            parts = [stream.add(token) for token in ids[cut:]]
+            assert "\N{REPLACEMENT CHARACTER}" not in "".join(parts)
+            if cut == 1:
+                assert "".join(parts) == text
+    stream = hx.train.text.TextStream(known, [1])
+    assert [stream.add(3 + byte) for byte in "語".encode()] == ["", "", "語"]
+    assert stream.add(3 + 0xE8) == ""
+    assert stream.end() == "\N{REPLACEMENT CHARACTER}"
