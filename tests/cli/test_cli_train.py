@@ -292,3 +292,31 @@ def test_a_kill_loses_at_most_the_steps_since_the_checkpoint(
     with started(data, tmp_path / "whole", steps) as process:
         assert process.wait() == 0
     assert_same(run, tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+def test_a_chip_s_programs_train_and_a_trace_shows_the_steps(cli: Cli, data: Path, tmp_path: Path) -> None:
+    losses = []
+    for target in ("host", "M4"):
+        run, trace = tmp_path / target, tmp_path / f"{target}.json"
+        ended = cli(
+            "train",
+            "--data",
+            data,
+            *COMMON,
+            "--steps",
+            4,
+            "--lr",
+            1e-2,
+            "--target",
+            target,
+            "--trace",
+            trace,
+            "-o",
+            run,
+        )
+        assert ended.code == 0, ended.err
+        losses.append([entry["loss"] for entry in log(run)])
+        bars = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+        assert {"adam_step", "cross_entropy"} & {bar["name"] for bar in bars}
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0.01)

@@ -1,6 +1,8 @@
 """A training step whose programs of the engine are cut out: the same numbers on the host, and those programs on chips."""
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,3 +137,36 @@ def test_a_step_without_programs_is_refused() -> None:
     graph = hx.train.step(hx.mse(hx.linear(x, w), np.zeros((4, 2), np.float32)), [w], hx.train.sgd(0.1))
     with pytest.raises(hx.Error, match=r"\[train.on_engine\] got a step without programs of the engine"):
         hx.train.on_engine(graph)
+
+
+def test_a_trace_shows_programs_beside_gradients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
+    model = hx.train.llama(config(), seed=1)
+    trainer = hx.train.Trainer(
+        model.loss,
+        list(model.params.values()),
+        hx.train.adamw(3e-3),
+        loss_scale=1024.0,
+        options=hx.Options(target="h13", device="ane"),
+        programs=True,
+    )
+    trainer.fit(feed, 3, trace=tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    bars = [e for e in events if e["ph"] == "X"]
+    programs = [e for e in bars if lanes[e["tid"]] == "engine"]
+    assert len(bars) == len(trainer.net.steps)
+    assert len(programs) == 12
+    beside = [bar for p in programs for bar in bars if p["args"]["step"] < bar["args"]["step"] < p["args"]["waited"]]
+    assert "matmul" in {bar["name"] for bar in beside}
+    assert all(bar["ts"] >= 0 and bar["dur"] >= 0 for bar in bars)
+
+
+def test_a_model_without_a_profiled_call_has_no_trace(tmp_path: Path) -> None:
+    net = hx.compile(hx.graph(hx.relu(hx.input("x", (2, 3)))))
+    with pytest.raises(hx.Error, match=r"\[save_trace\] got no call since profile\(\), need one"):
+        net.save_trace(tmp_path / "trace.json")
+    net.profile()
+    net(np.ones((2, 3), np.float32))
+    net.save_trace(tmp_path / "trace.json")
+    assert [e["name"] for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]][-1] == "relu"

@@ -88,6 +88,9 @@ def train(
             help="The trained model as a file of llama2.c, or a folder of Hugging Face. [default: RUN/model.bin]",
         ),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="The last batch as a Chrome trace: when each step ran.")
+    ] = None,
     dim: Annotated[int | None, typer.Option(min=1, help="Of a new model: channels between layers.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Channels inside an MLP.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Layers.")] = None,
@@ -140,7 +143,7 @@ def train(
     if not json:
         print(_head(training))
     try:
-        training.run(evaluate_every=eval_every, checkpoint_every=checkpoint_every, resume=resume)
+        training.run(evaluate_every=eval_every, checkpoint_every=checkpoint_every, resume=resume, trace=trace)
     except KeyboardInterrupt:
         if trainer.calls:
             done = counted(trainer.calls // start.options.accumulate, "step")

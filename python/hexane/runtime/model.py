@@ -17,6 +17,7 @@ from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Program
+from hexane.runtime.call_trace import chrome_trace
 from hexane.runtime.debug import Debug, debug
 from hexane.runtime.futures import Submits
 from hexane.stages.stream.traffic import Traffic
@@ -258,6 +259,16 @@ class Model(Submits):
                 f"[profile] on: got {got}, need True or False, then calls of the model; `steps` has what they took"
             )
         self._core.profile(on)
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes when each step ran in the last call since `profile()`, as a Chrome trace (chrome://tracing, Perfetto):
+        a lane for this CPU, one for the engine.
+
+        Raises Error where no call was profiled.
+        """
+        if not self._core.timeline:
+            raise Error("[save_trace] got no call since profile(), need one")
+        _core.save_file(os.fspath(path), chrome_trace(self._core, repr(self)).encode())
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
         """Runs the model on inputs given as a call takes them, step by step, and says the range of every layer.

@@ -19,6 +19,7 @@ from hexane.runtime import Model, compile, load
 from hexane.targets import Chip, load_target
 from hexane.train.evaluating import evaluating
 from hexane.train.interrupts import held_interrupts
+from hexane.train.kernels import on_engine
 from hexane.train.log import Log
 from hexane.train.notes import NOTES
 from hexane.train.optimizers import Optimizer
@@ -39,6 +40,7 @@ class Trainer:
     loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: as `hx.train.step` has them.
     metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
     where `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+    programs: for a chip, the step is cut into programs as `hx.train.on_engine` does.
 
     Raises Error as `step` and `compile` do.
     """
@@ -59,6 +61,7 @@ class Trainer:
         folder: str | os.PathLike[str] | None = None,
         options: Options | None = None,
         threads: int | None = None,
+        programs: bool = False,
     ) -> None:
         given = options or Options()
         self._options = given if threads is None else given.given({"threads": threads})
@@ -66,7 +69,7 @@ class Trainer:
             loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
             guard=guard, notes=notes,
         )  # fmt: skip
-        made = compile(graph_of_step, self._options)
+        made = compile(on_engine(graph_of_step) if programs else graph_of_step, self._options)
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = made
@@ -101,6 +104,7 @@ class Trainer:
         resume: bool = False,
         progress: bool | None = None,
         tokens: int = 0,
+        trace: str | os.PathLike[str] | None = None,
     ) -> list[dict[str, float]]:
         """Trains until `steps` batches are done, and gives the log's entries of this call.
 
@@ -111,6 +115,7 @@ class Trainer:
         and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it has one: with the same batches the
         weights are those of an uninterrupted run, bit for bit, and the log is that of one run. progress: a line on
         stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`: those trained on) and the line.
+        trace: where the last batch of this call is written as a Chrome trace, with lanes for this CPU and the engine.
 
         Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
         that cannot be written to.
@@ -128,6 +133,8 @@ class Trainer:
             try:
                 for number, batch in _from(batches, self.calls, steps):
                     with held_interrupts():
+                        if trace is not None and number == steps - 1:
+                            self.net.profile()
                         entry = self._call(number, batch)
                         if tokens:
                             entry["tokens"] = (number + 1) * tokens
@@ -139,6 +146,8 @@ class Trainer:
                     shown.tell(entry)
                     if checkpoint_every and (number + 1) % checkpoint_every == 0:
                         self.save()
+                if trace is not None and entries:
+                    self.net.save_trace(trace)
             finally:  # also on Ctrl-C
                 if self._folder is not None and entries:
                     self.save()

@@ -148,12 +148,20 @@ class DecoderTraining:
             folder=Path(folder),
             # A model on an engine cannot be saved: the CPU stands for the chip.
             options=Options(target=options.target, numerics=options.numerics, device="cpu", threads=threads),
+            programs=options.target != "host",
         )
 
     def run(
-        self, *, evaluate_every: int, checkpoint_every: int, resume: bool, progress: bool | None = None
+        self,
+        *,
+        evaluate_every: int,
+        checkpoint_every: int,
+        resume: bool,
+        progress: bool | None = None,
+        trace: Path | None = None,
     ) -> list[dict[str, float]]:
-        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every: steps.
+        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every: steps;
+        trace: as `Trainer.fit` has it.
 
         Raises Error as `Trainer.fit` does.
         """
@@ -167,6 +175,7 @@ class DecoderTraining:
             resume=resume,
             progress=progress,
             tokens=self.options.batch * self.model.config.seq,
+            trace=trace,
         )
 
     def weights(self) -> dict[str, Array]:

@@ -1,0 +1,35 @@
+"""When each step of a model ran, as a Chrome trace: a lane for this CPU, and one for the engine."""
+
+import json
+from typing import Any
+
+from hexane import _core
+
+LANES = {"cpu": 1, "engine": 2}
+
+
+def chrome_trace(core: _core.Program, name: str) -> str:
+    """The last call that was profiled, as JSON that chrome://tracing and Perfetto read."""
+    steps, spans = core.steps, core.timeline
+    first = min((begin for _, begin, _ in spans), default=0)
+    events: list[dict[str, Any]] = [_named("process_name", 0, name)]
+    events += [_named("thread_name", lane, what) for what, lane in LANES.items()]
+    for i, begin, end in spans:
+        lane = "engine" if steps[i]["kernel"] == "program" else "cpu"
+        events.append(
+            {
+                "ph": "X",
+                "name": steps[i]["kernel"],
+                "cat": lane,
+                "pid": 1,
+                "tid": LANES[lane],
+                "ts": (begin - first) / 1e3,
+                "dur": (end - begin) / 1e3,
+                "args": {"step": i, "source": steps[i]["source"], "waited": steps[i]["waited"]},
+            }
+        )
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _named(what: str, lane: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": 1, "tid": lane, "ts": 0, "args": {"name": name}}
