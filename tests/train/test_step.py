@@ -164,3 +164,23 @@ def test_bad_settings_say_what_is_needed(change: Callable[[hx.Tensor, hx.Tensor]
     with pytest.raises(hx.Error, match="need") as told:
         change(*linear_loss())
     assert words in str(told.value)
+
+
+def test_params_of_a_pattern_do_not_decay() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 3)).astype(np.float32)
+
+    def trained(decay: float, no_decay: str = "") -> dict[str, Array]:
+        w, gamma = hx.param("w", np.full((3, 3), 0.5, np.float32)), hx.param("norm.weight", np.ones(3, np.float32))
+        loss = hx.mse(hx.rms_norm(hx.linear(hx.input("x", (4, 3)), w), gamma), x)
+        optimizer = hx.train.adamw(0.01, weight_decay=decay, no_decay=no_decay)
+        net = hx.compile(hx.train.step(loss, [w, gamma], optimizer))
+        net(x=x)
+        return {name: net.read_state(name) for name in ("w", "norm.weight")}
+
+    all_decay, none, some = trained(0.5), trained(0.0), trained(0.5, "*norm*|norm.?eight")
+    assert np.array_equal(some["w"], all_decay["w"])
+    assert np.array_equal(some["norm.weight"], none["norm.weight"])
+    assert not np.array_equal(all_decay["norm.weight"], none["norm.weight"])
+    with pytest.raises(hx.Error, match=r"\[train.step\].*'gama'"):
+        trained(0.5, "gama")

@@ -12,52 +12,80 @@ from hexane.train.schedules import Schedule, as_schedule
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """op: the op of the catalogue that updates a param. moments: names of the states that it keeps for each param, of
-    the param's shape, 0 at first. lr: the learning rate by the step. attrs: of the op."""
+    the param's shape, 0 at first. lr: the learning rate by the step. attrs: of the op. no_decay: a pattern of the names
+    of params that do not decay: `*` for any characters, `?` for one, `|` between several."""
 
     op: str
     moments: tuple[str, ...]
     lr: Schedule
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    no_decay: str = ""
 
 
-def sgd(lr: "Schedule | float", momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> Optimizer:
-    """Gradient descent, as torch.optim.SGD has it. Raises Error for numbers out of range."""
+def sgd(
+    lr: "Schedule | float",
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    *,
+    no_decay: str = "",
+) -> Optimizer:
+    """Gradient descent, as torch.optim.SGD has it. no_decay: params that do not decay, a pattern of names such as
+    "*norm*|*bias". Raises Error for numbers out of range."""
     decay = _least_zero("weight_decay", weight_decay)
     if not momentum:
         if nesterov:
             raise Error("[sgd] nesterov: got it without momentum, need momentum as well")
-        return Optimizer("sgd_step", (), as_schedule(lr), {"decay": decay})
+        return Optimizer("sgd_step", (), as_schedule(lr), {"decay": decay}, no_decay)
     attrs = {"momentum": _share("momentum", momentum), "nesterov": nesterov, "decay": decay}
-    return Optimizer("momentum_step", ("momentum",), as_schedule(lr), attrs)
+    return Optimizer("momentum_step", ("momentum",), as_schedule(lr), attrs, no_decay)
 
 
 def adam(
-    lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
+    lr: "Schedule | float",
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    *,
+    no_decay: str = "",
 ) -> Optimizer:
-    """Adam, whose decay is a part of the gradient, as torch.optim.Adam has it."""
-    return _adam(lr, betas, eps, weight_decay, decoupled=False)
+    """Adam, whose decay is a part of the gradient, as torch.optim.Adam has it. no_decay: as `sgd` has it."""
+    return _adam(lr, betas, eps, weight_decay, no_decay, decoupled=False)
 
 
 def adamw(
-    lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+    lr: "Schedule | float",
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    *,
+    no_decay: str = "",
 ) -> Optimizer:
-    """Adam, whose decay shrinks the params themselves, as torch.optim.AdamW has it."""
-    return _adam(lr, betas, eps, weight_decay, decoupled=True)
+    """Adam, whose decay shrinks the params themselves, as torch.optim.AdamW has it. no_decay: as `sgd` has it."""
+    return _adam(lr, betas, eps, weight_decay, no_decay, decoupled=True)
 
 
-def lion(lr: "Schedule | float", betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> Optimizer:
-    """Lion: one moment, and steps of the learning rate's size. Its learning rate is 3 to 10 times smaller than
-    Adam's."""
+def lion(
+    lr: "Schedule | float",
+    betas: tuple[float, float] = (0.9, 0.99),
+    weight_decay: float = 0.0,
+    *,
+    no_decay: str = "",
+) -> Optimizer:
+    """Lion: one moment, and steps of the learning rate's size. Its learning rate is 3 to 10 times smaller than Adam's.
+    no_decay: as `sgd` has it."""
     beta1, beta2 = (_share("betas", beta) for beta in betas)
     attrs = {"beta1": beta1, "beta2": beta2, "decay": _least_zero("weight_decay", weight_decay)}
-    return Optimizer("lion_step", ("m",), as_schedule(lr), attrs)
+    return Optimizer("lion_step", ("m",), as_schedule(lr), attrs, no_decay)
 
 
-def _adam(lr: Any, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool) -> Optimizer:
+def _adam(
+    lr: Any, betas: tuple[float, float], eps: float, weight_decay: float, no_decay: str, decoupled: bool
+) -> Optimizer:
     beta1, beta2 = (_share("betas", beta) for beta in betas)
     attrs = {"beta1": beta1, "beta2": beta2, "epsilon": _least_zero("eps", eps),
              "decay": _least_zero("weight_decay", weight_decay), "decoupled": decoupled}  # fmt: skip
-    return Optimizer("adam_step", ("m", "v"), as_schedule(lr), attrs)
+    return Optimizer("adam_step", ("m", "v"), as_schedule(lr), attrs, no_decay)
 
 
 def _share(name: str, value: float) -> float:

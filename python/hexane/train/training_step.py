@@ -12,6 +12,7 @@ from hexane.build import FUNCTIONS, Tensor
 from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.patterns import matching
 from hexane.ops.records.optimizers import RATES
 from hexane.train.notes import kept_notes
 from hexane.train.optimizers import Optimizer
@@ -73,12 +74,15 @@ def step(
     if last is not None:
         applied = hx.logical_and(applied, last)
     done = hx.state(STEP, (1,), "int64")
+    names = [_name(p) for p in params]
+    lasting = set(matching("train.step", optimizer.no_decay, names)) if optimizer.no_decay else set()
     numbers, lr = _rates(done, optimizer, norm, scale, clip)
     for p, g, square in zip(params, gradients, squares, strict=True):
         allowed = _finite(square, last) if alone else applied
         rates = hx.concat(numbers, hx.cast(allowed, dtype="fp32"), axis=0)
         moments = [hx.state(f"{_name(p)}.{name}", p.shape, p.dtype) for name in optimizer.moments]
-        made = FUNCTIONS[optimizer.op](p, g, *moments, rates, **optimizer.attrs)
+        decay = {"decay": 0.0} if _name(p) in lasting else {}
+        made = FUNCTIONS[optimizer.op](p, g, *moments, rates, **{**optimizer.attrs, **decay})
         news = made if isinstance(made, tuple) else (made,)
         updates += [_write(old, new) for old, new in zip((p, *moments), news, strict=True)]
     if alone:

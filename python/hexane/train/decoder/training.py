@@ -136,7 +136,7 @@ class DecoderTraining:
         self.trainer = Trainer(
             self.model.loss,
             list(self.model.params.values()),
-            adamw(options.rate, betas=BETAS, weight_decay=options.weight_decay),
+            adamw(options.rate, betas=BETAS, weight_decay=options.weight_decay, no_decay="*norm.weight"),
             clip=options.clip or None,
             accumulate=options.accumulate,
             loss_scale=options.scale,
