@@ -239,6 +239,11 @@ def test_a_compiled_model_keeps_the_decisions() -> None:
         (lambda: hx.Compression(tolerance=0), r"tolerance: got 0, need a number above 0"),
         (lambda: hx.Compression(tolerance=float("nan")), r"tolerance: got nan"),
         (
+            lambda: hx.Compression(bytes="4 MB"),
+            r"\[compress\] bytes: got '4 MB', need a number of bytes, or one with K",
+        ),
+        (lambda: hx.Compression(bytes=-1), r"\[compress\] bytes: got -1, need a number of bytes"),
+        (
             lambda: hx.compile(network(), compress=hx.Compression("int8", per_layer={"fc*": "none"})),
             r"got the pattern 'fc\*', which fits no layer, need one that fits one of: conv at ",
         ),

@@ -1,4 +1,4 @@
-"""What a user asks for: the encoding of weights, for all layers or some, or a tolerance."""
+"""What a user asks for: the encoding of weights, for all layers or some, a tolerance, or a budget of bytes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,12 @@ from math import isfinite
 from typing import Any
 
 from hexane.errors import Error
+from hexane.memory import byte_count
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
 ALIASES = {"int4": "palette4"}  # what the chips' facts call so
 MODES = ("none", "int8", *PALETTES, "palette4:g16", *ALIASES, "auto")
+TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -34,23 +36,37 @@ class Compression:
     print it ("conv at net.py:12", "conv at /layer1/conv"). The first that fits counts; Error for one that fits no
     layer."""
 
-    tolerance: float = 0.02
-    """For "auto": the largest relative error of an output, |y - y'| / |y| in Euclidean norms."""
+    tolerance: float | None = None
+    """For "auto": the largest relative error of an output, |y - y'| / |y| in Euclidean norms. None: 0.02, or any error
+    where `bytes` are given."""
 
     calibration: Feeds | None = None
     """For "auto": inputs by name, or a sequence of them, on which errors are measured. None: two seeded random ones."""
 
+    bytes: int | str | None = None
+    """The most that all weights of layers may take, scales and tables included: 4000000, "4M". "auto" then chooses the
+    encodings with the least error of the outputs. With a tolerance both hold, or compiling raises Error."""
+
     def __post_init__(self) -> None:
         for where, mode in (("mode", self.mode), *((f"per_layer[{k!r}]", v) for k, v in self.per_layer.items())):
             _check_mode(where, mode)
-        is_number = isinstance(self.tolerance, (int, float)) and not isinstance(self.tolerance, bool)
-        if not is_number or not isfinite(self.tolerance) or self.tolerance <= 0:
-            raise Error(f"[compress] tolerance: got {self.tolerance!r}, need a number above 0, such as 0.02")
+        _check_tolerance(self.tolerance)
+        _ = self.budget
 
     @property
     def searches(self) -> bool:
         """Whether some layer's encoding depends on the tolerance."""
         return "auto" in (self.mode, *self.per_layer.values())
+
+    @property
+    def limit(self) -> float | None:
+        """The largest error that is allowed; None for any."""
+        return TOLERANCE if self.tolerance is None and self.bytes is None else self.tolerance
+
+    @property
+    def budget(self) -> int | None:
+        """The largest number of bytes. Raises Error where `bytes` is no number."""
+        return None if self.bytes is None else byte_count("[compress] bytes", self.bytes)
 
     @property
     def feeds(self) -> list[Mapping[str, Any]]:
@@ -74,6 +90,12 @@ def palette_of(encoding: str) -> tuple[int, int] | None:
     if grouped is not None:
         return PALETTES[grouped[1]], int(grouped[2])
     return (PALETTES[encoding], 0) if encoding in PALETTES else None
+
+
+def _check_tolerance(given: float | None) -> None:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if given is not None and (not is_number or not isfinite(given) or given <= 0):
+        raise Error(f"[compress] tolerance: got {given!r}, need a number above 0, such as 0.02")
 
 
 def _check_mode(where: str, mode: object) -> None:
