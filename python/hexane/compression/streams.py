@@ -43,6 +43,8 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
         if found.kind == "palette":
             group = _group_of(weight)
             name, does = f"palette{found.bits}{group}", _streams("palette", found.bits, chip)
+        elif found.kind == "blocks":
+            name, does = f"blockwise{found.bits}{_block_of(weight)}", _streams("blockwise", found.bits, chip)
         else:
             zero = weight.node.inputs[2]
             small = found.bits == 8 and fewest_bits(found.stored) <= 4
@@ -72,9 +74,19 @@ def _group_of(weight: Value) -> str:
     return f":g{several[0]}" if len(several) == 1 else ":blocks" if several else ""
 
 
+def _block_of(weight: Value) -> str:
+    """ ":b32" for a scale for each 32 input channels of an output channel, ":blocks" for other blocks."""
+    scales = weight.node.inputs[1]
+    assert scales is not None
+    sizes = [d // blocks for d, blocks in zip(weight.shape, scales.shape, strict=True) if 1 < blocks < d]
+    return f":b{sizes[0]}" if len(sizes) == 1 else ":blocks"
+
+
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
     """By the facts `formats.streams` and `formats.palette_bits`. Tables of groups like one table: Apple's guide to
     coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
+    if kind == "blockwise":
+        return "blockwise" in chip.formats.streams
     return kind == "integers" and bits == 8 and "int8" in chip.formats.streams
