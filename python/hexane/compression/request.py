@@ -11,10 +11,12 @@ from hexane.errors import Error
 from hexane.memory import byte_count
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
-ALIASES = {"int4": "palette4"}  # what the chips' facts call so
-MODES = ("none", "int8", *PALETTES, "palette4:g16", *ALIASES, "auto")
+# int4: what the chips' facts call so.
+ALIASES = {"int4": "palette4", "blockwise": "blockwise4:b32"}
+MODES = ("none", "int8", *PALETTES, "palette4:g16", "blockwise4:b32", "blockwise8:b32", *ALIASES, "auto")
 TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
+_BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -26,7 +28,9 @@ class Compression:
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
-    number: a table for each group of 16 output channels. "int4": palette4. "none": as they are. "auto": for each layer
+    number: a table for each group of 16 output channels. "int4": palette4. "blockwise4:b32": integers of 4 bits with a
+    scale for each 32 input channels of an output channel; "blockwise8:b32" and other blocks likewise. "blockwise":
+    blockwise4:b32. "none": as they are. "auto": for each layer
     the smallest of these with which the network's outputs stay within `tolerance`."""
 
     _: KW_ONLY
@@ -92,6 +96,12 @@ def palette_of(encoding: str) -> tuple[int, int] | None:
     return (PALETTES[encoding], 0) if encoding in PALETTES else None
 
 
+def blocks_of(encoding: str) -> tuple[int, int] | None:
+    """The bits of an integer, and the input channels that share a scale. None for other encodings."""
+    found = _BLOCKWISE.fullmatch(encoding)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
 def _check_tolerance(given: float | None) -> None:
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if given is not None and (not is_number or not isfinite(given) or given <= 0):
@@ -99,7 +109,7 @@ def _check_tolerance(given: float | None) -> None:
 
 
 def _check_mode(where: str, mode: object) -> None:
-    if mode in MODES or (isinstance(mode, str) and palette_of(mode) is not None):
+    if mode in MODES or (isinstance(mode, str) and (palette_of(mode) or blocks_of(mode)) is not None):
         return
     near = get_close_matches(str(mode), MODES, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

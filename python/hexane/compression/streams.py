@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.request import palette_of
+from hexane.compression.encode import has_blocks
+from hexane.compression.request import blocks_of, palette_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
@@ -18,7 +19,10 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     """Whether the encoding of a weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
         return False
-    palette = palette_of(encoding)
+    palette, blocks = palette_of(encoding), blocks_of(encoding)
+    if blocks is not None:
+        kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
+        return _streams(kind, blocks[0], target)
     return _streams("integers", 8, target) if palette is None else _streams("palette", palette[0], target)
 
 
