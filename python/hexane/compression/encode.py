@@ -1,21 +1,23 @@
-"""A weight in an encoding: integers with a scale for each channel or block, or indices of a palette."""
+"""A weight in an encoding: integers with a scale for each channel or block, indices of a palette, or few numbers among
+zeros."""
 
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
 from hexane import _core
-from hexane.compression.request import blocks_of, palette_of
+from hexane.compression.request import blocks_of, palette_of, zeros_of
 from hexane.compression.weights import Weight
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encodings import encoding_of, fewest_bits
+from hexane.ops.encodings import encoding_of, fewest_bits, kept
 
 
 def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
-    decode_palette(const indices, tables); the constant itself for "none".
+    decode_palette(const indices, tables); for "sparse:0.5" a constant of which the smallest half is 0; the constant
+    itself for "none" and "sparse".
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -35,6 +37,8 @@ def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
         return made
     if blocks_of(encoding) is not None:
         return _in_blocks(weight, data, encoding, threads)
+    if zeros_of(encoding) is not None:
+        return _pruned(weight, data, zeros_of(encoding) or 0.0)
     palette = palette_of(encoding)
     assert palette is not None, encoding
     bits, group = palette
@@ -80,6 +84,33 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Valu
     return made
 
 
+def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
+    """With so many of the smallest magnitudes 0: of equal ones the first in memory. At least one number stays."""
+    if not zeros or not weight.is_kernel:
+        return weight.whole
+    count = min(ceil(zeros * data.size), data.size - 1)
+    made = data.reshape(-1).copy()
+    made[np.argsort(np.abs(made), kind="stable")[:count]] = 0
+    return constant(made.reshape(data.shape), weight.whole.node.sources or weight.node.sources)
+
+
+def without_mask(weight: Weight, encoding: str) -> str:
+    """Why a weight that should be sparse is stored whole; "" where it has a mask, and for other encodings."""
+    zeros = zeros_of(encoding)
+    if zeros is None:
+        return ""
+    if not weight.is_kernel:
+        return "whole: the rows of an embedding have no mask"
+    data = weight.whole.node.data
+    assert data is not None
+    numbers = int(np.count_nonzero(kept(_halves(weight, data))))
+    if numbers == 0:
+        return "whole: all of its numbers are 0"
+    if zeros or 2 * numbers <= data.size:
+        return ""
+    return f"whole: {1 - numbers / data.size:.0%} of its numbers are 0, a mask needs half"
+
+
 def has_blocks(weight: Weight, encoding: str) -> bool:
     """Whether an output channel gets several scales."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
@@ -98,8 +129,12 @@ def kept_whole(weight: Weight, encoding: str) -> str:
     return f"one table, since {channels} channels are no multiple of {palette[1]}"
 
 
-def stored_bytes(value: Value) -> int:
-    """Of a weight as it is stored, with its scales or table, in fp16."""
+def stored_bytes(weight: Weight, name: str, value: Value) -> int:
+    """Of a weight as it is stored in the encoding of this name, with its scales or table, in fp16."""
+    if zeros_of(name) is not None and not without_mask(weight, name):
+        data = value.node.data
+        assert data is not None
+        return (data.size + 7) // 8 + 2 * int(np.count_nonzero(kept(_halves(weight, data))))
     encoding = encoding_of(value)
     if encoding.kind in ("whole", "pruned"):
         return 2 * value.type.size

@@ -13,9 +13,22 @@ from hexane.memory import byte_count
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
 # int4: what the chips' facts call so.
 ALIASES = {"int4": "palette4", "blockwise": "blockwise4:b32"}
-MODES = ("none", "int8", *PALETTES, "palette4:g16", "blockwise4:b32", "blockwise8:b32", *ALIASES, "auto")
+MODES = (
+    "none",
+    "int8",
+    *PALETTES,
+    "palette4:g16",
+    "blockwise4:b32",
+    "blockwise8:b32",
+    "sparse",
+    "sparse:0.5",
+    *ALIASES,
+    "auto",
+)
+LEAST_ZEROS = 0.5  # with fewer a mask saves little, and MIL has the weight whole
 TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
+_SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
 _BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -30,7 +43,8 @@ class Compression:
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
     number: a table for each group of 16 output channels. "int4": palette4. "blockwise4:b32": integers of 4 bits with a
     scale for each 32 input channels of an output channel; "blockwise8:b32" and other blocks likewise. "blockwise":
-    blockwise4:b32. "none": as they are. "auto": for each layer
+    blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these; "sparse:0.5" first makes 0 of the
+    smallest half of each weight, any part from 0.5 to below 1. "none": as they are. "auto": for each layer
     the smallest of these with which the network's outputs stay within `tolerance`."""
 
     _: KW_ONLY
@@ -102,14 +116,27 @@ def blocks_of(encoding: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
+def zeros_of(encoding: str) -> float | None:
+    """The part of a weight that becomes 0, 0 for none. None for other encodings."""
+    found = _SPARSE.fullmatch(encoding)
+    return None if found is None else float(found[1] or 0)
+
+
 def _check_tolerance(given: float | None) -> None:
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if given is not None and (not is_number or not isfinite(given) or given <= 0):
         raise Error(f"[compress] tolerance: got {given!r}, need a number above 0, such as 0.02")
 
 
+def _is_encoding(mode: str) -> bool:
+    return any(parts(mode) is not None for parts in (palette_of, blocks_of, zeros_of))
+
+
 def _check_mode(where: str, mode: object) -> None:
-    if mode in MODES or (isinstance(mode, str) and (palette_of(mode) or blocks_of(mode)) is not None):
+    if mode in MODES or (isinstance(mode, str) and _is_encoding(mode)):
+        zeros = zeros_of(mode) if ":" in mode else None
+        if zeros is not None and zeros < LEAST_ZEROS:
+            raise Error(f"[compress] {where}: got {mode!r}, need a part of zeros from {LEAST_ZEROS:g} to below 1")
         return
     near = get_close_matches(str(mode), MODES, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.encode import has_blocks
-from hexane.compression.request import blocks_of, palette_of
+from hexane.compression.encode import has_blocks, without_mask
+from hexane.compression.request import blocks_of, palette_of, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
@@ -19,6 +19,8 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     """Whether the encoding of a weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
         return False
+    if zeros_of(encoding) is not None:
+        return "sparse" in target.formats.streams and not without_mask(weight, encoding)
     palette, blocks = palette_of(encoding), blocks_of(encoding)
     if blocks is not None:
         kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
@@ -28,6 +30,8 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
     """The same in words, for decisions and reports."""
+    if reason := without_mask(weight, encoding):
+        return reason
     if not isinstance(target, Chip):
         return "folds on this CPU, which computes with whole weights: no memory gained"
     if streams(weight, encoding, target):

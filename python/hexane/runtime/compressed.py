@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
-from hexane.compression.encode import encode, kept_whole, stored_bytes
+from hexane.compression.encode import encode, kept_whole, stored_bytes, without_mask
 from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within_bytes
 from hexane.compression.streams import said, streams
@@ -262,7 +262,9 @@ def _measured(
         choices = []
         for encoding in candidates(weight, target) if mode == "auto" else [mode]:
             errors[i, encoding] = 0.0 if encoding == "none" else trial.error({i: encoding})
-            choices.append(Choice(encoding, stored_bytes(trial.encoded(i, encoding)), errors[i, encoding]))
+            choices.append(
+                Choice(encoding, stored_bytes(weight, encoding, trial.encoded(i, encoding)), errors[i, encoding])
+            )
         layers.append(choices)
     return layers, errors
 
@@ -289,6 +291,7 @@ def candidates(weight: Weight, target: Target) -> list[str]:
     known = ["int8"]
     if not excluded:
         known += [*PALETTES, *(e for e in GROUPED if not kept_whole(weight, e))]
+    known += [] if without_mask(weight, "sparse") else ["sparse"]
     streamed = [e for e in known if streams(weight, e, target) and (palette_of(e) or (8, 0))[0] in (*widths, 8)]
     return [*(streamed or known), "none"]
 
@@ -302,7 +305,7 @@ def _reports(
 ) -> tuple[LayerReport, ...]:
     made = []
     for i, (weight, encoding, value) in enumerate(zip(weights, chosen, values, strict=True)):
-        after = weight.bytes if encoding == "none" else stored_bytes(value)
+        after = weight.bytes if encoding == "none" else stored_bytes(weight, encoding, value)
         words = "whole" if encoding == "none" else said(weight, encoding, target)
         does, error = streams(weight, encoding, target), errors.get((i, encoding))
         made.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))
