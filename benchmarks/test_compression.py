@@ -1,5 +1,5 @@
-"""Palettes of groups of 16 output channels for the weights of a decoder of 110 million; one such group next to the k-means
-of scikit-learn, on one thread each."""
+"""Palettes of groups of 16 output channels, and integers in blocks of 32 input channels, for the weights of a decoder of
+110 million; one such group next to the k-means of scikit-learn, on one thread each."""
 
 from collections.abc import Callable
 
@@ -26,6 +26,16 @@ def test_grouped_palettes_of_a_decoder(contest: Callable[..., None]) -> None:
             _core.quantise_groups(made[shape], 1, shape[0] // GROUP, BITS, THREADS)
 
     contest("palette4:g16 of 110M weights | 2 | at most 4 s", "hexane", call, rounds=3, iterations=1)
+
+
+def test_blocks_of_a_decoder(contest: Callable[..., None]) -> None:
+    made = {shape: halves(*shape).astype(np.float32).reshape(-1) for shape in set(SHAPES)}
+
+    def call() -> None:
+        for rows, columns in SHAPES:
+            _core.quantise_blocks(made[rows, columns], rows * columns // 32, 4, THREADS)
+
+    contest("blockwise4:b32 of 110M weights | 2 | at most 4 s", "hexane", call, rounds=3, iterations=1)
 
 
 @pytest.mark.parametrize("contestant", ["hexane", "scikit-learn"])

@@ -7,6 +7,7 @@
 
 #include "bind/register.h"
 #include "core/error.h"
+#include "pack/blocks.h"
 #include "pack/grouped_palettes.h"
 #include "pack/quantise.h"
 
@@ -69,6 +70,20 @@ py::tuple quantise_groups(const Halves& bits, int64_t outer, int64_t groups, int
   return py::make_tuple(entries, indices);
 }
 
+py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int threads) {
+  if (blocks < 1) fail("quantise", "got ", weights.size(), " weights in ", blocks, " blocks, need blocks of one size");
+  py::array_t<int8_t> integers(weights.size());
+  py::array_t<float> scales(blocks);
+  {
+    const std::span from(weights.data(), static_cast<size_t>(weights.size()));
+    const std::span to(integers.mutable_data(), static_cast<size_t>(integers.size()));
+    const std::span found(scales.mutable_data(), static_cast<size_t>(scales.size()));
+    const py::gil_scoped_release release;
+    pack::quantise_blocks(from, bits, threads, to, found);
+  }
+  return py::make_tuple(integers, scales);
+}
+
 }  // namespace
 
 void register_quantise(py::module_& m) {
@@ -83,6 +98,10 @@ void register_quantise(py::module_& m) {
       py::arg("bits"), py::arg("threads"),
       "A palette for each group of [outer][groups][inner] weights: (entries [groups][2^bits] as fp16 bits, flat uint8 "
       "indices).");
+  m.def("quantise_blocks", &quantise_blocks, py::arg("weights").noconvert(), py::arg("blocks"), py::arg("bits"),
+        py::arg("threads"),
+        "Integers of 4 or 8 bits and a scale for each block of float32 weights, which lie one after "
+        "the other: (flat int8 integers, float32 scales).");
 }
 
 }  // namespace hexane

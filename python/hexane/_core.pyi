@@ -177,6 +177,10 @@ def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: 
     """A palette for each group of weights [outer][groups][inner] given by their fp16 bits as uint16: (entries [groups][2^bits] as fp16
     bits, flat uint8 indices). Error for weights that are not finite, and for parts that are not equal."""
 
+def quantise_blocks(weights: Array, blocks: int, bits: int, threads: int) -> tuple[Array, Array]:
+    """Integers of 4 bits (-8 to 7) or 8 (-127 to 127) and a scale, a number of fp16, for each of so many blocks of float32 weights, one
+    after the other: (flat int8 integers, float32 scales). Error for weights that are not finite, and blocks that are not equal."""
+
 def save_file(path: str, data: object, sync: bool = True) -> None:
     """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically: PATH.part beside it, synced, renamed;
     a failure leaves the old file. A link is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may

@@ -993,6 +993,9 @@ def dequantize(
 ) -> Tensor:
     """(x - zero) * scale."""
 
+def decode_blocks(x: Operand, scales: Operand) -> Tensor:
+    """out[i, j] = x[i, j] * scales[i // h, j // w]: a scale for each block of h x w integers; the shape of scales says how many blocks an axis has."""
+
 def lookup(x: Operand, table: Operand) -> Tensor:
     """The element of a table of 256 that each byte of x names."""
 

@@ -129,26 +129,28 @@ class Memory:
         parts = self.sram.split("+") if isinstance(self.sram, str) else [self.sram]
         if len(parts) > MOST_POOLS:
             raise Error(f"[memory] sram: got {len(parts)} memories, need at most {MOST_POOLS}")
-        return tuple(_count("sram", part, self.sram) for part in parts)
+        return tuple(byte_count("[memory] sram", part, self.sram) for part in parts)
 
     @property
     def slow_bytes(self) -> int:
         """slow as a number."""
-        return _count("slow", self.slow, self.slow)
+        return byte_count("[memory] slow", self.slow)
 
     @property
     def flash_bytes(self) -> int:
         """flash as a number; 0 where there is no limit."""
-        return _count("flash", self.flash, self.flash)
+        return byte_count("[memory] flash", self.flash)
 
     @property
     def variants_bytes(self) -> int:
         """variants as a number."""
-        return _count("variants", self.variants, self.variants)
+        return byte_count("[memory] variants", self.variants)
 
 
-def _count(name: str, text: int | str, given: int | str) -> int:
+def byte_count(where: str, text: int | str, given: int | str | None = None) -> int:
+    """4096, "128K" or "1.5M" as a number of bytes. Raises Error, which begins with `where`, for anything else."""
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(text), re.ASCII)
     if isinstance(text, bool) or not isinstance(text, (int, str)) or found is None:
-        raise Error(f"[memory] {name}: got {given!r}, need a number of bytes, or one with K, M or G behind it")
+        given = text if given is None else given
+        raise Error(f"{where}: got {given!r}, need a number of bytes, or one with K, M or G behind it")
     return int(float(found[1]) * _UNITS[found[2]])

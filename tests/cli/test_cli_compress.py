@@ -76,6 +76,13 @@ def test_auto_stays_within_the_tolerance(cli: Cli, tmp_path: Path, tolerance: fl
     assert record["bytes_after"] < record["bytes_before"]
 
 
+def test_a_budget_is_kept(cli: Cli, tmp_path: Path) -> None:
+    args = ("--target", "M4", "--bytes", "6K", "--json", "-o", tmp_path / "m.mil")
+    record = json.loads(cli("compress", network(tmp_path / "net.onnx"), *args).out)
+    assert 4096 < record["bytes_after"] <= 6 * 1024
+    assert 0 < record["error"] < 0.5
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -84,6 +91,8 @@ def test_auto_stays_within_the_tolerance(cli: Cli, tmp_path: Path, tolerance: fl
         (("--target", "A12", "-o", "m.mil"), "takes no programs in MIL, need a .hxp"),
         (("--target", "M4", "--mode", "int3", "-o", "m.mil"), "mode: got 'int3', need one of none, int8"),
         (("--target", "M4", "--tolerance", "-1", "-o", "m.mil"), "tolerance: got -1.0, need a number above 0"),
+        (("--target", "M4", "--bytes", "6 KB", "-o", "m.mil"), "bytes: got '6 KB', need a number of bytes"),
+        (("--target", "M4", "--bytes", "100", "-o", "m.mil"), "bytes: got 100, need at least "),
         (("--target", "M4", "--layer", "nope=int8", "-o", "m.mil"), "got the pattern 'nope', which fits no layer"),
     ],
 )

@@ -1,5 +1,7 @@
 """compress="auto": the error of the compiled program is never above the tolerance."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import candidates, relative_error
 from hexane.targets import load_target
 
+OPTIONS = Options(target="h13")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -95,6 +98,74 @@ def test_integers_index_the_tables_that_they_read() -> None:
     graph = hx.graph(hx.gather(table, hx.input("ids", (4,), "int64"), axis=0))
     made, _ = compile_compressed(graph, hx.Compression(tolerance=0.02), Options())
     assert made.layers[0].encoding not in ("none", "palette1")
+
+
+def whole_bytes() -> int:
+    return 2 * sum(w.whole.type.size for w in find_weights(network()))
+
+
+@pytest.mark.parametrize("target", ["host", "h13", "h16g"])
+def test_a_budget_is_kept_and_more_bytes_cost_no_accuracy(target: str) -> None:
+    feeds = images(2)
+    whole = hx.compile(network(), target=target)
+    errors = []
+    for part in (0.3, 0.4, 0.6, 1.0):
+        asked = hx.Compression(bytes=int(part * whole_bytes()), calibration=feeds)
+        made, net = compile_compressed(network(), asked, Options(target=target))
+        assert sum(layer.bytes_after for layer in made.layers) <= part * whole_bytes()
+        assert made.error == relative_error([whole(feed) for feed in feeds], [net(feed) for feed in feeds])
+        errors.append(made.error)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > errors[-1] == 0.0
+
+
+def test_a_budget_gets_the_least_error_of_all_combinations() -> None:
+    """Each combination of the encodings is compiled for the chip and measured."""
+    feeds = images(1)
+    graph = network()
+    budget = int(0.35 * whole_bytes())
+    asked = hx.Compression(bytes=budget, calibration=feeds)
+    found, _ = compile_compressed(graph, asked, Options(target="h13"))
+    least = np.inf
+    choices = [candidates(weight, load_target("h13")) for weight in find_weights(graph)]
+    for modes in product(*choices):
+        layers = dict(zip([weight.node.where for weight in find_weights(graph)], modes, strict=True))
+        made, _ = compile_compressed(graph, hx.Compression(per_layer=layers, calibration=feeds, tolerance=9.0), OPTIONS)
+        assert made.error is not None
+        if sum(layer.bytes_after for layer in made.layers) <= budget:
+            least = min(least, made.error)
+    assert found.error is not None
+    assert found.error <= 1.05 * least
+
+
+def test_a_budget_below_the_least_names_the_least() -> None:
+    for mode in ("auto", "palette4"):
+        with pytest.raises(hx.Error, match=r"\[compress\] bytes: got 1000, need at least (\d+), which") as raised:
+            hx.compile(network(), target="h13", compress=hx.Compression(mode, bytes=1000))
+        least = int(str(raised.value).partition("at least ")[2].partition(",")[0])
+        made, _ = compile_compressed(network(), hx.Compression(mode, bytes=least), OPTIONS)
+        assert sum(layer.bytes_after for layer in made.layers) == least
+
+
+def test_a_budget_and_a_tolerance_hold_both_or_an_error_says_which_does_not() -> None:
+    feeds, half = images(2), whole_bytes() // 2
+    made, _ = compile_compressed(
+        network(), hx.Compression(bytes=half, tolerance=0.05, calibration=feeds), Options(target="h16g")
+    )
+    assert made.error is not None
+    assert made.error <= 0.05
+    assert sum(layer.bytes_after for layer in made.layers) <= half
+    asked = hx.Compression(bytes=half, tolerance=1e-6, calibration=feeds)
+    said = rf"tolerance: got an error of .* within {half} bytes, need at most 1e-06, for which {2 * half} bytes were"
+    with pytest.raises(hx.Error, match=said):
+        hx.compile(network(), target="h16g", compress=asked)
+
+
+def test_modes_of_layers_count_towards_the_budget() -> None:
+    asked = hx.Compression(bytes="40K", per_layer={"linear*": "none"})
+    made, _ = compile_compressed(network(), asked, OPTIONS)
+    assert made.layers[2].encoding == "none"
+    assert sum(layer.bytes_after for layer in made.layers) <= 40 * 1024
 
 
 @pytest.mark.parametrize(

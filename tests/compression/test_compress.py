@@ -21,7 +21,8 @@ from hexane.targets.query import load_chip
 
 HOST = load_target("host")
 PALETTES = ["palette1", "palette2", "palette3", "palette4", "palette6", "palette8", "palette4:g16", "palette2:g1"]
-MODES = ["int8", *PALETTES]
+BLOCKWISE = ["blockwise4:b32", "blockwise8:b16"]
+MODES = ["int8", *PALETTES, *BLOCKWISE]
 
 
 def normal(*shape: int, dtype: str = "float16", size: float = 0.1) -> Array:
@@ -179,6 +180,58 @@ def test_groups_of_all_channels_are_one_table() -> None:
     np.testing.assert_allclose(*(next(iter(run_reference(g, x).values())) for g in (net, one)), rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("make", "shape", "blocks"),
+    [
+        (lambda x, w: hx.matmul(x, w), (64, 96), (2, 96)),
+        (lambda x, w: hx.matmul(x, w, transpose_y=True), (96, 64), (96, 2)),
+        (lambda x, w: hx.matmul(x, w), (3, 64, 40), (3, 2, 40)),
+        (lambda x, w: hx.linear(x, w), (96, 64), (96, 2)),
+        (lambda x, w: hx.conv(hx.reshape(x, shape=(1, 64, 4, 4)), w), (8, 64, 3, 3), (8, 2, 1, 1)),
+        (lambda x, w: hx.conv(hx.reshape(x, shape=(1, 4, 4, 64)), w, layout="nhwc"), (8, 64, 3, 3), (8, 2, 1, 1)),
+        (lambda x, w: hx.gather(w, hx.cast(hx.reshape(x, shape=(-1,)), dtype="int32"), axis=0), (70, 64), (70, 2)),
+    ],
+    ids=["matmul", "transposed matmul", "batch", "linear", "conv", "channels last", "embedding"],
+)
+def test_blocks_are_of_input_channels(
+    make: Callable[[hx.Tensor, hx.Tensor], hx.Tensor], shape: tuple[int, ...], blocks: tuple[int, ...]
+) -> None:
+    """Each number is its integer times its block's scale, and as near as that scale allows: decoded by hand."""
+    w = normal(*shape)
+    made = compress(hx.graph(make(hx.input("x", (16, 64), "fp16"), hx.const(w))), hx.Compression("blockwise"), HOST)
+    (node,) = (node for node in made.nodes if is_encoded(node))
+    integers, scales = (v.node.data for v in node.inputs if v is not None)
+    assert node.op == "decode_blocks"
+    assert integers is not None
+    assert scales is not None
+    assert scales.shape == blocks
+    wide = np.empty(shape)
+    for at in np.ndindex(shape):
+        wide[at] = scales[tuple(i * n // d for i, n, d in zip(at, blocks, shape, strict=True))]
+    np.testing.assert_array_equal(integers, np.clip(np.rint(w / wide.astype(np.float32)), -8, 7))
+    np.testing.assert_array_equal(fold_node(node)[0].node.data, (integers * wide).astype(np.float16))  # type: ignore[index]
+
+
+def test_a_weight_whose_inputs_are_no_multiple_of_the_block_gets_a_scale_for_each_output_channel() -> None:
+    made = compress(network(), hx.Compression("blockwise4:b32"), load_target("h16g"))
+    assert [node.op for node in made.nodes if is_encoded(node)] == [
+        "dequantize",  # one block has all 32 input channels
+        "dequantize",
+        "decode_blocks",
+        "dequantize",
+    ]
+    said = "a scale for each output channel, since 80 input channels are no multiple of 32; streams"
+    assert made.decisions[3].reason == f"16000 -> 4200 bytes; {said}"
+
+
+def test_a_block_of_all_input_channels_is_a_scale_for_each_output_channel() -> None:
+    graph = hx.graph(hx.linear(hx.input("x", (2, 64), "fp16"), normal(100, 64)))
+    made = compress(graph, hx.Compression("blockwise8:b64"), load_target("h14"))
+    (node,) = (node for node in made.nodes if is_encoded(node))
+    assert node.op == "dequantize"
+    assert made.decisions[0].reason == "12800 -> 6600 bytes; streams"
+
+
 def test_an_op_that_is_no_layer_keeps_the_whole_constant() -> None:
     x, w = hx.input("x", (64, 64), "fp16"), normal(64, 64)
     made = compress(hx.graph({"y": hx.matmul(x, w), "z": x + w}), hx.Compression("palette1"), HOST)
@@ -199,6 +252,8 @@ def test_layers_have_modes_of_their_own() -> None:
         ("h16g", "int8", "15360 -> 7840 bytes; streams"),
         ("h13", "int8", "15360 -> 7840 bytes; folds on this chip: no bandwidth gained"),
         ("h13", "palette4", "15360 -> 3872 bytes; streams"),
+        ("h16g", "blockwise4:b32", "15360 -> 4320 bytes; streams"),
+        ("h14", "blockwise4:b32", "15360 -> 4320 bytes; folds on this chip: no bandwidth gained"),
         ("h12", "palette4", "15360 -> 3872 bytes; folds on this chip: no bandwidth gained"),
         (
             "host",
@@ -233,11 +288,18 @@ def test_a_compiled_model_keeps_the_decisions() -> None:
         ),
         (lambda: hx.compile(network(), compress="palette5"), r"\[compress\] mode: got 'palette5'"),
         (lambda: hx.Compression("palette4:g0"), r"\[compress\] mode: got 'palette4:g0'.*did you mean 'palette4:g16'"),
+        (lambda: hx.Compression("blockwise3:b32"), r"got 'blockwise3:b32'.*did you mean 'blockwise"),
+        (lambda: hx.Compression("blockwise4:b0"), r"mode: got 'blockwise4:b0', need one of"),
         (lambda: hx.compile(network(), compress="palette4:16"), r"\[compress\] mode: got 'palette4:16'"),
         (lambda: hx.compile(network(), compress=4), r"\[compress\] got 4, need one of none, int8"),
         (lambda: hx.Compression(per_layer={"a": "b"}), r"per_layer\['a'\]: got 'b'"),
         (lambda: hx.Compression(tolerance=0), r"tolerance: got 0, need a number above 0"),
         (lambda: hx.Compression(tolerance=float("nan")), r"tolerance: got nan"),
+        (
+            lambda: hx.Compression(bytes="4 MB"),
+            r"\[compress\] bytes: got '4 MB', need a number of bytes, or one with K",
+        ),
+        (lambda: hx.Compression(bytes=-1), r"\[compress\] bytes: got -1, need a number of bytes"),
         (
             lambda: hx.compile(network(), compress=hx.Compression("int8", per_layer={"fc*": "none"})),
             r"got the pattern 'fc\*', which fits no layer, need one that fits one of: conv at ",
@@ -249,7 +311,7 @@ def test_what_is_wrong_is_said(make: Callable[[], object], said: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g16"])
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g16", "blockwise"])
 @pytest.mark.parametrize(("bad", "need"), [(np.nan, "finite"), (-np.inf, "finite"), (7e4, "within")])
 def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, need: str, mode: str) -> None:
     w = normal(64, 64, dtype="float32")
@@ -262,7 +324,9 @@ def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, ne
 
 @pytest.mark.parametrize(
     ("mode", "op", "bits"),
-    [("int8", "constexpr_affine_dequantize", 8)] + [(m, "constexpr_lut_to_dense", int(m[7])) for m in PALETTES],
+    [("int8", "constexpr_affine_dequantize", 8)]
+    + [(m, "constexpr_lut_to_dense", int(m[7])) for m in PALETTES]
+    + [("blockwise4:b16", "constexpr_blockwise_shift_scale", 5)],
 )
 def test_mil_has_the_weights_as_small_as_they_are(mode: str, op: str, bits: int) -> None:
     graph = compress(network(), hx.Compression(mode), load_chip("h16g"))
@@ -290,6 +354,10 @@ def test_apples_reader_finds_the_weights_in_the_file(mode: str, tmp_path: Path) 
     first, second = (v.node.data for v in node.inputs[:2] if v is not None)
     assert first is not None
     assert second is not None
+    if mode in BLOCKWISE:
+        np.testing.assert_array_equal(read[f"int{mode[9]}"], first.reshape(-1))
+        np.testing.assert_array_equal(read["fp16"], second.reshape(-1))
+        return
     if mode == "int8":
         np.testing.assert_array_equal(read["int8"], first.reshape(-1))
         np.testing.assert_array_equal(read["fp16"], second.astype(np.float16))
@@ -315,6 +383,22 @@ def test_apples_decoder_agrees(mode: str) -> None:
     assert form is not None
     indices, lut = (form.arguments[name].node.data for name in ("indices", "lut"))
     got = apple.decompress(indices.astype(np.uint8), lut, None)
+    np.testing.assert_array_equal(got, fold_node(node)[0].node.data)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("mode", BLOCKWISE)
+def test_apples_decoder_of_blocks_agrees(mode: str) -> None:
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    ).constexpr_blockwise_shift_scale
+    graph = compress(
+        hx.graph(hx.linear(hx.input("x", (2, 96), "fp16"), normal(96, 96))), hx.Compression(mode), load_chip("h16g")
+    )
+    (node,) = (node for node in emit_mil(graph, load_chip("h16g")).graph.nodes if is_encoded(node))
+    form = written(node)
+    assert form is not None
+    data, scale = (form.arguments[name].node.data for name in ("data", "scale"))
+    got = apple.decompress(data.astype(np.int8), scale, None)
     np.testing.assert_array_equal(got, fold_node(node)[0].node.data)  # type: ignore[index]
 
 

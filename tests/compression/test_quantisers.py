@@ -1,4 +1,4 @@
-"""The quantisers, compared with NumPy: exact k-means by dynamic programming, and integers with a scale."""
+"""The quantisers, compared with NumPy: exact k-means by dynamic programming, and integers with a scale for each channel or block."""
 
 import numpy as np
 import pytest
@@ -175,3 +175,96 @@ def test_a_scale_beyond_fp16_is_refused() -> None:
 def test_a_palette_has_one_to_eight_bits(bits: int) -> None:
     with pytest.raises(hx.Error, match=f"got {bits}, need 1 to 8"):
         _core.quantise_palette(np.zeros(4, np.uint16), bits)
+
+
+def in_blocks(weights: Array, bits: int, threads: int = 1) -> tuple[Array, Array]:
+    """weights [blocks][numbers]"""
+    integers, scales = _core.quantise_blocks(weights.reshape(-1), len(weights), bits, threads)
+    return integers.reshape(weights.shape), scales
+
+
+RANGES = {4: (-8, 7), 8: (-127, 127)}
+
+
+def block_errors(weights: Array, scales: Array, bits: int) -> Array:
+    """The sum of squared errors of each block."""
+    wide, s = weights.astype(np.float64), scales.astype(np.float64)[:, None]
+    found: Array = ((wide - s * np.clip(np.rint(wide / s), *RANGES[bits])) ** 2).sum(1)
+    return found
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("kind", ["normal", "uniform", "heavy tails", "an outlier", "subnormal", "of one sign"])
+def test_integers_in_blocks_are_the_nearest_and_no_worse_than_with_the_largest_as_the_scale(
+    kind: str, bits: int
+) -> None:
+    weights = samples(kind).reshape(20, 30).astype(np.float32)
+    integers, scales = in_blocks(weights, bits)
+    np.testing.assert_array_equal(scales, scales.astype(np.float16))
+    np.testing.assert_array_equal(integers, np.clip(np.rint(weights / scales[:, None]), *RANGES[bits]))
+    assert np.isfinite((integers * scales[:, None]).astype(np.float16)).all()
+    by_largest = (np.abs(weights).max(1) / RANGES[bits][1]).astype(np.float16).astype(np.float32)
+    by_largest = np.maximum(by_largest, np.float32(2.0**-24))
+    finite = by_largest * RANGES[bits][1] <= 65504
+    worse = block_errors(weights, scales, bits) - block_errors(weights, by_largest, bits) * (1 + 1e-4)
+    assert (worse[finite] <= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform", "heavy tails", "wide tails"])
+def test_scales_of_four_bits_come_near_the_best_of_all(kind: str) -> None:
+    """All scales from 0.4 to 1.05 of the largest magnitude are tried in 600 steps."""
+    rng = np.random.default_rng(8)
+    made = {
+        "normal": rng.standard_normal((400, 32)),
+        "uniform": rng.uniform(-1, 1, (400, 32)),
+        "heavy tails": rng.laplace(0, 0.05, (400, 32)),
+        "wide tails": rng.standard_t(3, (400, 32)),
+    }
+    weights = made[kind].astype(np.float32)
+    _, scales = in_blocks(weights, 4)
+    largest = np.abs(weights).max(1) / 7
+    tried = [(largest * part).astype(np.float16).astype(np.float32) for part in np.linspace(0.4, 1.05, 600)]
+    best = np.min([block_errors(weights, one, 4) for one in tried], 0)
+    by_largest = block_errors(weights, largest.astype(np.float16).astype(np.float32), 4)
+    found = block_errors(weights, scales, 4).sum()
+    assert found <= 1.01 * best.sum()
+    assert found <= 0.95 * by_largest.sum()
+
+
+def test_a_block_of_zeros_has_the_scale_one() -> None:
+    weights = np.zeros((3, 16), np.float32)
+    weights[1, 2] = -2.5
+    integers, scales = in_blocks(weights, 4)
+    assert (scales[0], scales[2]) == (1, 1)
+    assert not integers[[0, 2]].any()
+    assert np.abs(integers[1] * scales[1] - weights[1]).max() < 2e-3
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_blocks_at_the_end_of_fp16_stay_finite(bits: int) -> None:
+    weights = np.float32([[65504, -65504, 1, 0], [-65504, 30000, 5, 2], [65504, 65504, 65504, 65504]])
+    integers, scales = in_blocks(weights, bits)
+    got = (integers * scales[:, None]).astype(np.float16)
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(got, weights, atol=65504 / 8)
+
+
+def test_threads_change_no_block() -> None:
+    weights = (np.random.default_rng(1).standard_normal((5000, 32)) * 0.1).astype(np.float32)
+    for a, b in zip(in_blocks(weights, 4, 1), in_blocks(weights, 4, 2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 7e4])
+def test_a_block_with_a_weight_that_fp16_does_not_hold_is_refused(bad: float, threads: int) -> None:
+    weights = np.ones((4, 16), np.float32)
+    weights[2, 7] = bad
+    with pytest.raises(hx.Error, match=r"need all of them within \+-65504"):
+        in_blocks(weights, 4, threads)
+
+
+@pytest.mark.parametrize(("blocks", "bits"), [(0, 4), (-1, 4), (7, 4), (8, 3)])
+def test_blocks_are_of_one_size_and_have_four_or_eight_bits(blocks: int, bits: int) -> None:
+    with pytest.raises(hx.Error, match=r"need blocks of one size|need 4 or 8"):
+        _core.quantise_blocks(np.ones(64, np.float32), blocks, bits, 1)

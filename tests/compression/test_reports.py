@@ -29,6 +29,8 @@ def network(mode: str, chip: str = "h16g") -> Graph:
         ("h13", "palette4", "1 of the network's streams"),
         ("h12", "palette4", "1 of the network's folds: no bandwidth gained"),
         ("h16g", "int8", "1 of the network's streams"),
+        ("h14", "blockwise", "1 of the network's folds: no bandwidth gained"),
+        ("h15", "blockwise", "1 of the network's streams"),
     ],
 )
 def test_check_says_whether_compressed_weights_stream(target: str, mode: str, said: str) -> None:
@@ -43,7 +45,14 @@ def test_check_says_nothing_of_whole_weights() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "size"),
-    [("palette4", 3072 + 32), ("palette4:g16", 3072 + 4 * 32), ("palette3", 2304 + 16), ("int8", 6144 + 128)],
+    [
+        ("palette4", 3072 + 32),
+        ("palette4:g16", 3072 + 4 * 32),
+        ("palette3", 2304 + 16),
+        ("int8", 6144 + 128),
+        ("blockwise4:b32", 3072 + 192 * 2),
+        ("blockwise8:b16", 6144 + 384 * 2),
+    ],
 )
 def test_indices_of_a_palette_count_as_many_bits_as_they_have(mode: str, size: int) -> None:
     weights = hx.preflight(network(mode), "h16g").weights
@@ -69,6 +78,11 @@ def stored(integers: np.ndarray, zero: int = 0) -> hx.Tensor:
 
 
 BYTES = np.random.default_rng(0).integers(-127, 128, (64, 96)).astype(np.int8)
+
+
+@pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16"])
+def test_encodings_are_called_as_the_mode_that_makes_them(mode: str) -> None:
+    assert [name for _, name, _ in stored_kernels(network(mode), load_chip("h16g"))] == [mode]
 
 
 @pytest.mark.parametrize(

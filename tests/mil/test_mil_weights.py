@@ -52,6 +52,11 @@ def grouped(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int) -> hx
     return hx.decode_palette(integers(0, entries, *shape, kind="uint8"), tables)
 
 
+def blocks(shape: tuple[int, ...], count: tuple[int, ...], low: int, high: int) -> hx.Tensor:
+    scales = np.random.default_rng(high).uniform(0.01, 0.1, count).astype(np.float16)
+    return hx.decode_blocks(integers(low, high, *shape), scales)
+
+
 AFFINE, BLOCKS, PALETTE = "constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"
 SPARSE = "constexpr_sparse_to_dense"
 CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of an element
@@ -82,6 +87,14 @@ CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of 
     "palettes of 8 output channels": (lambda: hx.conv(image(), grouped((32, 16, 3, 3), (4, 1, 1, 1), 16)), PALETTE, 4),
     "palettes of columns": (lambda: hx.matmul(rows(), grouped((64, 32), (1, 2), 64)), PALETTE, 6),
     "palettes of blocks": (lambda: hx.matmul(rows(), grouped((64, 32), (2, 4), 8)), PALETTE, 3),
+    "int4 in blocks of input channels": (
+        lambda: hx.conv(image(), blocks((32, 16, 3, 3), (32, 4, 1, 1), -8, 8)),
+        BLOCKS,
+        4 + 16 / 36,
+    ),
+    "int4 in blocks of rows and columns": (lambda: hx.matmul(rows(), blocks((64, 32), (4, 8), -8, 8)), BLOCKS, 4.25),
+    "int8 in blocks": (lambda: hx.matmul(rows(), blocks((64, 32), (2, 32), -128, 128)), BLOCKS, 8.5),
+    "int8 in blocks of one channel": (lambda: hx.matmul(rows(), blocks((64, 32), (1, 32), -128, 128)), BLOCKS, 8.25),
     "a palette of 256": (lambda: hx.conv(image(), picked(256, 32, 16, 3, 3)), PALETTE, 8),
 }
 
@@ -93,7 +106,7 @@ def test_weights_stay_as_small_as_they_are_stored(name: str) -> None:
     mil = emit_mil(graph, H13)
     assert mil.text.count(f" = {op}(") == 1
     assert_read_back(mil)
-    stored = ("dequantize", "gather", "decode_palette") if op != SPARSE else ("const",)
+    stored = ("dequantize", "gather", "decode_palette", "decode_blocks") if op != SPARSE else ("const",)
     weight = max((node.types[0] for node in graph.nodes if node.op in stored), key=lambda t: t.size)
     assert len(mil.weights) < weight.size * bits / 8 + 2048
     x = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float16) for p in hx.compile(graph).inputs}

@@ -35,6 +35,30 @@ def test_an_index_has_the_fewest_bits_that_name_every_entry(entries: int, bits: 
     np.testing.assert_array_equal(found.decode().node.data, np.arange(192).reshape(12, 16) % entries)
 
 
+@pytest.mark.parametrize(("largest", "bits"), [(7, 4), (8, 8), (-8, 4), (-9, 8), (127, 8)])
+def test_integers_in_blocks_have_four_bits_where_they_fit(largest: int, bits: int) -> None:
+    codes = np.clip(CODES, -3, 3)
+    codes[0, 0] = largest
+    found = encoding_of(value_of(hx.decode_blocks(codes, SCALES[:8].reshape(4, 2))))
+    assert (found.kind, found.bits, found.bytes) == ("blocks", bits, 24 * bits)
+    want = codes * np.repeat(np.repeat(SCALES[:8].reshape(4, 2), 3, 0), 8, 1)
+    np.testing.assert_array_equal(found.decode().node.data, want)
+
+
+@pytest.mark.parametrize(
+    ("integers", "blocks", "said"),
+    [
+        (CODES, (5, 2), r"got scales of shape \(5, 2\) for integers of shape \(12, 16\), need the number of blocks"),
+        (CODES, (12,), "need the number of blocks"),
+        (CODES, (0, 1), "need the number of blocks"),
+        (CODES.astype(np.int32), (4, 2), "x: got int32, need int8"),
+    ],
+)
+def test_blocks_are_of_one_size(integers: Array, blocks: tuple[int, ...], said: str) -> None:
+    with pytest.raises(hx.Error, match=said):
+        hx.decode_blocks(integers, np.ones(blocks, np.float32))
+
+
 def test_pruned_numbers_have_a_mask() -> None:
     data = np.zeros((32, 64), np.float16)
     data[0] = 1.5

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+import hexane as hx
 from hexane import _core
 from hexane.errors import Error
-from hexane.passes.legalize.to_fp16 import Room, half
+from hexane.ops.encodings import encoding_of
+from hexane.passes.legalize.to_fp16 import Room, half, to_fp16
+from hexane.targets import load_target
 from kernels import Array, same_bits
 
 ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
@@ -81,6 +84,20 @@ def test_a_result_that_is_not_finite_is_told(value: float, place: int) -> None:
     assert _core.convert(values, out)
     values[place] = value
     assert not _core.convert(values, out)
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.1, 3e-8, 1.5e-5])
+def test_integers_in_blocks_are_rounded_once(scale: float) -> None:
+    """A scale that fp16 does not hold would be rounded before the product; a small one to nothing."""
+    codes = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
+    scales = np.float32([[scale, 2 * scale]])
+    graph = hx.graph(hx.matmul(hx.input("x", (2, 4)), hx.decode_blocks(codes, scales)))
+    weight = to_fp16(graph, load_target("h13")).outputs[0].value.node.inputs[0].node.inputs[1]  # type: ignore[union-attr]
+    assert weight is not None
+    assert weight.dtype.name == "fp16"
+    assert (weight.node.op == "decode_blocks") == (scale == 0.25)
+    want = (codes * np.repeat(scales.astype(np.float64), 16, 1)).astype(np.float16)
+    np.testing.assert_array_equal(encoding_of(weight).decode().node.data, want)
 
 
 def test_halves_that_share_a_block_do_not_overlap() -> None:

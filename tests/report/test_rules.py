@@ -42,6 +42,9 @@ def packed(dtype: str, **attrs: object) -> Tensor:
 def weights(kind: str) -> Tensor:
     if kind == "palette":
         return hx.gather(np.ones(16, np.float32), hx.const(np.zeros((32, 32, 1, 1), np.int32)), axis=0)
+    if kind.startswith("blocks"):
+        codes = np.full((32, 32, 1, 1), 7 if kind == "blocks of int4" else 100, np.int8)
+        return hx.decode_blocks(codes, np.ones((32, 2, 1, 1), np.float32))
     most = {"int8": 100, "int4": 7, "uint4": 15}[kind]
     integers = np.full((32, 32, 1, 1), most, np.uint8 if kind == "uint4" else np.int8)
     integers[0] = 0 if kind == "uint4" else -8
@@ -84,6 +87,8 @@ BROKEN: list[Case] = [
     ("dilations", lambda: conv(kernel=3, dilations=6), ""),
     ("linear_int4", lambda: packed("int4"), "a palette of 16 numbers"),
     ("linear_int4", lambda: packed("uint4"), "a palette of 16 numbers"),
+    ("linear_int4", lambda: packed("blocks of int4"), "a palette of 16 numbers"),
+    ("linear_int4", lambda: packed("blocks of int8"), ""),
     ("linear_int4", lambda: packed("int8"), ""),
     ("linear_int4", lambda: packed("palette"), ""),
     ("short_rows", lambda: hx.relu(x(1, 64, 96, 1)), "make a longer axis the last one"),

@@ -12,6 +12,7 @@ from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
+from hexane.compression.request import TOLERANCE
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -39,11 +40,18 @@ def compress(
         Path, typer.Option("--output", "-o", metavar="M.mil|M.hxp", help="The result: MIL or a compiled plan.")
     ],
     mode: Annotated[
-        str, typer.Option(metavar="MODE", help=f"{', '.join(MODES)}; auto: what --tolerance allows.")
+        str, typer.Option(metavar="MODE", help=f"{', '.join(MODES)}; auto: what --tolerance or --bytes allow.")
     ] = "auto",
     tolerance: Annotated[
-        float, typer.Option(metavar="X", help="For auto: the largest relative error of an output.")
-    ] = 0.02,
+        float | None,
+        typer.Option(
+            metavar="X", help=f"For auto: the largest relative error of an output; {TOLERANCE} without --bytes."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option("--bytes", metavar="BYTES", help="The most that all weights may take, as in 4M."),
+    ] = None,
     layer: Annotated[
         list[str] | None,
         typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
@@ -57,6 +65,7 @@ def compress(
 
     \b
     hexane compress net.onnx --target M4 -o net.mil
+    hexane compress net.onnx --target M4 --bytes 4M -o net.mil
     hexane compress net.onnx --target M1 --mode palette4 --layer '*head*=none' -o net.hxp
 
     Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone.
@@ -67,7 +76,7 @@ def compress(
         raise Error(f"[compress] {output}: got the model itself as the output, need another file")
     chip = load_target(target)
     _check_output(output, chip)
-    asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance)
+    asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
     with working(f"compressing {model.name}"):
         graph = as_graph(with_function(model, function), shapes_of(input_shape))
         made, net = compile_compressed(graph, asked, Options(target=target))

@@ -72,6 +72,6 @@ def _decision(weight: Weight, encoding: str, value: Value, target: Target) -> De
     place = weight.node.where
     if encoding == "none":
         return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
-    parts = (f"{weight.bytes} -> {stored_bytes(value)} bytes", kept_whole(weight, encoding))
+    parts = (f"{weight.bytes} -> {stored_bytes(weight, encoding, value)} bytes", kept_whole(weight, encoding))
     reason = "; ".join(filter(None, (*parts, said(weight, encoding, target))))
     return Decision(STAGE, place, encoding, reason, "formats.streams")

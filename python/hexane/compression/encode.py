@@ -1,21 +1,23 @@
-"""A weight in an encoding: integers with a scale for each channel, or indices of a palette."""
+"""A weight in an encoding: integers with a scale for each channel or block, indices of a palette, or few numbers among
+zeros."""
 
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
 from hexane import _core
-from hexane.compression.request import palette_of
+from hexane.compression.request import blocks_of, palette_of, zeros_of
 from hexane.compression.weights import Weight
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encodings import encoding_of
+from hexane.ops.encodings import encoding_of, fewest_bits, kept
 
 
 def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
-    """dequantize(const int8, scale), gather(table, const indices), or decode_palette(const indices, tables); the
-    constant itself for "none".
+    """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
+    decode_palette(const indices, tables); for "sparse:0.5" a constant of which the smallest half is 0; the constant
+    itself for "none" and "sparse".
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -33,6 +35,10 @@ def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
         operands = [constant(integers.reshape(data.shape), sources), constant(scales, sources), None]
         (made,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": whole.dtype}, sources)
         return made
+    if blocks_of(encoding) is not None:
+        return _in_blocks(weight, data, encoding, threads)
+    if zeros_of(encoding) is not None:
+        return _pruned(weight, data, zeros_of(encoding) or 0.0)
     palette = palette_of(encoding)
     assert palette is not None, encoding
     bits, group = palette
@@ -51,22 +57,97 @@ def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
     return made
 
 
+def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
+    """A scale for each block of input channels, with all taps of a filter; or for each output channel."""
+    found = blocks_of(encoding)
+    assert found is not None
+    bits, block = found
+    whole = not has_blocks(weight, encoding)
+    sources = weight.whole.node.sources or weight.node.sources
+    counts = [1] * data.ndim
+    counts[weight.axis] = data.shape[weight.axis]
+    if not whole:
+        counts = [d if weight.node.op != "conv" or i < 2 else 1 for i, d in enumerate(data.shape)]
+        counts[weight.input_axis] = data.shape[weight.input_axis] // block
+    # [blocks of axis 0][in a block of axis 0][blocks of axis 1] ..  ->  [blocks of all axes][in a block of all axes]
+    split = [part for d, n in zip(data.shape, counts, strict=True) for part in (n, d // n)]
+    order = [*range(0, 2 * data.ndim, 2), *range(1, 2 * data.ndim, 2)]
+    blocks = np.ascontiguousarray(data.reshape(split).transpose(order), np.float32)
+    flat, scales = _core.quantise_blocks(blocks.reshape(-1), prod(counts), bits, threads)
+    integers = np.ascontiguousarray(flat.reshape(blocks.shape).transpose(np.argsort(order))).reshape(data.shape)
+    if whole:
+        operands = [constant(integers, sources), constant(scales, sources), None]
+        (made,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": weight.whole.dtype}, sources)
+        return made
+    held = constant(scales.astype(data.dtype).reshape(counts), sources)
+    (made,) = apply(OPS["decode_blocks"], [constant(integers, sources), held], {}, sources)
+    return made
+
+
+def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
+    """With so many of the smallest magnitudes 0: of equal ones the first in memory. At least one number stays."""
+    if not zeros or not weight.is_kernel:
+        return weight.whole
+    count = min(ceil(zeros * data.size), data.size - 1)
+    made = data.reshape(-1).copy()
+    made[np.argsort(np.abs(made), kind="stable")[:count]] = 0
+    return constant(made.reshape(data.shape), weight.whole.node.sources or weight.node.sources)
+
+
+def without_mask(weight: Weight, encoding: str) -> str:
+    """Why a weight that should be sparse is stored whole; "" where it has a mask, and for other encodings."""
+    zeros = zeros_of(encoding)
+    if zeros is None:
+        return ""
+    if not weight.is_kernel:
+        return "whole: the rows of an embedding have no mask"
+    data = weight.whole.node.data
+    assert data is not None
+    numbers = int(np.count_nonzero(kept(_halves(weight, data))))
+    if numbers == 0:
+        return "whole: all of its numbers are 0"
+    if zeros or 2 * numbers <= data.size:
+        return ""
+    return f"whole: {1 - numbers / data.size:.0%} of its numbers are 0, a mask needs half"
+
+
+def has_blocks(weight: Weight, encoding: str) -> bool:
+    """Whether an output channel gets several scales."""
+    blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
+    return blocks is not None and inputs % blocks[1] == 0 and inputs > blocks[1]
+
+
 def kept_whole(weight: Weight, encoding: str) -> str:
-    """Why a weight gets one table where tables of groups are asked for; "" where it gets these."""
+    """Why a weight gets one table where tables of groups are asked for, or one scale for an output channel where blocks
+    are; "" where it gets these."""
+    blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
+    if blocks is not None and inputs % blocks[1] != 0:
+        return f"a scale for each output channel, since {inputs} input channels are no multiple of {blocks[1]}"
     palette, channels = palette_of(encoding), weight.whole.shape[weight.axis]
     if palette is None or not palette[1] or channels % palette[1] == 0:
         return ""
     return f"one table, since {channels} channels are no multiple of {palette[1]}"
 
 
-def stored_bytes(value: Value) -> int:
-    """Of a weight as it is stored, with its scales or table, in fp16."""
+def stored_bytes(weight: Weight, name: str, value: Value) -> int:
+    """Of a weight as it is stored in the encoding of this name, with its scales or table, in fp16."""
+    if zeros_of(name) is not None and not without_mask(weight, name):
+        data = value.node.data
+        assert data is not None
+        return (data.size + 7) // 8 + 2 * int(np.count_nonzero(kept(_halves(weight, data))))
     encoding = encoding_of(value)
     if encoding.kind in ("whole", "pruned"):
         return 2 * value.type.size
-    beside = value.node.inputs[0 if value.node.inputs[1] == encoding.stored else 1]
+    if encoding.kind == "integers" and fewest_bits(encoding.stored) <= 4:  # MIL has them in four bits
+        return (encoding.stored.type.size + 1) // 2 + 2 * _beside(value, encoding.stored).type.size
+    return encoding.bytes + 2 * _beside(value, encoding.stored).type.size
+
+
+def _beside(value: Value, stored: Value) -> Value:
+    """The scales or table of an encoded weight."""
+    beside = value.node.inputs[0 if value.node.inputs[1] == stored else 1]
     assert beside is not None
-    return encoding.bytes + 2 * beside.type.size
+    return beside
 
 
 def _halves(weight: Weight, data: Array) -> Array:

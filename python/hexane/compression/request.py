@@ -1,4 +1,4 @@
-"""What a user asks for: the encoding of weights, for all layers or some, or a tolerance."""
+"""What a user asks for: the encoding of weights, for all layers or some, a tolerance, or a budget of bytes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,28 @@ from math import isfinite
 from typing import Any
 
 from hexane.errors import Error
+from hexane.memory import byte_count
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
-ALIASES = {"int4": "palette4"}  # what the chips' facts call so
-MODES = ("none", "int8", *PALETTES, "palette4:g16", *ALIASES, "auto")
+# int4: what the chips' facts call so.
+ALIASES = {"int4": "palette4", "blockwise": "blockwise4:b32"}
+MODES = (
+    "none",
+    "int8",
+    *PALETTES,
+    "palette4:g16",
+    "blockwise4:b32",
+    "blockwise8:b32",
+    "sparse",
+    "sparse:0.5",
+    *ALIASES,
+    "auto",
+)
+LEAST_ZEROS = 0.5  # with fewer a mask saves little, and MIL has the weight whole
+TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
+_SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
+_BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -24,7 +41,10 @@ class Compression:
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
-    number: a table for each group of 16 output channels. "int4": palette4. "none": as they are. "auto": for each layer
+    number: a table for each group of 16 output channels. "int4": palette4. "blockwise4:b32": integers of 4 bits with a
+    scale for each 32 input channels of an output channel; "blockwise8:b32" and other blocks likewise. "blockwise":
+    blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these; "sparse:0.5" first makes 0 of the
+    smallest half of each weight, any part from 0.5 to below 1. "none": as they are. "auto": for each layer
     the smallest of these with which the network's outputs stay within `tolerance`."""
 
     _: KW_ONLY
@@ -34,23 +54,37 @@ class Compression:
     print it ("conv at net.py:12", "conv at /layer1/conv"). The first that fits counts; Error for one that fits no
     layer."""
 
-    tolerance: float = 0.02
-    """For "auto": the largest relative error of an output, |y - y'| / |y| in Euclidean norms."""
+    tolerance: float | None = None
+    """For "auto": the largest relative error of an output, |y - y'| / |y| in Euclidean norms. None: 0.02, or any error
+    where `bytes` are given."""
 
     calibration: Feeds | None = None
     """For "auto": inputs by name, or a sequence of them, on which errors are measured. None: two seeded random ones."""
 
+    bytes: int | str | None = None
+    """The most that all weights of layers may take, scales and tables included: 4000000, "4M". "auto" then chooses the
+    encodings with the least error of the outputs. With a tolerance both hold, or compiling raises Error."""
+
     def __post_init__(self) -> None:
         for where, mode in (("mode", self.mode), *((f"per_layer[{k!r}]", v) for k, v in self.per_layer.items())):
             _check_mode(where, mode)
-        is_number = isinstance(self.tolerance, (int, float)) and not isinstance(self.tolerance, bool)
-        if not is_number or not isfinite(self.tolerance) or self.tolerance <= 0:
-            raise Error(f"[compress] tolerance: got {self.tolerance!r}, need a number above 0, such as 0.02")
+        _check_tolerance(self.tolerance)
+        _ = self.budget
 
     @property
     def searches(self) -> bool:
         """Whether some layer's encoding depends on the tolerance."""
         return "auto" in (self.mode, *self.per_layer.values())
+
+    @property
+    def limit(self) -> float | None:
+        """The largest error that is allowed; None for any."""
+        return TOLERANCE if self.tolerance is None and self.bytes is None else self.tolerance
+
+    @property
+    def budget(self) -> int | None:
+        """The largest number of bytes. Raises Error where `bytes` is no number."""
+        return None if self.bytes is None else byte_count("[compress] bytes", self.bytes)
 
     @property
     def feeds(self) -> list[Mapping[str, Any]]:
@@ -76,8 +110,33 @@ def palette_of(encoding: str) -> tuple[int, int] | None:
     return (PALETTES[encoding], 0) if encoding in PALETTES else None
 
 
+def blocks_of(encoding: str) -> tuple[int, int] | None:
+    """The bits of an integer, and the input channels that share a scale. None for other encodings."""
+    found = _BLOCKWISE.fullmatch(encoding)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def zeros_of(encoding: str) -> float | None:
+    """The part of a weight that becomes 0, 0 for none. None for other encodings."""
+    found = _SPARSE.fullmatch(encoding)
+    return None if found is None else float(found[1] or 0)
+
+
+def _check_tolerance(given: float | None) -> None:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if given is not None and (not is_number or not isfinite(given) or given <= 0):
+        raise Error(f"[compress] tolerance: got {given!r}, need a number above 0, such as 0.02")
+
+
+def _is_encoding(mode: str) -> bool:
+    return any(parts(mode) is not None for parts in (palette_of, blocks_of, zeros_of))
+
+
 def _check_mode(where: str, mode: object) -> None:
-    if mode in MODES or (isinstance(mode, str) and palette_of(mode) is not None):
+    if mode in MODES or (isinstance(mode, str) and _is_encoding(mode)):
+        zeros = zeros_of(mode) if ":" in mode else None
+        if zeros is not None and zeros < LEAST_ZEROS:
+            raise Error(f"[compress] {where}: got {mode!r}, need a part of zeros from {LEAST_ZEROS:g} to below 1")
         return
     near = get_close_matches(str(mode), MODES, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -1,10 +1,14 @@
-"""Chooses encodings: the fewest bytes with which the error of the whole stays within a tolerance."""
+"""Chooses encodings: the fewest bytes with which the error of the whole stays within a tolerance, or the least error
+within a budget of bytes."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 ROUNDS = 4  # in which the sum of the layers' errors is fitted to what was measured of all together
 MARGIN = 0.95
+LEAST_GAIN = 1e-9  # of a pair of exchanges: rounding errors are smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,67 @@ def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
         assert gain > 0
         chosen[index] = better
     return chosen
+
+
+def least_bytes(layers: Sequence[Sequence[Choice]]) -> int:
+    """Of all layers with their smallest choices."""
+    return sum(min(c.bytes for c in choices) for choices in layers)
+
+
+def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice]:
+    """Choices of no more bytes than the budget, with a small sum of squared errors. The budget is at least
+    `least_bytes`.
+
+    From the smallest on, the exchange that saves most error for a byte is made, of those that the budget allows; then
+    pairs of exchanges, one of which pays for the other, as long as they save error.
+    """
+    chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
+    possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
+    room = budget - _bytes(chosen)
+    while made := _best(possible, room) or _best_pair(possible, room):
+        for exchange in made:
+            i = exchange.layer
+            room -= exchange.bytes
+            chosen[i] = exchange.choice
+            possible[i] = _exchanges(i, layers[i], chosen[i])
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """Another choice of a layer: the bytes that it takes more than the present one, and the squared error that it
+    saves; either may be negative."""
+
+    layer: int
+    choice: Choice
+    bytes: int
+    saves: float
+
+
+def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exchange]:
+    return [_Exchange(layer, c, c.bytes - now.bytes, now.error**2 - c.error**2) for c in choices if c is not now]
+
+
+def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
+    """The one that saves most for a byte, of those with room."""
+    taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
+    return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
+
+
+def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
+    """The two of different layers that save most together, with room for both; none where no two save anything."""
+    ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
+    leaders: list[tuple[_Exchange, ...]] = []  # among the first n: the one that saves most, and that of another layer
+    for e in ordered:
+        known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
+        leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))
+    sizes, found, most = [e.bytes for e in ordered], [], 0.0
+    for e in ordered:
+        fitting = bisect_right(sizes, room - e.bytes)
+        partner = next((k for k in leaders[fitting - 1] if k.layer != e.layer), None) if fitting else None
+        if partner is not None and e.saves + partner.saves > most * (1 + LEAST_GAIN) + LEAST_GAIN * abs(e.saves):
+            found, most = [e, partner], e.saves + partner.saves
+    return found
 
 
 def _bytes(chosen: Sequence[Choice]) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.request import palette_of
+from hexane.compression.encode import has_blocks, without_mask
+from hexane.compression.request import blocks_of, palette_of, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
@@ -18,12 +19,19 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     """Whether the encoding of a weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
         return False
-    palette = palette_of(encoding)
+    if zeros_of(encoding) is not None:
+        return "sparse" in target.formats.streams and not without_mask(weight, encoding)
+    palette, blocks = palette_of(encoding), blocks_of(encoding)
+    if blocks is not None:
+        kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
+        return _streams(kind, blocks[0], target)
     return _streams("integers", 8, target) if palette is None else _streams("palette", palette[0], target)
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
     """The same in words, for decisions and reports."""
+    if reason := without_mask(weight, encoding):
+        return reason
     if not isinstance(target, Chip):
         return "folds on this CPU, which computes with whole weights: no memory gained"
     if streams(weight, encoding, target):
@@ -43,6 +51,8 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
         if found.kind == "palette":
             group = _group_of(weight)
             name, does = f"palette{found.bits}{group}", _streams("palette", found.bits, chip)
+        elif found.kind == "blocks":
+            name, does = f"blockwise{found.bits}{_block_of(weight)}", _streams("blockwise", found.bits, chip)
         else:
             zero = weight.node.inputs[2]
             small = found.bits == 8 and fewest_bits(found.stored) <= 4
@@ -72,9 +82,19 @@ def _group_of(weight: Value) -> str:
     return f":g{several[0]}" if len(several) == 1 else ":blocks" if several else ""
 
 
+def _block_of(weight: Value) -> str:
+    """ ":b32" for a scale for each 32 input channels of an output channel, ":blocks" for other blocks."""
+    scales = weight.node.inputs[1]
+    assert scales is not None
+    sizes = [d // blocks for d, blocks in zip(weight.shape, scales.shape, strict=True) if 1 < blocks < d]
+    return f":b{sizes[0]}" if len(sizes) == 1 else ":blocks"
+
+
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
     """By the facts `formats.streams` and `formats.palette_bits`. Tables of groups like one table: Apple's guide to
     coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
+    if kind == "blockwise":
+        return "blockwise" in chip.formats.streams
     return kind == "integers" and bits == 8 and "int8" in chip.formats.streams

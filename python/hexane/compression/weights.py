@@ -14,12 +14,14 @@ _OPERANDS = {"conv": 1, "linear": 1, "matmul": 1, "gather": 0}
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A weight: `node` reads it as `value`, whose numbers are those of the constant `whole`. axis: of its output
-    channels, or of the rows of an embedding."""
+    channels, or of the rows of an embedding. input_axis: of its input channels (those of a group of a convolution), or
+    of the columns."""
 
     node: Node
     value: Value
     whole: Value
     axis: int
+    input_axis: int
 
     @property
     def is_kernel(self) -> bool:
@@ -46,7 +48,7 @@ def find_weights(graph: Graph) -> list[Weight]:
             continue
         whole = _folded(value)
         if whole is not None:
-            found[value] = Weight(node, value, whole, _channels(node))
+            found[value] = Weight(node, value, whole, *_channels(node))
     return list(found.values())
 
 
@@ -62,12 +64,15 @@ def _is_compressible(node: Node, value: Value) -> bool:
     return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
 
 
-def _channels(node: Node) -> int:
+def _channels(node: Node) -> tuple[int, int]:
     weight = node.inputs[_OPERANDS[node.op]]
     assert weight is not None
+    if node.op == "conv":
+        return 0, 1  # whatever the layout of images is
+    last = weight.type.rank - 1
     if node.op != "matmul":
-        return 0
-    return weight.type.rank - (2 if node.attrs["transpose_y"] else 1)
+        return 0, last
+    return (last - 1, last) if node.attrs["transpose_y"] else (last, last - 1)
 
 
 def _folded(value: Value) -> Value | None:

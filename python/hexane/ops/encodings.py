@@ -11,13 +11,14 @@ from hexane.dtypes import FP16
 from hexane.graph import Node, Value
 from hexane.ops.fold import fold_node
 
-Kind = Literal["whole", "pruned", "integers", "palette"]
+Kind = Literal["whole", "pruned", "integers", "blocks", "palette"]
 
 # Ops that decode constants.
 _DECODERS: dict[str, Kind] = {
     "dequantize": "integers",
     "anec.dequant": "integers",
     "gather": "palette",
+    "decode_blocks": "blocks",
     "decode_palette": "palette",
     "anec.gather": "palette",
 }
@@ -27,9 +28,10 @@ LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """kind: "pruned" is a bit for each element, and the numbers that are not 0; "integers" have a scale and perhaps a
-    zero point; a "palette" has indices of a table, or of a table for each block. bits: of an element as its dtype has
-    it, of an index the fewest that name every entry. bytes: of all elements, without scales and table. value: what the
-    network reads; stored: the elements."""
+    zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for
+    each block. bits: of an element as its dtype has it, 4 of integers in blocks that fit, of an index the fewest that
+    name every entry. bytes: of all elements, without scales and table. value: what the network reads; stored: the
+    elements."""
 
     kind: Kind
     bits: int
@@ -40,7 +42,7 @@ class Encoding:
     def decode(self) -> Value:
         """A constant of the numbers; the value itself where they are a constant already or would take too much
         memory."""
-        made = fold_node(self.value.node) if self.kind in ("integers", "palette") else None
+        made = fold_node(self.value.node) if self.kind in ("integers", "blocks", "palette") else None
         return self.value if made is None else made[self.value.output]
 
 
@@ -52,6 +54,8 @@ def encoding_of(value: Value) -> Encoding:
         assert second is not None
         kind = _DECODERS[value.node.op]
         stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first.type.size))
+        if kind == "blocks":
+            stored, bits = first, _block_bits(first)
         if value.node.op == "decode_palette":
             stored, bits = first, _index_bits(second.shape[-1])
         return Encoding(kind, bits, _bytes(stored, bits), value, stored)
@@ -76,7 +80,7 @@ def is_encoded(node: Node) -> bool:
     first, second = node.inputs[:2]
     assert first is not None
     assert second is not None
-    return kind == "integers" or node.op == "decode_palette" or first.type.rank == 1 < second.type.rank
+    return kind in ("integers", "blocks") or node.op == "decode_palette" or first.type.rank == 1 < second.type.rank
 
 
 def fewest_bits(*integers: Value) -> int:
@@ -96,6 +100,17 @@ def kept(data: NDArray[np.float16]) -> NDArray[np.bool_]:
     """Where the numbers are that are not 0; -0.0 is a number."""
     found: NDArray[np.bool_] = data.view(np.uint16) != 0
     return found
+
+
+_four_bits: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
+
+
+def _block_bits(integers: Value) -> int:
+    """4 or 8: bytes and their halves are what a program stores."""
+    node = integers.node
+    if node not in _four_bits:
+        _four_bits[node] = fewest_bits(integers) <= 4
+    return 4 if _four_bits[node] else 8
 
 
 _counts: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()

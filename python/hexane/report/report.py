@@ -84,7 +84,8 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
     """What the constants and params among the nodes of a graph take."""
     nodes = list(nodes)
     encodings = [encoding_of(node.values[0]) for node in nodes if is_encoded(node)]
-    indices = {e.stored.node: e.bytes for e in encodings if e.kind == "palette"}  # held in 32 bits here
+    # Here indices are held in 8 or 32 bits, and integers in 8.
+    indices = {e.stored.node: e.bytes for e in encodings if e.kind in ("palette", "blocks")}
     stored = [node for node in nodes if node.op in ("const", "param")]
     types = [node.types[0] for node in stored if node not in indices]
     packed = sum(indices[node] for node in stored if node in indices)

@@ -196,7 +196,7 @@ def _linear_int4(node: Node, rule: Rule) -> Filled | None:
         return None
     encoding, bits = encoding_of(weight), rule.number("bits")
     data = encoding.stored.node.data
-    if encoding.kind != "integers" or data is None or not data.size:
+    if encoding.kind not in ("integers", "blocks") or data is None or not data.size:
         return None
     low, high = int(data.min()), int(data.max())  # importers keep four bits in a byte
     return {} if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - (low < 0)) else None

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
-from hexane.compression.encode import encode, kept_whole, stored_bytes
+from hexane.compression.encode import encode, kept_whole, stored_bytes, without_mask
 from hexane.compression.request import PALETTES, Compression, palette_of
-from hexane.compression.search import MARGIN, Choice, search
+from hexane.compression.search import MARGIN, Choice, least_bytes, search, within_bytes
 from hexane.compression.streams import said, streams
 from hexane.compression.weights import Weight, find_weights
 from hexane.decisions import Decision, counted
@@ -151,40 +151,106 @@ def compressed(
     measures: bool = False,
 ) -> tuple[Compressed, Any]:
     """The graph compressed as asked, and what `build` makes of it. build_trial: compiles for this CPU. measures: also
-    where no tolerance asks for it.
+    where nothing that is asked for needs it.
 
     With a tolerance the compiled program is compared with that of whole weights, and layers are given more bits until
-    it is within.
+    it is within. With a budget of bytes too, the least error within the budget counts, if it is within the tolerance.
+    Raises Error where a budget or a tolerance cannot be kept.
     """
     weights = find_weights(graph)
     wanted = modes(weights, asked)
     if not (asked.searches or measures) or not weights:
         made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads)
-        return Compressed(made, _reports(weights, wanted, values, target, {}), None, "nothing"), build(made)
+        reports = _reports(weights, wanted, values, target, {})
+        if asked.budget is not None:
+            _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
+        return Compressed(made, reports, None, "nothing"), build(made)
     feeds = Feeds(graph, asked.feeds)
     trial = _Trial(graph, weights, feeds, build_trial)
     layers, errors = _measured(weights, wanted, trial, target)
+    if asked.budget is not None:
+        _check_budget(least_bytes(layers), asked.budget)
     whole = feeds.run(build(graph))
-    tolerance = asked.tolerance
-    while True:
-        found = _searched(layers, wanted, trial, tolerance) if asked.searches else wanted
+
+    def made_of(found: Sequence[str], reason: str) -> tuple[Compressed, Any]:
         made, values = compress_weights(graph, dict(zip(weights, found, strict=True)), target, threads)
-        if asked.searches:
-            reason = f"relative error of the outputs at most {asked.tolerance:g} on {feeds.said}"
-            made = made.decided(Decision(STAGE, "network", "auto", reason))
+        made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
         net = build(made)
         error = relative_error(whole, feeds.run(net))
-        if not asked.searches or error <= asked.tolerance:
-            return Compressed(made, _reports(weights, found, values, target, errors), error, feeds.said), net
+        return Compressed(made, _reports(weights, found, values, target, errors), error, feeds.said), net
+
+    if not asked.searches:
+        return made_of(wanted, "")
+    if asked.budget is None:
+        assert asked.limit is not None
+        return _within_tolerance(layers, wanted, trial, asked.limit, made_of)
+    chosen, _ = _least_error(layers, trial, asked.budget)
+    sized = f"{sum(c.bytes for c in chosen)} of at most {asked.budget} bytes, with the least error of the outputs"
+    best = made_of([c.encoding for c in chosen], sized)
+    error = best[0].error
+    assert error is not None
+    if asked.limit is None or error <= asked.limit:
+        return best
+    smallest = _within_tolerance(layers, wanted, trial, asked.limit, made_of)
+    needs = sum(layer.bytes_after for layer in smallest[0].layers)
+    if needs <= asked.budget:
+        return smallest
+    raise Error(
+        f"[compress] tolerance: got an error of {error:.2g} within {asked.budget} bytes, need at most {asked.limit:g},"
+        f" for which {needs} bytes were found; give more bytes, or a larger tolerance"
+    )
+
+
+def _check_budget(least: int, budget: int) -> None:
+    if least > budget:
+        raise Error(
+            f"[compress] bytes: got {budget}, need at least {least}, which the weights take in the smallest encodings"
+            " that they may have here"
+        )
+
+
+def _within_tolerance(
+    layers: Sequence[Sequence[Choice]],
+    wanted: Sequence[str],
+    trial: _Trial,
+    limit: float,
+    made_of: Callable[[Sequence[str], str], tuple[Compressed, Any]],
+) -> tuple[Compressed, Any]:
+    """The fewest bytes with which the compiled program's error is within the limit."""
+    tolerance = limit
+    while True:
+        found = _searched(layers, wanted, trial, tolerance)
+        made, net = made_of(found, f"relative error of the outputs at most {limit:g}")
+        error = made.error
+        assert error is not None
+        if error <= limit:
+            return made, net
         if all(mode != "auto" or encoding == "none" for mode, encoding in zip(wanted, found, strict=True)):
             raise Error(
                 f"[compress] tolerance: got an error of {error:.2g} from the modes of per_layer alone, need at most"
-                f" {asked.tolerance:g}; give those layers more bits, or a larger tolerance"
+                f" {limit:g}; give those layers more bits, or a larger tolerance"
             )
         # The compiled program rounds otherwise than the trial: its layers get more bits.
-        tolerance *= min(MARGIN * asked.tolerance / error, 0.9)
-        if tolerance < asked.tolerance * LEAST_TOLERANCE:
+        tolerance *= min(MARGIN * limit / error, 0.9)
+        if tolerance < limit * LEAST_TOLERANCE:
             layers = [[c for c in choices if c.encoding == "none"] or choices for choices in layers]
+
+
+def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
+    """The choices within the budget whose error, all together, was measured to be the least: of those that the layers'
+    errors suggest, and of one encoding for all layers that have it, the others as small as they may be."""
+    tried = [within_bytes(layers, budget)]
+    for encoding in dict.fromkeys(c.encoding for choices in layers for c in choices):
+        smallest = (min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers)
+        alike = [
+            next((c for c in choices if c.encoding == encoding), least)
+            for choices, least in zip(layers, smallest, strict=True)
+        ]
+        if sum(c.bytes for c in alike) <= budget:
+            tried.append(alike)
+    found = [(trial.error({i: c.encoding for i, c in enumerate(chosen)}), chosen) for chosen in tried]
+    error, chosen = min(found, key=lambda one: one[0])
+    return chosen, error
 
 
 def _measured(
@@ -196,7 +262,9 @@ def _measured(
         choices = []
         for encoding in candidates(weight, target) if mode == "auto" else [mode]:
             errors[i, encoding] = 0.0 if encoding == "none" else trial.error({i: encoding})
-            choices.append(Choice(encoding, stored_bytes(trial.encoded(i, encoding)), errors[i, encoding]))
+            choices.append(
+                Choice(encoding, stored_bytes(weight, encoding, trial.encoded(i, encoding)), errors[i, encoding])
+            )
         layers.append(choices)
     return layers, errors
 
@@ -223,6 +291,7 @@ def candidates(weight: Weight, target: Target) -> list[str]:
     known = ["int8"]
     if not excluded:
         known += [*PALETTES, *(e for e in GROUPED if not kept_whole(weight, e))]
+    known += [] if without_mask(weight, "sparse") else ["sparse"]
     streamed = [e for e in known if streams(weight, e, target) and (palette_of(e) or (8, 0))[0] in (*widths, 8)]
     return [*(streamed or known), "none"]
 
@@ -236,7 +305,7 @@ def _reports(
 ) -> tuple[LayerReport, ...]:
     made = []
     for i, (weight, encoding, value) in enumerate(zip(weights, chosen, values, strict=True)):
-        after = weight.bytes if encoding == "none" else stored_bytes(value)
+        after = weight.bytes if encoding == "none" else stored_bytes(weight, encoding, value)
         words = "whole" if encoding == "none" else said(weight, encoding, target)
         does, error = streams(weight, encoding, target), errors.get((i, encoding))
         made.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))

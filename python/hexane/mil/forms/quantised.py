@@ -84,6 +84,28 @@ def _write_weight(node: Node) -> Written | None:
     return Written("constexpr_blockwise_shift_scale", given)
 
 
+def _write_blocks(node: Node) -> Written | None:
+    """Constant integers with a scale for each block, in four bits where they fit. Not where a `dequantize` says the
+    same, which is what readers make of it."""
+    x, scales = node.inputs
+    assert x is not None
+    assert scales is not None
+    data = x.node.data
+    if data is None or scales.node.data is None or scales.dtype not in (FP16, FP32) or not data.size or not x.shape:
+        return None
+    bits = encoding_of(node.values[0]).bits
+    if bits == 4 and _one_axis(x.shape, scales.shape):
+        return None
+    stored = constant(_nibbles(x), x.node.sources) if bits == 4 else x
+    return Written("constexpr_blockwise_shift_scale", {"data": stored, "scale": scales, "offset": None})
+
+
+def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
+    """Whether there is one block, or one for each index of one axis."""
+    several = [(d, s) for d, s in zip(shape, blocks, strict=True) if s != 1]
+    return not several or (len(several) == 1 and several[0][0] == several[0][1])
+
+
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
@@ -203,12 +225,14 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
     if any(d % s for d, s in zip(elements.shape, scales.shape, strict=True)):
         raise Error(f"got data {data.type} and scale {scale.type}, need blocks of one size")
     wide_axes = [i for i, s in enumerate(scales.shape) if s != 1]
-    whole = not wide_axes or (len(wide_axes) == 1 and scales.shape[wide_axes[0]] == elements.shape[wide_axes[0]])
+    whole = _one_axis(elements.shape, scales.shape)
     like = offset is None or offset.dtype is data.dtype
     if whole and like and data.dtype.name in ("int4", "uint4") and scale.dtype in (FP16, FP32):
         shape = (-1,) if wide_axes else ()
         zeros = None if offset is None else offsets.reshape(shape)
         return _encoded(b, data, scales.reshape(shape), zeros, wide_axes[0] if wide_axes else 0, scale.dtype)
+    if offset is None and data.dtype.name in ("int4", "int8") and scale.dtype in (FP16, FP32) and elements.size:
+        return b.decode_blocks(b.const(elements.astype(np.int8)), scale)
     result = elements.astype(np.float64)
     for part, apply in ((offsets, np.subtract), (scales, np.multiply)):
         wide = part.astype(np.float64)
@@ -259,6 +283,7 @@ def _read_constexpr_cast(b: Builder, source_val: Value, output_dtype: DType) -> 
 FORMS = (
     Form("quantize", "quantize", _write, _read_quantize),
     Form("dequantize", "dequantize", _write, _read_dequantize),
+    Form("decode_blocks", "constexpr_blockwise_shift_scale", _write_blocks, None),
     Form("decode_palette", "constexpr_lut_to_dense", _write_palettes, None),
     Form("", "constexpr_affine_dequantize", None, _read_affine),
     Form("", "constexpr_blockwise_shift_scale", None, _read_blockwise),

@@ -10,7 +10,8 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
-from hexane.graph import TensorType
+from hexane.graph import TensorType, Value
+from hexane.ops.compose import Builder
 from hexane.ops.gradients import norms as grads
 from hexane.ops.spec import Case, Op, Shape, axis_index, element_type, integer, same
 
@@ -85,6 +86,34 @@ def _dequantize_dtype(x: DType, scale: DType, zero: DType | None, dtype: DType, 
     return dtype
 
 
+def _decode_blocks(x: Array, scales: Array) -> Array:
+    places = [np.arange(d) * s // max(d, 1) for d, s in zip(x.shape, scales.shape, strict=True)]
+    return x.astype(np.float64) * scales[np.ix_(*places)].astype(np.float64)
+
+
+def _blocks_shape(x: Shape, scales: Shape) -> Shape:
+    if len(scales) != len(x) or 0 in scales or any(d % s for d, s in zip(x, scales, strict=True)):
+        raise Error(
+            f"got scales of shape {scales} for integers of shape {x}, need the number of blocks along each axis, which"
+            " divides its extent"
+        )
+    return x
+
+
+def _blocks_dtype(x: DType, scales: DType) -> DType:
+    need(x, "x", BYTES[0])
+    need(scales, "scales", FP32, FP16)
+    return scales
+
+
+def _expand_blocks(b: Builder, x: Value, scales: Value) -> Value:
+    """The scales repeated along the axes that have several blocks of more than one number."""
+    for axis, (extent, blocks) in enumerate(zip(x.shape, scales.shape, strict=True)):
+        if 1 < blocks < extent:
+            scales = b.gather(scales, b.const((np.arange(extent) // (extent // blocks)).astype(np.int32)), axis=axis)
+    return b.mul(b.cast(x, dtype=scales.dtype), scales)
+
+
 def _lookup_shape(x: Shape, table: Shape) -> Shape:
     if table != (256,):
         raise Error(f"got a table of shape {table}, need (256,)")
@@ -136,6 +165,12 @@ OPS = (
             Case(attrs={"dtype": "fp16"}, arrays=(SIGNED, np.float32(0.5))),
             Case(arrays=(array("int16", -32768, 32767, 0), np.float32(0.5), np.int16(7))),
         ), grad=grads.dequantize,
+    ),
+    Op(
+        name="decode_blocks", doc="out[i, j] = x[i, j] * scales[i // h, j // w]: a scale for each block of h x w integers; the shape of scales says how many blocks an axis has.",
+        inputs=("x", "scales"), shape=_blocks_shape, dtype=_blocks_dtype, expand=_expand_blocks, ref=_decode_blocks,
+        cases=(Case(arrays=(image(SIGNED, 4, 6), array("float32", 0.5, 0.25, 1, 2).reshape(2, 2))),
+               Case(arrays=(image(WEIGHT, 3, 4, 2, 2), array("float16", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6).reshape(3, 2, 1, 1)))),
     ),
     Op(
         name="lookup", doc="The element of a table of 256 that each byte of x names.", inputs=("x", "table"), shape=_lookup_shape,

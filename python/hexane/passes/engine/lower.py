@@ -52,7 +52,8 @@ def lower(graph: Graph, target: Target) -> Graph:
         if all(is_constant(v) or is_encoded(v.node) for v in inputs if v is not None):
             stored = node.with_inputs(inputs)
             known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
-            stays = is_encoded(stored) and node.op != "decode_palette"  # no layer has several tables
+            # No layer has several tables, or several scales along its input channels.
+            stays = is_encoded(stored) and node.op not in ("decode_palette", "decode_blocks")
             made = None if stays else fold_node(known)
             if made is not None:
                 return made

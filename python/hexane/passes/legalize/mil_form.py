@@ -140,7 +140,7 @@ def _stored_small(graph: Graph) -> set[Node]:
 
 def _as_stored(node: Node) -> Node:
     """A palette with all of its entries; integers with a scale that fp16 holds, and no zero point that is 0."""
-    if node.op == "decode_palette":
+    if node.op in ("decode_palette", "decode_blocks"):
         return node
     if encoding_of(node.values[0]).kind == "palette":
         return palette(node) or node

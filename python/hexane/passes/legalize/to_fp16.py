@@ -12,6 +12,7 @@ from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, Op, apply
+from hexane.ops.fold import fold_node
 from hexane.targets import Target
 
 _SINGLE = (FP32, FP64, BF16)  # what becomes fp16
@@ -81,6 +82,8 @@ def _halved(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
     if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
         return _quantised(node, inputs)
+    if node.op == "decode_blocks":
+        return _blocks(node, inputs, room)
     attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
     if not _takes_halves(OPS[node.op], inputs, attrs):
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
@@ -112,6 +115,21 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
         return apply(OPS["dequantize"], whole, {**node.attrs, "dtype": FP16}, node.sources)
     values = apply(OPS[node.op], whole, node.attrs, node.sources)
     return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype in _SINGLE else values
+
+
+def _blocks(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
+    """With its scales in fp16 where that has them exactly; else what it decodes to, which is rounded once."""
+    scales, narrow = node.inputs[1], inputs[1]
+    assert scales is not None
+    assert narrow is not None
+    wide, known = scales.node.data, narrow.node.data
+    if scales.dtype is FP16 or (wide is not None and known is not None and np.array_equal(known, wide)):
+        return apply(OPS[node.op], inputs, node.attrs, node.sources)
+    whole = fold_node(node)
+    if whole is not None and whole[0].node.data is not None:
+        return (constant(half(whole[0].node.data, room), node.sources),)
+    operands = [inputs[0], scales if wide is not None else _cast(narrow, FP32)]
+    return (_cast(apply(OPS[node.op], operands, node.attrs, node.sources)[0], FP16),)
 
 
 class Room:

@@ -1,0 +1,162 @@
+#include "pack/blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "core/error.h"
+#include "core/fp16.h"
+#include "core/thread_pool.h"
+
+namespace hexane::pack {
+namespace {
+
+constexpr size_t kLanes = 8;                     // sums side by side, which a compiler may keep in one register
+constexpr size_t kChunk = 64;                    // blocks that a thread takes at a time
+constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: added to a small number, the sum has no fraction
+constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
+constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // parts of the largest magnitude / largest integer
+constexpr int kSteps = 6;
+constexpr float kPenalty = 2.0f, kStiffer = 1.2f;  // of the first half-quadratic step, and from step to step
+
+using Lanes = std::array<float, kLanes>;
+
+float total(const Lanes& lanes) {
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
+// The integers that a scale allows.
+struct Range {
+  float low, high;
+};
+
+// A scale, and what the weights of a block are with it.
+struct Fit {
+  float scale = 1, error = 0;
+  float least_squares = 0;  // the scale that fits these integers best; 0 where all are 0
+};
+
+class Block {
+ public:
+  Block(size_t numbers, int bits)
+      : size_(numbers),
+        high_(bits == 4 ? 7.0f : 127.0f),
+        low_(bits == 4 ? -8.0f : -127.0f),
+        weights_((numbers + kLanes - 1) / kLanes * kLanes) {}
+
+  // The scale; the integers of the weights.
+  float quantise(std::span<const float> weights, std::span<int8_t> integers) {
+    std::ranges::copy(weights, weights_.begin());
+    float largest = 0;
+    for (const float w : weights) {
+      if (!(std::abs(w) <= kLargestHalf)) fail("quantise", "weights: got ", w, ", need all of them within +-65504");
+      largest = std::max(largest, std::abs(w));
+    }
+    const float scale = largest == 0 ? 1.0f : best(largest);
+    const Range range = range_of(scale);
+    for (size_t i = 0; i < size_; ++i) integers[i] = static_cast<int8_t>(integer(weights_[i], scale, range));
+    return scale;
+  }
+
+ private:
+  float best(float largest) const {
+    Fit found = measured(largest / high_);
+    const auto take = [&](const Fit& fit) {
+      if (fit.error < found.error) found = fit;
+    };
+    for (const float part : kFirst) {
+      const Fit first = measured(largest / high_ * part);
+      take(first);
+      if (first.least_squares > 0) take(measured(first.least_squares));
+    }
+    float penalty = kPenalty, scale = found.scale;
+    for (int step = 0; step < kSteps && found.error > 0; ++step, penalty *= kStiffer) {
+      const float next = half_quadratic(scale, penalty);
+      if (!(next > 0)) break;
+      const Fit fit = measured(next);
+      take(fit);
+      scale = fit.scale;
+    }
+    return found.scale;
+  }
+
+  // As fp16 has it, so that the largest integer times the scale is finite there.
+  float rounded(float scale) const {
+    fp16 half = to_fp16(std::min(scale, kLargestHalf));
+    while (to_float(half) * high_ > kLargestHalf) --half.bits;
+    return std::max(to_float(half), kSmallestHalf);
+  }
+
+  Range range_of(float scale) const { return {-low_ * scale > kLargestHalf ? -high_ : low_, high_}; }
+
+  static float integer(float weight, float scale, Range range) {
+    const float held = std::min(std::max(weight / scale, range.low), range.high);
+    return held + kRoundsToInteger - kRoundsToInteger;
+  }
+
+  Fit measured(float wanted) const {
+    const float scale = rounded(wanted);
+    const Range range = range_of(scale);
+    Lanes error{}, products{}, squares{};
+    for (size_t i = 0; i < weights_.size(); i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        const float w = weights_[i + lane], q = integer(w, scale, range), apart = w - q * scale;
+        error[lane] += apart * apart;
+        products[lane] += w * q;
+        squares[lane] += q * q;
+      }
+    const float square = total(squares);
+    return {.scale = scale, .error = total(error), .least_squares = square > 0 ? total(products) / square : 0};
+  }
+
+  // The scale with which q * scale fits w - e in least squares; e minimises penalty * (w - q * scale - e)^2 and the
+  // sum of the roots of |e|, nearly: the larger an error, the larger the part that e takes of it.
+  float half_quadratic(float scale, float penalty) const {
+    const Range range = range_of(scale);
+    Lanes products{}, squares{};
+    for (size_t i = 0; i < weights_.size(); i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        const float w = weights_[i + lane], q = integer(w, scale, range), apart = w - q * scale;
+        const float steps = std::abs(apart) / scale + 1e-12f;
+        const float kept = std::max(steps - 1 / (penalty * std::sqrt(steps)), 0.0f) * scale;
+        products[lane] += (w - std::copysign(kept, apart)) * q;
+        squares[lane] += q * q;
+      }
+    const float square = total(squares);
+    return square > 0 ? total(products) / square : 0;
+  }
+
+  size_t size_;
+  float high_, low_;
+  std::vector<float> weights_;  // padded with zeros, which cost nothing
+};
+
+}  // namespace
+
+void quantise_blocks(std::span<const float> weights, int bits, int threads, std::span<int8_t> integers,
+                     std::span<float> scales) {
+  if (bits != 4 && bits != 8) fail("quantise", "bits: got ", bits, ", need 4 or 8");
+  if (scales.empty() || weights.empty() || weights.size() % scales.size() != 0 || integers.size() != weights.size())
+    fail("quantise", "got ", weights.size(), " weights in ", scales.size(), " blocks, need blocks of one size");
+  const size_t numbers = weights.size() / scales.size();
+  std::atomic<size_t> next{0};
+  auto body = [&](int) {
+    Block block(numbers, bits);
+    for (size_t chunk = next.fetch_add(kChunk); chunk < scales.size(); chunk = next.fetch_add(kChunk))
+      for (size_t b = chunk; b < std::min(chunk + kChunk, scales.size()); ++b)
+        scales[b] = block.quantise(weights.subspan(b * numbers, numbers), integers.subspan(b * numbers, numbers));
+  };
+  const auto lease = threads > 1 ? ThreadPool::of_process().try_lease(threads) : ThreadPool::Lease();
+  if (lease)
+    lease.run(body);
+  else
+    body(0);
+}
+
+}  // namespace hexane::pack
