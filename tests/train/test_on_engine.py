@@ -66,6 +66,15 @@ def test_each_program_is_a_segment_with_one_input_and_one_output(target: str) ->
     assert any(d.verdict == "host" and d.reason == HOST and d.node.startswith("matmul") for d in program.decisions)
 
 
+@pytest.mark.filterwarnings("error::hexane.FallbackWarning")
+def test_the_host_s_part_is_no_fallback() -> None:
+    program = hx.compile(hx.train.on_engine(step(config())), target="h16", fallback="error").program
+    assert program is not None
+    places = {node.where for s in program.segments for node in s.nodes}
+    assert "linear at lm_head" in places or "matmul at lm_head" in places
+    assert any("model.layers.1.mlp.up_proj" in place for place in places)
+
+
 @pytest.mark.parametrize(("target", "numerics"), CHIPS)
 def test_losses_on_a_chip_follow_those_of_the_host(target: str, numerics: str) -> None:
     """Four layers, ten steps, within a hundredth."""

@@ -11,6 +11,7 @@ from hexane.options import DEFAULTS, Options
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
 from hexane.runtime.collector import collector_paused
+from hexane.stages.segments.marked import HOST
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -24,8 +25,9 @@ def chip_program(
     watch: Watch | None = None,
     on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, and
-    once of those that the chip computes otherwise.
+    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, but
+    for those that were left to it when the graph was cut into programs, and once of those that the chip computes
+    otherwise.
 
     Raises Error with the list of the former where `fallback` of the options is "error".
     """
@@ -34,7 +36,7 @@ def chip_program(
     with collector_paused():
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
-    if left := [d for d in graph.decisions if d.verdict == "host"]:
+    if left := [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]:
         words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host: {listed(left)}"
         if options.fallback == "error":
             raise Error(f"{words}; need ops that the engine takes, or fallback='host'")

@@ -10,7 +10,7 @@ from hexane import build as hx
 from hexane.autograd.checkpoint import checkpoint
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, source_scope
 from hexane.train import init
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
 
@@ -57,11 +57,15 @@ def llama(
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
     decoder = _Decoder(sizes, params)
-    x = hx.gather(params[EMBEDDING], tokens)
+    with source_scope(EMBEDDING.removesuffix(".weight")):
+        x = hx.gather(params[EMBEDDING], tokens)
     for i in range(sizes.layers):
         x = checkpoint(partial(decoder.layer, i), x) if checkpoints else decoder.layer(i, x)
-    logits = hx.linear(decoder.norm(NORM, x), params[EMBEDDING if sizes.tied else HEAD])
-    return Llama(sizes, tokens, labels, logits, hx.cross_entropy(logits, labels), params)
+    x = decoder.norm(NORM, x)
+    with source_scope(HEAD.removesuffix(".weight")):
+        logits = hx.linear(x, params[EMBEDDING if sizes.tied else HEAD])
+        loss = hx.cross_entropy(logits, labels)
+    return Llama(sizes, tokens, labels, logits, loss, params)
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
@@ -96,11 +100,14 @@ class _Decoder:
         self.cos, self.sin = map(hx.const, rotary_angles(config))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
+        with source_scope(name.removesuffix(".weight")):
+            return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
-        return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
+        with source_scope(f"model.layers.{i}.self_attn"):
+            x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
+        with source_scope(f"model.layers.{i}.mlp"):
+            return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + (y if self.config.residual == 1 else y * self.config.residual)
@@ -132,7 +139,8 @@ class _Decoder:
         return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
 
     def product(self, i: int, name: str, x: Tensor) -> Tensor:
-        return hx.linear(x, self.params[layer(i, name)])
+        with source_scope(layer(i, name).removesuffix(".weight")):
+            return hx.linear(x, self.params[layer(i, name)])
 
 
 def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:

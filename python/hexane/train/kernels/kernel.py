@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value
+from hexane.graph import Array, Graph, Node, Value, source_scope
 from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS
@@ -89,7 +89,18 @@ def _kernel(
     places: dict[Value, Place],
     users: Mapping[Value, Sequence[Node]],
 ) -> Kernel:
-    writer = Writer(arrays)
+    with source_scope(f"layer{group.layer}.{group.kind}"):
+        return _written(group, Writer(arrays), batch, tokens, places, users)
+
+
+def _written(
+    group: Group,
+    writer: Writer,
+    batch: int,
+    tokens: int,
+    places: dict[Value, Place],
+    users: Mapping[Value, Sequence[Node]],
+) -> Kernel:
     inputs = [Tap(_name(v, users), 0, v, places.get(v) or default_place(v.shape, tokens)) for v in group.inputs]
     inputs = [tap._replace(channels=_count(tap.value, batch, tokens)) for tap in inputs]
     if len({tap.value.dtype for tap in inputs}) != 1:

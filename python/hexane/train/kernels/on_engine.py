@@ -3,7 +3,7 @@
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value
+from hexane.graph import Graph, Node, Value, source_scope
 from hexane.stages.segments.marked import mark_programs
 from hexane.train.kernels.channels_first import shaped
 from hexane.train.kernels.kernel import Kernel, kernels
@@ -62,6 +62,10 @@ class _Cut:
             made = node if inputs == node.inputs else node.with_inputs(inputs)
             self.now |= dict(zip(node.values, made.values, strict=True))
             return
+        with source_scope(kernel.name):
+            self._write_program(kernel)
+
+    def _write_program(self, kernel: Kernel) -> None:
         (x,) = kernel.graph.inputs
         batch, _, _, tokens = x.shape
         parts = []
