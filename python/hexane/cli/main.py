@@ -11,6 +11,7 @@ from hexane.cli.codegen import codegen
 from hexane.cli.compare import compare_targets
 from hexane.cli.compile import compile_model
 from hexane.cli.compress import compress
+from hexane.cli.dashboard import dashboard
 from hexane.cli.doctor import doctor
 from hexane.cli.emit import emit
 from hexane.cli.estimate import estimate
@@ -68,6 +69,7 @@ app.command("repair")(repair)
 app.command("strip")(strip)
 app.command("tokenize")(tokenize)
 app.command("train")(train)
+app.command("dashboard")(dashboard)
 app.command("generate")(generate)
 app.command("bench")(bench)
 app.command("doctor")(doctor)

@@ -1,0 +1,78 @@
+"""A curve in braille: each character has 2 x 4 dots.
+
+1 │⠱⡀               Columns of dots stand for one value each, or the mean of several; neighbours are joined.
+  │ ⠘⢄⣀
+0 │   ⠈⠉⠒
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.graph import Array
+from hexane.train.dashboard.thin import thinned
+
+BLANK = 0x2800
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # bits by column and row, from the top left
+WIDE, TALL = 2, 4  # dots of a character
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """rows: characters, from the top; low and high: values of the lowest and the highest row of dots."""
+
+    rows: tuple[str, ...]
+    low: float
+    high: float
+
+
+def drawn_curve(
+    values: Array, width: int, height: int, marks: Sequence[tuple[float, float]] = (), mark: str = "●"
+) -> Curve | None:
+    """values, in order, over width x height characters; those that are not finite leave a gap. marks: places between 0
+    (the first value) and 1 (the last), and values there, each a character. None where no value is finite."""
+    columns = _columns(values, WIDE * width)
+    shown = np.concatenate([columns, [value for _, value in marks]])
+    shown = shown[np.isfinite(shown)]
+    if not len(shown):
+        return None
+    low, high = float(shown.min()), float(shown.max())
+    if low == high:
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    most = TALL * height - 1
+    cells = np.full((height, width), BLANK)
+    before: int | None = None
+    for x, value in enumerate(columns):
+        if not np.isfinite(value):
+            before = None
+            continue
+        y = _row(value, low, high, most)
+        for dot in _from_neighbour(before, y):
+            cells[dot // TALL, x // WIDE] |= DOTS[x % WIDE][dot % TALL]
+        before = y
+    rows = [[chr(cell) for cell in row] for row in cells]
+    for place, value in marks:
+        if np.isfinite(value) and 0 <= place <= 1:
+            rows[_row(value, low, high, most) // TALL][min(int(place * width), width - 1)] = mark
+    return Curve(tuple("".join(row) for row in rows), low, high)
+
+
+def _columns(values: Array, count: int) -> Array:
+    """A value for each column of dots: means of many, or points between few."""
+    if len(values) > count:
+        return np.array([bucket.mean for bucket in thinned(values, count)])
+    if len(values) < 2:
+        return np.repeat(np.asarray(values, np.float64), count)
+    return np.interp(np.linspace(0, len(values) - 1, count), np.arange(len(values)), values)
+
+
+def _row(value: float, low: float, high: float, most: int) -> int:
+    return most - round((value - low) / (high - low) * most)
+
+
+def _from_neighbour(before: int | None, y: int) -> range:
+    """The dots of a column: those between its neighbour's and its own too."""
+    if before is None or abs(y - before) <= 1:
+        return range(y, y + 1)
+    return range(before + 1, y + 1) if before < y else range(y, before)

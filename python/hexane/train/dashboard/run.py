@@ -1,0 +1,209 @@
+"""The figures of a run: batches of the log become steps, and steps what a person asks about them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.runtime import load
+from hexane.train.dashboard.run_log import RunLog
+from hexane.train.dashboard.thin import thinned
+from hexane.train.notes import read_notes
+
+SERIES = ("loss", "lr", "norm", "ms")
+RECENT = 100  # steps whose median time says how long the rest takes
+MOST_POINTS = 600  # of a series in a record
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a checkpoint says of its run: steps in all, and batches of a step; None where it does not say."""
+
+    steps: int | None = None
+    accumulate: int | None = None
+    error: str = ""  # why the checkpoint could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Metrics by name after a step; nan: not finite."""
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """batches: in the log. accumulate: batches of a step. total: steps in all, None: not known. numbers: of the steps
+    that are done, from 1 on; series: for each of them its loss (the mean of its batches), learning rate, norm of the
+    gradients and milliseconds, nan where there is none. tokens: trained on so far, of_step: of a step; None: not known.
+    """
+
+    batches: int
+    accumulate: int
+    total: int | None
+    numbers: Array
+    series: Mapping[str, Array]
+    evaluations: tuple[Evaluation, ...]
+    tokens: int | None
+    of_step: float | None
+
+    @property
+    def step(self) -> int:
+        """The last step that is done."""
+        return int(self.numbers[-1]) if len(self.numbers) else 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.total is not None and self.step >= self.total
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The step with the least loss, the first of equal ones, and its loss."""
+        loss = self.series["loss"]
+        if not np.isfinite(loss).any():
+            return None
+        place = int(np.nanargmin(loss))
+        return int(self.numbers[place]), float(loss[place])
+
+    @property
+    def not_finite(self) -> Array:
+        """The numbers of the steps whose loss or gradients are not finite."""
+        return np.asarray(self.numbers[~np.isfinite(self.series["loss"]) | ~np.isfinite(self.series["norm"])])
+
+    @property
+    def median_ms(self) -> float | None:
+        return _median(self.series["ms"])
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """At the median of the step times."""
+        ms = self.median_ms
+        return 1e3 * self.of_step / ms if ms and self.of_step else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of steps alone, at the median of the last ones; evaluations and checkpoints come on top."""
+        recent = _median(self.series["ms"][-RECENT:])
+        return None if self.total is None or recent is None else (self.total - self.step) * recent / 1e3
+
+    def last(self, name: str) -> float | None:
+        """Of a series; None where it is not finite."""
+        values = self.series[name]
+        return float(values[-1]) if len(values) and isfinite(values[-1]) else None
+
+    def evaluated(self, name: str) -> tuple[Evaluation, Evaluation] | None:
+        """The last evaluation with this metric, and that with its least value."""
+        found = [one for one in self.evaluations if isfinite(one.metrics.get(name, np.nan))]
+        return (found[-1], min(found, key=lambda one: one.metrics[name])) if found else None
+
+    def record(self) -> dict[str, Any]:
+        """What JSON can say. Points of a series: first and last step, least, mean and greatest value."""
+        best = self.best
+        return {
+            "step": self.step,
+            "steps": self.total,
+            "batches": self.batches,
+            "accumulate": self.accumulate,
+            "loss": self.last("loss"),
+            "best": None if best is None else {"step": best[0], "loss": best[1]},
+            "lr": self.last("lr"),
+            "norm": self.last("norm"),
+            "ms": self.last("ms"),
+            "median_ms": self.median_ms,
+            "tokens": self.tokens,
+            "tokens_per_second": self.tokens_per_second,
+            "seconds_left": self.seconds_left,
+            "not_finite": len(self.not_finite),
+            "evaluations": [
+                {"step": one.step, **{name: _finite(value) for name, value in one.metrics.items()}}
+                for one in self.evaluations
+            ],
+            "series": {
+                name: [
+                    [int(self.numbers[b.first]), int(self.numbers[b.last]), *map(_finite, (b.low, b.mean, b.high))]
+                    for b in thinned(values, MOST_POINTS)
+                ]
+                for name, values in self.series.items()
+            },
+        }
+
+
+def read_plan(checkpoint: Path) -> Plan:
+    """What the checkpoint of a run says of it. One that is not there, or is another's, says nothing."""
+    if not checkpoint.exists():
+        return Plan()
+    try:
+        notes = read_notes(load(checkpoint, threads=1)).get("training")
+    except Error as error:
+        return Plan(error=str(error))
+    if not isinstance(notes, Mapping):
+        return Plan()
+    steps, accumulate = (
+        value if isinstance(value := notes.get(name), int) and not isinstance(value, bool) and value > 0 else None
+        for name in ("steps", "accumulate")
+    )
+    return Plan(steps, accumulate)
+
+
+def run_of(log: RunLog, plan: Plan) -> Run:
+    """The steps of a log. A step whose batches are not all there is none yet. A total that is exceeded is that of an
+    earlier run, and not known."""
+    calls = np.array(log.calls, np.int64)
+    columns = {name: np.array(values, np.float64) for name, values in log.columns.items()}
+    each = plan.accumulate or _batches_of_a_step(calls, columns["step"])
+    ends = np.flatnonzero(calls % each == each - 1)
+    numbers = calls[ends] // each + 1
+    begins = np.searchsorted(calls, (numbers - 1) * each)
+    whole = ends - begins + 1 == each
+    series = {
+        "loss": _over_steps(columns["loss"], begins, ends, whole) / each,
+        "lr": columns["lr"][ends],
+        "norm": columns["norm"][ends],
+        "ms": _over_steps(columns["ms"], begins, ends, whole),
+    }
+    tokens = columns["tokens"][-1] if len(calls) else np.nan
+    step = int(numbers[-1]) if len(numbers) else 0
+    return Run(
+        batches=len(calls),
+        accumulate=each,
+        total=None if plan.steps is None or plan.steps < step else plan.steps,
+        numbers=numbers,
+        series=series,
+        evaluations=tuple(Evaluation(-(-(call + 1) // each), metrics) for call, metrics in log.evaluations),
+        tokens=int(tokens) if isfinite(tokens) else None,
+        of_step=float(tokens / (calls[-1] + 1) * each) if isfinite(tokens) else None,
+    )
+
+
+def _batches_of_a_step(calls: Array, steps: Array) -> int:
+    """How many batches mostly lie between two updates; 1 where the log does not say."""
+    updated = calls[1:][np.diff(steps) > 0]
+    if len(updated) == 1 and calls[0] == 0:
+        return int(updated[0]) + 1
+    between = Counter(np.diff(updated).tolist())
+    return int(between.most_common(1)[0][0]) if between else 1
+
+
+def _over_steps(values: Array, begins: Array, ends: Array, whole: Array) -> Array:
+    """The sums over the batches of each step; nan for a step that the log does not have from its beginning."""
+    if not len(ends):
+        return np.empty(0)
+    pairs = np.stack([begins, ends + 1], axis=1).ravel()
+    sums = np.add.reduceat(np.append(values, 0.0), pairs)[::2]
+    return np.asarray(np.where(whole, sums, np.nan))
+
+
+def _median(values: Array) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

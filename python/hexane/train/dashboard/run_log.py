@@ -1,0 +1,95 @@
+"""The log of a run as columns of numbers, read as far as it is written, while a job goes on writing."""
+
+import json
+import os
+from array import array
+from math import inf, isfinite, nan
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hexane.errors import Error
+from hexane.importers.files import open_regular
+
+COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens")
+EVALUATION = "evaluation."
+MOST_LINE = 1 << 20  # bytes
+MOST_CALL = 1 << 53
+MOST = 1e150  # sums and squares of numbers up to it are finite
+NEED = "need a log that `hexane train` wrote"
+
+
+class RunLog:
+    """What `log.jsonl` has. calls: the numbers of the batches; columns: the other fields by name, nan for null and for
+    a field that an entry does not have; evaluations: the batch and its metrics by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._clear()
+
+    def _clear(self) -> None:
+        self.calls = array("q")
+        self.columns = {name: array("d") for name in COLUMNS}
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self._end, self._last = 0, b""
+
+    def read(self) -> bool:
+        """Reads the lines that were added, and says whether anything changed.
+
+        A last line without its end is still being written, and is left for the next time. A log that was cut, as a run
+        that goes on from a checkpoint does, is read from its beginning. Raises Error for a file that is no log.
+        """
+        with os.fdopen(open_regular(self.path, f"[dashboard] {self.path}", "log of a training"), "rb") as file:
+            is_cut = not self._goes_on(file)
+            if is_cut:
+                self._clear()
+            begin = self._end
+            file.seek(begin)
+            while (line := file.readline(MOST_LINE)).endswith(b"\n"):
+                self._add(line)
+            if len(line) == MOST_LINE:
+                raise self._error(f"got more than {MOST_LINE} bytes, {NEED}")
+        return is_cut or self._end > begin
+
+    def _goes_on(self, file: BinaryIO) -> bool:
+        """Whether the last line that was read is where it was."""
+        file.seek(self._end - len(self._last))
+        return file.read(len(self._last)) == self._last
+
+    def _add(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            raise self._error(f"got no entry of a training, {NEED}")
+        call = entry.get("call")
+        if isinstance(call, bool) or not isinstance(call, int) or not 0 <= call < MOST_CALL:
+            raise self._error(f"got no entry of a training, {NEED}")
+        if self.calls and call <= self.calls[-1]:
+            raise self._error(f"got batch {call} after batch {self.calls[-1]}, need batches in order")
+        numbers = [self._number(name, entry.get(name)) for name in COLUMNS]
+        metrics = {
+            name.removeprefix(EVALUATION): self._number(name, value)
+            for name, value in entry.items()
+            if name.startswith(EVALUATION)
+        }
+        self.calls.append(call)
+        for column, number in zip(self.columns.values(), numbers, strict=True):
+            column.append(number)
+        if metrics:
+            self.evaluations.append((call, metrics))
+        self._end, self._last = self._end + len(line), line
+
+    def _number(self, name: str, value: Any) -> float:
+        if type(value) is float and -MOST <= value <= MOST:
+            return value
+        if value is None:
+            return nan
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._error(f"{name!a}: got {type(value).__name__}, need a number or null")
+        if abs(value) > MOST and value not in (inf, -inf):
+            raise self._error(f"{name!a}: got a number beyond {MOST:g}, need one of a training")
+        return float(value) if isfinite(value) else nan
+
+    def _error(self, what: str) -> Error:
+        return Error(f"[dashboard] {self.path}: line {len(self.calls) + 1}: {what}")
