@@ -1,4 +1,4 @@
-// One thread beside the caller's, which runs a function at a time: for work that waits for a device.
+// A second thread, which runs one function at a time while the caller goes on: for work that waits for a device.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ class Executor {
     int64_t calls;  // since profile(true)
     int64_t nanoseconds;
     int64_t median;  // nanoseconds of the last calls, kSamples at most
-    size_t waited;   // before which step this one is waited for; that after it, unless others run beside it
+    size_t waited;   // the step that waits until this one has ended: the next, unless some run at the same time
   };
   StepInfo step(size_t index) const;
   size_t num_steps() const { return steps_.size(); }
@@ -83,8 +83,8 @@ class Executor {
     Call moved = {};              // the call with operands of its own, of which those move
     Tensor* operands = nullptr;   // of `moved`
     bool begins = false;          // something is packed before each run
-    size_t waited = 0;            // of a step that others run beside: the one before which it is waited for
-    bool waits = false;           // for a step before this one
+    size_t waited = 0;            // of a step of a device: the step that waits until this one has ended
+    bool waits = false;           // until an earlier step of a device has ended
     int64_t chunk = 0;  // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
@@ -129,7 +129,7 @@ class Executor {
   int64_t cost_ = 0;
   bool any_parallel_ = false;
   bool profiling_ = false;
-  std::unique_ptr<Lane> lane_;  // where a step runs beside others
+  std::unique_ptr<Lane> lane_;  // runs steps of devices; null where none can run at the same time as others
   std::vector<Span> timeline_;
 };
 

@@ -412,9 +412,7 @@ class StepInfo(TypedDict):
     calls: int  # since profile(True)
     nanoseconds: int  # of all of them together
     median: int  # nanoseconds of one call, of the last 128
-    waited: (
-        int  # a step of a device: before which step it is waited for; others run beside it where that is not the next
-    )
+    waited: int  # the step that waits until this one, of a device, has ended; else the next
 
 class DevicePort(TypedDict):
     name: str

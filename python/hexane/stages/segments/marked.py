@@ -19,8 +19,8 @@ class Marked(NamedTuple):
 
 
 def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> Graph:
-    """The graph with programs, by name: the value that one begins with, of which all it computes depends, and the value
-    that it makes. All other ops are the host's."""
+    """The graph with programs, by name: the value that a program begins with and the value that it makes. Everything
+    between depends on the first alone, besides params, states and constants. All other ops are the host's."""
     taps = [
         Port(kind + name, value)
         for name, ends in programs.items()

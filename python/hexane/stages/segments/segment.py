@@ -130,8 +130,8 @@ def _move_later(
 def _run_beside(
     order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
-    """Moves what no later program of the engine needs, such as the gradients of weights, behind the next one: the host
-    computes it while the engine runs that program."""
+    """Puts host work that no later program of the engine needs, such as gradients of weights, after the start of the
+    next program: the host computes it while the engine runs that program."""
     needed: set[int] = set()
     for node in reversed(order):
         if devices.device[id(node)] == "ane" or id(node) in needed:
