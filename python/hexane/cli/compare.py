@@ -12,8 +12,9 @@ from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
-from hexane.report.chart import chart, check_plotting
+from hexane.report.chart import chart
 from hexane.report.compare import HEAD, compare
+from hexane.report.plotting import check_plotting
 from hexane.report.preflight import as_graph
 from hexane.runtime import PortType
 from hexane.runtime.random_arrays import random_arrays
@@ -80,7 +81,7 @@ def compare_targets(
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
-        check_plotting()  # before minutes of running
+        check_plotting("compare")  # before minutes of running
     if inputs is not None and seed is not None:
         raise typer.BadParameter("--seed: got it with --input, need only one of the two")
     names = names_of(targets)

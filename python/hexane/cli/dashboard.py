@@ -12,7 +12,8 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json
 from hexane.errors import Error
-from hexane.report.training_chart import check_plotting, training_chart
+from hexane.report.plotting import check_plotting
+from hexane.report.training_chart import training_chart
 from hexane.report.training_page import training_page
 from hexane.train.dashboard import Plan, Run, RunLog, read_plan, run_of
 from hexane.train.trainer import CHECKPOINT, LOG
@@ -115,7 +116,7 @@ def _check(run: Path, follow: bool, html: Path | None, plot: Path | None, json: 
     if html is not None and plot is not None and html.absolute() == plot.absolute():
         raise Error(f"[dashboard] {html}: got one file for the page and the picture, need two")
     if plot is not None:
-        check_plotting()
+        check_plotting("dashboard")
 
 
 def _own(run: Path) -> list[Path]:

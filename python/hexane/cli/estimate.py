@@ -18,9 +18,10 @@ from hexane.graph import Graph
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.estimate import against_host, program_for, remarks
-from hexane.report.estimate_chart import check_plotting, estimate_chart
+from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
 from hexane.report.host_latency import host_latency
+from hexane.report.plotting import check_plotting
 from hexane.report.preflight import as_graph
 from hexane.targets import Chip, Family, Target, chip_names, load_target
 from hexane.targets.query import load_chip
@@ -110,7 +111,7 @@ def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
     if html is not None and plot is not None and html.absolute() == plot.absolute():
         raise Error(f"[estimate] {html}: got one file for the page and the picture, need two")
     if plot is not None:
-        check_plotting()
+        check_plotting("estimate")
 
 
 def _chips(given: str) -> list[Target]:

@@ -3,27 +3,18 @@
 import io
 from collections.abc import Sequence
 
-from hexane.errors import Error
 from hexane.report.compare import Comparison, Layer
 from hexane.report.difference import Difference
+from hexane.report.plotting import check_plotting
 
 FLOOR, CEILING = 1e-7, 1e7  # where equal numbers, and infinite distances, are drawn on a scale of powers of ten
 LIMITS = ((32768.0, "accumulator"), (65504.0, "fp16"))
 
 
-def check_plotting() -> None:
-    """Raises Error where matplotlib is not installed."""
-    try:
-        from matplotlib.backends import backend_agg  # noqa: F401
-        from matplotlib.figure import Figure  # noqa: F401
-    except ImportError:
-        raise Error("[compare] --plot needs matplotlib, which is not installed: pip install 'hexane[plot]'") from None
-
-
 def chart(comparison: Comparison, kind: str) -> bytes:
     """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
     installed."""
-    check_plotting()
+    check_plotting("compare")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -4,22 +4,13 @@ import io
 from collections.abc import Sequence
 
 from hexane.cost import Estimate
-from hexane.errors import Error
-
-
-def check_plotting() -> None:
-    """Raises Error where matplotlib is not installed."""
-    try:
-        from matplotlib.backends import backend_agg  # noqa: F401
-        from matplotlib.figure import Figure  # noqa: F401
-    except ImportError:
-        raise Error("[estimate] --plot needs matplotlib, which is not installed: pip install 'hexane[plot]'") from None
+from hexane.report.plotting import check_plotting
 
 
 def estimate_chart(name: str, found: Sequence[Estimate], kind: str) -> bytes:
     """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
     installed."""
-    check_plotting()
+    check_plotting("estimate")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

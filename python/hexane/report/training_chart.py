@@ -5,26 +5,17 @@ from math import isfinite
 
 import numpy as np
 
-from hexane.errors import Error
+from hexane.report.plotting import check_plotting
 from hexane.train.dashboard import Run, thinned
 
 MOST_POINTS = 1200
 PANELS = (("norm", "norm"), ("lr", "learning rate"), ("ms", "ms a step"))
 
 
-def check_plotting() -> None:
-    """Raises Error where matplotlib is not installed."""
-    try:
-        from matplotlib.backends import backend_agg  # noqa: F401
-        from matplotlib.figure import Figure  # noqa: F401
-    except ImportError:
-        raise Error("[dashboard] --plot needs matplotlib, which is not installed: pip install 'hexane[plot]'") from None
-
-
 def training_chart(name: str, run: Run, kind: str) -> bytes:
     """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
     installed."""
-    check_plotting()
+    check_plotting("dashboard")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

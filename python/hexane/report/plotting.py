@@ -1,0 +1,13 @@
+"""Whether pictures can be drawn: matplotlib is an extra."""
+
+from hexane.errors import Error
+
+
+def check_plotting(command: str) -> None:
+    """Raises Error where matplotlib is not installed, for the `--plot` of this command."""
+    try:
+        from matplotlib.backends import backend_agg  # noqa: F401
+        from matplotlib.figure import Figure  # noqa: F401
+    except ImportError:
+        words = f"[{command}] --plot needs matplotlib, which is not installed: pip install 'hexane[plot]'"
+        raise Error(words) from None
