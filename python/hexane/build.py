@@ -27,7 +27,8 @@ from hexane.graph import (
 )
 from hexane.graph import unique as leaf
 from hexane.ops import OPS, USER_OPS, Op
-from hexane.ops.spec import REQUIRED, op_error
+from hexane.ops.attributes import REQUIRED
+from hexane.ops.spec import op_error
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import apply, length_of, with_lengths
 from hexane.ops.written_params import written_params_as_states

@@ -9,7 +9,8 @@ from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node, attr_bits
 from hexane.limits import MAX_SLOTS
 from hexane.ops import KERNEL_FORMS, LEAVES, OPS, USER_OPS, Op
-from hexane.ops.spec import arrange_inputs, infer, normalize_attrs
+from hexane.ops.application import arrange_inputs, infer
+from hexane.ops.attributes import normalize_attrs
 from hexane.targets import Target
 
 GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": on the way, ops of all
@@ -56,7 +57,7 @@ def _check_node(node: Node) -> None:
     op, operands = OPS[node.op], [None if v is None else v.type for v in node.inputs]
     if arrange_inputs(op, node.inputs) != node.inputs:
         raise Error(f"got {len(node.inputs)} inputs, need {', '.join(op.inputs)}")
-    attrs = normalize_attrs(op, node.attrs)
+    attrs = normalize_attrs(op.attrs, node.attrs)
     if op.canonical is not None:
         attrs = op.canonical(operands, attrs)
     if attr_bits(tuple(attrs.items())) != attr_bits(tuple(node.attrs.items())):
@@ -78,7 +79,9 @@ def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
             added.append(slot.operand)
         elif record is None or not record.elementwise or len(record.inputs) != 1 or slot.operand is not None:
             raise Error(f"epilogue: got {slot}, need add with an operand, or an op of one operand")
-        elif attr_bits(tuple(normalize_attrs(record, dict(slot.attributes)).items())) != attr_bits(slot.attributes):
+        elif attr_bits(tuple(normalize_attrs(record.attrs, dict(slot.attributes)).items())) != attr_bits(
+            slot.attributes
+        ):
             raise Error(f"epilogue: got {slot}, need all attributes of {slot.op}")
     if op.takes_slots and sorted(added) != list(range(len(op.inputs), len(node.inputs))):
         raise Error(f"epilogue: got the operands {added}, need those behind {', '.join(op.inputs)}, each once")

@@ -17,8 +17,8 @@ from hexane.graph import AttrValue, Node, Value
 from hexane.mil.forms import WRITE, elementwise
 from hexane.netplist import write
 from hexane.ops import OPS, Op
+from hexane.ops.attributes import REQUIRED
 from hexane.ops.recording import IgnoredError, RecordedNode
-from hexane.ops.spec import REQUIRED
 from hexane.passes.engine import in_engine_steps, lower
 from hexane.passes.legalize import mil_form
 from hexane.passes.retarget import retarget

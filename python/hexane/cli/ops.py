@@ -13,7 +13,8 @@ from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
 from hexane.errors import Error
 from hexane.ops import USER_OPS
-from hexane.ops.spec import REQUIRED, Attr, Op
+from hexane.ops.attributes import REQUIRED, Attr
+from hexane.ops.spec import Op
 from hexane.targets.activations import TABLE_OF, activations
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hexane.ops import USER_OPS
-from hexane.ops.spec import REQUIRED
+from hexane.ops.attributes import REQUIRED
 
 PATH = Path(__file__).parents[1] / "build.pyi"
 START = "# ---- derived from the records ----\n"

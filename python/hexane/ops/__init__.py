@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hexane.graph import Array, Node
+from hexane.ops.application import apply
 from hexane.ops.neurons import NEURONS
 from hexane.ops.records import (
     barrier,
@@ -40,7 +41,7 @@ from hexane.ops.records import (
 )
 from hexane.ops.records.engine import engine_ops
 from hexane.ops.slots import chain_ref
-from hexane.ops.spec import Op, apply, kernel_form
+from hexane.ops.spec import Op, kernel_form
 
 __all__ = ["ENGINE_OPS", "FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
 

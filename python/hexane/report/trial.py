@@ -12,7 +12,7 @@ import numpy as np
 from hexane.dtypes import FP16, FP32
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.spec import axis_indices
+from hexane.ops.shape_rules import axis_indices
 from hexane.report.difference import Difference
 
 PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # input 0 is the factor, input 2 the bias

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node
-from hexane.ops.spec import broadcast
+from hexane.ops.shape_rules import broadcast
 from onnx_export import Exporter, element_type
 
 Form = Callable[..., Any]

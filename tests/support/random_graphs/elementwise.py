@@ -5,8 +5,9 @@ from typing import Any
 import hexane as hx
 from hexane.build import FUNCTIONS
 from hexane.ops import OPS, USER_OPS
-from hexane.ops.spec import Case, floating, numeric
-from hexane.ops.spec import compare as comparison
+from hexane.ops.dtype_rules import compare as comparison
+from hexane.ops.dtype_rules import floating, numeric
+from hexane.ops.spec import Case
 from random_graphs.graph import RandomGraph, Unfit, broadcasts
 
 ROUNDED = ("pow", "real_div")  # ops that take integers and are not exact in fp32

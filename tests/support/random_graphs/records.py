@@ -14,7 +14,8 @@ from hexane.build import FUNCTIONS
 from hexane.dtypes import dtype
 from hexane.graph import Array
 from hexane.ops import OPS, Op
-from hexane.ops.spec import Case, floating
+from hexane.ops.dtype_rules import floating
+from hexane.ops.spec import Case
 from random_graphs.elementwise import ROUNDED, WHOLE, within
 from random_graphs.graph import DIMS, RandomGraph, Unfit
 

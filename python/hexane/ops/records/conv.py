@@ -12,8 +12,11 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType
+from hexane.ops.attributes import flag, integer, integers, text
+from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.gradients import products as grads
-from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, integers, numeric, text
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 Pads = tuple[tuple[int, int], ...]

@@ -8,7 +8,9 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import integer, integers
 from hexane.ops.compose import Builder, cast, limited, part, wide
+from hexane.ops.dtype_rules import floating
 from hexane.ops.interpolation import (
     channels_behind,
     interpolated,
@@ -18,7 +20,8 @@ from hexane.ops.interpolation import (
     read_pairs,
 )
 from hexane.ops.records.conv import spread, spread_pad
-from hexane.ops.spec import Case, Op, Shape, floating, integer, integers
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

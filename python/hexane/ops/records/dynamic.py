@@ -10,7 +10,9 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT64, DType
 from hexane.errors import Error
-from hexane.ops.spec import Case, Op, Shape, flag, integer, number, one_axis
+from hexane.ops.attributes import flag, integer, number
+from hexane.ops.shape_rules import Shape, one_axis
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

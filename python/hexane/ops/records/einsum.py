@@ -9,8 +9,11 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import text
 from hexane.ops.compose import Builder
-from hexane.ops.spec import Case, Op, Shape, numeric, text
+from hexane.ops.dtype_rules import numeric
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 Term = tuple[Value, str]  # a tensor and a letter for each of its axes

@@ -8,27 +8,13 @@ import numpy as np
 
 from hexane.dtypes import BOOL
 from hexane.graph import Value
+from hexane.ops.attributes import Attr, element_type, flag, number
 from hexane.ops.compose import Builder
+from hexane.ops.dtype_rules import boolean, compare, floating, integral, numeric, same_bits, same_dtype
 from hexane.ops.gradients import elementwise as grads
 from hexane.ops.gradients.rule import zero
-from hexane.ops.spec import (
-    Attr,
-    Case,
-    Op,
-    boolean,
-    broadcast,
-    compare,
-    element_type,
-    flag,
-    floating,
-    integral,
-    number,
-    numeric,
-    op_error,
-    same,
-    same_bits,
-    same_dtype,
-)
+from hexane.ops.shape_rules import broadcast, same
+from hexane.ops.spec import Case, Op, op_error
 
 Array = Any
 _erf: Any = np.frompyfunc(math.erf, 1, 1)

@@ -8,19 +8,11 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, FP32, INT32, INT64, UINT16, DType
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import element_type, integer, number, text
 from hexane.ops.compose import Builder
 from hexane.ops.gradients import movement as grads
-from hexane.ops.spec import (
-    Case,
-    Op,
-    Shape,
-    axis_index,
-    element_type,
-    integer,
-    number,
-    one_axis,
-    text,
-)
+from hexane.ops.shape_rules import Shape, axis_index, one_axis
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

@@ -9,10 +9,13 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import finite, flag, number
 from hexane.ops.compose import Builder, held, limited
+from hexane.ops.dtype_rules import floating
 from hexane.ops.gradients import products as grads
 from hexane.ops.records.reduce import softmax
-from hexane.ops.spec import Case, Op, Shape, broadcast, finite, flag, floating, number
+from hexane.ops.shape_rules import Shape, broadcast
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

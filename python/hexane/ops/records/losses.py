@@ -8,9 +8,12 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Node, Value
+from hexane.ops.attributes import integer, number, text
 from hexane.ops.compose import Builder, Operand
+from hexane.ops.dtype_rules import floating
 from hexane.ops.gradients.rule import zeros
-from hexane.ops.spec import Case, Op, Shape, floating, integer, number, text
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 REDUCTION = text("mean", ("mean", "sum", "none"))

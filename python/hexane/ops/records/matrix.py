@@ -8,8 +8,11 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import flag, integer
 from hexane.ops.compose import Builder, limited
-from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, same, same_dtype
+from hexane.ops.dtype_rules import floating, same_dtype
+from hexane.ops.shape_rules import Shape, same
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

@@ -8,25 +8,13 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import Attr, finite, integer, integers, number, text
 from hexane.ops.compose import Builder, cast, wide
+from hexane.ops.dtype_rules import floating
 from hexane.ops.gradients import norms as grads
 from hexane.ops.records.reduce import in_range, mean
-from hexane.ops.spec import (
-    Attr,
-    Case,
-    Op,
-    Shape,
-    axis_index,
-    axis_indices,
-    finite,
-    floating,
-    integer,
-    integers,
-    number,
-    one_axis,
-    same,
-    text,
-)
+from hexane.ops.shape_rules import Shape, axis_index, axis_indices, one_axis, same
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

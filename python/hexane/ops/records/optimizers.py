@@ -13,8 +13,11 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import finite, flag, number
 from hexane.ops.compose import Builder, cast, part
-from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, number
+from hexane.ops.dtype_rules import floating
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 RATES = 5

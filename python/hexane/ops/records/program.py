@@ -6,7 +6,9 @@ from typing import Any, NamedTuple, NoReturn
 from hexane.dtypes import dtype
 from hexane.errors import Error
 from hexane.graph import Node, TensorType
-from hexane.ops.spec import Op, Shape, integer, texts
+from hexane.ops.attributes import integer, texts
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
 
 PROGRAM = "ane.program"
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from hexane.dtypes import INT32, DType
 from hexane.errors import Error
+from hexane.ops.attributes import Attr, element_type, flag, integer, integers
 from hexane.ops.records.conv import (
     LAYOUT,
     POOL,
@@ -32,7 +33,8 @@ from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.quant import BYTES, INT8, SIGNED, UNSIGNED, WEIGHT, Types, along, array, image, need
 from hexane.ops.records.quant_mean import check_terms, mean_terms, over_axes
 from hexane.ops.records.reduce import reduced
-from hexane.ops.spec import Attr, Case, Op, Shape, broadcast, element_type, flag, integer, integers
+from hexane.ops.shape_rules import Shape, broadcast
+from hexane.ops.spec import Case, Op
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31

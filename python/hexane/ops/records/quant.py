@@ -11,9 +11,11 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import element_type, integer
 from hexane.ops.compose import Builder
 from hexane.ops.gradients import norms as grads
-from hexane.ops.spec import Case, Op, Shape, axis_index, element_type, integer, same
+from hexane.ops.shape_rules import Shape, axis_index, same
+from hexane.ops.spec import Case, Op
 
 Array = Any
 Types = Sequence[TensorType | None]

@@ -8,9 +8,11 @@ import numpy as np
 
 from hexane.dtypes import INT32, DType
 from hexane.errors import Error
+from hexane.ops.attributes import element_type, flag, integer, integers, number, typed
 from hexane.ops.records.quant import BYTES, SIGNED, UNSIGNED, Types, image, need, rounded
 from hexane.ops.records.reduce import reduced
-from hexane.ops.spec import Case, Op, Shape, axis_indices, element_type, flag, integer, integers, number, typed
+from hexane.ops.shape_rules import Shape, axis_indices
+from hexane.ops.spec import Case, Op
 
 Array = Any
 MOST_TERMS = (2**31 - 1) // 255  # whose sum fits in int32

@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32, DType
 from hexane.errors import Error
+from hexane.ops.attributes import Attr, element_type, flag, integer, number
 from hexane.ops.records.conv import LAYOUT, WINDOW, convolve, convolved_shape, over_rows, window_attrs
 from hexane.ops.records.linear import matmul_shape, over_columns
 from hexane.ops.records.quant import (
@@ -24,7 +25,8 @@ from hexane.ops.records.quant import (
     need,
     rounded,
 )
-from hexane.ops.spec import Attr, Case, Op, Shape, broadcast, element_type, flag, integer, number
+from hexane.ops.shape_rules import Shape, broadcast
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

@@ -13,9 +13,11 @@ import numpy as np
 from hexane.dtypes import FP32, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value
+from hexane.ops.attributes import element_type, flag, integer, integers, number
 from hexane.ops.compose import Builder, cast, part
 from hexane.ops.gradients.rule import operand, zeros
-from hexane.ops.spec import Case, Op, Shape, element_type, flag, integer, integers, number
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 _LOW = np.uint64(0xFFFFFFFF)

@@ -9,10 +9,13 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import integer, integers, typed
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
+from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
 from hexane.ops.records.shape import flatten_shape, resolve_flatten
-from hexane.ops.spec import Case, Op, Shape, axis_index, integer, integers, same_dtype, typed
+from hexane.ops.shape_rules import Shape, axis_index
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

@@ -14,9 +14,12 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import Attr, finite, flag, number, text, texts
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited, part
+from hexane.ops.dtype_rules import floating
 from hexane.ops.records.elementwise import sigmoid, softplus
-from hexane.ops.spec import Attr, Case, Op, Shape, finite, flag, floating, number, text, texts
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 State = tuple[Any, ...]

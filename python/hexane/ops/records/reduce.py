@@ -9,26 +9,14 @@ import numpy as np
 from hexane.dtypes import FP32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import element_type, flag, integer, integers, typed
 from hexane.ops.compose import Builder, cast
+from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.gradients import reduce as grads
 from hexane.ops.gradients.rule import Rule, zero
 from hexane.ops.records.index import check_found
-from hexane.ops.spec import (
-    Case,
-    Op,
-    Shape,
-    axis_index,
-    axis_indices,
-    element_type,
-    flag,
-    floating,
-    integer,
-    integers,
-    numeric,
-    one_axis,
-    same,
-    typed,
-)
+from hexane.ops.shape_rules import Shape, axis_index, axis_indices, one_axis, same
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

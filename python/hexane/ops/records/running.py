@@ -8,7 +8,9 @@ import numpy as np
 
 from hexane.dtypes import FP16, FP32, DType
 from hexane.errors import Error
-from hexane.ops.spec import Op, Shape, text
+from hexane.ops.attributes import text
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
 
 Array = Any
 RUNNING_REDUCE = "cpu.running_reduce"

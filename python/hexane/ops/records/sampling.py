@@ -12,7 +12,9 @@ import numpy as np
 from hexane.dtypes import FP64, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import finite, flag, integer, integers, number, text
 from hexane.ops.compose import Builder, cast, limited, part, wide
+from hexane.ops.dtype_rules import floating
 from hexane.ops.interpolation import (
     Taps,
     channels_behind,
@@ -26,7 +28,8 @@ from hexane.ops.interpolation import (
     read_pairs,
     reflected,
 )
-from hexane.ops.spec import Case, Op, Shape, finite, flag, floating, integer, integers, number, text
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

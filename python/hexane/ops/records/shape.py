@@ -8,25 +8,13 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import integer, integers, number, text, typed
 from hexane.ops.compose import Builder
+from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
 from hexane.ops.gradients.rule import zero
-from hexane.ops.spec import (
-    Case,
-    Op,
-    Shape,
-    axis_index,
-    axis_indices,
-    broadcast,
-    integer,
-    integers,
-    number,
-    one_axis,
-    same,
-    same_dtype,
-    text,
-    typed,
-)
+from hexane.ops.shape_rules import Shape, axis_index, axis_indices, broadcast, one_axis, same
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

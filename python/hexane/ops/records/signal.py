@@ -7,8 +7,11 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import flag, integer
 from hexane.ops.compose import Builder, limited, part
-from hexane.ops.spec import Case, Op, Shape, axis_index, flag, floating, integer
+from hexane.ops.dtype_rules import floating
+from hexane.ops.shape_rules import Shape, axis_index
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

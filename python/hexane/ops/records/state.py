@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import Error
+from hexane.ops.attributes import integer
 from hexane.ops.records.index import check_indices
-from hexane.ops.spec import Op, Shape, integer, one_axis
+from hexane.ops.shape_rules import Shape, one_axis
+from hexane.ops.spec import Op
 
 Array = Any
 

@@ -7,10 +7,13 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.ops.attributes import finite, integer, number
 from hexane.ops.compose import Builder, cast, wide
+from hexane.ops.dtype_rules import floating
 from hexane.ops.gradients import norms as grads
 from hexane.ops.records.reduce import in_range
-from hexane.ops.spec import Case, Op, Shape, axis_index, finite, floating, integer, number, one_axis
+from hexane.ops.shape_rules import Shape, axis_index, one_axis
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

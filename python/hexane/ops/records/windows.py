@@ -9,22 +9,13 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.ops.attributes import Attr, flag, integer, integers
 from hexane.ops.compose import Builder, limited
+from hexane.ops.dtype_rules import floating, numeric, same_dtype
 from hexane.ops.gradients import products as grads
 from hexane.ops.records.conv import POOL, WINDOW, pairs, pool_shape, pool_taps, spread, spread_pad, window_attrs
-from hexane.ops.spec import (
-    Attr,
-    Case,
-    Op,
-    Shape,
-    axis_index,
-    flag,
-    floating,
-    integer,
-    integers,
-    numeric,
-    same_dtype,
-)
+from hexane.ops.shape_rules import Shape, axis_index
+from hexane.ops.spec import Case, Op
 
 Array = Any
 

@@ -13,7 +13,7 @@ from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast, limited
-from hexane.ops.spec import broadcast
+from hexane.ops.shape_rules import broadcast
 
 UINT64 = DTYPES["uint64"]
 

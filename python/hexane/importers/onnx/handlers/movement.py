@@ -6,7 +6,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
-from hexane.ops.spec import broadcast
+from hexane.ops.shape_rules import broadcast
 from hexane.ops.valid_lengths import length_of
 
 

@@ -5,7 +5,7 @@ from hexane.graph import Value
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
-from hexane.ops.spec import broadcast
+from hexane.ops.shape_rules import broadcast
 
 
 @onnx_op("BatchNormalization", ignores=("momentum",))

@@ -6,9 +6,10 @@ from typing import Any
 
 from hexane.dtypes import DTYPES, FP16, FP32
 from hexane.graph import EpilogueSlot
+from hexane.ops.attributes import SLOTS, Attr, texts
 from hexane.ops.neurons import NEURONS
 from hexane.ops.slots import POINTS, run_chain
-from hexane.ops.spec import SLOTS, Attr, Op, texts
+from hexane.ops.spec import Op
 
 Array = Any
 Core = Callable[

@@ -8,11 +8,14 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import TensorType
+from hexane.ops.attributes import flag, integer, integers, number, text
+from hexane.ops.dtype_rules import floating
 from hexane.ops.records.conv import convolve, convolved_shape, pairs, spread
 from hexane.ops.records.engine.form import HALVES, slotted
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.reduce import softmax
-from hexane.ops.spec import Case, Op, Shape, flag, floating, integer, integers, number, text
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Case, Op
 
 Array = Any
 BYTES = (DTYPES["int8"], DTYPES["uint8"])

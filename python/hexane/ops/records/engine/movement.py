@@ -9,8 +9,11 @@ import numpy as np
 
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
+from hexane.ops.attributes import integer
+from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.records.engine.form import derived, rounded_once
-from hexane.ops.spec import Case, Op, Shape, axis_index, integer, same_dtype
+from hexane.ops.shape_rules import Shape, axis_index
+from hexane.ops.spec import Case, Op
 
 Array = Any
 RESAMPLED = (

@@ -1,0 +1,48 @@
+"""Shape rules that many op records share, and axes counted from the front."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import TensorType
+
+Shape = tuple[int, ...]
+
+
+def same(x: Shape, *_: Shape | None, **__: Any) -> Shape:
+    """The shape of the first input."""
+    return x
+
+
+def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
+    """NumPy broadcasting of all inputs."""
+    present = [s for s in shapes if s is not None]
+    rank = max(map(len, present))
+    dims = [1] * rank
+    for s in present:
+        for i, d in enumerate(s, rank - len(s)):
+            if dims[i] == 1:
+                dims[i] = d
+            elif d not in (1, dims[i]):
+                raise Error(f"got the shapes {', '.join(map(str, present))}, need shapes that broadcast")
+    return tuple(dims)
+
+
+def axis_index(axis: int, rank: int) -> int:
+    """`axis` counted from the front. Raises Error outside -rank .. rank-1."""
+    if not -rank <= axis < rank:
+        raise Error(f"axis: got {axis}, need {-rank}..{rank - 1} for rank {rank}")
+    return axis % rank
+
+
+def one_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes with `axis` of the first input counted from the front."""
+    return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
+
+
+def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Sorted axes counted from the front. Raises Error for one out of range or named twice."""
+    found = sorted(axis_index(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise Error(f"axes: got {tuple(axes)}, need each axis once")
+    return tuple(found)
