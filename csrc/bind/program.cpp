@@ -196,14 +196,16 @@ py::tuple surfaces(const ProgramObject& self) {
   return py::make_tuple(sides[0], sides[1]);
 }
 
-// The dtype of each named tensor in the weights or the state.
-py::dict dtypes(const ProgramObject& self, const std::string& kind) {
+// The dtype and shape of each named tensor in the weights or the state.
+py::dict types(const ProgramObject& self, const std::string& kind) {
   const plan::Plan& plan = self.program->plan();
   py::dict result;
   for (const PlanTensor& tensor : plan.tensors) {
     const py::str name = text(plan.string(tensor.name));
     if (run::is_kind(plan, tensor, kind) && py::len(name) && !result.contains(name))
-      result[name] = text(info(plan.dtype(tensor)).name);
+      result[name] =
+          py::make_tuple(text(info(plan.dtype(tensor)).name),
+                         py::tuple(py::cast(std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank))));
   }
   return result;
 }
@@ -328,7 +330,7 @@ void register_program(py::module_& m) {
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })
       .def_property_readonly("surfaces", &surfaces)
-      .def("dtypes", &dtypes, py::arg("kind"))
+      .def("types", &types, py::arg("kind"))
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("timeline", &timeline)
       .def_property_readonly("arithmetics", &arithmetics)

@@ -522,8 +522,8 @@ class Program:
 
     @property
     def threads(self) -> int: ...
-    def dtypes(self, kind: str) -> dict[str, str]:
-        """The dtype of each named tensor in the "weights" or the "state"."""
+    def types(self, kind: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The dtype and shape of each named tensor in the "weights" or the "state"."""
 
     @property
     def cost(self) -> int:

@@ -126,10 +126,10 @@ def test_many_lines_become_few_points(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_damaged_is_a_remark(cli: Cli, run: Path) -> None:
-    (run / "checkpoint.hxp").write_bytes(b"HEXANE\x1a\n")
+    (run / "checkpoint.hxc").write_bytes(b"HEXANE\x1a\n")
     ended = cli("dashboard", run)
     assert ended.code == 0, ended.err
-    assert "checkpoint.hxp says nothing: " in ended.out
+    assert "checkpoint.hxc says nothing: " in ended.out
 
 
 def test_the_page_has_the_figures_as_data(cli: Cli, run: Path, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_what_was_trained_is_told_again(cli: Cli, tokenizer: Path, tmp_path: Pat
     assert trained.code == 0, trained.err
     texts = {
         cli("generate", path, "--prompt", "the cat", "--temperature", 0, "--tokenizer", tokenizer).out
-        for path in (tmp_path / "run" / "checkpoint.hxp", folder)
+        for path in (tmp_path / "run" / "checkpoint.hxc", folder)
     }
     (text,) = texts
     assert text.startswith("the cat")

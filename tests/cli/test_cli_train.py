@@ -16,6 +16,7 @@ import hexane as hx
 from command import Cli, spawn
 from decoders import logits_in_numpy
 from hexane.graph import Array
+from hexane.runtime.states import read_states
 
 VOCAB, SEQ = 40, 16
 SIZES = ("--dim", 32, "--hidden", 48, "--layers", 2, "--heads", 4, "--kv-heads", 2, "--vocab", VOCAB, "--seq", SEQ)
@@ -40,8 +41,7 @@ def log(run: Path) -> list[dict[str, Any]]:
 
 def states(run: Path) -> dict[str, Array]:
     """Of the checkpoint; the options, which may say another count of steps, left out."""
-    net = hx.load(run / "checkpoint.hxp")
-    return {name: net.read_state(name) for name in net.state_names if name != "notes"}
+    return {name: array for name, array in read_states(run / "checkpoint.hxc").items() if name != "notes"}
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_small_decoder_learns_and_is_exported(cli: Cli, data: Path, tmp_path: 
     assert abs(entries[0]["loss"] - np.log(VOCAB)) < 0.3
     assert np.mean([e["loss"] for e in entries[-10:]]) < 2.0
     config, weights = hx.train.read_llama(run / "model.bin")
-    kept, trained = hx.train.read_llama(run / "checkpoint.hxp")
+    kept, trained = hx.train.read_llama(run / "checkpoint.hxc")
     assert (config.dim, config.kv_heads, config.vocab, config.seq) == (32, 2, VOCAB, SEQ)
     assert kept == config
     for name, array in trained.items():
@@ -107,7 +107,7 @@ def test_held_out_tokens_are_evaluated(cli: Cli, data: Path, tmp_path: Path) -> 
     assert ended.code == 0, ended.err
     entries = log(tmp_path / "run")
     assert [i for i, e in enumerate(entries) if "evaluation.loss" in e] == [5, 11]
-    config, weights = hx.train.read_llama(tmp_path / "run" / "checkpoint.hxp")
+    config, weights = hx.train.read_llama(tmp_path / "run" / "checkpoint.hxc")
     ids = np.fromfile(data, "<u2").astype(np.int64)[: 5 * SEQ + 1]
     logits = logits_in_numpy(config, weights, ids[:-1].reshape(5, SEQ))
     top = logits.max(-1, keepdims=True)
@@ -126,7 +126,7 @@ def test_training_begins_from_the_weights_of_a_file(cli: Cli, data: Path, tmp_pa
         "--lr", 1e-9, "--weight-decay", 0, "--threads", 1,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    was, now = (hx.train.read_llama(path)[1] for path in (model, tmp_path / "b" / "checkpoint.hxp"))
+    was, now = (hx.train.read_llama(path)[1] for path in (model, tmp_path / "b" / "checkpoint.hxc"))
     for name, array in was.items():
         np.testing.assert_allclose(now[name], array, atol=1e-8, err_msg=name)
     small = cli("train", "--data", data, "--model", model, "--dim", 64, "-o", tmp_path / "c")
@@ -139,7 +139,7 @@ def test_a_chip_trains_with_a_scaled_loss(cli: Cli, data: Path, tmp_path: Path) 
     common = ("--steps", 2, "--target", "h13", "--numerics", "ieee", "-o", tmp_path / "run", "--eval-data", data)
     ended = cli("train", "--data", data, *COMMON, *common, "--eval-every", 1)
     assert ended.code == 0, ended.err
-    notes = hx.train.read_notes(hx.load(tmp_path / "run" / "checkpoint.hxp"))
+    notes = hx.train.read_notes(tmp_path / "run" / "checkpoint.hxc")
     assert notes["training"]["target"] == "h13"
     cli("train", "--data", data, *COMMON, "--steps", 2, "-o", tmp_path / "host")
     mine, theirs = log(tmp_path / "run"), log(tmp_path / "host")
@@ -211,17 +211,17 @@ def test_the_checkpoint_of_another_run_is_left_as_it_is(cli: Cli, data: Path, tm
         assert ended.code == 1, (arguments, ended)
         assert words in ended.err, ended.err
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-    (run / "checkpoint.hxp").write_bytes(before["checkpoint.hxp"][:-100])
+    (run / "checkpoint.hxc").write_bytes(before["checkpoint.hxc"][:-100])
     ended = cli("train", "--data", data, "--resume", "--steps", 4, "-o", run)
     assert ended.code == 1
-    assert "checkpoint.hxp" in ended.err
+    assert "checkpoint.hxc" in ended.err
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(cli: Cli, data: Path, tmp_path: Path) -> None:
     """A limit of a file's size stands for the disk: the log fits, the checkpoint does not."""
     run = tmp_path / "run"
     cli("train", "--data", data, *COMMON, "--steps", 2, "-o", run)
-    before = (run / "checkpoint.hxp").read_bytes()
+    before = (run / "checkpoint.hxc").read_bytes()
     code = (
         "import resource, signal, sys; from hexane.cli.main import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -232,8 +232,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(cli: Cli, data: Path, tmp_path
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert ended.returncode == 1
-    assert "checkpoint.hxp: cannot write: File too large" in ended.stderr
-    assert (run / "checkpoint.hxp").read_bytes() == before
+    assert "checkpoint.hxc: cannot write: File too large" in ended.stderr
+    assert (run / "checkpoint.hxc").read_bytes() == before
     cli("train", "--data", data, "--threads", 1, "--resume", "--steps", 6, "-o", run)
     assert [e["call"] for e in log(run)] == list(range(12))
 
@@ -260,8 +260,8 @@ def test_an_interrupt_leaves_a_checkpoint_that_goes_on(cli: Cli, data: Path, tmp
         told = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     entries = log(run)
-    assert f"checkpoint.hxp has {len(entries) // 2} step" in told
-    assert int(hx.load(run / "checkpoint.hxp").read_state("calls")[0]) == len(entries)
+    assert f"checkpoint.hxc has {len(entries) // 2} step" in told
+    assert read_states(run / "checkpoint.hxc")["calls"][0] == len(entries)
     steps = len(entries) // 2 + 5
     cli("train", "--data", data, "--threads", 1, "--resume", "--steps", steps, "-o", run)
     options = ("--schedule", "constant", "--warm-up", 5, "--steps", steps)
@@ -284,8 +284,8 @@ def test_a_kill_loses_at_most_the_steps_since_the_checkpoint(
             wait_for(process, run / "log.jsonl", done + int(rng.integers(-10, 120)))
             time.sleep(float(rng.random() * 0.02))
             process.kill()
-        path = run / "checkpoint.hxp"
-        calls = int(hx.load(path).read_state("calls")[0]) if path.exists() else 0
+        path = run / "checkpoint.hxc"
+        calls = int(read_states(path)["calls"][0]) if path.exists() else 0
         assert calls >= count(run / "log.jsonl") - interval - 1
     with started(data, run, steps) as process:
         assert process.wait() == 0, process.communicate()[1]

@@ -30,7 +30,7 @@ def test_the_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert getattr(found["out"], "shape", None) == (1, 8, 1, 1)
     exec(compile(training, "README.md", "exec"), found)
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 300
-    assert (tmp_path / "run" / "checkpoint.hxp").exists()
+    assert (tmp_path / "run" / "checkpoint.hxc").exists()
 
 
 @pytest.mark.parametrize(("command", "arguments"), COMMANDS)

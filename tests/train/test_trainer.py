@@ -103,7 +103,7 @@ def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path: Path) -> None:
 def test_checkpoints_carry_notes(tmp_path: Path) -> None:
     notes = {"model": {"sizes": [6, 12, 3]}, "text": "é"}
     trainer(tmp_path, notes=notes).fit(batch, 3, progress=False)
-    assert hx.train.read_notes(hx.load(tmp_path / "checkpoint.hxp")) == notes
+    assert hx.train.read_notes(tmp_path / "checkpoint.hxc") == notes
     longer = trainer(tmp_path, notes={**notes, "text": "other"})
     longer.fit(batch, 5, resume=True, progress=False)
     assert hx.train.read_notes(longer.net)["text"] == "other"
@@ -192,13 +192,28 @@ def test_an_interrupt_inside_a_batch_lets_it_end_and_be_logged(tmp_path: Path) -
     assert made.calls == 7
 
 
-def test_a_checkpoint_is_a_plan_that_goes_on_when_it_is_loaded(tmp_path: Path) -> None:
+def test_a_training_goes_on_from_a_plan_with_its_states(tmp_path: Path) -> None:
+    """Earlier versions wrote such checkpoints."""
     made = trainer(tmp_path)
     made.fit(batch, 5, progress=False)
-    loaded = hx.load(tmp_path / "checkpoint.hxp")
-    for number in (5, 6):
-        assert loaded(batch(number))["loss"] == made.net(batch(number))["loss"]
-    np.testing.assert_array_equal(loaded.read_state("w1"), made.net.read_state("w1"))
+    (tmp_path / "checkpoint.hxc").unlink()
+    made.net.save(tmp_path / "checkpoint.hxp", states="now")
+    other = trainer(tmp_path)
+    other.fit(batch, 7, resume=True, progress=False)
+    assert other.calls == 7
+    made.fit(batch, 7, progress=False)
+    np.testing.assert_array_equal(other.net.read_state("w1"), made.net.read_state("w1"))
+
+
+def test_a_refused_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    trainer(tmp_path / "a", hidden=8).fit(batch, 3, progress=False)
+    made = trainer()
+    made.fit(batch, 2, progress=False)
+    before = {name: made.net.read_state(name) for name in made.net.state_names}
+    with pytest.raises(hx.Error, match=r"\[train\.load\] .*a/checkpoint\.hxc: state 'w1': got fp32"):
+        made.load(tmp_path / "a" / "checkpoint.hxc")
+    for name, array in before.items():
+        np.testing.assert_array_equal(made.net.read_state(name), array)
 
 
 def test_the_trained_network_infers_with_its_params() -> None:
@@ -213,12 +228,12 @@ def test_the_trained_network_infers_with_its_params() -> None:
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     trainer(tmp_path).fit(batch, 1, progress=False)
-    with pytest.raises(hx.Error, match=r"checkpoint\.hxp.*w1"):
+    with pytest.raises(hx.Error, match=r"checkpoint\.hxc.*w1"):
         trainer(tmp_path, hidden=8).fit(batch, 2, resume=True, progress=False)
     with pytest.raises(hx.Error, match="other states"):
         trainer(tmp_path, accumulate=2).fit(batch, 2, resume=True, progress=False)
-    (tmp_path / "checkpoint.hxp").write_bytes(b"no plan")
-    with pytest.raises(hx.Error, match=r"checkpoint\.hxp|plan"):
+    (tmp_path / "checkpoint.hxc").write_bytes(b"no plan")
+    with pytest.raises(hx.Error, match=r"checkpoint\.hxc|plan"):
         trainer(tmp_path).fit(batch, 2, resume=True, progress=False)
 
 

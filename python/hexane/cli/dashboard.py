@@ -16,7 +16,7 @@ from hexane.report.plotting import check_plotting
 from hexane.report.training_chart import training_chart
 from hexane.report.training_page import training_page
 from hexane.train.dashboard import Plan, Run, RunLog, read_plan, run_of
-from hexane.train.trainer import CHECKPOINT, LOG
+from hexane.train.trainer import LOG, checkpoint_in
 
 PLOTS = (".png", ".svg", ".pdf")
 EACH = 1.0  # seconds between looks at a log that is followed
@@ -74,7 +74,7 @@ class _Reader:
 
     def __init__(self, folder: Path) -> None:
         self.log = RunLog(folder / LOG)
-        self._checkpoint = folder / CHECKPOINT
+        self._checkpoint = checkpoint_in(folder)
         self._plan, self._written = Plan(), 0
         self._run: Run | None = None
 
@@ -85,7 +85,7 @@ class _Reader:
     def look(self) -> Run:
         """The run as it is now. Raises Error for a log that cannot be read.
 
-        The checkpoint is large: it is read again only where what is known of it does not fit the log.
+        The checkpoint is read again only where what is known of it does not fit the log.
         """
         if self.log.read() or self._run is None:
             self._run = run_of(self.log, self._plan)
@@ -120,7 +120,7 @@ def _check(run: Path, follow: bool, html: Path | None, plot: Path | None, json: 
 
 
 def _own(run: Path) -> list[Path]:
-    return [path for path in (run / LOG, run / CHECKPOINT) if path.exists()]
+    return [path for path in (run / LOG, checkpoint_in(run)) if path.exists()]
 
 
 def _follow(reader: _Reader) -> None:

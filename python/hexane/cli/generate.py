@@ -45,7 +45,7 @@ def generate(
     """Print a text that a decoder makes of its beginning, token by token.
 
     \b
-    hexane generate run/checkpoint.hxp --prompt "Once" --tokenizer tokenizer.bin
+    hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
     hexane generate stories15M.bin --prompt "Once" --temperature 0
 
     It ends where the model ends it, after --steps tokens, or where the model's row of tokens is full. Tokens a second

@@ -16,7 +16,7 @@ from hexane.errors import Error
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.log import last_entry
-from hexane.train.trainer import CHECKPOINT, LOG
+from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
 MAKE = "`hexane tokenize TEXT.. --tokenizer tokenizer.bin -o tokens.bin` makes one from any text"
 
@@ -106,9 +106,9 @@ def train(
     hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
     hexane train --data tokens.bin --model stories15M --steps 1000 -o run
     hexane train --data tokens.bin --resume -o run
-    hexane generate run/checkpoint.hxp --prompt "Once" --tokenizer tokenizer.bin
+    hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
 
-    RUN gets log.jsonl, a line for each batch, and checkpoint.hxp, also on Ctrl-C; at the end model.bin.
+    RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C; at the end model.bin.
     """
     if data is None:
         raise Error(f"[train] --data: got none, need a file of tokens; {MAKE}")
@@ -124,7 +124,7 @@ def train(
     given = {name: value for name, value in given.items() if value is not None}
     check_folder(output)
     with working("reading"):
-        start = start_of(output / CHECKPOINT, model, sizes, seq, given, resume)
+        start = start_of(checkpoint_in(output), model, sizes, seq, given, resume)
     exported = export_of(export_to, output, start.config)
     with working("compiling the training step"):
         training = DecoderTraining(

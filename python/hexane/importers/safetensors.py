@@ -46,7 +46,7 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
         return _folder(path)
     if path.name.endswith(_INDEX):
         return _indexed(path, _open(path))
-    return _tensors(_open(path), str(path))
+    return read_tensors(_open(path), f"[load_weights] {path}")
 
 
 def _folder(folder: Path) -> dict[str, Array]:
@@ -64,7 +64,7 @@ def _folder(folder: Path) -> dict[str, Array]:
         raise Error(f"[load_weights] {folder}: got a folder without .safetensors files, need at least one")
     weights: dict[str, Array] = {}
     for name in shards:
-        found = _tensors(_open_shard(folder, name), str(folder / name))
+        found = read_tensors(_open_shard(folder, name), f"[load_weights] {folder / name}")
         if twice := sorted(weights.keys() & found.keys()):
             raise Error(f"[load_weights] {folder / name}: got tensor {twice[0]!r} of another file, need distinct names")
         weights |= found
@@ -76,7 +76,7 @@ def _indexed(path: Path, descriptor: int) -> dict[str, Array]:
     shard_of = _read_index(path, descriptor)
     weights: dict[str, Array] = {}
     for shard in dict.fromkeys(shard_of.values()):
-        found = _tensors(_open_shard(path.parent, shard), str(path.parent / shard))
+        found = read_tensors(_open_shard(path.parent, shard), f"[load_weights] {path.parent / shard}")
         listed = {name for name, file in shard_of.items() if file == shard}
         for name in sorted(listed ^ found.keys()):
             verb = "does not hold" if name in listed else "holds, unlike the index says,"
@@ -117,8 +117,9 @@ def _open_shard(folder: Path, name: str) -> int:
     return open_inside(folder, name, f"[load_weights] {folder}")
 
 
-def _tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """The tensors of one file, which is closed; its bytes live as long as one of them."""
+def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
+    """The tensors of one open file, which is closed: read-only views of one block of memory, in the file's order.
+    `where` opens the message of an Error."""
     with os.fdopen(descriptor, "rb") as file:
         try:
             # Opened by its descriptor, so that the checked file is the one that is read below.
@@ -127,9 +128,9 @@ def _tensors(descriptor: int, where: str) -> dict[str, Array]:
                 kinds = [header.get_slice(name) for name in names]
                 types = [(kind.get_dtype(), tuple(kind.get_shape())) for kind in kinds]
         except (SafetensorError, OSError) as error:
-            raise Error(f"[load_weights] {where}: {error}, need a safetensors file") from None
+            raise Error(f"{where}: {error}, need a safetensors file") from None
         size = os.fstat(file.fileno()).st_size
-        check_memory(f"[load_weights] {where}", size)
+        check_memory(where, size)
         # Not mapped: a file that is written anew would change the weights, or end before them.
         data = np.fromfile(file, np.uint8, size)
     data.flags.writeable = False
@@ -140,7 +141,7 @@ def _tensors(descriptor: int, where: str) -> dict[str, Array]:
         try:
             weights[name], offset = _view(data, offset, _dtype(type_name), shape)
         except Error as error:
-            raise Error(f"[load_weights] {where}: tensor {name!r}: {error}") from None
+            raise Error(f"{where}: tensor {name!r}: {error}") from None
     return weights
 
 
@@ -161,3 +162,11 @@ def _dtype(name: str) -> DType:
     if name not in _NAMES:
         raise Error(f"got the dtype {name}, need one of {', '.join(_NAMES)}")
     return DTYPES[_NAMES[name]]
+
+
+def dtype_name(where: str, kind: DType) -> str:
+    """The name that safetensors has for a dtype. Raises Error, which `where` opens, where it has none."""
+    for name, ours in _NAMES.items():
+        if DTYPES[ours] is kind:
+            return name
+    raise Error(f"{where}: got the dtype {kind}, need one of {', '.join(_NAMES.values())}")

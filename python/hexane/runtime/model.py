@@ -15,11 +15,12 @@ from hexane import _core
 from hexane.decisions import counted
 from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, tensor_type
 from hexane.program import Program
 from hexane.runtime.call_trace import chrome_trace
 from hexane.runtime.debug import Debug, debug
 from hexane.runtime.futures import Submits
+from hexane.runtime.states import read_states, write_states
 from hexane.stages.stream.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Model(Submits):
             for p in (ports[i] for i in self._shown)
         )
         self._output_names = [p.name for p in self.outputs]
-        self._params = {name: dtype(kept) for name, kept in core.dtypes("weights").items()}
-        self._states = {name: dtype(kept) for name, kept in core.dtypes("state").items()}
+        self._params = {name: dtype(kept) for name, (kept, _) in core.types("weights").items()}
+        self._states = {name: tensor_type(kept, shape) for name, (kept, shape) in core.types("state").items()}
         self._open: OpenModel | None = None
 
     @property
@@ -246,7 +247,37 @@ class Model(Submits):
 
     def write_state(self, name: str, value: Any) -> None:
         """Replaces the contents of the state of that name; a state that is kept in fp16 may be given in fp32 too."""
-        self._core.write_state(name, _as_kept(f"state '{name}'", value, self._states.get(name)))
+        kept = self._states[name].dtype if name in self._states else None
+        self._core.write_state(name, _as_kept(f"state '{name}'", value, kept))
+
+    def save_states(self, path: str | os.PathLike[str]) -> None:
+        """Writes the states as they are now, params that the program writes among them, to a file in safetensors.
+
+        Unlike `save` it takes a model with programs on an engine, and the file fits the same graph compiled for any
+        chip or number of threads. A failure, or the end of the process, leaves the old file as it was. Raises Error for
+        a model without states.
+        """
+        if not self._states:
+            raise Error("[save_states] got a model without states, need one: hx.state, or params that a step writes")
+        write_states(path, {name: self.read_state(name) for name in self._states})
+
+    def load_states(self, path: str | os.PathLike[str], *, keep: Iterable[str] = ()) -> None:
+        """Replaces all states, but those that `keep` names, by what `save_states` wrote: all or, after an Error, none.
+
+        Raises Error for a file that is damaged, and for one of other states: other names, shapes or dtypes.
+        """
+        where, kept = f"[load_states] {os.fspath(path)}", {*keep}
+        found = {name: array for name, array in read_states(path).items() if name not in kept}
+        if other := sorted((self._states.keys() - kept) ^ found.keys()):
+            raise Error(f"{where}: got other states ({', '.join(other[:4])}), need those of this model")
+        for name, array in found.items():
+            need = self._states[name]
+            found[name] = array = _as_kept(f"state '{name}'", array, need.dtype)
+            if array.dtype != need.dtype.numpy or array.shape != need.shape:
+                got = tensor_type(array.dtype, array.shape)
+                raise Error(f"{where}: state '{name}': got {got}, need {need}")
+        for name, array in found.items():
+            self._core.write_state(name, array)
 
     def profile(self, on: bool = True) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`.

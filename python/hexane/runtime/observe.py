@@ -109,8 +109,8 @@ def observe(
             "[debug] got a model that goes row by row for its memory, need one that is not: its steps compute some rows"
             " at a time"
         )
-    states = {name: core.read_state(name) for name in core.dtypes("state")}
-    params = {name: core.read_param(name) for name in core.dtypes("weights")}
+    states = {name: core.read_state(name) for name in core.types("state")}
+    params = {name: core.read_param(name) for name in core.types("weights")}
     seen = Observation(program, feeds, states, params)
 
     def after(index: int, outputs: list[Any]) -> None:

@@ -1,6 +1,7 @@
 """Notes that a training's checkpoints carry: JSON in a state of bytes, which no step changes."""
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
+from hexane.graph import Array
 from hexane.runtime import Model
+from hexane.runtime.states import read_states
 
 NOTES = "notes"
 MOST = 1 << 20  # bytes
@@ -27,14 +30,24 @@ def kept_notes(notes: Mapping[str, Any]) -> Tensor:
     return hx.write_state(state, state, np.array(0))
 
 
-def read_notes(net: Model) -> dict[str, Any]:
-    """The notes of a training step, or of a checkpoint that was loaded; empty where there are none.
+def read_notes(source: Model | str | os.PathLike[str]) -> dict[str, Any]:
+    """The notes of a training step, or of the checkpoint of a Trainer at that path; empty where there are none.
 
-    Raises Error for a state of this name that is none.
+    Only the notes of the file are read, and no checksum is looked at. Raises Error for a state of this name that is
+    none, and for a file that is no checkpoint.
     """
-    if NOTES not in net.state_names:
+    if isinstance(source, Model):
+        found = {NOTES: source.read_state(NOTES)} if NOTES in source.state_names else {}
+    else:
+        found = read_states(source, only=[NOTES])
+    return notes_in(found)
+
+
+def notes_in(states: Mapping[str, Array]) -> dict[str, Any]:
+    """The notes among the states of a step. Raises Error as `read_notes` does."""
+    if NOTES not in states:
         return {}
-    state = net.read_state(NOTES)
+    state = states[NOTES]
     try:
         found = json.loads(state.tobytes()) if state.dtype == np.uint8 and state.size <= MOST else None
     except (ValueError, RecursionError):

@@ -15,7 +15,7 @@ from hexane.build import Tensor, graph
 from hexane.errors import Error, HazardWarning, warn
 from hexane.graph import Array
 from hexane.options import Options
-from hexane.runtime import Model, compile, load
+from hexane.runtime import Model, compile
 from hexane.targets import Chip, load_target
 from hexane.train.evaluating import evaluating
 from hexane.train.interrupts import held_interrupts
@@ -30,7 +30,8 @@ from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 
 Batch = Mapping[str, Any]
 Batches = Iterable[Batch] | Callable[[int], Batch]
-CHECKPOINT = "checkpoint.hxp"
+CHECKPOINT = "checkpoint.hxc"
+OLD_CHECKPOINT = "checkpoint.hxp"  # a plan: earlier versions wrote one
 LOG = "log.jsonl"
 
 
@@ -39,7 +40,7 @@ class Trainer:
 
     loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: as `hx.train.step` has them.
     metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
-    where `log.jsonl` and `checkpoint.hxp` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
+    where `log.jsonl` and `checkpoint.hxc` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
     programs: for a chip, the step is cut into programs as `hx.train.on_engine` does.
 
     Raises Error as `step` and `compile` do.
@@ -176,30 +177,21 @@ class Trainer:
         return made
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint, a plan that `hx.load` takes too: params, moments and counts as they are now. None: into
-        the folder. A failure leaves the old file."""
-        self.net.save(self._checkpoint(path), states="now")
+        """Writes a checkpoint: params, moments and counts as they are now, as `Model.save_states` does. None: into the
+        folder. A failure leaves the old file."""
+        self.net.save_states(self._checkpoint(path))
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Puts the contents of a checkpoint in place of the params, moments and counts.
+        """Puts the contents of a checkpoint in place of the params, moments and counts: all or, after an Error, none.
 
         Notes stay those of this training. Raises Error for a checkpoint of another training: other states, or other
         shapes or dtypes of them.
         """
         where = self._checkpoint(path)
         try:
-            found = load(where)
+            self.net.load_states(where, keep=[NOTES])
         except Error as error:
-            raise Error(f"[train.load] {where}: {error}") from None
-        need, got = ([name for name in net.state_names if name != NOTES] for net in (self.net, found))
-        if {*need} != {*got}:
-            what = ", ".join(sorted({*need} ^ {*got})[:4])
-            raise Error(f"[train.load] {where}: got a checkpoint of other states ({what}), need one of this training")
-        for name in need:
-            try:
-                self.net.write_state(name, found.read_state(name))
-            except Error as error:
-                raise Error(f"[train.load] {where}: {error}") from None
+            raise Error(f"[train.load] {str(error).removeprefix('[load_states] ')}") from None
 
     def _warn_of_wide_backward(self, batch: Batch) -> None:
         """Once, with the largest number of the first batch, which this CPU computes."""
@@ -227,8 +219,8 @@ class Trainer:
     def _resume(self) -> None:
         if self._folder is None:
             raise Error("[train.fit] resume: got no folder, need Trainer(.., folder=..)")
-        if (self._folder / CHECKPOINT).exists():
-            self.load()
+        if (checkpoint := checkpoint_in(self._folder)).exists():
+            self.load(checkpoint)
 
     def _checkpoint(self, path: str | os.PathLike[str] | None) -> Path:
         if path is not None:
@@ -236,6 +228,12 @@ class Trainer:
         if self._folder is None:
             raise Error("[train] path: got none, need one, or Trainer(.., folder=..)")
         return self._folder / CHECKPOINT
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """The checkpoint in the folder of a training, or where it will be."""
+    new, old = folder / CHECKPOINT, folder / OLD_CHECKPOINT
+    return old if old.exists() and not new.exists() else new
 
 
 def _from(batches: Batches, first: int, steps: int) -> Iterator[tuple[int, Batch]]:

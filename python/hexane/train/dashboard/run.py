@@ -11,7 +11,6 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.runtime import load
 from hexane.train.dashboard.run_log import RunLog
 from hexane.train.dashboard.thin import thinned
 from hexane.train.notes import read_notes
@@ -140,7 +139,7 @@ def read_plan(checkpoint: Path) -> Plan:
     if not checkpoint.exists():
         return Plan()
     try:
-        notes = read_notes(load(checkpoint, threads=1)).get("training")
+        notes = read_notes(checkpoint).get("training")
     except Error as error:
         return Plan(error=str(error))
     if not isinstance(notes, Mapping):

@@ -9,13 +9,12 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular
-from hexane.runtime import load
+from hexane.runtime.states import holds_states, read_states
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.model_file import config_of
 from hexane.train.decoder.model import checked_weights
-from hexane.train.notes import read_notes
+from hexane.train.notes import notes_in
 
-MAGIC = b"HEXANE\x1a\n"  # of plans
 VERSION = 1
 
 
@@ -25,12 +24,13 @@ def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """Whether that is a plan, by its first bytes. Raises Error for a file that cannot be read."""
+    """Whether that is a file of states, or a plan, as its first bytes say. Raises Error for a file that cannot be
+    read."""
     if Path(path).is_dir():
         return False
     descriptor = open_regular(path, f"[train.load_llama] {os.fspath(path)}", "model")
     try:
-        return os.pread(descriptor, len(MAGIC), 0) == MAGIC
+        return holds_states(descriptor)
     finally:
         os.close(descriptor)
 
@@ -38,27 +38,26 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array], dict[str, Any]]:
     """The config, the weights as they were trained, and all notes.
 
-    Raises Error for a file that is damaged, and for a plan that is no checkpoint of a decoder.
+    Raises Error for a file that is damaged, and for one that is no checkpoint of a decoder.
     """
     where = f"[train.load_llama] {os.fspath(path)}"
     try:
-        net = load(path, threads=1)
-        notes = read_notes(net)
+        states = read_states(path)
+        notes = notes_in(states)
     except Error as error:
-        raise Error(f"{where}: {error}") from None
+        raise Error(f"{where}: {str(error).removeprefix(f'[load_states] {os.fspath(path)}: ')}") from None
     config = _config(notes.get("decoder"), where)
-    missing = config.shapes().keys() - {*net.state_names}
-    if missing:
+    if missing := config.shapes().keys() - states.keys():
         raise Error(f"{where}: got no state {min(missing)!r}, need the weights of its config")
     try:
-        return config, checked_weights(config, {name: net.read_state(name) for name in config.shapes()}), notes
+        return config, checked_weights(config, {name: states[name] for name in config.shapes()}), notes
     except Error as error:
         raise Error(f"{where}: {str(error).removeprefix('[train.llama] ')}") from None
 
 
 def _config(note: object, where: str) -> LlamaConfig:
     if not isinstance(note, Mapping):
-        raise Error(f"{where}: got a plan that is no checkpoint of a decoder, need one that `hexane train` wrote")
+        raise Error(f"{where}: got no checkpoint of a decoder, need one that `hexane train` wrote")
     if note.get("version") != VERSION:
         raise Error(f"{where}: version: got {note.get('version')!r}, need {VERSION}")
     sizes = {name: value for name, value in note.items() if name != "version"}

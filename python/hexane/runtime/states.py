@@ -1,0 +1,119 @@
+"""Files of states: what models keep between calls, by name, in safetensors with a checksum.
+
+Any reader of safetensors opens them. The metadata has the version of this form under "hexane.states", and under "xxh64"
+a checksum: XXH64 of the header with 16 zeros in the checksum's place, then of each tensor's bytes in the order of the
+file, each hash being the seed of the next.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from hexane import _core
+from hexane.dtypes import dtype
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.importers.files import open_regular
+from hexane.importers.safetensors import dtype_name, read_tensors
+
+VERSION = "1"
+NO_SUM = b"0" * 16
+PLAN = b"HEXANE\x1a\n"  # how plans begin
+MAX_HEADER = 100_000_000  # bytes, as the safetensors package limits it
+Path = str | os.PathLike[str]
+
+
+def write_states(path: Path, states: Mapping[str, Array]) -> None:
+    """Writes arrays by name into a file that is there as a whole or not at all; the old file stays if that fails.
+
+    Raises Error for a dtype that safetensors does not have, and for a place that cannot be written to.
+    """
+    entries: dict[str, object] = {"__metadata__": {"hexane.states": VERSION, "xxh64": NO_SUM.decode()}}
+    arrays = {name: np.ascontiguousarray(array) for name, array in states.items()}
+    end = 0
+    for name, array in arrays.items():
+        kind = dtype_name(f"[save_states] state '{name}'", dtype(array.dtype))
+        entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    pieces = [_bytes_of(array) for array in arrays.values()]
+    total = f"{_checksum(text, pieces):016x}".encode()
+    header = text.replace(NO_SUM, total, 1)
+    _core.save_file(os.fspath(path), [len(header).to_bytes(8, "little"), header, *pieces])
+
+
+def holds_states(descriptor: int) -> bool:
+    """Whether `read_states` takes an open file, by its first bytes."""
+    head = os.pread(descriptor, 256, 0)
+    return head.startswith(PLAN) or b'"hexane.states"' in head
+
+
+def read_states(path: Path, only: Sequence[str] | None = None) -> dict[str, Array]:
+    """The arrays of such a file by name, read-only, or the states in a plan, as they are when it is loaded.
+
+    only: the names that are read, where they are there; the checksum of the whole file is then not looked at. Raises
+    Error for a file that is damaged or of another kind.
+    """
+    where = f"[load_states] {os.fspath(path)}"
+    descriptor = open_regular(path, where, "file of states")
+    try:
+        if os.pread(descriptor, len(PLAN), 0) == PLAN:
+            return _of_plan(f"/dev/fd/{descriptor}", only, where)
+        header, expected = _header(descriptor, where)
+        if only is not None:
+            return _some(descriptor, only, where)
+        states = read_tensors(os.dup(descriptor), where)
+    finally:
+        os.close(descriptor)
+    if _checksum(header, [_bytes_of(array) for array in states.values()]) != expected:
+        raise Error(f"{where}: got bytes that do not fit the checksum, need an undamaged file")
+    return states
+
+
+def _of_plan(path: str, only: Sequence[str] | None, where: str) -> dict[str, Array]:
+    try:
+        core = _core.Program.load(path, 1)
+    except Error as error:
+        raise Error(f"{where}: {error}") from None
+    return {name: core.read_state(name) for name in core.types("state") if only is None or name in only}
+
+
+def _header(descriptor: int, where: str) -> tuple[bytes, int]:
+    """The header without its checksum, and the checksum."""
+    size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    text = os.pread(descriptor, min(size, MAX_HEADER), 8)
+    try:
+        found = json.loads(text)
+        metadata = found["__metadata__"]
+        version, total = metadata["hexane.states"], metadata["xxh64"]
+        expected = int(total, 16)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Error(f"{where}: got a file of another kind, need one that save_states wrote") from None
+    if version != VERSION:
+        raise Error(f"{where}: version: got {version!r}, need {VERSION!r}")
+    return text.replace(str(total).encode(), NO_SUM, 1), expected
+
+
+def _some(descriptor: int, only: Sequence[str], where: str) -> dict[str, Array]:
+    try:
+        # Opened by its descriptor: a file that is replaced meanwhile does not mix with this one.
+        with safe_open(f"/dev/fd/{descriptor}", framework="np") as file:
+            names = {*file.keys()}
+            return {name: file.get_tensor(name) for name in only if name in names}
+    except (SafetensorError, OSError) as error:
+        raise Error(f"{where}: {error}, need an undamaged file") from None
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _checksum(header: bytes, pieces: Sequence[Array]) -> int:
+    total = _core.xxh64(header)
+    for piece in pieces:
+        total = _core.xxh64(piece, seed=total)
+    return total

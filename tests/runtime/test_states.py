@@ -1,0 +1,166 @@
+"""Files of states: written by one model, read by another of the same graph, and by other readers of safetensors."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import hexane as hx
+from hexane.graph import Array
+from hexane.runtime.states import read_states, write_states
+
+
+def counting(dtype: str = "fp32", width: int = 3) -> hx.Model:
+    """Adds its input to a sum that it keeps, and counts."""
+    x = hx.input("x", (width,), dtype)
+    total = hx.state("total", init=np.zeros(width), dtype=dtype)
+    calls = hx.state("calls", init=np.zeros(1), dtype="int32")
+    now = hx.write_state(total, total + x, np.array(0))
+    count = hx.write_state(calls, calls + np.ones(1, np.int32), np.array(0))
+    net = hx.compile({"sum": now, "count": count})
+    assert isinstance(net, hx.Model)
+    return net
+
+
+def ones(width: int = 3) -> Array:
+    return np.ones(width, np.float32)
+
+
+def test_another_model_goes_on_from_the_file(tmp_path: Path) -> None:
+    net = counting()
+    for _ in range(3):
+        net(ones())
+    net.save_states(tmp_path / "a.hxc")
+    other = counting()
+    other.load_states(tmp_path / "a.hxc")
+    assert other(ones())["count"] == 4
+    np.testing.assert_array_equal(other.read_state("total"), [4, 4, 4])
+
+
+def test_safetensors_reads_the_file(tmp_path: Path) -> None:
+    net = counting()
+    net(ones())
+    net.save_states(tmp_path / "a.hxc")
+    found = load_file(tmp_path / "a.hxc")
+    np.testing.assert_array_equal(found["total"], ones())
+    assert found["calls"].dtype == np.int32
+    assert found["calls"] == [1]
+    with safe_open(tmp_path / "a.hxc", framework="np") as file:
+        assert file.metadata()["hexane.states"] == "1"
+
+
+def test_every_dtype_comes_back(tmp_path: Path) -> None:
+    states = {
+        str(kind): np.arange(5).astype(kind)
+        for kind in (
+            np.int8,
+            np.uint8,
+            np.int16,
+            np.uint16,
+            np.int32,
+            np.int64,
+            np.float16,
+            np.float32,
+            np.float64,
+            bool,
+        )
+    }
+    states |= {"empty": np.empty((0, 3), np.float32), "number": np.array(2.5, np.float32)}
+    states["turned"] = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    write_states(tmp_path / "a.hxc", states)
+    found = read_states(tmp_path / "a.hxc")
+    assert list(found) == list(states)
+    for name, array in states.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    assert list(read_states(tmp_path / "a.hxc", only=["number", "missing"])) == ["number"]
+
+
+def test_each_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.hxc"
+    write_states(path, {"a": np.arange(4, dtype=np.float32), "b": np.arange(3, dtype=np.int32)})
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(hx.Error, match="load_states"):
+            read_states(path)
+    for size in (0, 7, 8, 40, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(hx.Error, match="load_states"):
+            read_states(path)
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    save_file({"total": ones()}, tmp_path / "a.safetensors")
+    with pytest.raises(hx.Error, match="of another kind, need one that save_states wrote"):
+        counting().load_states(tmp_path / "a.safetensors")
+    with pytest.raises(hx.Error, match="No such file"):
+        counting().load_states(tmp_path / "none.hxc")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(hx.Error, match="no regular file"):
+        counting().load_states(tmp_path / "pipe")
+
+
+def test_states_of_another_model_change_nothing(tmp_path: Path) -> None:
+    for states, words in (
+        ({"total": ones()}, r"other states \(calls\)"),
+        ({"calls": np.array([7], np.int32), "total": ones(4)}, r"state 'total': got fp32\[4\], need fp32\[3\]"),
+        ({"calls": np.array([7], np.int32), "total": np.ones(3)}, "need fp32"),
+    ):
+        write_states(tmp_path / "a.hxc", states)
+        net = counting()
+        net(ones())
+        with pytest.raises(hx.Error, match=words):
+            net.load_states(tmp_path / "a.hxc")
+        assert net.read_state("calls") == 1
+
+
+def test_kept_states_stay(tmp_path: Path) -> None:
+    write_states(tmp_path / "a.hxc", {"calls": np.array([7], np.int32)})
+    net = counting()
+    net(ones())
+    net.load_states(tmp_path / "a.hxc", keep=["total"])
+    np.testing.assert_array_equal(net.read_state("total"), ones())
+    assert net.read_state("calls") == 7
+
+
+def test_a_plan_with_states_is_read_too(tmp_path: Path) -> None:
+    net = counting()
+    net(ones())
+    net.save(tmp_path / "a.hxp", states="now")
+    other = counting()
+    other.load_states(tmp_path / "a.hxp")
+    assert other(ones())["count"] == 2
+    assert read_states(tmp_path / "a.hxp", only=["calls"])["calls"] == 1
+
+
+def test_a_model_without_states_has_nothing_to_write(tmp_path: Path) -> None:
+    net = hx.compile(hx.input("x", (3,)) + 1)
+    assert isinstance(net, hx.Model)
+    with pytest.raises(hx.Error, match="without states"):
+        net.save_states(tmp_path / "a.hxc")
+
+
+FULL = """
+import resource, signal
+import numpy as np
+from hexane.runtime.states import write_states
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+write_states({path!r}, {{"a": np.ones(4096, np.float32)}})
+"""
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.hxc"
+    write_states(path, {"a": ones()})
+    before = path.read_bytes()
+    ended = subprocess.run([sys.executable, "-c", FULL.format(path=str(path))], capture_output=True, text=True)
+    assert "cannot write" in ended.stderr
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.hxc"]
