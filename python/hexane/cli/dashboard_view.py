@@ -91,8 +91,9 @@ def _sample(sample: Sample, console: Console, width: int, options: ConsoleOption
     """The first lines of a text, its line ends as spaces."""
     text = "none: logits were not finite" if sample.text is None else visible(" ".join(sample.text.split()))
     lines = Text(text, "italic" if sample.text is not None else "yellow").wrap(console, width - NAME)
+    for line in lines:
+        line.rstrip()
     if len(lines) > SAMPLE_ROWS:
-        lines[SAMPLE_ROWS - 1].rstrip()
         lines[SAMPLE_ROWS - 1].truncate(width - NAME - 4)
         lines[SAMPLE_ROWS - 1].append(" ..." if options.ascii_only else " …")
     for place, line in enumerate(lines[:SAMPLE_ROWS]):

@@ -18,7 +18,11 @@ from hexane.train.decoder.training import DecoderTraining
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG
 
-MAKE = "`hexane tokenize TEXT.. --tokenizer tokenizer.bin -o tokens.bin` makes one from any text"
+MAKE = """from any text file:
+  hexane tokenize TEXT.txt --learn 4096 --tokenizer tokenizer.json -o tokens.bin
+  hexane train --data tokens.bin --vocab 4096 --tokenizer tokenizer.json --sample-every 100
+For a model that has a tokenizer, such as one of llama2.c:
+  hexane tokenize TEXT.txt --tokenizer tokenizer.bin -o tokens.bin"""
 
 
 class ScheduleName(str, Enum):
@@ -116,7 +120,7 @@ def train(
     """Train a decoder of the Llama family on a file of tokens.
 
     \b
-    hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
+    hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin  # --learn 4096: with a new tokenizer
     hexane train --data tokens.bin --model stories15M --steps 1000 -o run
     hexane train --data tokens.bin --resume -o run
     hexane generate run/checkpoint.hxp --prompt "Once" --tokenizer tokenizer.bin
@@ -126,10 +130,10 @@ def train(
     RUN gets log.jsonl, a line for each batch, and checkpoint.hxp, also on Ctrl-C; at the end model.bin.
     """
     if data is None:
-        raise Error(f"[train] --data: got none, need a file of tokens; {MAKE}")
+        raise Error(f"[train] --data: got none, need a file of tokens, {MAKE}")
     for option, path in (("--data", data), ("--eval-data", eval_data)):
         if path is not None and not path.exists():
-            raise Error(f"[train] {option}: got no file {path}, need a file of tokens; {MAKE}")
+            raise Error(f"[train] {option}: got no file {path}, need a file of tokens, {MAKE}")
     sizes = {"dim": dim, "hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "vocab": vocab}
     given = {
         "steps": steps, "batch": batch, "accumulate": accumulate, "lr": lr, "warm_up": warm_up, "clip": clip,

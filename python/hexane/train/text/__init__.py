@@ -1,5 +1,6 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
+from hexane.train.text.learn import learn_tokenizer
 from hexane.train.text.stream import TextStream
 from hexane.train.text.token_file import TokenFile, save_tokens, token_dtype
 from hexane.train.text.tokenizer import NAMES, Tokenizer, find_tokenizer, load_tokenizer
@@ -12,6 +13,7 @@ __all__ = [
     "TokenWindows",
     "Tokenizer",
     "find_tokenizer",
+    "learn_tokenizer",
     "load_tokenizer",
     "save_tokens",
     "token_dtype",
