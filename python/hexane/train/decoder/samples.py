@@ -35,6 +35,7 @@ class Samples:
             raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
         self._tokenizer, self._seed = tokenizer, seed
         self._generator = Generator.of_weights(config, options=Options(target="host", threads=threads))
+        self._generator.net.program = None  # its graph holds the zeros that the weights are until the first update
 
     def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
         """The prompt and what follows it, by the weights that `read` gives by name as they are after this step; None:
