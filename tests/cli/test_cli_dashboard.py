@@ -95,6 +95,35 @@ def test_it_fits_on_80_columns(cli: Cli, run: Path) -> None:
     assert ended.out.count("●") == 6  # five evaluations and the legend
 
 
+def test_samples_are_shown_and_their_markup_and_control_characters_are_not(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    texts = [*(f"Once {i} " for i in range(4)), f"Once {HOSTILE}\nupon " + "a time " * 60, "lone \ud800", None]
+    entries = [entry(call) for call in range(20)]
+    for call, text in zip(range(2, 20, 2), texts, strict=False):
+        entries[call]["sample"] = text
+    (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+    want = [*texts[2:5], "lone ?", None]
+    found = json.loads(cli("dashboard", run, "--json").out)
+    assert found["samples"] == [{"step": 7 + 2 * i, "text": text} for i, text in enumerate(want)]
+    shown = cli("dashboard", run).out
+    assert "step 13        lone ?\n" in shown
+    assert "step 15        none: logits were not finite\n" in shown
+    entries[13]["sample"] = texts[4]
+    (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries[:14]))
+    lines = cli("dashboard", run).out.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("step 14 "))
+    assert lines[place].startswith(f"step 14        Once {HOSTILE.split(chr(27))[0]}\\x1b[2J upon")
+    assert lines[place + 2].endswith(" …")
+    assert len(lines) == place + 3
+    assert max(map(len, lines)) <= 80
+    assert cli("dashboard", run, "--html", tmp_path / "page.html").code == 0
+    assert "<img" not in (tmp_path / "page.html").read_text()
+    entries[5]["sample"] = 3
+    (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+    assert "line 6: 'sample': got int, need a text or null" in cli("dashboard", run).err
+
+
 def test_where_braille_cannot_be_printed_stars_are(run: Path) -> None:
     options = {"PYTHONIOENCODING": "ascii", "COLUMNS": "60"}
     out = subprocess.check_output([sys.executable, "-m", "hexane", "dashboard", run], env=os.environ | options)

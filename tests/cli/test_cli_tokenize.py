@@ -1,6 +1,7 @@
 """`hexane tokenize`."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,47 @@ def test_what_is_wrong_is_said_and_nothing_written(cli: Cli, tokenizer: Path, tm
     ended = cli("tokenize", good, "--tokenizer", tokenizer, "-o", tmp_path / "missing" / "tokens.bin")
     assert ended.code == 1
     assert ended.err.startswith("error: --output: ")
+
+
+def test_a_tokenizer_is_learnt_from_the_texts(cli: Cli, tmp_path: Path) -> None:
+    words = "the cat sat on the mat, naïve 日本\n"
+    texts = [
+        text(tmp_path / "a.txt", words * 20 + "<end>" + words),
+        text(tmp_path / "b.txt", "and then the cat saw it"),
+    ]
+    found = []
+    for name in ("one", "two"):
+        made, out = tmp_path / f"{name}.json", tmp_path / f"{name}.bin"
+        ended = cli(
+            "tokenize", *texts, "--learn", 280, "--tokenizer", made, "-o", out, "--separator", "<end>", "--json"
+        )
+        assert ended.code == 0, ended.err
+        found.append((made.read_bytes(), out.read_bytes()))
+    assert found[0] == found[1]
+    told = json.loads(ended.out)
+    assert (told["documents"], told["begin"], told["vocab"]) == (3, 0, 280)
+    known = tokenizers.Tokenizer.from_file(str(made))
+    tokens = np.fromfile(out, "<u2")
+    ends = [*np.flatnonzero(tokens == 0), len(tokens)]
+    documents = [known.decode(tokens[a + 1 : b].tolist()) for a, b in pairwise(ends)]
+    assert documents == [(words * 20).strip(), words.strip(), "and then the cat saw it"]
+    assert len(tokens) < len((words * 21).encode()) / 2
+    other = text(tmp_path / "c.txt", "Ein anderer Text: Ä\x00")
+    assert cli("tokenize", other, "--tokenizer", made, "-o", out).code == 0
+    assert known.decode(np.fromfile(out, "<u2")[1:].tolist()) == "Ein anderer Text: Ä\x00"
+
+
+def test_a_tokenizer_that_is_there_is_not_replaced_by_a_learnt_one(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    some = text(tmp_path / "a.txt", "the cat")
+    there = text(tmp_path / "there.json", "{}")
+    for made, count, words in (
+        (there, 300, "there.json is there already, need another name, or no --learn"),
+        (tokenizer, 300, "need a name that ends in .json"),
+        (tmp_path / "new.json", 256, "vocab: got 256, need 257 (all bytes and a mark)"),
+        (tmp_path / "none" / "new.json", 300, "--tokenizer"),
+    ):
+        ended = cli("tokenize", some, "--learn", count, "--tokenizer", made, "-o", tmp_path / "out.bin")
+        assert ended.code == 1, ended
+        assert words in ended.err, ended.err
+    assert there.read_text() == "{}"
+    assert not (tmp_path / "out.bin").exists()

@@ -172,8 +172,8 @@ def test_mistakes_are_told_before_anything_is_computed(cli: Cli, data: Path, tmp
     (tmp_path / "file").write_text("x")
     run = ("-o", tmp_path / "run")
     for arguments, words in (
-        (run, "--data: got none, need a file of tokens; `hexane tokenize TEXT.."),
-        (("--data", tmp_path / "none.bin", *run), "none.bin, need a file of tokens; `hexane tokenize TEXT.."),
+        (run, "--data: got none, need a file of tokens, from any text file:\n  hexane tokenize TEXT.txt --learn 4096"),
+        (("--data", tmp_path / "none.bin", *run), "none.bin, need a file of tokens, from any text file:"),
         (("--data", short, *COMMON, *run), f"got {SEQ} tokens of training, need at least {SEQ + 1}"),
         (("--data", large, *COMMON, *run), f"token 0: got the id {VOCAB}, need 0 to {VOCAB - 1}"),
         (("--data", data, *COMMON, "-o", tmp_path / "file"), "need a folder"),

@@ -39,7 +39,7 @@ def dashboard(
     debug: Debug = False,
 ) -> None:
     """Show a training: the curve of its loss, best and last loss, learning rate, norm of the gradients, step time,
-    tokens a second, evaluations, and how long the rest takes.
+    tokens a second, evaluations, the last samples, and how long the rest takes.
 
     \b
     hexane dashboard run

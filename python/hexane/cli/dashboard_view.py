@@ -1,5 +1,6 @@
 """The figures of a run as lines for a terminal, or for a pipe, of any width from 40 characters on."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -8,11 +9,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from hexane.decisions import counted
-from hexane.train.dashboard import Run, drawn_curve
+from hexane.train.dashboard import Run, Sample, drawn_curve
+from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
 ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # of the curve
 OTHERS = 14  # lines next to the curve
+SAMPLES, SAMPLE_ROWS = 2, 3  # texts that are shown, the lines of each
 MOST_MARKS = 16  # evaluations on the curve: more would hide it
 LOSS = "loss"
 
@@ -27,11 +30,14 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(LEAST_WIDTH, options.max_width)
-        height = min(MOST_ROWS, max(LEAST_ROWS, console.size.height - OTHERS)) if console.is_terminal else ROWS
+        samples = [line for one in self.run.samples[-SAMPLES:] for line in _sample(one, console, width, options)]
+        others = OTHERS + len(samples)
+        height = min(MOST_ROWS, max(LEAST_ROWS, console.size.height - others)) if console.is_terminal else ROWS
         yield from _head(self.path, self.run, width, options.ascii_only)
         yield from _curve(self.run, width, height, options.ascii_only)
         for name, text in figures(self.run):
             yield Text.assemble((f"{name:{NAME}}", "bold"), text)
+        yield from samples
         if self.remark:
             yield Text(self.remark, "yellow")
 
@@ -79,6 +85,20 @@ def time_text(seconds: float) -> str:
 def printable(text: str) -> str:
     """Without characters that a terminal would obey."""
     return text if text.isprintable() else ascii(text)
+
+
+def _sample(sample: Sample, console: Console, width: int, options: ConsoleOptions) -> Iterator[Text]:
+    """The first lines of a text, its line ends as spaces."""
+    text = "none: logits were not finite" if sample.text is None else visible(" ".join(sample.text.split()))
+    lines = Text(text, "italic" if sample.text is not None else "yellow").wrap(console, width - NAME)
+    for line in lines:
+        line.rstrip()
+    if len(lines) > SAMPLE_ROWS:
+        lines[SAMPLE_ROWS - 1].truncate(width - NAME - 4)
+        lines[SAMPLE_ROWS - 1].append(" ..." if options.ascii_only else " …")
+    for place, line in enumerate(lines[:SAMPLE_ROWS]):
+        name = "" if place else f"step {sample.step:,}"
+        yield Text.assemble((f"{name:{NAME}}", "bold"), line)
 
 
 def _head(path: Path, run: Run, width: int, is_ascii: bool) -> RenderResult:

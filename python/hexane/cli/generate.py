@@ -14,9 +14,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.options import Options
 from hexane.train.decoder import Generator
-from hexane.train.text import TextStream, Tokenizer, load_tokenizer
-
-NAMES = ("tokenizer.json", "tokenizer.bin")
+from hexane.train.text import NAMES, TextStream, find_tokenizer, load_tokenizer
 
 
 @command
@@ -60,7 +58,7 @@ def generate(
     if not ids:
         raise Error("[generate] --prompt: got no text, need some: the tokenizer has no mark that begins one")
     tokens = made(
-        ids, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=_ends(known), vocab=known.vocab
+        ids, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=known.stops, vocab=known.vocab
     )
     if not json:
         print(prompt, end="", flush=True)
@@ -94,16 +92,11 @@ def generate(
     print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)
 
 
-def _ends(tokenizer: Tokenizer) -> set[int]:
-    """The marks that end a document: its own, and that of the next one, as files of tokens have them."""
-    return {one for one in (tokenizer.begin, tokenizer.end) if one is not None}
-
-
 def _tokenizer(model: Path, given: Path | None) -> Path:
     if given is not None:
         return given
     folder = model if model.is_dir() else model.parent
-    found = next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    found = find_tokenizer(folder)
     if found is None:
         raise Error(f"[generate] --tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder}")
     return found

@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, working
@@ -14,7 +15,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular, read_all
-from hexane.train.text import Tokenizer, load_tokenizer, save_tokens, token_dtype
+from hexane.train.text import Tokenizer, learn_tokenizer, load_tokenizer, save_tokens, token_dtype
 
 
 @command
@@ -25,6 +26,12 @@ def tokenize(
     separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What stands between documents in a file, as '<|endoftext|>'.")
     ] = None,
+    learn: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="First learn a tokenizer of N tokens from these texts, and write it to --tokenizer."
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -33,6 +40,7 @@ def tokenize(
     \b
     hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
     hexane tokenize *.txt --tokenizer tokenizer.json --separator '<|endoftext|>' -o tokens.bin
+    hexane tokenize notes.txt --learn 4096 --tokenizer new.json -o tokens.bin
 
     Each document begins with the tokenizer's own mark, where it has one.
     """
@@ -40,6 +48,8 @@ def tokenize(
         raise typer.BadParameter("--separator: got an empty text, need at least a character")
     if output.exists() and any(output.samefile(path) for path in [*texts, tokenizer] if path.exists()):
         raise Error(f"[tokenize] {output}: got an input as the output, need another file")
+    if learn is not None:
+        _learn(texts, separator, learn, tokenizer)
     known = load_tokenizer(tokenizer)
     with working(f"tokenizing {counted(len(texts), 'file')}"):
         documents = [ids for path in texts for ids in _documents(path, separator, known)]
@@ -68,8 +78,27 @@ def tokenize(
         print("note: the tokenizer has no mark for the beginning of a document: none was written")
 
 
+def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> None:
+    """Writes a tokenizer of the texts. Raises Error for a name that `load_tokenizer` would read otherwise, and for a
+    file that is there already: other files of tokens may need it."""
+    if path.suffix.lower() != ".json":
+        raise Error(f"[tokenize] --tokenizer: got {path} with --learn, need a name that ends in .json")
+    if path.exists():
+        raise Error(f"[tokenize] --tokenizer: {path} is there already, need another name, or no --learn")
+    with working(f"learning {vocab} tokens"):
+        data = learn_tokenizer((text for one in texts for text in _parts(one, separator)), vocab)
+    with named_option("--tokenizer", path):
+        _core.save_file(str(path), data)
+
+
 def _documents(path: Path, separator: str | None, tokenizer: Tokenizer) -> Iterator[Array]:
-    """The ids of each document of a file; those without text are left out."""
+    """The ids of each document of a file."""
+    for document in _parts(path, separator):
+        yield np.asarray(tokenizer.encode(document), np.uint32)
+
+
+def _parts(path: Path, separator: str | None) -> Iterator[str]:
+    """The documents of a file; those without text are left out."""
     where = f"[tokenize] {path}"
     data = read_all(open_regular(path, where, "text"), where)
     try:
@@ -78,4 +107,4 @@ def _documents(path: Path, separator: str | None, tokenizer: Tokenizer) -> Itera
         raise Error(f"{where}: byte {error.start}: got {data[error.start]:#04x}, need UTF-8") from None
     for document in [text] if separator is None else (part.strip() for part in text.split(separator)):
         if document:
-            yield np.asarray(tokenizer.encode(document), np.uint32)
+            yield document

@@ -10,7 +10,7 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
-from hexane.cli.train_start import check_folder, export_of, kept_checkpoint, start_of
+from hexane.cli.train_start import check_folder, export_of, keep_tokenizer, kept_checkpoint, start_of, tokenizer_of
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.train.decoder import save_llama
@@ -18,7 +18,11 @@ from hexane.train.decoder.training import DecoderTraining
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
-MAKE = "`hexane tokenize TEXT.. --tokenizer tokenizer.bin -o tokens.bin` makes one from any text"
+MAKE = """from any text file:
+  hexane tokenize TEXT.txt --learn 4096 --tokenizer tokenizer.json -o tokens.bin
+  hexane train --data tokens.bin --vocab 4096 --tokenizer tokenizer.json --sample-every 100
+For a model that has a tokenizer, such as one of llama2.c:
+  hexane tokenize TEXT.txt --tokenizer tokenizer.bin -o tokens.bin"""
 
 
 class ScheduleName(str, Enum):
@@ -76,6 +80,19 @@ def train(
     eval_every: Annotated[int, typer.Option(min=1, help="Steps between evaluations.")] = 100,
     eval_batches: Annotated[int, typer.Option(min=1, help="Batches of an evaluation, at most.")] = 32,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
+    sample_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between short texts that show what it has learnt. [default: none]")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What these texts begin with. [default: nothing]")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="tokenizer.bin or a tokenizer.json, for these texts; RUN keeps a copy. [default: the one in RUN]",
+        ),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in RUN, with its options.")
@@ -103,18 +120,20 @@ def train(
     """Train a decoder of the Llama family on a file of tokens.
 
     \b
-    hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
+    hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin  # --learn 4096: with a new tokenizer
     hexane train --data tokens.bin --model stories15M --steps 1000 -o run
     hexane train --data tokens.bin --resume -o run
     hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
 
+    With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
+
     RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C; at the end model.bin.
     """
     if data is None:
-        raise Error(f"[train] --data: got none, need a file of tokens; {MAKE}")
+        raise Error(f"[train] --data: got none, need a file of tokens, {MAKE}")
     for option, path in (("--data", data), ("--eval-data", eval_data)):
         if path is not None and not path.exists():
-            raise Error(f"[train] {option}: got no file {path}, need a file of tokens; {MAKE}")
+            raise Error(f"[train] {option}: got no file {path}, need a file of tokens, {MAKE}")
     sizes = {"dim": dim, "hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads, "vocab": vocab}
     given = {
         "steps": steps, "batch": batch, "accumulate": accumulate, "lr": lr, "warm_up": warm_up, "clip": clip,
@@ -122,6 +141,9 @@ def train(
         "target": target, "numerics": numerics and numerics.value,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
+    if prompt is not None and sample_every is None:
+        raise typer.BadParameter("--prompt: got it without --sample-every, need both")
+    known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
     check_folder(output)
     with working("reading"):
         start = start_of(checkpoint_in(output), model, sizes, seq, given, resume)
@@ -137,13 +159,23 @@ def train(
             evaluated=eval_batches,
             tokens=start.tokens,
             threads=threads,
+            tokenizer=known if sample_every is not None else None,
+            prompt=prompt or "",
         )
+    if tokenizer is not None:
+        keep_tokenizer(tokenizer, output)
     trainer = training.trainer
     start.weights = None  # the program has its own
     if not json:
         print(_head(training))
     try:
-        training.run(evaluate_every=eval_every, checkpoint_every=checkpoint_every, resume=resume, trace=trace)
+        training.run(
+            evaluate_every=eval_every,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
+            trace=trace,
+            sample_every=sample_every or 0,
+        )
     except KeyboardInterrupt:
         if trainer.calls:
             done = counted(trainer.calls // start.options.accumulate, "step")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder import LlamaConfig, read_llama
@@ -14,6 +15,7 @@ from hexane.train.decoder.checkpoint import read_checkpoint
 from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.formats import hugging_face, llama2c
 from hexane.train.decoder.training import TrainingOptions, resumed_options
+from hexane.train.text import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 
 SEQ = 256  # unless it is given
 NAME = "stories15M"
@@ -105,6 +107,33 @@ def check_folder(path: Path) -> None:
         raise Error(f"[train] --output: {path}: {error.strerror}, need a place that can be written to") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise Error(f"[train] --output: {path}: Permission denied, need a folder that can be written to")
+
+
+def tokenizer_of(given: Path | None, run: Path, needed: bool) -> Tokenizer | None:
+    """The tokenizer that is given, or else the one in the folder of the run where it is needed; None: there is none.
+
+    Raises Error for a file that is none, for another one than the folder has, and where one is needed.
+    """
+    kept = find_tokenizer(run)
+    if given is not None:
+        known = load_tokenizer(given)
+        if kept is not None and kept.read_bytes() != given.read_bytes():
+            raise Error(f"[train] --tokenizer: got another one than {kept}, need that one, or another folder: -o RUN")
+        return known
+    if not needed:
+        return None
+    if kept is None:
+        raise Error(
+            f"[train] --sample-every: got no tokenizer, need --tokenizer FILE, or {' or '.join(NAMES)} in {run}"
+        )
+    return load_tokenizer(kept)
+
+
+def keep_tokenizer(path: Path, run: Path) -> None:
+    """Copies a tokenizer to the folder of a run, where `hexane generate` looks for it, unless it has it."""
+    if find_tokenizer(run) is None:
+        name = NAMES[0] if path.suffix.lower() == ".json" else NAMES[1]
+        _core.save_file(str(run / name), path.read_bytes())
 
 
 def export_of(path: Path | None, run: Path, config: LlamaConfig) -> Export:

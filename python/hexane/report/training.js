@@ -77,6 +77,11 @@ function evaluations() {
   return table([["step", 1], ...names.map((key) => [key, 1])], rows);
 }
 
+function samples() {
+  const shown = (one) => (one.text === null ? make("p", { class: "soft" }, "none: logits were not finite") : make("pre", { class: "sample" }, one.text));
+  return [...data.samples].reverse().map((one) => make("div", null, make("p", { class: "soft sample-head" }, `step ${exact(one.step)}`), shown(one)));
+}
+
 const held = data.evaluations.filter((one) => finite(one.loss)).map((one) => [one.step, one.loss]);
 const done = data.steps ? `${exact(data.step)} of ${count(data.steps, "step")}` : count(data.step, "step");
 const main = make("main", null, make("p", { class: "kicker" }, "Hexane \u00b7 training"), make("h1", null, data.run),
@@ -86,6 +91,7 @@ if (data.step) {
   main.append(figures(), ...section("Loss", "mean of neighbouring steps, and from the least to the greatest", curve("Loss", data.series.loss, held, 360), legend));
   for (const [key, title] of [["norm", "Norm of gradients"], ["lr", "Learning rate"], ["ms", "Milliseconds of a step"]]) main.append(...section(title, "", curve(title, data.series[key], [], 150)));
 }
+if (data.samples.length) main.append(...section("Samples", "the last one first", ...samples()));
 if (data.evaluations.length) main.append(...section("Evaluations", "the last one first", evaluations()));
 main.append(make("footer", null, "One file, no network. It shows the run as it was when the page was written."));
 document.body.append(main);

@@ -18,7 +18,7 @@ from hexane.train.kernels import Kernel, kernels, on_engine
 from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
-from hexane.train.text import TokenFile, Tokenizer, TokenWindows, load_tokenizer, save_tokens
+from hexane.train.text import TokenFile, Tokenizer, TokenWindows, learn_tokenizer, load_tokenizer, save_tokens
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
@@ -44,6 +44,7 @@ __all__ = [
     "generate",
     "init",
     "kernels",
+    "learn_tokenizer",
     "lion",
     "llama",
     "load_llama",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from hexane.errors import Error
 
@@ -32,9 +33,11 @@ class Log:
         except OSError as error:
             raise self._error(error) from None
 
-    def write(self, entry: Mapping[str, float]) -> None:
+    def write(self, entry: Mapping[str, Any]) -> None:
         """Numbers that are not finite are null. Raises Error where the line does not fit on the disk."""
-        named = {name: value if isfinite(value) else None for name, value in entry.items()}
+        named = {
+            name: None if isinstance(value, float) and not isfinite(value) else value for name, value in entry.items()
+        }
         line = memoryview(json.dumps(named).encode() + b"\n")
         try:
             while line:
@@ -54,7 +57,7 @@ class Log:
         return Error(f"[train.fit] {self.path}: {error.strerror}, need a place that can be written to")
 
 
-def last_entry(path: Path) -> dict[str, float | None]:
+def last_entry(path: Path) -> dict[str, Any]:
     """The last entry of a log, empty where there is none. Raises Error for a file that is no log."""
     last = b"{}"
     try:

@@ -13,8 +13,8 @@ class Progress:
 
     def __init__(self, total: int, done: int, wanted: bool | None, of_each: int = 1, tokens: int = 0) -> None:
         self._total, self._done, self._of_each, self._tokens = total, done, of_each, tokens
-        self._wanted = sys.stderr.isatty() if wanted is None else wanted
-        self._last: deque[Mapping[str, float]] = deque(maxlen=of_each)
+        self._wanted, self._is_silent = sys.stderr.isatty() if wanted is None else wanted, wanted is False
+        self._last: deque[Mapping[str, Any]] = deque(maxlen=of_each)
         self._bar: Any = None
         self._task: Any = None
 
@@ -31,20 +31,41 @@ class Progress:
             self._task = self._bar.add_task("", total=total, completed=self._done / self._of_each, told="")
         return self
 
-    def tell(self, entry: Mapping[str, float]) -> None:
+    def tell(self, entry: Mapping[str, Any]) -> None:
         """One batch is done."""
         self._done += 1
+        self._last.append(entry)
         if self._bar is None:
             return
-        self._last.append(entry)
         loss, ms = (sum(one[name] for one in self._last) / len(self._last) for name in ("loss", "ms"))
         told = f"loss {loss:.4g}  {ms * self._of_each:.4g} ms"
         if self._tokens:
             told += f"  {1e3 * self._tokens / ms:,.0f} tokens/s"
         self._bar.update(self._task, completed=self._done / self._of_each, told=told)
 
+    def show(self, sample: str | None) -> None:
+        """A text that stays, with the step and its loss before it, unless no progress is wanted."""
+        if self._is_silent:
+            return
+        losses = [one["loss"] for one in self._last]
+        head = f"step {-(-self._done // self._of_each)}, loss {sum(losses) / len(losses):.4g}"
+        lines = [f"{head}: no sample"] if sample is None else [f"{head}:", *map(_indented, sample.splitlines())]
+        if self._bar is None:
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _indented(line: str) -> str:
+    return f"  {visible(line)}".rstrip()
+
+
+def visible(text: str) -> str:
+    """Characters that a terminal would obey are written as escapes, such as \\x1b."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -106,7 +106,9 @@ class Trainer:
         progress: bool | None = None,
         tokens: int = 0,
         trace: str | os.PathLike[str] | None = None,
-    ) -> list[dict[str, float]]:
+        sample: Callable[[], str | None] | None = None,
+        sample_every: int = 0,
+    ) -> list[dict[str, Any]]:
         """Trains until `steps` batches are done, and gives the log's entries of this call.
 
         batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
@@ -117,17 +119,24 @@ class Trainer:
         weights are those of an uninterrupted run, bit for bit, and the log is that of one run. progress: a line on
         stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`: those trained on) and the line.
         trace: where the last batch of this call is written as a Chrome trace, with lanes for this CPU and the engine.
+        sample: a function that makes a text with the params as they are, or None where it cannot; it is called after
+        every `sample_every` batches, its text goes to stderr (but with progress=False) and into the entry, as `sample`.
 
         Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
         that cannot be written to.
         """
-        _check_counts(steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens)
+        _check_counts(
+            steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens,
+            sample_every=sample_every,
+        )  # fmt: skip
         if evaluate_every and evaluation is None:
             raise Error("[train.fit] evaluate_every: got it without evaluation, need batches to evaluate on")
+        if sample_every and sample is None:
+            raise Error("[train.fit] sample_every: got it without sample, need a function that makes a text")
         if resume:
             self._resume()
         held = None if evaluation is None else list(evaluation)
-        entries: list[dict[str, float]] = []
+        entries: list[dict[str, Any]] = []
         with ExitStack() as stack:
             log = None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
             shown = stack.enter_context(Progress(steps, self.calls, progress, self._accumulate, tokens))
@@ -141,10 +150,14 @@ class Trainer:
                             entry["tokens"] = (number + 1) * tokens
                         if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
                             entry |= {f"evaluation.{name}": value for name, value in self.evaluate(held).items()}
+                        if sample is not None and sample_every and (number + 1) % sample_every == 0:
+                            entry["sample"] = sample()
                         entries.append(entry)
                         if log is not None:
                             log.write(entry)
                     shown.tell(entry)
+                    if "sample" in entry:
+                        shown.show(entry["sample"])
                     if checkpoint_every and (number + 1) % checkpoint_every == 0:
                         self.save()
                 if trace is not None and entries:
@@ -205,7 +218,7 @@ class Trainer:
         found: Any = net({name: array for name, array in batch.items() if name in names})
         warn(self._warning(float(np.max(found))), HazardWarning)
 
-    def _call(self, number: int, batch: Batch) -> dict[str, float]:
+    def _call(self, number: int, batch: Batch) -> dict[str, Any]:
         self._warn_of_wide_backward(batch)
         begin = time.perf_counter()
         try:

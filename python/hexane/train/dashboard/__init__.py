@@ -1,8 +1,20 @@
 """A run of a training as its folder tells it: the log, the figures of it, and their curve on a terminal."""
 
 from hexane.train.dashboard.braille import Curve, drawn_curve
-from hexane.train.dashboard.run import Evaluation, Plan, Run, read_plan, run_of
+from hexane.train.dashboard.run import Evaluation, Plan, Run, Sample, read_plan, run_of
 from hexane.train.dashboard.run_log import RunLog
 from hexane.train.dashboard.thin import Bucket, thinned
 
-__all__ = ["Bucket", "Curve", "Evaluation", "Plan", "Run", "RunLog", "drawn_curve", "read_plan", "run_of", "thinned"]
+__all__ = [
+    "Bucket",
+    "Curve",
+    "Evaluation",
+    "Plan",
+    "Run",
+    "RunLog",
+    "Sample",
+    "drawn_curve",
+    "read_plan",
+    "run_of",
+    "thinned",
+]

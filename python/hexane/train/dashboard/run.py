@@ -38,10 +38,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A text that was made after a step; None: logits were not finite."""
+
+    step: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """batches: in the log. accumulate: batches of a step. total: steps in all, None: not known. numbers: of the steps
     that are done, from 1 on; series: for each of them its loss (the mean of its batches), learning rate, norm of the
     gradients and milliseconds, nan where there is none. tokens: trained on so far, of_step: of a step; None: not known.
+    samples: the last texts, in order.
     """
 
     batches: int
@@ -52,6 +61,7 @@ class Run:
     evaluations: tuple[Evaluation, ...]
     tokens: int | None
     of_step: float | None
+    samples: tuple[Sample, ...] = ()
 
     @property
     def step(self) -> int:
@@ -124,6 +134,7 @@ class Run:
                 {"step": one.step, **{name: _finite(value) for name, value in one.metrics.items()}}
                 for one in self.evaluations
             ],
+            "samples": [{"step": one.step, "text": one.text} for one in self.samples],
             "series": {
                 name: [
                     [int(self.numbers[b.first]), int(self.numbers[b.last]), *map(_finite, (b.low, b.mean, b.high))]
@@ -178,6 +189,7 @@ def run_of(log: RunLog, plan: Plan) -> Run:
         evaluations=tuple(Evaluation(-(-(call + 1) // each), metrics) for call, metrics in log.evaluations),
         tokens=int(tokens) if isfinite(tokens) else None,
         of_step=float(tokens / (calls[-1] + 1) * each) if isfinite(tokens) else None,
+        samples=tuple(Sample(-(-(call + 1) // each), text) for call, text in log.samples),
     )
 
 

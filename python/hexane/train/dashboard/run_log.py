@@ -3,6 +3,7 @@
 import json
 import os
 from array import array
+from collections import deque
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,8 @@ from hexane.importers.files import open_regular
 
 COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens")
 EVALUATION = "evaluation."
+SAMPLE = "sample"
+MOST_SAMPLES = 5  # that are kept, the last ones
 MOST_LINE = 1 << 20  # bytes
 MOST_CALL = 1 << 53
 MOST = 1e150  # sums and squares of numbers up to it are finite
@@ -20,7 +23,8 @@ NEED = "need a log that `hexane train` wrote"
 
 class RunLog:
     """What `log.jsonl` has. calls: the numbers of the batches; columns: the other fields by name, nan for null and for
-    a field that an entry does not have; evaluations: the batch and its metrics by name."""
+    a field that an entry does not have; evaluations: the batch and its metrics by name; samples: the batch and the
+    last texts, None where there was no text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,6 +34,7 @@ class RunLog:
         self.calls = array("q")
         self.columns = {name: array("d") for name in COLUMNS}
         self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self.samples: deque[tuple[int, str | None]] = deque(maxlen=MOST_SAMPLES)
         self._end, self._last = 0, b""
 
     def read(self) -> bool:
@@ -73,11 +78,17 @@ class RunLog:
             for name, value in entry.items()
             if name.startswith(EVALUATION)
         }
+        sample = entry.get(SAMPLE)
+        if not isinstance(sample, str | None):
+            raise self._error(f"{SAMPLE!a}: got {type(sample).__name__}, need a text or null")
         self.calls.append(call)
         for column, number in zip(self.columns.values(), numbers, strict=True):
             column.append(number)
         if metrics:
             self.evaluations.append((call, metrics))
+        if SAMPLE in entry:
+            # A lone surrogate, which JSON can say, is no character that could be printed.
+            self.samples.append((call, sample and sample.encode("utf-8", "replace").decode()))
         self._end, self._last = self._end + len(line), line
 
     def _number(self, name: str, value: Any) -> float:

@@ -1,7 +1,7 @@
 """Tokens that a decoder makes, one after the other."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isfinite
 
 import numpy as np
@@ -24,9 +24,26 @@ class Generator:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, options: Options | None = None) -> None:
-        self.config, weights = read_llama(path)
-        self.net = program(self.config, weights, options)
-        self._text = 0
+        config, weights = read_llama(path)
+        self._begin(config, program(config, weights, options))
+
+    @classmethod
+    def of_weights(
+        cls, config: LlamaConfig, weights: Mapping[str, Array] | None = None, *, options: Options | None = None
+    ) -> "Generator":
+        """A decoder whose weights `net.update` replaces between two texts, by the names of `config.shapes()`. None:
+        they are zeros until then.
+
+        Raises Error for weights that do not fit.
+        """
+        if weights is None:
+            weights = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
+        made = cls.__new__(cls)
+        made._begin(config, program(config, weights, options, replaceable=True))
+        return made
+
+    def _begin(self, config: LlamaConfig, net: Model) -> None:
+        self.config, self.net, self._text = config, net, 0
 
     def __call__(
         self,
@@ -85,6 +102,10 @@ class Generator:
         return row
 
 
+class NotFinite(Error):
+    """Logits that say no next token."""
+
+
 class Sampler:
     """The next token by its logits; the arguments are those of `Generator`."""
 
@@ -93,9 +114,11 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64(seed))
 
     def __call__(self, logits: Array) -> int:
-        """Raises Error for logits that are not finite."""
+        """Raises NotFinite for logits that are not."""
         if not np.all(np.isfinite(logits)):
-            raise Error("[train.generate] got logits that are not finite, need weights that a training did not spoil")
+            raise NotFinite(
+                "[train.generate] got logits that are not finite, need weights that a training did not spoil"
+            )
         if self._temperature == 0:
             return int(np.argmax(logits))
         below = logits.astype(np.float64) - logits.max()
@@ -112,9 +135,11 @@ class Sampler:
         return int(order[min(place, len(kept) - 1)])  # the product may round up to the last sum
 
 
-def program(config: LlamaConfig, weights: dict[str, Array], options: Options | None = None) -> Model:
-    """The compiled step of one token."""
-    made = compile(one_token(config, weights), options or Options(target="host"))
+def program(
+    config: LlamaConfig, weights: Mapping[str, Array], options: Options | None = None, *, replaceable: bool = False
+) -> Model:
+    """The compiled step of one token; the arguments are those of `one_token`."""
+    made = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))
     assert isinstance(made, Model)
     return made
 

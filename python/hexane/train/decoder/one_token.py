@@ -11,13 +11,14 @@ from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, laye
 from hexane.train.decoder.model import checked_weights, rotary_angles
 
 
-def one_token(config: LlamaConfig, weights: Mapping[str, Array]) -> Graph:
+def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable: bool = False) -> Graph:
     """token, position (1,) int32 -> logits (1, vocab). The positions before this one must have been run, in order.
 
-    Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights are constants, by
-    the names of `config.shapes()`. Raises Error for weights that do not fit.
+    Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights, by the names of
+    `config.shapes()`, are constants, or with `replaceable` params of these names. Raises Error for weights that do not
+    fit.
     """
-    step = _Step(config, checked_weights(config, weights))
+    step = _Step(config, checked_weights(config, weights), replaceable)
     x = hx.gather(step.weights[EMBEDDING], step.token)  # (1, dim)
     for i in range(config.layers):
         x = step.layer(i, x)
@@ -28,9 +29,11 @@ def one_token(config: LlamaConfig, weights: Mapping[str, Array]) -> Graph:
 class _Step:
     """The layers for one token at one position."""
 
-    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array]) -> None:
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], replaceable: bool) -> None:
         self.config = config
-        self.weights = {name: hx.const(array) for name, array in weights.items()}
+        self.weights = {
+            name: hx.param(name, array) if replaceable else hx.const(array) for name, array in weights.items()
+        }
         self.token = hx.input("token", (1,), "int32")
         self.position = hx.input("position", (1,), "int32")
         self.cos, self.sin = (hx.gather(table, self.position) for table in map(hx.const, rotary_angles(config)))

@@ -12,9 +12,11 @@ from hexane.options import Options
 from hexane.train.decoder.checkpoint import decoder_notes
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.model import Llama, llama
+from hexane.train.decoder.samples import Samples
 from hexane.train.optimizers import adamw
 from hexane.train.schedules import Schedule, constant, cosine, warm_up
 from hexane.train.text.token_file import TokenFile
+from hexane.train.text.tokenizer import Tokenizer
 from hexane.train.text.windows import TokenWindows, windows_in_order
 from hexane.train.trainer import Trainer
 
@@ -101,7 +103,8 @@ class DecoderTraining:
 
     config, weights: as `hx.train.llama` has them. data, evaluation: files of tokens; evaluated: batches of the latter
     that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
-    those of the run that is resumed; None: any.
+    those of the run that is resumed; None: any. tokenizer, prompt: of the texts that show what it has learnt; None:
+    there are none.
 
     Raises Error for files that do not fit the model, and as `Trainer` does.
     """
@@ -121,6 +124,8 @@ class DecoderTraining:
         evaluated: int = 32,
         tokens: int | None = None,
         threads: int | None = None,
+        tokenizer: Tokenizer | None = None,
+        prompt: str = "",
     ) -> None:
         self.options = options
         rows = {"batch": options.batch, "seq": config.seq}
@@ -132,6 +137,9 @@ class DecoderTraining:
         if evaluation is not None:
             held = TokenFile(evaluation, vocab=config.vocab)
             self.evaluation = windows_in_order(held, limit=evaluated, **rows)
+        self._samples = None
+        if tokenizer is not None:
+            self._samples = Samples(config, tokenizer, prompt, seed=options.seed, threads=threads)
         self.model = llama(config, weights=weights, batch=options.batch, seed=options.seed)
         self.trainer = Trainer(
             self.model.loss,
@@ -159,9 +167,10 @@ class DecoderTraining:
         resume: bool,
         progress: bool | None = None,
         trace: Path | None = None,
-    ) -> list[dict[str, float]]:
-        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every: steps;
-        trace: as `Trainer.fit` has it.
+        sample_every: int = 0,
+    ) -> list[dict[str, Any]]:
+        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every,
+        sample_every: steps; trace: as `Trainer.fit` has it.
 
         Raises Error as `Trainer.fit` does.
         """
@@ -176,7 +185,14 @@ class DecoderTraining:
             progress=progress,
             tokens=self.options.batch * self.model.config.seq,
             trace=trace,
+            sample=None if self._samples is None else self._sample,
+            sample_every=sample_every * each,
         )
+
+    def _sample(self) -> str | None:
+        assert self._samples is not None
+        net = self.trainer.net
+        return self._samples(net.read_state, self.trainer.calls // self.options.accumulate)
 
     def weights(self) -> dict[str, Array]:
         """By name, as they are now."""

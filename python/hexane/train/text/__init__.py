@@ -1,8 +1,20 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
+from hexane.train.text.learn import learn_tokenizer
 from hexane.train.text.stream import TextStream
 from hexane.train.text.token_file import TokenFile, save_tokens, token_dtype
-from hexane.train.text.tokenizer import Tokenizer, load_tokenizer
+from hexane.train.text.tokenizer import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 from hexane.train.text.windows import TokenWindows
 
-__all__ = ["TextStream", "TokenFile", "TokenWindows", "Tokenizer", "load_tokenizer", "save_tokens", "token_dtype"]
+__all__ = [
+    "NAMES",
+    "TextStream",
+    "TokenFile",
+    "TokenWindows",
+    "Tokenizer",
+    "find_tokenizer",
+    "learn_tokenizer",
+    "load_tokenizer",
+    "save_tokens",
+    "token_dtype",
+]

@@ -11,6 +11,7 @@ from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
 ENDINGS = ("</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", "[EOS]")
+NAMES = ("tokenizer.json", "tokenizer.bin")  # in folders of models, the first one that is there
 JSON_BYTES = 1 << 28
 PART = 1 << 16  # characters, at least
 
@@ -32,6 +33,12 @@ class Tokenizer:
         self.vocab, self.begin, self.end = vocab, begin, end
         self._inner, self._markers = inner, markers
         self._prefix, self._lines_apart = prefix, lines_apart
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """The ids at which a text ends: the mark that ends a document, and that of the next one, as files of tokens may
+        have nothing else between them."""
+        return frozenset(one for one in (self.begin, self.end) if one is not None)
 
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
         """The ids of a document. begin: with the id that begins it, where there is one."""
@@ -59,6 +66,11 @@ class Tokenizer:
                 raise Error(f"[train.Tokenizer] decode: got the id {i}, need one below the vocabulary's {self.vocab}")
         text: str = self._inner.decode([i for i in plain if i not in self._markers], skip_special_tokens=True)
         return text
+
+
+def find_tokenizer(folder: Path) -> Path | None:
+    """tokenizer.json or tokenizer.bin in a folder; None: it has none."""
+    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

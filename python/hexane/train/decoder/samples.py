@@ -1,0 +1,58 @@
+"""Short texts that a decoder makes while it is trained, to show what it has learnt."""
+
+from collections.abc import Callable
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.options import Options
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.generate import Generator, NotFinite
+from hexane.train.text.tokenizer import Tokenizer
+
+TOKENS = 64  # of a text, at most
+
+
+class Samples:
+    """Texts of at most 64 tokens, by a program of its own for one token, compiled once, which computes in fp32 on the
+    host whatever the training does. It has nothing in common with the training, so that it changes none of its bits.
+
+    prompt: what each text begins with. seed: together with the step it decides what is drawn: another text each time,
+    the same ones in a run that is resumed.
+
+    Raises Error for a tokenizer of more tokens than the model, for a prompt that leaves no room for a text, and for an
+    empty one where the tokenizer has no mark that begins a text.
+    """
+
+    def __init__(
+        self, config: LlamaConfig, tokenizer: Tokenizer, prompt: str = "", *, seed: int = 0, threads: int | None = None
+    ) -> None:
+        if tokenizer.vocab > config.vocab:
+            raise Error(f"[train] the tokenizer: got {tokenizer.vocab} tokens, need at most the model's {config.vocab}")
+        self._ids = tokenizer.encode(prompt)
+        if not self._ids:
+            raise Error("[train] --prompt: got no text, need some: the tokenizer has no mark that begins one")
+        if len(self._ids) >= config.seq:
+            raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
+        self._tokenizer, self._seed = tokenizer, seed
+        self._generator = Generator.of_weights(config, options=Options(target="host", threads=threads))
+        self._generator.net.program = None  # its graph holds the zeros that the weights are until the first update
+
+    def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
+        """The prompt and what follows it, by the weights that `read` gives by name as they are after this step; None:
+        logits are not finite."""
+        net = self._generator.net
+        for name in self._generator.config.shapes():  # one after the other: there is one copy at a time
+            net.update(**{name: read(name)})
+        try:
+            made = list(
+                self._generator(
+                    self._ids,
+                    steps=TOKENS,
+                    seed=self._seed + step,
+                    stop=self._tokenizer.stops,
+                    vocab=self._tokenizer.vocab,
+                )
+            )
+        except NotFinite:
+            return None
+        return self._tokenizer.decode([*self._ids, *made])

@@ -1,0 +1,35 @@
+"""A tokenizer of a text's own: the pairs of bytes that it joins most often."""
+
+from collections.abc import Iterable
+
+from hexane.errors import Error
+
+MARK = "<|endoftext|>"  # begins and ends documents; the id 0
+BYTES = 256
+MOST_VOCAB = 1 << 20
+
+
+def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
+    """A tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and what the documents join them
+    to most often (byte-pair encoding). Any text can be written with it. The same documents give the same file.
+
+    Raises Error for fewer than 257 tokens, and without the package tokenizers.
+    """
+    where = "[train.learn_tokenizer]"
+    if isinstance(vocab, bool) or not isinstance(vocab, int) or not BYTES < vocab <= MOST_VOCAB:
+        raise Error(f"{where} vocab: got {vocab!r}, need {BYTES + 1} (all bytes and a mark) to {MOST_VOCAB}")
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    except ImportError:
+        raise Error(f"{where} got no package tokenizers, need: pip install 'hexane[train]'") from None
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=[MARK],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return str(tokenizer.to_str(pretty=True)).encode()
