@@ -173,8 +173,8 @@ def peer_settings(
     """What onnxruntime makes of the model in each of its settings for 8 bits."""
     onnx.save(model, folder / "float.onnx")
     methods = (CalibrationMethod.MinMax, CalibrationMethod.Percentile, CalibrationMethod.Entropy)
-    for method, per_channel, activations, symmetric in product(
-        methods, (False, True), ("QInt8", "QUInt8"), (False, True)
+    for method, per_channel, activations, symmetric, ops in product(
+        methods, (False, True), ("QInt8", "QUInt8"), (False, True), (None, ["Conv", "ConvTranspose", "Gemm", "MatMul"])
     ):
         if symmetric and activations == "QUInt8":
             continue
@@ -187,10 +187,14 @@ def peer_settings(
             per_channel=per_channel,
             activation_type=QuantType[activations],
             weight_type=QuantType.QInt8,
+            op_types_to_quantize=ops,
             extra_options={"ActivationSymmetric": symmetric},
         )
         channels = "per channel" if per_channel else "per tensor"
-        yield f"{method.name}, {activations}, {channels}{', symmetric' * symmetric}", onnx.load(folder / "q.onnx")
+        yield (
+            f"{method.name}, {activations}, {channels}{', symmetric' * symmetric}{', products' if ops else ''}",
+            onnx.load(folder / "q.onnx"),
+        )
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ def relative(whole: Array, got: Array) -> float:
     return float(np.linalg.norm(whole.astype(float) - got) / np.linalg.norm(whole))
 
 
-@pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy", "mse"])
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("name", NETWORKS)
@@ -238,6 +238,18 @@ def test_the_least_squared_error_of_a_range_is_near_that_of_all_ends(steps: int,
     found = error(*RANGES["mse"](histogram, steps, 0))
     assert found <= 1.1 * best
     assert found < gain * error(histogram.low, histogram.high)
+
+
+def test_entropy_cuts_a_few_far_numbers_and_keeps_an_even_distribution() -> None:
+    rng = np.random.default_rng(0)
+    even, far = rng.uniform(-1, 3, 50000), np.append(rng.standard_normal(50000), [60.0, -60.0])
+    ends = []
+    for numbers in (even, far):
+        histogram = Histogram(float(numbers.min()), float(numbers.max()))
+        histogram.add(numbers.astype(np.float32))
+        ends.append(RANGES["entropy"](histogram, 255, 0))
+    np.testing.assert_allclose(ends[0], (-1, 3), rtol=0.05)
+    assert 3 < ends[1][1] < 20
 
 
 def test_a_percentile_is_that_of_the_numbers() -> None:

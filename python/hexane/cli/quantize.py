@@ -27,6 +27,7 @@ class Method(str, Enum):
 
     MINMAX = "minmax"
     PERCENTILE = "percentile"
+    ENTROPY = "entropy"
     MSE = "mse"
 
 
@@ -47,6 +48,9 @@ def quantize(
     ] = PERCENTILE,
     per_channel: Annotated[
         bool, typer.Option("--per-channel/--per-tensor", help="A scale for each output channel of a weight, or one.")
+    ] = True,
+    equalize: Annotated[
+        bool, typer.Option("--equalize/--no-equalize", help="Share the sizes of channels between neighbouring layers.")
     ] = True,
     float_layers: Annotated[
         list[str] | None,
@@ -76,6 +80,7 @@ def quantize(
         method=method.value,
         percentile=percentile,
         per_channel=per_channel,
+        equalize=equalize,
         float_layers=float_layers or (),
     )
     with working(f"quantising {model.name}"):

@@ -94,11 +94,14 @@ def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ..
 
 def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str] = ()) -> Plan:
     """The layers, and what is rounded for them: what they multiply, and from there backwards what sums, means and ops
-    that move elements take. The result of an Add may pass through one Relu or Clip before it is rounded. `floats`:
+    that move elements take. Sums are those of images: what a convolution gives has to be rounded to be computed in
+    integers everywhere, while sums of a transformer have outliers, and matrix products give floats as fast. The result
+    of an Add may pass through one Relu or Clip before it is rounded. `floats`:
     names that are no tensors in fp32."""
     wanted = {name for layer in layers for name in layer.activations}
     through: set[str] = set()  # rounded behind the one activation that reads it
     same = _Groups()
+    images = _images(network)
     for node in reversed(list(network.nodes)):
         if not is_standard(node) or not node.output:
             continue
@@ -115,12 +118,24 @@ def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str]
                 wanted.add(name)
                 same.join(name, result)
         elif (
-            ((node.op_type == "Add" and computed) or node.op_type in MEANS)
+            ((node.op_type == "Add" and computed and images & set(operands)) or node.op_type in MEANS)
             and (result in wanted or result in through)
             and operands[0] not in network.constants
         ):
             wanted |= set(operands)
     return Plan(tuple(layers), same.sets(wanted))
+
+
+def _images(network: Network) -> set[str]:
+    """What comes of convolutions by ops that keep an image one."""
+    found: set[str] = set()
+    for node in network.nodes:
+        keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")
+        if is_standard(node) and (
+            node.op_type in ("Conv", "ConvTranspose") or (keeps and not found.isdisjoint(node.input))
+        ):
+            found |= set(node.output)
+    return found
 
 
 class _Groups:

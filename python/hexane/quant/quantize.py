@@ -7,6 +7,7 @@ import onnx
 
 from hexane.graph import Array
 from hexane.quant.calibrate import Compile, Feed, histograms, not_fp32
+from hexane.quant.equalize import equalized
 from hexane.quant.grid import Grid, Rounded, activation_grid, least_weight_scale, round_bias, round_weight
 from hexane.quant.layers import Layer, Plan, find_layers, make_plan, without
 from hexane.quant.network import Network
@@ -26,6 +27,8 @@ def quantize_network(
     """
     every = find_layers(network)
     layers, plan = _planned(network, without(every, asked.float_layers), feeds, compile)
+    if asked.equalize:
+        network = equalized(network, every, feeds, compile)
     grids = _activation_grids(network, plan, feeds, asked, compile)
     encoded = _encoded(network, layers, grids, asked, {})
     missing = changes(network, layers, encoded, feeds, compile)

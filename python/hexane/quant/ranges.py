@@ -77,4 +77,40 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
     return low, high
 
 
-RANGES: dict[str, Callable[[Histogram, int, float], Ends]] = {"minmax": minmax, "percentile": percentile, "mse": mse}
+def entropy(found: Histogram, steps: int, percentile: float) -> Ends:
+    """The ends, both drawn in alike, for which what the integers say of the distribution differs least from it: the
+    relative entropy of the counts within the ends, those beyond counted at the ends, and of these counts shared evenly
+    among the bins of each integer that are not empty."""
+    if not found.counts.any():
+        return found.low, found.high
+    edges = np.linspace(found.low, found.high, BINS + 1)
+    centres = found.centres
+
+    def divergence(ends: Ends) -> float:
+        low, high = ends
+        first = min(max(int(np.searchsorted(edges, low, "right")) - 1, 0), BINS - 1)
+        last = min(max(int(np.searchsorted(edges, high, "left")), first + 1), BINS)
+        inside = found.counts[first:last].astype(np.float64)
+        true = inside.copy()
+        true[0] += found.counts[:first].sum()
+        true[-1] += found.counts[last:].sum()
+        integer = np.rint((centres[first:last] - low) / max((high - low) / steps, 1e-300)).astype(np.int64)
+        integer -= integer.min()
+        used = inside > 0
+        sums, bins = np.bincount(integer, inside), np.bincount(integer, used)
+        said = np.where(used, sums[integer] / np.maximum(bins[integer], 1), 0.0)
+        # A bin that only numbers beyond the ends are in: as good as never said.
+        said = np.maximum(said, 1e-4)
+        known = true > 0
+        true, said = true[known] / true.sum(), said[known] / said.sum()
+        return float((true * np.log(true / said)).sum())
+
+    return min(((found.low * p, found.high * p) for p in PARTS), key=divergence)
+
+
+RANGES: dict[str, Callable[[Histogram, int, float], Ends]] = {
+    "minmax": minmax,
+    "percentile": percentile,
+    "entropy": entropy,
+    "mse": mse,
+}

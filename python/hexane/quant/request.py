@@ -8,7 +8,7 @@ from math import isfinite
 from hexane.errors import Error
 
 DTYPES = ("int8", "uint8")
-METHODS = ("minmax", "percentile", "mse")
+METHODS = ("minmax", "percentile", "entropy", "mse")
 PERCENTILE = 99.99
 
 
@@ -24,7 +24,8 @@ class Quantization:
 
     method: str = "mse"
     """Which numbers an activation's integers span. "minmax": all of the calibration; "percentile": all but the few
-    outermost; "mse": those with the least squared error, rounding and clipping together, which weights get as well."""
+    outermost; "entropy": those under which the distribution of the integers is nearest to that of the numbers; "mse":
+    those with the least squared error, rounding and clipping together, which weights get as well."""
 
     percentile: float = PERCENTILE
     """For "percentile": this part of the numbers, in percent, lies at or below the high end, and at or above the low
@@ -32,6 +33,10 @@ class Quantization:
 
     per_channel: bool = True
     """A scale for each output channel of a weight; else one for the whole weight."""
+
+    equalize: bool = True
+    """Channels of the tensor between two layers are given similar sizes, and the weights on both sides the inverse of
+    each other's change."""
 
     float_layers: Sequence[str] = ()
     """Patterns, as in file names, of the layers that stay in floats: the node's name, or its first output where it has
