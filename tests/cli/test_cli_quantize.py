@@ -35,7 +35,7 @@ def test_each_layer_has_a_line_and_the_file_runs(cli: Cli, tmp_path: Path, input
     ended = cli("quantize", model, "--calibration", inputs, "-o", output)
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.splitlines()
-    assert lines[0].split() == ["layer", "op", "integers", "scales", "input", "range", "error"]
+    assert lines[0].split() == ["layer", "op", "integers", "scales", "input", "range", "error", "outputs'", "error"]
     assert lines[1].split()[:4] == ["stem", "Conv", "int8", "32"]
     assert lines[2].split()[:4] == ["head", "Conv", "int8", "8"]
     assert "2 layers of 2 in integers; relative error 0.0" in lines[3]
@@ -83,4 +83,32 @@ def test_what_it_refuses(cli: Cli, tmp_path: Path, inputs: Path) -> None:
     assert ended.code == 1
     assert "--output" in ended.err
     assert model.read_bytes() == before
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    model, output = network(tmp_path / "net.onnx"), tmp_path / "q.onnx"
+    plot = tmp_path / "errors.svg"
+    args = ("--calibration", inputs, "--tolerance", 0.02, "--plot", plot, "--json", "-o", output)
+    record = json.loads(cli("quantize", model, *args).out)
+    assert 0 < record["error"] <= 0.02
+    assert all(layer["output_error"] > 0 for layer in record["layers"])
+    assert b"error of each layer in integers" in plot.read_bytes()
+    ended = cli("quantize", model, "--weights-only", "-o", output)
+    assert ended.out.splitlines()[-1].endswith("2 layers of 2 in integers")
+    assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
+
+
+def test_options_that_do_not_fit_each_other(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    model = network(tmp_path / "net.onnx")
+    for args, message in (
+        (("--int8", "--int16", "--calibration", inputs), "got --int8 and --int16"),
+        ((), "--calibration: got none"),
+        (("--calibration", inputs, "--plot", "x.gif"), "need one that ends in"),
+    ):
+        ended = cli("quantize", model, *args, "-o", tmp_path / "q.onnx")
+        assert ended.code == 2
+        assert message in ended.err
+    ended = cli("quantize", model, "--calibration", inputs, "--tolerance", 0, "-o", tmp_path / "q.onnx")
+    assert (ended.code, "need a number above 0" in ended.err) == (1, True)
     assert not (tmp_path / "q.onnx").exists()

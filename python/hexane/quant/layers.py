@@ -1,7 +1,8 @@
 """Which layers of a network are computed in integers, and which tensors are rounded for them."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -66,8 +67,13 @@ def find_layers(network: Network) -> tuple[Layer, ...]:
 
     Raises Error where there is none, and for weights and biases that are not finite.
     """
+    found = [_layer(i, node, network.constants) for i, node in enumerate(network.nodes)]
+    counts = Counter(layer.name for layer in found if layer is not None)
+    outputs = [node.output[0] if node.output else "" for node in network.nodes]
     layers = tuple(
-        layer for i, node in enumerate(network.nodes) if (layer := _layer(i, node, network.constants)) is not None
+        layer if counts[layer.name] == 1 else replace(layer, name=f"{layer.name} ({outputs[layer.index]})")
+        for layer in found
+        if layer is not None
     )
     if not layers:
         raise Error(f"[quantize] model: got no layer to quantise, need {', '.join(PRODUCTS)} with weights in fp32")

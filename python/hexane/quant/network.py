@@ -14,6 +14,8 @@ from hexane.importers.onnx.load import ModelSource, read_model, read_tensor
 
 LEAST_OPSET = 13  # QuantizeLinear takes an axis
 LEAST_IR = 7
+INT16_OPSET = 21  # QuantizeLinear has int16
+INT16_IR = 10
 _DOMAINS = ("", "ai.onnx")
 
 
@@ -42,8 +44,8 @@ class Network:
         return found
 
 
-def read_network(model: ModelSource) -> Network:
-    """The network of a path, bytes or a ModelProto, its external data read, in an opset that has scales of channels.
+def read_network(model: ModelSource, opset: int = LEAST_OPSET) -> Network:
+    """The network of a path, bytes or a ModelProto, its external data read, in that opset or a later one.
 
     Raises Error for what is no ONNX model or does not convert.
     """
@@ -56,7 +58,7 @@ def read_network(model: ModelSource) -> Network:
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(tensors)
-    return network_of(_of_opset(proto, LEAST_OPSET))
+    return network_of(_of_opset(proto, opset))
 
 
 def network_of(proto: onnx.ModelProto) -> Network:
@@ -113,7 +115,7 @@ def _of_opset(proto: onnx.ModelProto, least: int) -> onnx.ModelProto:
             raise Error(
                 f"[quantize] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
             ) from None
-    proto.ir_version = max(proto.ir_version, LEAST_IR)
+    proto.ir_version = max(proto.ir_version, LEAST_IR if least < INT16_OPSET else INT16_IR)
     return proto
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Quantized:
     """A quantised ONNX model, what became of each layer, the largest relative error of an output, |y - y'| / |y| in
-    Euclidean norms over all calibration inputs, and the number of these."""
+    Euclidean norms over all calibration inputs, and the number of these. The error is None without calibration."""
 
     model: "onnx.ModelProto"
     layers: tuple[QuantizedLayer, ...]
-    error: float
+    error: float | None
     inputs: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -38,29 +38,34 @@ class Quantized:
 
 def quantize_model(
     model: "ModelSource",
-    calibration: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+    calibration: str | os.PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
     asked: Quantization | None = None,
     *,
     threads: int | None = None,
 ) -> Quantized:
-    """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations as integers of 8 bits, between
+    """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations as integers, between
     QuantizeLinear and DequantizeLinear, which hx.compile and others compute in integers.
 
     calibration: inputs by name, like those the model will see; or the path of an .npz file or a folder of them, each
-    array an input, several of them with an axis more in front, or along a first axis that the model has as 1.
+    array an input, several of them with an axis more in front, or along a first axis that the model has as 1. Only with
+    hx.Quantization(weights_only=True) there may be none; the error is then not measured.
 
-    Raises Error for a model without layers that are quantised, weights or activations that are not finite, and
-    calibration inputs that do not fit the model, or none.
+    Raises Error for a model without layers that are quantised, weights or activations that are not finite,
+    calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
     """
     from hexane.importers.onnx import signature  # late: `onnx` takes a while to load
     from hexane.quant.feeds import FeedFiles, check_feeds
-    from hexane.quant.network import read_network
-    from hexane.quant.quantize import quantize_network
+    from hexane.quant.measure import OutputError
+    from hexane.quant.network import INT16_OPSET, LEAST_OPSET, read_network
+    from hexane.quant.quantize import quantize_network, quantize_weights
 
+    asked = asked or Quantization()
     described = signature(model)
-    network = read_network(model)
+    network = read_network(model, INT16_OPSET if asked.dtype == "int16" else LEAST_OPSET)
     feeds: Iterable[Feed]
-    if isinstance(calibration, (str, os.PathLike)):
+    if calibration is None:
+        feeds = []
+    elif isinstance(calibration, (str, os.PathLike)):
         feeds = FeedFiles(Path(calibration), described)
     else:
         feeds = check_feeds(calibration, described)
@@ -68,9 +73,18 @@ def quantize_model(
     def runs(proto: "onnx.ModelProto") -> "Run":
         return _runs(proto, threads)
 
-    made, layers = quantize_network(network, feeds, asked or Quantization(), runs)
-    error, count = _output_error(_runs(network.proto, threads), _runs(made, threads), feeds)
-    return Quantized(made, layers, error, count)
+    if asked.weights_only:
+        stored, layers = quantize_weights(network, asked)
+        if calibration is None:
+            return Quantized(stored, layers, None, 0)
+        error = OutputError(runs(network.proto), feeds).of(runs(stored))
+        return Quantized(stored, layers, error, _count(feeds))
+    made = quantize_network(network, feeds, asked, runs)
+    return Quantized(made.model, made.layers, made.error, _count(feeds))
+
+
+def _count(feeds: "Iterable[Feed]") -> int:
+    return sum(1 for _ in feeds)
 
 
 def _runs(proto: "onnx.ModelProto", threads: int | None) -> "Run":
@@ -91,20 +105,3 @@ def _serialised(proto: "onnx.ModelProto") -> bytes:
         return bytes(proto.SerializeToString())
     except ValueError as error:  # of protobuf, which has this bound
         raise Error(f"[quantize] model: got more than 2 GiB, need less: {error}") from None
-
-
-def _output_error(whole: "Run", quantised: "Run", feeds: "Iterable[Feed]") -> tuple[float, int]:
-    """Over all feeds together."""
-    squares: dict[str, float] = {}
-    wrong: dict[str, float] = {}
-    count = 0
-    for feed in feeds:
-        count += 1
-        got = quantised(feed)
-        for name, y in whole(feed).items():
-            known = np.isfinite(y)
-            a, b = y[known].astype(np.float64), got[name][known].astype(np.float64)
-            squares[name] = squares.get(name, 0.0) + float((a**2).sum())
-            wrong[name] = wrong.get(name, 0.0) + float(((a - b) ** 2).sum())
-    errors = [(wrong[n] / squares[n]) ** 0.5 if squares[n] else 0.0 if not wrong[n] else float("inf") for n in squares]
-    return max(errors, default=0.0), count
