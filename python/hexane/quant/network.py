@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import TensorProto, helper, numpy_helper, version_converter
+from onnx import TensorProto, external_data_helper, helper, numpy_helper, version_converter
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.onnx.load import ModelSource, read_model, read_tensor
+from hexane.importers.onnx.load import ModelSource, check_text, read_model, read_tensor
+from hexane.importers.onnx.split import Tensor
 
 LEAST_OPSET = 13  # QuantizeLinear takes an axis
 LEAST_IR = 7
@@ -54,7 +56,9 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET) -> Network:
     proto.CopyFrom(file.proto)
     graph = proto.graph
     nodes = list(file.nodes)
-    tensors = [numpy_helper.from_array(_array(t.proto, file.folder, t.raw), t.proto.name) for t in file.initializers()]
+    for node in all_nodes(nodes):
+        _check_node(node)
+    tensors = [_whole(tensor, file.folder) for tensor in file.initializers()]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(tensors)
@@ -63,11 +67,11 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET) -> Network:
 
 def network_of(proto: onnx.ModelProto) -> Network:
     graph = proto.graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in _DOMAINS:
             value = attribute(node, "value", None)
-            constants |= {} if value is None else {node.output[0]: numpy_helper.to_array(value)}
+            constants |= {} if value is None else {node.output[0]: _array(value)}
     own = Counter(name for node in graph.node for name in node.input)
     hidden = {output.name for output in graph.output}
     for node in graph.node:
@@ -98,11 +102,25 @@ def layer_name(node: onnx.NodeProto) -> str:
     return str(node.name or node.output[0])
 
 
-def _array(tensor: TensorProto, folder: Any, raw: memoryview | None) -> Array:
+def _check_node(node: onnx.NodeProto) -> None:
+    for text in (node.name, node.op_type, node.domain, *node.input, *node.output):
+        check_text(text)
+    if not node.output:
+        raise Error(f"[quantize] node {node.name!r} ({node.op_type}): got no output, need at least one")
+
+
+def _whole(tensor: Tensor, folder: Path | None) -> TensorProto:
+    """With its data in it."""
+    if tensor.raw is None and not external_data_helper.uses_external_data(tensor.proto):
+        return tensor.proto
+    return numpy_helper.from_array(_array(tensor.proto, folder, tensor.raw), tensor.proto.name)
+
+
+def _array(tensor: TensorProto, folder: Path | None = None, raw: memoryview | None = None) -> Array:
     try:
         return read_tensor(tensor, folder, raw)
     except Error as error:
-        raise Error(f"[quantize] initializer {tensor.name!r}: {error}") from None
+        raise Error(f"[quantize] constant {tensor.name!r}: {error}") from None
 
 
 def _of_opset(proto: onnx.ModelProto, least: int) -> onnx.ModelProto:
