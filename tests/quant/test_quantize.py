@@ -15,7 +15,7 @@ import hexane as hx
 from hexane.importers.onnx import import_onnx
 from hexane.pipeline import lower
 from hexane.quant.grid import activation_grid, round_bias, round_weight
-from hexane.quant.ranges import RANGES, Histogram
+from hexane.quant.ranges import BEYOND, RANGES, Histogram
 from hexane.targets import load_target
 from onnx_models import by_onnxruntime, model, node, onnxruntime_saturates
 
@@ -222,18 +222,19 @@ def test_a_grid_has_zero_exactly_and_spans_the_ends(ends: tuple[float, float], k
     assert (info.max - int(grid.zero)) * scale >= max(ends[1], 0) - scale / 2
 
 
-@pytest.mark.parametrize(("steps", "gain"), [(255, 1.0), (15, 0.3)])
+@pytest.mark.parametrize(("steps", "gain"), [(255, 1.0), (15, 0.4)])
 def test_the_least_squared_error_of_a_range_is_near_that_of_all_ends(steps: int, gain: float) -> None:
     numbers = np.random.default_rng(0).standard_t(3, 20000)
     histogram = Histogram(float(numbers.min()), float(numbers.max()))
     histogram.add(numbers.astype(np.float32))
+    numbers = np.append(numbers, [BEYOND * histogram.low, BEYOND * histogram.high])  # those that are yet to be seen
 
     def error(low: float, high: float) -> float:
         step = (high - low) / steps
         zero = np.rint(-low / step)
         return float(np.sum(((np.clip(np.rint(numbers / step) + zero, 0, steps) - zero) * step - numbers) ** 2))
 
-    ends = np.linspace(0.02, 1, 50)
+    ends = np.linspace(0.02, BEYOND, 50)
     best = min(error(a * histogram.low, b * histogram.high) for a in ends for b in ends)
     found = error(*RANGES["mse"](histogram, steps, 0))
     assert found <= 1.1 * best
@@ -250,6 +251,18 @@ def test_entropy_cuts_a_few_far_numbers_and_keeps_an_even_distribution() -> None
         ends.append(RANGES["entropy"](histogram, 255, 0))
     np.testing.assert_allclose(ends[0], (-1, 3), rtol=0.05)
     assert 3 < ends[1][1] < 20
+
+
+def test_few_numbers_get_a_range_wider_than_theirs_and_many_do_not() -> None:
+    rng = np.random.default_rng(0)
+    highs = []
+    for count in (100, 1_000_000):
+        numbers = rng.uniform(-1, 1, count).astype(np.float32)
+        histogram = Histogram(float(numbers.min()), float(numbers.max()))
+        histogram.add(numbers)
+        highs.append(RANGES["mse"](histogram, 255, 0)[1] / histogram.high)
+    assert 1.05 < highs[0] <= 1.15
+    assert highs[1] < 1.02
 
 
 def test_a_percentile_is_that_of_the_numbers() -> None:

@@ -9,6 +9,9 @@ from hexane.graph import Array
 BINS = 2048
 PARTS = np.linspace(1, 0.25, 31)  # of an end that are tried
 
+BEYOND = 1.15  # of an end: where the next number outside is taken to be
+WIDER = np.append(PARTS, np.linspace(1.015, BEYOND, 10))
+
 
 class Histogram:
     """Counts of numbers between two ends that are known. Zeros are left out: every grid has them exactly."""
@@ -58,7 +61,10 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
     if not found.counts.any():
         return found.low, found.high
     used = found.counts > 0
-    numbers, counts = found.centres[used], found.counts[used]
+    # Numbers that calibration has not shown: one beyond each end, which counts where it has shown few.
+    unseen = [end * BEYOND for end in (found.low, found.high) if end]
+    numbers = np.concatenate([found.centres[used], unseen])
+    counts = np.concatenate([found.counts[used], np.ones(len(unseen))])
 
     def error(ends: Ends) -> float:
         low, high = ends
@@ -70,10 +76,10 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
         inside = np.clip(np.rint((numbers - low) / step), 0, steps) * step + low
         return float((counts * (inside - numbers) ** 2).sum())
 
-    low, high = min(((found.low * p, found.high * p) for p in PARTS), key=error)
+    low, high = min(((found.low * p, found.high * p) for p in WIDER), key=error)
     for _ in range(2):
-        low = min((found.low * p for p in PARTS), key=lambda end: error((end, high)))
-        high = min((found.high * p for p in PARTS), key=lambda end: error((low, end)))
+        low = min((found.low * p for p in WIDER), key=lambda end: error((end, high)))
+        high = min((found.high * p for p in WIDER), key=lambda end: error((low, end)))
     return low, high
 
 
