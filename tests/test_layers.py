@@ -21,7 +21,7 @@ PYTHON_LAYERS = (
     ("match", "checkpoints", "build", "parse", "reference", "verify"),
     ("containers", "mil", "netplist"),
     ("importers", "autograd"),
-    ("bounds", "compression", "options", "validate", "passes"),
+    ("bounds", "compression", "options", "quant", "validate", "passes"),
     ("stages",),
     ("emit",),
     ("pipeline", "dump", "planning"),

@@ -15,6 +15,7 @@ from hexane.importers.torch import from_torch
 from hexane.memory import Memory
 from hexane.options import Device, Options
 from hexane.parse import parse
+from hexane.quant import Quantization, QuantizedLayer
 from hexane.report import (
     Comparison,
     DivergenceReport,
@@ -29,7 +30,7 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Model, OpenModel, compile, load
+from hexane.runtime import Model, OpenModel, Quantized, compile, load, quantize_model
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,6 +53,9 @@ __all__ = [
     "OpenModel",
     "Options",
     "Peak",
+    "Quantization",
+    "Quantized",
+    "QuantizedLayer",
     "Report",
     "Tensor",
     "checkpoint",
@@ -73,6 +77,7 @@ __all__ = [
     "predict_fp16_divergence",
     "preflight",
     "project_peak",
+    "quantize_model",
     "state",
     "stream",
     "targets",

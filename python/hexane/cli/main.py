@@ -20,6 +20,7 @@ from hexane.cli.fit import fit
 from hexane.cli.generate import generate
 from hexane.cli.info import info
 from hexane.cli.ops import ops
+from hexane.cli.quantize import quantize
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.targets import targets
@@ -58,6 +59,7 @@ app.command("run")(run)
 app.command("info")(info)
 app.command("compile")(compile_model)
 app.command("compress")(compress)
+app.command("quantize")(quantize)
 app.command("codegen")(codegen)
 app.command("fit")(fit)
 app.command("emit")(emit)

@@ -3,5 +3,6 @@
 from hexane.runtime.compile import compile, load
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
+from hexane.runtime.quantize_model import Quantized, quantize_model
 
-__all__ = ["Model", "OpenModel", "PortType", "compile", "load"]
+__all__ = ["Model", "OpenModel", "PortType", "Quantized", "compile", "load", "quantize_model"]

@@ -1,0 +1,167 @@
+"""`hexane quantize`: an ONNX model in integers, and what each layer became."""
+
+from dataclasses import asdict
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane import _core
+from hexane.cli.errors import command
+from hexane.cli.model import is_plan
+from hexane.cli.options import Debug, Json
+from hexane.cli.output import named_option, print_json, print_table, working
+from hexane.decisions import counted
+from hexane.errors import Error
+from hexane.importers.files import is_written_model
+from hexane.printer import size_text
+from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
+from hexane.report.plotting import check_plotting
+from hexane.report.quantized_chart import quantized_chart
+from hexane.runtime import Quantized, quantize_model
+
+HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
+PLOTS = (".png", ".svg", ".pdf")
+
+
+class Method(str, Enum):
+    """--method: how the range of an activation is chosen."""
+
+    MINMAX = "minmax"
+    PERCENTILE = "percentile"
+    ENTROPY = "entropy"
+    MSE = "mse"
+
+
+@command
+def quantize(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="Q.onnx", help="The quantised model.")],
+    calibration: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR|F.npz", help="Inputs like those the model will see: an .npz, or a folder of them."),
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Integers from -128 to 127. The default.")] = False,
+    uint8: Annotated[bool, typer.Option("--uint8", help="Integers from 0 to 255.")] = False,
+    int16: Annotated[
+        bool, typer.Option("--int16", help="Activations of 16 bits, weights of 8: nearer, and no faster than floats.")
+    ] = False,
+    weights_only: Annotated[
+        bool, typer.Option("--weights-only", help="Store weights in 8 bits, multiply floats. Needs no --calibration.")
+    ] = False,
+    method: Annotated[Method, typer.Option(help="How the range of an activation is chosen.")] = Method.MSE,
+    percentile: Annotated[
+        float, typer.Option(metavar="PERCENT", help="For percentile: the part of the numbers at or below the high end.")
+    ] = PERCENTILE,
+    per_channel: Annotated[
+        bool, typer.Option("--per-channel/--per-tensor", help="A scale for each output channel of a weight, or one.")
+    ] = True,
+    equalize: Annotated[
+        bool, typer.Option("--equalize/--no-equalize", help="Share the sizes of channels between neighbouring layers.")
+    ] = True,
+    float_layers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Layers that stay in floats, as in *head*. Repeatable."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="The largest relative error of an output; layers stay in floats until it holds."
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Measure the outputs' error with each layer alone in integers.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png", help="Draw the errors of the layers: .png, .svg or .pdf. Needs hexane[plot]."),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Quantise an ONNX model to 8 bits; say for each layer its range and the error it makes.
+
+    \b
+    hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
+    hexane quantize net.onnx --calibration inputs --uint8 --method percentile -o net8.onnx
+    hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
+
+    In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
+    axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
+    is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
+    """
+    _check_files(model, output, plot)
+    kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
+    if len(kinds) > 1:
+        raise typer.BadParameter(f"got --{' and --'.join(kinds)}, need one of them")
+    if calibration is None and not weights_only:
+        raise typer.BadParameter("--calibration: got none, need inputs for all but --weights-only")
+    if weights_only and (plot is not None or sensitivity):
+        raise typer.BadParameter("got --weights-only with --sensitivity or --plot, need layers that are in integers")
+    asked = Quantization(
+        kinds[0] if kinds else "int8",
+        method=method.value,
+        percentile=percentile,
+        per_channel=per_channel,
+        equalize=equalize,
+        float_layers=float_layers or (),
+        weights_only=weights_only,
+        tolerance=tolerance,
+        sensitivity=sensitivity or plot is not None,
+    )
+    with working(f"quantising {model.name}"):
+        made = quantize_model(model, calibration, asked)
+    with named_option("--output", output):
+        made.save(output)
+    if plot is not None:
+        with named_option("--plot", plot):
+            _core.save_file(str(plot), quantized_chart(model.name, made.layers, made.error, plot.suffix.lower()[1:]))
+    if json:
+        print_json(_record(made, output))
+        return
+    print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
+    print(_totals(made, model, output))
+
+
+def _check_files(model: Path, output: Path, plot: Path | None) -> None:
+    if is_plan(model) or is_written_model(model):
+        raise Error(f"[quantize] {model}: got no ONNX file, need one")
+    if output.suffix.lower() != ".onnx":
+        raise Error(f"[quantize] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .onnx")
+    if output.exists() and output.samefile(model):
+        raise Error(f"[quantize] {output}: got the model itself as the output, need another file")
+    if plot is not None:
+        if plot.suffix.lower() not in PLOTS:
+            raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+        check_plotting("quantize")
+
+
+def _row(layer: QuantizedLayer) -> tuple[str, ...]:
+    ends = "" if layer.low is None else f"{layer.low:.3g} to {layer.high:.3g}"
+    errors = ["" if error is None else f"{error:.2g}" for error in (layer.error, layer.output_error)]
+    return layer.name, layer.op, layer.dtype, str(layer.scales or ""), ends, *errors
+
+
+def _totals(made: Quantized, model: Path, output: Path) -> str:
+    sizes = f"{size_text(model.stat().st_size)} -> {size_text(output.stat().st_size)}"
+    count = sum(layer.dtype != "float" for layer in made.layers)
+    inputs = counted(made.inputs, "calibration input")
+    error = "" if made.error is None else f"; relative error {made.error:.2g} on {inputs}"
+    return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
+
+
+def _record(made: Quantized, output: Path) -> dict[str, Any]:
+    fields = ("error", "output_error")
+    return {
+        "output": str(output),
+        "file_bytes": output.stat().st_size,
+        "error": _finite(made.error),
+        "inputs": made.inputs,
+        "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in made.layers],
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and isfinite(error) else None

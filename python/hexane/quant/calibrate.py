@@ -1,0 +1,69 @@
+"""Runs a network over calibration feeds, and keeps of each tensor what choosing its range needs: memory does not grow
+with the feeds."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.quant.network import Network, showing
+from hexane.quant.ranges import Histogram
+
+Feed = Mapping[str, Array]
+Run = Callable[[Feed], Mapping[str, Array]]
+Compile = Callable[[onnx.ModelProto], Run]
+
+
+def each(run: Run, feeds: Iterable[Feed]) -> Iterator[Mapping[str, Array]]:
+    """What a network gives for each feed. Raises Error where there is none."""
+    empty = True
+    for feed in feeds:
+        empty = False
+        yield run(feed)
+    if empty:
+        raise Error("[quantize] calibration: got no inputs, need at least one")
+
+
+def not_fp32(network: Network, names: Sequence[str], feeds: Iterable[Feed], compile: Compile) -> frozenset[str]:
+    """Those of the tensors that have another dtype, by the first feed."""
+    inputs = {port.name for port in network.proto.graph.input}
+    for feed in feeds:
+        found = {**feed, **compile(showing(network.proto, [n for n in names if n not in inputs]))(feed)}
+        return frozenset(name for name in names if found[name].dtype != np.float32)
+    raise Error("[quantize] calibration: got no inputs, need at least one")
+
+
+def histograms(
+    network: Network, groups: Sequence[Sequence[str]], feeds: Iterable[Feed], compile: Compile, *, counted: bool
+) -> list[Histogram]:
+    """A histogram of each group of tensors. Two passes over the feeds: for the ends, and, if `counted`, for the counts.
+
+    Raises Error for tensors that are not finite.
+    """
+    names = [name for group in groups for name in group]
+    inputs = {port.name for port in network.proto.graph.input}
+    run = _with_feeds(compile(showing(network.proto, [name for name in names if name not in inputs])))
+    low, high = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for index, found in enumerate(each(run, feeds)):
+        for name in names:
+            if found[name].size:
+                low[name] = min(low[name], _finite(found[name].min(), name, index))
+                high[name] = max(high[name], _finite(found[name].max(), name, index))
+    result = [Histogram(min(low[n] for n in group), max(high[n] for n in group)) for group in groups]
+    for found in each(run, feeds) if counted else ():
+        for histogram, group in zip(result, groups, strict=True):
+            for name in group:
+                histogram.add(found[name])
+    return result
+
+
+def _with_feeds(run: Run) -> Run:
+    return lambda feed: {**feed, **run(feed)}
+
+
+def _finite(number: float, name: str, index: int) -> float:
+    if not np.isfinite(number):
+        raise Error(f"[quantize] calibration input {index}: got {number} in the tensor {name!r}, need finite numbers")
+    return float(number)

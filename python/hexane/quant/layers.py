@@ -1,0 +1,192 @@
+"""Which layers of a network are computed in integers, and which tensors are rounded for them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+import onnx
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.quant.network import Network, attribute, is_standard, layer_name
+
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+MEANS = ("AveragePool", "GlobalAveragePool")
+# Results are elements of the first operand, so that both have one scale.
+MOVES = (
+    "MaxPool",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Identity",
+    "DepthToSpace",
+    "SpaceToDepth",
+)
+EPILOGUES = ("Relu", "Clip")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A product: its node's index, name, op, the activations it multiplies, and its constant weight and bias, if any.
+    `axis` is that of the weight's output channels; None for weights that have one scale. `groups`: of channels of a
+    ConvTranspose, each of which has the same scales."""
+
+    index: int
+    name: str
+    op: str
+    activations: tuple[str, ...]
+    weight: str | None
+    axis: int | None
+    bias: str | None
+    groups: int = 1
+
+    @property
+    def takes_bias(self) -> bool:
+        return self.op != "MatMul"
+
+    @property
+    def channel_axis(self) -> int:
+        """Of the result."""
+        return 1 if self.op in ("Conv", "ConvTranspose") else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The layers, and the rounded tensors in groups of one scale."""
+
+    layers: tuple[Layer, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+
+def find_layers(network: Network) -> tuple[Layer, ...]:
+    """The products of activations in fp32 by constants or by each other.
+
+    Raises Error where there is none, and for weights and biases that are not finite.
+    """
+    found = [_layer(i, node, network.constants) for i, node in enumerate(network.nodes)]
+    counts = Counter(layer.name for layer in found if layer is not None)
+    outputs = [node.output[0] if node.output else "" for node in network.nodes]
+    layers = tuple(
+        layer if counts[layer.name] == 1 else replace(layer, name=f"{layer.name} ({outputs[layer.index]})")
+        for layer in found
+        if layer is not None
+    )
+    if not layers:
+        raise Error(f"[quantize] model: got no layer to quantise, need {', '.join(PRODUCTS)} with weights in fp32")
+    for layer in layers:
+        for kind, name in (("weight", layer.weight), ("bias", layer.bias)):
+            if name is not None and not np.isfinite(network.constants[name]).all():
+                bad = network.constants[name][~np.isfinite(network.constants[name])][0]
+                raise Error(f"[quantize] layer {layer.name!r}: got {bad} in the {kind} {name!r}, need finite numbers")
+    return layers
+
+
+def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ...]:
+    """The layers that no pattern fits. Raises Error for a pattern that fits none, and where none is left."""
+    kept = list(layers)
+    for pattern in patterns:
+        if not any(fnmatchcase(layer.name, pattern) for layer in layers):
+            known = ", ".join(layer.name for layer in layers[:8]) + (", .." if len(layers) > 8 else "")
+            raise Error(f"[quantize] float_layers: got {pattern!r}, which fits no layer, need one of {known}")
+        kept = [layer for layer in kept if not fnmatchcase(layer.name, pattern)]
+    if not kept:
+        raise Error("[quantize] float_layers: got patterns that fit every layer, need one that is quantised")
+    return tuple(kept)
+
+
+def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str] = ()) -> Plan:
+    """The layers, and what is rounded for them: what they multiply, and from there backwards what sums, means and ops
+    that move elements take. Sums are those of images: what a convolution gives has to be rounded to be computed in
+    integers everywhere, while sums of a transformer have outliers, and matrix products give floats as fast. The result
+    of an Add may pass through one Relu or Clip before it is rounded. `floats`:
+    names that are no tensors in fp32."""
+    wanted = {name for layer in layers for name in layer.activations}
+    through: set[str] = set()  # rounded behind the one activation that reads it
+    same = _Groups()
+    images = _images(network)
+    for node in reversed(list(network.nodes)):
+        if not is_standard(node) or not node.output:
+            continue
+        result = node.output[0]
+        operands = [name for name in node.input if name]
+        computed = all(name not in network.constants and name not in floats for name in operands)
+        if node.op_type in EPILOGUES and result in wanted and network.reads[operands[0]] == 1:
+            through.add(operands[0])
+        elif node.op_type in MOVES and result in wanted and operands[0] not in network.constants:
+            wanted.add(operands[0])
+            same.join(operands[0], result)
+        elif node.op_type == "Concat" and result in wanted and computed:
+            for name in operands:
+                wanted.add(name)
+                same.join(name, result)
+        elif (
+            ((node.op_type == "Add" and computed and images & set(operands)) or node.op_type in MEANS)
+            and (result in wanted or result in through)
+            and operands[0] not in network.constants
+        ):
+            wanted |= set(operands)
+    return Plan(tuple(layers), same.sets(wanted))
+
+
+def _images(network: Network) -> set[str]:
+    """What comes of convolutions by ops that keep an image one."""
+    found: set[str] = set()
+    for node in network.nodes:
+        keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")
+        if is_standard(node) and (
+            node.op_type in ("Conv", "ConvTranspose") or (keeps and not found.isdisjoint(node.input))
+        ):
+            found |= set(node.output)
+    return found
+
+
+class _Groups:
+    """Disjoint sets of names."""
+
+    def __init__(self) -> None:
+        self._root: dict[str, str] = {}
+
+    def find(self, name: str) -> str:
+        while (above := self._root.get(name, name)) != name:
+            name = above
+        return name
+
+    def join(self, a: str, b: str) -> None:
+        self._root[self.find(a)] = self.find(b)
+
+    def sets(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        found: dict[str, list[str]] = {}
+        for name in sorted(names):
+            found.setdefault(self.find(name), []).append(name)
+        return tuple(tuple(group) for group in found.values())
+
+
+def _layer(index: int, node: onnx.NodeProto, known: Mapping[str, Array]) -> Layer | None:
+    if not is_standard(node) or node.op_type not in PRODUCTS or len(node.input) < 2:
+        return None
+    x, w = node.input[0], node.input[1]
+    if x in known:
+        return None
+    bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
+    if bias is not None and (bias not in known or known[bias].dtype != np.float32):
+        return None
+    if w not in known:
+        matrices = node.op_type == "MatMul"
+        return Layer(index, layer_name(node), node.op_type, (x, w), None, None, None) if matrices else None
+    weight = known[w]
+    if weight.dtype != np.float32 or weight.ndim < 2 or not weight.size:
+        return None
+    groups = attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
+    return Layer(index, layer_name(node), node.op_type, (x,), w, _channels(node, weight), bias, groups)
+
+
+def _channels(node: onnx.NodeProto, weight: Array) -> int | None:
+    if node.op_type == "Gemm":
+        return 0 if attribute(node, "transB", 0) else 1
+    if node.op_type == "MatMul":
+        return 1 if weight.ndim == 2 else None
+    return 0 if node.op_type == "Conv" else 1

@@ -1,0 +1,40 @@
+"""How far a quantised network's outputs are from those in floats."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hexane.graph import Array
+from hexane.quant.calibrate import Feed, Run, each
+
+
+class OutputError:
+    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms over all feeds and the numbers that
+    are finite in y; infinite where one of these is not finite in y'."""
+
+    def __init__(self, whole: Run, feeds: Iterable[Feed]) -> None:
+        self._whole, self._feeds = whole, feeds
+
+    def of(self, quantised: Run) -> float:
+        squares: dict[str, float] = {}
+        wrong: dict[str, float] = {}
+        for feed, outputs in zip(self._feeds, each(self._whole, self._feeds), strict=True):
+            got = quantised(feed)
+            for name, y in outputs.items():
+                size, apart = _norms(y, got[name])
+                squares[name] = squares.get(name, 0.0) + size
+                wrong[name] = wrong.get(name, 0.0) + apart
+        return max((_relative(wrong[name], squares[name]) for name in squares), default=0.0)
+
+
+def _norms(y: Array, other: Array) -> tuple[float, float]:
+    a, b = y.astype(np.float64), other.astype(np.float64)
+    known = np.isfinite(a)
+    apart = float(((a[known] - b[known]) ** 2).sum())
+    return float((a[known] ** 2).sum()), apart if np.isfinite(apart) else float("inf")
+
+
+def _relative(wrong: float, squares: float) -> float:
+    if not squares:
+        return 0.0 if not wrong else float("inf")
+    return float((wrong / squares) ** 0.5)

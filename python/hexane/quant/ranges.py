@@ -1,0 +1,122 @@
+"""Which numbers the integers of an activation span, chosen from a histogram."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hexane.graph import Array
+
+BINS = 2048
+PARTS = np.linspace(1, 0.25, 31)  # of an end that are tried
+
+BEYOND = 1.15  # of an end: where the next number outside is taken to be
+WIDER = np.append(PARTS, np.linspace(1.015, BEYOND, 10))
+
+
+class Histogram:
+    """Counts of numbers between two ends that are known. Zeros are left out: every grid has them exactly."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = min(low, 0.0), max(high, 0.0)
+        self.counts = np.zeros(BINS, np.int64)
+        self.zeros = 0
+
+    def add(self, numbers: Array) -> None:
+        """Numbers beyond the ends count in the outermost bins."""
+        flat = numbers.reshape(-1)
+        kept = flat[flat != 0]
+        self.zeros += flat.size - kept.size
+        if self.high > self.low:
+            inside = np.clip(kept, np.float32(self.low), np.float32(self.high))
+            self.counts += np.histogram(inside, BINS, (self.low, self.high))[0]
+
+    @property
+    def centres(self) -> Array:
+        edges = np.linspace(self.low, self.high, BINS + 1)
+        return np.asarray((edges[1:] + edges[:-1]) / 2)
+
+
+Ends = tuple[float, float]
+
+
+def minmax(found: Histogram, steps: int, percentile: float) -> Ends:
+    return found.low, found.high
+
+
+def percentile(found: Histogram, steps: int, percentile: float) -> Ends:
+    """Of the numbers that are not 0."""
+    total = found.counts.sum()
+    if not total:
+        return found.low, found.high
+    part = np.cumsum(found.counts) / total
+    outside = 1 - percentile / 100
+    centres = found.centres
+    low = found.low if part[0] > outside else float(centres[np.searchsorted(part, outside)])
+    high = found.high if 1 - part[-2] > outside else float(centres[np.searchsorted(part, 1 - outside)])
+    return min(low, 0.0), max(high, 0.0)
+
+
+def mse(found: Histogram, steps: int, percentile: float) -> Ends:
+    """The ends with the least sum of squared errors: first both drawn in alike, then each by itself."""
+    if not found.counts.any():
+        return found.low, found.high
+    used = found.counts > 0
+    # Numbers that calibration has not shown: one beyond each end, which counts where it has shown few.
+    unseen = [end * BEYOND for end in (found.low, found.high) if end]
+    numbers = np.concatenate([found.centres[used], unseen])
+    counts = np.concatenate([found.counts[used], np.ones(len(unseen))])
+
+    def error(ends: Ends) -> float:
+        low, high = ends
+        step = (high - low) / steps
+        if step <= 0:
+            return float("inf")
+        # The ends move until 0 is a step.
+        low = -np.rint(-low / step) * step
+        inside = np.clip(np.rint((numbers - low) / step), 0, steps) * step + low
+        return float((counts * (inside - numbers) ** 2).sum())
+
+    low, high = min(((found.low * p, found.high * p) for p in WIDER), key=error)
+    for _ in range(2):
+        low = min((found.low * p for p in WIDER), key=lambda end: error((end, high)))
+        high = min((found.high * p for p in WIDER), key=lambda end: error((low, end)))
+    return low, high
+
+
+def entropy(found: Histogram, steps: int, percentile: float) -> Ends:
+    """The ends, both drawn in alike, for which what the integers say of the distribution differs least from it: the
+    relative entropy of the counts within the ends, those beyond counted at the ends, and of these counts shared evenly
+    among the bins of each integer that are not empty."""
+    if not found.counts.any():
+        return found.low, found.high
+    edges = np.linspace(found.low, found.high, BINS + 1)
+    centres = found.centres
+
+    def divergence(ends: Ends) -> float:
+        low, high = ends
+        first = min(max(int(np.searchsorted(edges, low, "right")) - 1, 0), BINS - 1)
+        last = min(max(int(np.searchsorted(edges, high, "left")), first + 1), BINS)
+        inside = found.counts[first:last].astype(np.float64)
+        true = inside.copy()
+        true[0] += found.counts[:first].sum()
+        true[-1] += found.counts[last:].sum()
+        integer = np.rint((centres[first:last] - low) / max((high - low) / steps, 1e-300)).astype(np.int64)
+        integer -= integer.min()
+        used = inside > 0
+        sums, bins = np.bincount(integer, inside), np.bincount(integer, used)
+        said = np.where(used, sums[integer] / np.maximum(bins[integer], 1), 0.0)
+        # A bin that only numbers beyond the ends are in: as good as never said.
+        said = np.maximum(said, 1e-4)
+        known = true > 0
+        true, said = true[known] / true.sum(), said[known] / said.sum()
+        return float((true * np.log(true / said)).sum())
+
+    return min(((found.low * p, found.high * p) for p in PARTS), key=divergence)
+
+
+RANGES: dict[str, Callable[[Histogram, int, float], Ends]] = {
+    "minmax": minmax,
+    "percentile": percentile,
+    "entropy": entropy,
+    "mse": mse,
+}

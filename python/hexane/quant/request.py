@@ -1,0 +1,97 @@
+"""What a user asks a quantiser for, and is told."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
+from math import isfinite
+
+from hexane.errors import Error
+
+DTYPES = ("int8", "uint8", "int16")
+METHODS = ("minmax", "percentile", "entropy", "mse")
+PERCENTILE = 99.99
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How a network is quantised (docs/quantize.md). Raises Error for a dtype or method that is none, and for a
+    percentile that is not above 50 and at most 100."""
+
+    dtype: str = "int8"
+    """Of activations and weights: "int8" or "uint8". "int16": of activations, whose ends are then their smallest and
+    largest number; weights are int8."""
+
+    _: KW_ONLY
+
+    method: str = "mse"
+    """Which numbers an activation's integers span. "minmax": all of the calibration; "percentile": all but the few
+    outermost; "entropy": those under which the distribution of the integers is nearest to that of the numbers; "mse":
+    those with the least squared error, rounding and clipping together, which weights get as well."""
+
+    percentile: float = PERCENTILE
+    """For "percentile": this part of the numbers, in percent, lies at or below the high end, and at or above the low
+    end."""
+
+    per_channel: bool = True
+    """A scale for each output channel of a weight; else one for the whole weight."""
+
+    equalize: bool = True
+    """Channels of the tensor between two layers are given similar sizes, and the weights on both sides the inverse of
+    each other's change."""
+
+    float_layers: Sequence[str] = ()
+    """Patterns, as in file names, of the layers that stay in floats: the node's name, or its first output where it has
+    no name. Error for a pattern that fits no layer."""
+
+    weights_only: bool = False
+    """Weights are stored in integers, and multiplied as floats: needs no calibration. Only dtype, per_channel,
+    float_layers and whether the method is "mse" count."""
+
+    tolerance: float | None = None
+    """The largest relative error of an output on the calibration inputs. Layers stay in floats, those first that alone
+    change the outputs most, until it holds. None: any error."""
+
+    sensitivity: bool = False
+    """The error of the outputs with each layer alone quantised is measured: a compile and a pass for each. A tolerance
+    measures it where it does not hold by itself."""
+
+    def __post_init__(self) -> None:
+        _check_word("dtype", self.dtype, DTYPES)
+        _check_word("method", self.method, METHODS)
+        if not (isfinite(self.percentile) and 50 < self.percentile <= 100):
+            raise Error(f"[quantize] percentile: got {self.percentile:g}, need more than 50 and at most 100")
+        if self.tolerance is not None and not (isfinite(self.tolerance) and self.tolerance > 0):
+            raise Error(f"[quantize] tolerance: got {self.tolerance:g}, need a number above 0")
+        if self.weights_only and self.dtype == "int16":
+            raise Error("[quantize] dtype: got int16 for weights only, need int8 or uint8")
+        if self.weights_only and self.tolerance is not None:
+            raise Error("[quantize] tolerance: got one for weights only, need it without: no inputs are calibrated on")
+        if isinstance(self.float_layers, str):
+            raise Error(f"[quantize] float_layers: got the text {self.float_layers!r}, need a list of patterns")
+
+    @property
+    def weight_dtype(self) -> str:
+        return "uint8" if self.dtype == "uint8" else "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedLayer:
+    """A layer: name, op, dtype of its integers or "float", how many scales its weight has, the range of the activations
+    that it multiplies, the relative error of its own result where it alone is quantised, and that of the network's
+    outputs; None where it is not quantised or nobody measured it."""
+
+    name: str
+    op: str
+    dtype: str
+    scales: int
+    low: float | None
+    high: float | None
+    error: float | None
+    output_error: float | None = None
+
+
+def _check_word(field: str, got: str, known: Sequence[str]) -> None:
+    if got not in known:
+        near = get_close_matches(str(got), known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise Error(f"[quantize] {field}: got {got!r}, need one of {', '.join(known)}{hint}")

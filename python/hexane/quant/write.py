@@ -1,0 +1,150 @@
+"""Writes a quantised network: pairs of QuantizeLinear and DequantizeLinear, and weights in integers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+from onnx import helper, numpy_helper
+
+from hexane.graph import Array
+from hexane.quant.grid import Grid, Rounded
+from hexane.quant.layers import Layer
+from hexane.quant.network import Network, all_nodes, subgraphs
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Everything that is rounded: the grid of each activation, and by layer weights and biases."""
+
+    grids: Mapping[str, Grid]
+    weights: Mapping[str, Rounded]
+    biases: Mapping[str, Rounded]
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Nodes in order and new initializers, under names that nothing else has."""
+
+    names: set[str]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    tensors: list[onnx.TensorProto] = field(default_factory=list)
+    weights: dict[tuple[str, bytes], str] = field(default_factory=dict)
+
+    def unique(self, name: str) -> str:
+        found, count = name, 1
+        while found in self.names:
+            count += 1
+            found = f"{name}_{count}"
+        self.names.add(found)
+        return found
+
+    def constant(self, name: str, array: Array) -> str:
+        name = self.unique(name)
+        self.tensors.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, op: str, inputs: Sequence[str], result: str, **attributes: Any) -> str:
+        result = self.unique(result)
+        self.nodes.append(helper.make_node(op, list(inputs), [result], self.unique(f"{result}/{op}"), **attributes))
+        return result
+
+    def grid(self, name: str, grid: Grid) -> tuple[str, str]:
+        return self.constant(f"{name}_scale", grid.scale), self.constant(f"{name}_zero_point", grid.zero)
+
+    def rounding(self, name: str, grid: Grid) -> str:
+        """The tensor, rounded to the grid."""
+        operands = self.grid(name, grid)
+        integers = self.node("QuantizeLinear", [name, *operands], f"{name}_quantized")
+        return self.node("DequantizeLinear", [integers, *operands], f"{name}_dequantized")
+
+    def stored(self, name: str, rounded: Rounded) -> str:
+        """A constant that is stored in integers; once for all layers that have the same."""
+        key = name, rounded.integers.tobytes() + rounded.grid.scale.tobytes()
+        if key not in self.weights:
+            operands = [self.constant(f"{name}_quantized", rounded.integers), *self.grid(name, rounded.grid)]
+            axis: dict[str, Any] = {} if rounded.axis is None else {"axis": rounded.axis}
+            self.weights[key] = self.node("DequantizeLinear", operands, f"{name}_dequantized", **axis)
+        return self.weights[key]
+
+    def layer(self, node: onnx.NodeProto, layer: Layer, encoded: Encoded) -> onnx.NodeProto:
+        """The node with its weight and bias in integers."""
+        new = onnx.NodeProto()
+        new.CopyFrom(node)
+        if layer.weight is not None and layer.name in encoded.weights:
+            new.input[1] = self.stored(layer.weight, encoded.weights[layer.name])
+        if layer.name in encoded.biases:
+            bias = self.stored(layer.bias or f"{layer.name}_bias", encoded.biases[layer.name])
+            while len(new.input) < 3:
+                new.input.append("")
+            new.input[2] = bias
+        return new
+
+
+def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.ModelProto:
+    """The network with everything that is encoded; its own nodes and names stay. What outputs and subgraphs read is
+    not rounded for them."""
+    writer = _Writer(network.names)
+    by_index = {layer.index: layer for layer in layers}
+    rounded: dict[str, str] = {}
+
+    def round_all(names: Iterable[str]) -> None:
+        for name in names:
+            if name in encoded.grids:
+                rounded[name] = writer.rounding(name, encoded.grids[name])
+
+    round_all(port.name for port in network.proto.graph.input)
+    for index, node in enumerate(network.nodes):
+        layer = by_index.get(index)
+        new = onnx.NodeProto()
+        new.CopyFrom(node)
+        if layer is not None:
+            new = writer.layer(node, layer, encoded)
+        for i, name in enumerate(new.input):
+            new.input[i] = rounded.get(name, name)
+        writer.nodes.append(new)
+        round_all(node.output)
+    return _assembled(network.proto, writer)
+
+
+def write_twins(network: Network, layers: Sequence[Layer], encoded: Encoded) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """The network in floats, and next to each layer its quantised twin, which reads the same tensors; by layer the name
+    of the twin's result."""
+    writer = _Writer(network.names)
+    by_index = {layer.index: layer for layer in layers}
+    rounded: dict[str, str] = {}
+    twins: dict[str, str] = {}
+    for index, node in enumerate(network.nodes):
+        writer.nodes.append(node)
+        layer = by_index.get(index)
+        if layer is None:
+            continue
+        for name in layer.activations:
+            if name not in rounded and name in encoded.grids:
+                rounded[name] = writer.rounding(name, encoded.grids[name])
+        twin = writer.layer(node, layer, encoded)
+        for i, name in enumerate(twin.input):
+            twin.input[i] = rounded.get(name, name)
+        twin.name = writer.unique(f"{layer.name}_twin")
+        twins[layer.name] = twin.output[0] = writer.unique(f"{node.output[0]}_twin")
+        writer.nodes.append(twin)
+    return _assembled(network.proto, writer), twins
+
+
+def _assembled(proto: onnx.ModelProto, writer: _Writer) -> onnx.ModelProto:
+    """The model with the writer's nodes and tensors. Initializers and constants that nothing reads any more are left
+    out."""
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    graph = result.graph
+    read = {name for node in all_nodes(writer.nodes) for name in node.input} | {port.name for port in graph.output}
+    read |= {port.name for node in all_nodes(writer.nodes) for sub in subgraphs(node) for port in sub.output}
+    defaults = {tensor.name for tensor in graph.initializer}
+    tensors = [*(tensor for tensor in graph.initializer if tensor.name in read), *writer.tensors]
+    inputs = [port for port in graph.input if port.name not in defaults or port.name in read]
+    nodes = [node for node in writer.nodes if node.op_type != "Constant" or node.output[0] in read]
+    del graph.node[:], graph.initializer[:], graph.input[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(tensors)
+    graph.input.extend(inputs)
+    return result

@@ -1,0 +1,107 @@
+"""Quantises an ONNX model on this machine: `hx.quantize_model`."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.quant import Quantization, QuantizedLayer
+from hexane.runtime.compile import compile
+
+if TYPE_CHECKING:
+    import onnx
+
+    from hexane.importers.onnx.load import ModelSource
+    from hexane.quant.calibrate import Feed, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A quantised ONNX model, what became of each layer, the largest relative error of an output, |y - y'| / |y| in
+    Euclidean norms over all calibration inputs, and the number of these. The error is None without calibration."""
+
+    model: "onnx.ModelProto"
+    layers: tuple[QuantizedLayer, ...]
+    error: float | None
+    inputs: int
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as an ONNX file, atomically. Raises Error for more than 2 GiB, which no ONNX file has."""
+        _core.save_file(os.fspath(path), _serialised(self.model))
+
+
+def quantize_model(
+    model: "ModelSource",
+    calibration: str | os.PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
+    asked: Quantization | None = None,
+    *,
+    threads: int | None = None,
+) -> Quantized:
+    """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations as integers, between
+    QuantizeLinear and DequantizeLinear, which hx.compile and others compute in integers.
+
+    calibration: inputs by name, like those the model will see; or the path of an .npz file or a folder of them, each
+    array an input, several of them with an axis more in front, or along a first axis that the model has as 1. Only with
+    hx.Quantization(weights_only=True) there may be none; the error is then not measured.
+
+    Raises Error for a model without layers that are quantised, weights or activations that are not finite,
+    calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
+    """
+    from hexane.importers.onnx import signature  # late: `onnx` takes a while to load
+    from hexane.quant.feeds import FeedFiles, check_feeds
+    from hexane.quant.measure import OutputError
+    from hexane.quant.network import INT16_OPSET, LEAST_OPSET, read_network
+    from hexane.quant.quantize import quantize_network, quantize_weights
+
+    asked = asked or Quantization()
+    described = signature(model)
+    network = read_network(model, INT16_OPSET if asked.dtype == "int16" else LEAST_OPSET)
+    feeds: Iterable[Feed]
+    if calibration is None:
+        feeds = []
+    elif isinstance(calibration, (str, os.PathLike)):
+        feeds = FeedFiles(Path(calibration), described)
+    else:
+        feeds = check_feeds(calibration, described)
+
+    def runs(proto: "onnx.ModelProto") -> "Run":
+        return _runs(proto, threads)
+
+    if asked.weights_only:
+        stored, layers = quantize_weights(network, asked)
+        if calibration is None:
+            return Quantized(stored, layers, None, 0)
+        error = OutputError(runs(network.proto), feeds).of(runs(stored))
+        return Quantized(stored, layers, error, _count(feeds))
+    made = quantize_network(network, feeds, asked, runs)
+    return Quantized(made.model, made.layers, made.error, _count(feeds))
+
+
+def _count(feeds: "Iterable[Feed]") -> int:
+    return sum(1 for _ in feeds)
+
+
+def _runs(proto: "onnx.ModelProto", threads: int | None) -> "Run":
+    names = [output.name for output in proto.graph.output]
+    if not names:
+        return lambda feed: {}
+    net = compile(_serialised(proto), threads=threads)
+
+    def run(feed: "Feed") -> Mapping[str, Array]:
+        found = net({name: np.ascontiguousarray(array) for name, array in feed.items()})
+        return found if isinstance(found, dict) else {names[0]: found}
+
+    return run
+
+
+def _serialised(proto: "onnx.ModelProto") -> bytes:
+    try:
+        return bytes(proto.SerializeToString())
+    except ValueError as error:  # of protobuf, which has this bound
+        raise Error(f"[quantize] model: got more than 2 GiB, need less: {error}") from None
