@@ -205,6 +205,30 @@ def test_a_training_goes_on_from_a_plan_with_its_states(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other.net.read_state("w1"), made.net.read_state("w1"))
 
 
+def test_a_step_that_fails_half_way_is_not_saved(tmp_path: Path) -> None:
+    """The count of batches is updated before the label is found to be none."""
+
+    def wrong(number: int) -> dict[str, Array]:
+        given = batch(number)
+        return {**given, "labels": given["labels"] + 100} if number == 3 else given
+
+    made = trainer(tmp_path)
+    made.fit(batch, 2, progress=False)
+    with pytest.raises(hx.Error, match=r"batch 3: .*index: got 10"):
+        made.fit(wrong, 5, progress=False)
+    assert made.calls == 4
+    for call in (made.save, lambda: made.fit(batch, 5, progress=False)):
+        with pytest.raises(hx.Error, match="half way, need load"):
+            call()
+    made.load()
+    assert made.calls == 2
+    made.fit(batch, 5, resume=True, progress=False)
+    whole = trainer(tmp_path / "whole")
+    whole.fit(batch, 5, progress=False)
+    np.testing.assert_array_equal(made.net.read_state("w1"), whole.net.read_state("w1"))
+    assert [entry["call"] for entry in lines(tmp_path)] == list(range(5))
+
+
 def test_a_refused_checkpoint_changes_nothing(tmp_path: Path) -> None:
     trainer(tmp_path / "a", hidden=8).fit(batch, 3, progress=False)
     made = trainer()

@@ -25,6 +25,14 @@ For a model that has a tokenizer, such as one of llama2.c:
   hexane tokenize TEXT.txt --tokenizer tokenizer.bin -o tokens.bin"""
 
 
+class DeviceName(str, Enum):
+    """--device: where the programs of a chip run."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    ANE = "ane"
+
+
 class ScheduleName(str, Enum):
     """--schedule: of the learning rate."""
 
@@ -71,7 +79,7 @@ def train(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="host, or a chip (M4, h13), for which this CPU stands. [default: host]"),
+        typer.Option(metavar="NAME", help="host, or a chip (M4, h13), whose programs are used. [default: host]"),
     ] = None,
     numerics: Arithmetic = None,
     eval_data: Annotated[
@@ -93,6 +101,13 @@ def train(
             help="tokenizer.bin or a tokenizer.json, for these texts; RUN keeps a copy. [default: the one in RUN]",
         ),
     ] = None,
+    device: Annotated[
+        DeviceName,
+        typer.Option(
+            help="Where a chip's programs run. auto: on this machine's engine if it is that of the chip and --numerics"
+            " is not given, else on the CPU."
+        ),
+    ] = DeviceName.AUTO,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in RUN, with its options.")
@@ -159,6 +174,7 @@ def train(
             evaluated=eval_batches,
             tokens=start.tokens,
             threads=threads,
+            device=device.value,
             tokenizer=known if sample_every is not None else None,
             prompt=prompt or "",
         )
@@ -209,7 +225,9 @@ def _number(value: float | None) -> str:
 def _head(training: DecoderTraining) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
+    where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
         f"{config.parameters:,} parameters, {len(training.windows.tokens):,} tokens of data,"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
+        f"{where}"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexane.build import Tensor, graph
-from hexane.errors import Error, HazardWarning, warn
+from hexane.errors import DeviceError, Error, HazardWarning, warn
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
@@ -82,6 +82,7 @@ class Trainer:
         self._metrics = {"loss": loss, **(metrics or {})}
         self._folder = None if folder is None else Path(folder)
         self._evaluator: Model | None = None
+        self._torn = False  # a step has failed half way
         self._accumulate = accumulate
 
     @property
@@ -123,7 +124,9 @@ class Trainer:
         every `sample_every` batches, its text goes to stderr (but with progress=False) and into the entry, as `sample`.
 
         Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
-        that cannot be written to.
+        that cannot be written to. Where a step fails half way (an id beyond the vocabulary, an engine that gives up),
+        some params have been updated and others have not: they are not saved, and this object is of no use until
+        `load` is called. DeviceError where it was the engine.
         """
         _check_counts(
             steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens,
@@ -163,7 +166,7 @@ class Trainer:
                 if trace is not None and entries:
                     self.net.save_trace(trace)
             finally:  # also on Ctrl-C
-                if self._folder is not None and entries:
+                if self._folder is not None and entries and not self._torn:
                     self.save()
         return entries
 
@@ -192,6 +195,7 @@ class Trainer:
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Writes a checkpoint: params, moments and counts as they are now, as `Model.save_states` does. None: into the
         folder. A failure leaves the old file."""
+        self._check_whole("save")
         self.net.save_states(self._checkpoint(path))
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -205,6 +209,11 @@ class Trainer:
             self.net.load_states(where, keep=[NOTES])
         except Error as error:
             raise Error(f"[train.load] {str(error).removeprefix('[load_states] ')}") from None
+        self._torn = False
+
+    def _check_whole(self, what: str) -> None:
+        if self._torn:
+            raise Error(f"[train.{what}] got params of a step that failed half way, need load(), or a new Trainer")
 
     def _warn_of_wide_backward(self, batch: Batch) -> None:
         """Once, with the largest number of the first batch, which this CPU computes."""
@@ -220,11 +229,17 @@ class Trainer:
 
     def _call(self, number: int, batch: Batch) -> dict[str, Any]:
         self._warn_of_wide_backward(batch)
+        self._check_whole("fit")
         begin = time.perf_counter()
         try:
             found: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
-            raise Error(f"[train.fit] batch {number}: {error}") from None
+            # Steps update states in place, each as soon as it can: a step that stops half way has updated some of them.
+            self._torn = _fits(self.net, batch)
+            text = f"[train.fit] batch {number}: {error}"
+            if isinstance(error, DeviceError):
+                raise DeviceError(text, error.stage, error.code, error.hint) from None
+            raise Error(text) from None
         ms = (time.perf_counter() - begin) * 1e3
         numbers = {name: float(value) for name, value in found.items()}
         return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3)}
@@ -260,6 +275,14 @@ def _from(batches: Batches, first: int, steps: int) -> Iterator[tuple[int, Batch
         yield number, batch
     if number + 1 < steps and first < steps:
         raise Error(f"[train.fit] batches: got {number + 1}, need {steps}; a function of the number has no end")
+
+
+def _fits(net: Model, batch: Batch) -> bool:
+    """Whether a call with the batch begins to run."""
+    arrays = {name: np.asarray(array) for name, array in batch.items()}
+    return arrays.keys() == {port.name for port in net.inputs} and all(
+        (arrays[port.name].shape, arrays[port.name].dtype) == (port.shape, port.dtype.numpy) for port in net.inputs
+    )
 
 
 def _check_counts(**counts: int) -> None:

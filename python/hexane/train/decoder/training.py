@@ -103,8 +103,8 @@ class DecoderTraining:
 
     config, weights: as `hx.train.llama` has them. data, evaluation: files of tokens; evaluated: batches of the latter
     that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
-    those of the run that is resumed; None: any. tokenizer, prompt: of the texts that show what it has learnt; None:
-    there are none.
+    those of the run that is resumed; None: any. device: where a chip's programs run, as `hx.compile` has it. tokenizer,
+    prompt: of the texts that show what it has learnt; None: there are none.
 
     Raises Error for files that do not fit the model, and as `Trainer` does.
     """
@@ -124,6 +124,7 @@ class DecoderTraining:
         evaluated: int = 32,
         tokens: int | None = None,
         threads: int | None = None,
+        device: str = "auto",
         tokenizer: Tokenizer | None = None,
         prompt: str = "",
     ) -> None:
@@ -154,8 +155,7 @@ class DecoderTraining:
                 "data": {"tokens": found},
             },
             folder=Path(folder),
-            # A model on an engine cannot be saved: the CPU stands for the chip.
-            options=Options(target=options.target, numerics=options.numerics, device="cpu", threads=threads),
+            options=Options(target=options.target, numerics=options.numerics, device=device, threads=threads),
             programs=options.target != "host",
         )
 
