@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from hexane.ops import LEAVES
 from hexane.pipeline import divide
 from hexane.program import Segment
 from hexane.stages.segments.devices import assign_devices
+from hexane.stages.segments.marked import mark_programs
 from hexane.stages.segments.segment import segment
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
@@ -276,3 +278,31 @@ def test_ten_thousand_nodes_are_divided() -> None:
 
 def test_a_graph_without_ops_has_no_segments() -> None:
     assert divide(hx.graph({"y": hx.input("x", (2,))}), H13)[1] == ()
+
+
+def test_programs_of_one_level_run_in_the_order_in_which_they_need_each_other() -> None:
+    """The second one's sigmoid reads a weight alone, so that it comes first in the graph."""
+    x = hx.input("x", (1, 8, 1, 16))
+    first = hx.exp(hx.relu(x))
+    second = hx.square(hx.sigmoid(hx.param("w", np.ones((1, 8, 1, 16), np.float32))) + first)
+    ends = {"a": (x.value, first.value), "b": (first.value, second.value)}
+    program = hx.compile(mark_programs(hx.graph({"y": second + 1.0}), ends), target="h13").program
+    assert program is not None
+    assert [[n.op for n in s.nodes] for s in program.segments] == [
+        ["relu", "exp"],
+        ["sigmoid", "add", "square"],
+        ["add"],
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_a_program_that_the_chip_refuses_is_part_of_the_host_s_work() -> None:
+    """What reads it and what it reads lie on the host as well: all of it is one segment."""
+    x = hx.input("x", (1, 8, 1, 16))
+    first = hx.relu(x)
+    begin = hx.exp(first) + 1.0
+    inside = hx.tan(begin)
+    ends = {"a": (x.value, first.value), "b": (begin.value, inside.value)}
+    net = hx.compile(mark_programs(hx.graph({"y": inside * 2.0}), ends), target="h13")
+    assert net.program is not None
+    assert [s.device for s in net.program.segments] == ["ane", "host"]

@@ -109,6 +109,48 @@ def test_twelve_layers_have_sixty_programs_with_weights() -> None:
     assert [k.name for k in made[-2:]] == ["layer0.sdpaBwd2", "layer0.qkvBwd"]
 
 
+def test_with_the_head_on_the_engine_there_are_eighty_six() -> None:
+    """As the reference has them: the last norm, the classifier, and 24 gradients of norms more."""
+    made = hx.train.kernels(decoder(layers=12), variant="ane-head")
+    assert len([k for k in made if k.weights]) == 86
+    kinds = Counter(k.kind for k in made)
+    assert kinds["normBwdAttn"] == kinds["normBwdFFN"] == 12
+    (classifier,) = (k for k in made if k.kind == "classifier")
+    assert classifier.name == "head.classifier"
+    assert (classifier.graph.inputs[0].shape, classifier.graph.outputs[0].value.shape) == (
+        (1, 32, 1, 16),
+        (1, 61, 1, 16),
+    )
+    (softmax,) = (k for k in made if k.kind == "softmax")
+    assert softmax.weights == ()
+    assert all(k.graph.inputs[0].shape[1] == 2 * 32 for k in made if k.kind.startswith("normBwd"))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_programs_of_the_head_compute_what_the_step_does(name: str, batch: int) -> None:
+    step = decoder(batch, **CONFIGS[name])
+    held_to_the_step(step, hx.train.kernels(step, variant="ane-head"))
+
+
+def test_gradients_of_norms_are_those_of_the_definition() -> None:
+    """In fp64, with a weight that is not constant: dx = r (g w - n mean(g w n)), n = x r, r = 1 / sqrt(mean(x^2) + e)."""
+    config = hx.train.LlamaConfig(**{**SMALL, "layers": 1})
+    rng = np.random.default_rng(8)
+    weights = {n: rng.normal(0, 0.3, s).astype(np.float32) + (len(s) == 1) for n, s in config.shapes().items()}
+    model = hx.train.llama(config, weights=weights)
+    step = gradients(model.loss, list(model.params.values()))
+    made = {k.kind: k for k in hx.train.kernels(step, variant="ane-head")}
+    for kind, weight in (("normBwdAttn", "input_layernorm"), ("normBwdFFN", "post_attention_layernorm")):
+        g, x = (rng.normal(0, 1, (config.dim, config.seq)) for _ in range(2))
+        r = 1 / np.sqrt((x * x).mean(0) + config.epsilon)
+        gw = g * weights[f"model.layers.0.{weight}.weight"][:, None]
+        want = r * (gw - x * r * (gw * x * r).mean(0))
+        assert [tap.channels for tap in made[kind].inputs] == [config.dim, config.dim]
+        given = np.concatenate([g, x]).astype(np.float32)[None, :, None]
+        assert off(hx.compile(made[kind].graph)(x=given)[0, :, 0], want) < 1e-5, kind
+
+
 class Equations:
     """The programs of one layer by hand, in fp64: channels first, head by head."""
 
@@ -288,6 +330,11 @@ def test_weights_may_be_given() -> None:
     assert y[:, k.outputs[0].channels :].any()
     with pytest.raises(hx.Error, match=rf"\[train.kernels\] {name}: got shape \(3,\), need \(32, 32\)"):
         hx.train.kernels(step, {name: np.zeros(3, np.float32)})
+
+
+def test_another_variant_is_refused() -> None:
+    with pytest.raises(hx.Error, match=r"variant: got 'gpu-head', need 'cpu-head' or 'ane-head'"):
+        hx.train.kernels(decoder(layers=1), variant="gpu-head")  # type: ignore[arg-type]
 
 
 def test_a_graph_without_a_loss_is_refused() -> None:

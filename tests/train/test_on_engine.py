@@ -49,6 +49,25 @@ def test_the_cut_step_computes_what_the_step_does(changes: dict[str, Any], batch
     np.testing.assert_allclose(cut, whole, rtol=1e-4)
 
 
+@pytest.mark.parametrize("changes", [{}, {"kv_heads": 2, "tied": False}], ids=["tied", "separate"])
+def test_with_the_head_on_the_engine_losses_are_the_same(changes: dict[str, Any]) -> None:
+    whole = losses(step(config(**changes)))
+    np.testing.assert_allclose(losses(hx.train.on_engine(step(config(**changes)), "ane-head")), whole, rtol=1e-5)
+    for target in ("h12", "h13", "h17s"):
+        cut = hx.train.on_engine(step(config(**changes), loss_scale=1024.0), "ane-head")
+        np.testing.assert_allclose(losses(cut, target=target), whole, rtol=0.01)
+
+
+@pytest.mark.parametrize("target", ["h13", "h17s"])
+def test_with_the_head_each_program_is_a_segment_too(target: str) -> None:
+    """32,000 classes are as many channels of an output as chips have in one convolution."""
+    graph = step(config(layers=1, vocab=32000))
+    made = hx.train.kernels(graph, variant="ane-head")
+    program = hx.compile(hx.train.on_engine(graph, "ane-head"), target=target).program
+    assert program is not None
+    assert Counter(s.device for s in program.segments)["ane"] == len(made) == 11
+
+
 @pytest.mark.parametrize("target", ["h13", "h16", "h17s"])
 def test_each_program_is_a_segment_with_one_input_and_one_output(target: str) -> None:
     c = config(kv_heads=2)

@@ -33,6 +33,13 @@ class DeviceName(str, Enum):
     ANE = "ane"
 
 
+class VariantName(str, Enum):
+    """--variant: of the programs of a chip."""
+
+    CPU_HEAD = "cpu-head"
+    ANE_HEAD = "ane-head"
+
+
 class ScheduleName(str, Enum):
     """--schedule: of the learning rate."""
 
@@ -101,6 +108,10 @@ def train(
             help="tokenizer.bin or a tokenizer.json, for these texts; RUN keeps a copy. [default: the one in RUN]",
         ),
     ] = None,
+    variant: Annotated[
+        VariantName | None,
+        typer.Option(help="Who has a chip's last norm, classifier and gradients of norms. [default: cpu-head]"),
+    ] = None,
     device: Annotated[
         DeviceName,
         typer.Option(
@@ -153,7 +164,7 @@ def train(
     given = {
         "steps": steps, "batch": batch, "accumulate": accumulate, "lr": lr, "warm_up": warm_up, "clip": clip,
         "schedule": schedule and schedule.value, "weight_decay": weight_decay, "loss_scale": loss_scale, "seed": seed,
-        "target": target, "numerics": numerics and numerics.value,
+        "target": target, "numerics": numerics and numerics.value, "variant": variant and variant.value,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     if prompt is not None and sample_every is None:

@@ -19,7 +19,7 @@ from hexane.runtime import Model, compile
 from hexane.targets import Chip, load_target
 from hexane.train.evaluating import evaluating
 from hexane.train.interrupts import held_interrupts
-from hexane.train.kernels import on_engine
+from hexane.train.kernels import Variant, on_engine
 from hexane.train.log import Log
 from hexane.train.notes import NOTES
 from hexane.train.optimizers import Optimizer
@@ -41,7 +41,7 @@ class Trainer:
     loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: as `hx.train.step` has them.
     metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
     where `log.jsonl` and `checkpoint.hxc` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
-    programs: for a chip, the step is cut into programs as `hx.train.on_engine` does.
+    programs: for a chip, the step is cut into programs as `hx.train.on_engine` does; variant: which, as it says there.
 
     Raises Error as `step` and `compile` do.
     """
@@ -63,6 +63,7 @@ class Trainer:
         options: Options | None = None,
         threads: int | None = None,
         programs: bool = False,
+        variant: Variant = "cpu-head",
     ) -> None:
         given = options or Options()
         self._options = given if threads is None else given.given({"threads": threads})
@@ -70,7 +71,7 @@ class Trainer:
             loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
             guard=guard, notes=notes,
         )  # fmt: skip
-        made = compile(on_engine(graph_of_step) if programs else graph_of_step, self._options)
+        made = compile(on_engine(graph_of_step, variant) if programs else graph_of_step, self._options)
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = made

@@ -24,6 +24,7 @@ from hexane.validate.node import hazard
 from hexane.validate.run_time_scales import REASON
 
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
+Group = tuple[Level, int]  # and the node that stands alone, or the program that was cut out before; -1: neither
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
@@ -62,12 +63,39 @@ def _pieces(
     _move_later(graph, order, before, devices, levels)
     if devices.marked:
         _run_beside(order, before, devices, levels)
-    groups: dict[tuple[Level, int], list[Node]] = {}
+    groups: dict[Group, list[Node]] = {}
+    home: dict[int, Group] = {}
     for node in order:
-        own = id(node) if id(node) in devices.alone else devices.marked.get(id(node), -1)
-        groups.setdefault((levels[id(node)], own), []).append(node)
-    # Stable: equal levels in the order of the graph.
-    return [groups[key] for key in sorted(groups, key=lambda key: key[0])]
+        key = id(node)
+        own = key if key in devices.alone else devices.marked.get(key, -1) if devices.device[key] == "ane" else -1
+        home[key] = levels[key], own
+        groups.setdefault(home[key], []).append(node)
+    # Stable: groups of one level that do not need each other keep the order of the graph.
+    by_level = sorted(groups, key=lambda key: key[0])
+    return [groups[key] for key in _operands_first(by_level, groups, home, before)]
+
+
+def _operands_first(
+    order: Sequence[Group],
+    groups: Mapping[Group, list[Node]],
+    home: Mapping[int, Group],
+    before: Mapping[int, list[Node]],
+) -> list[Group]:
+    """The groups in an order in which each follows those of its level that it needs: a program that was cut out before
+    may read what another one of the same level computes."""
+    found: dict[Group, None] = {}
+
+    def add(key: Group, ahead: tuple[Group, ...]) -> None:
+        needed = dict.fromkeys(home[id(n)] for node in groups[key] for n in before[id(node)])
+        for other in needed:
+            if other[0] == key[0] and other != key and other not in found and other not in ahead:
+                add(other, (*ahead, key))
+        found[key] = None
+
+    for key in order:
+        if key not in found:
+            add(key, ())
+    return list(found)
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:

@@ -13,6 +13,7 @@ from hexane.train.decoder.checkpoint import decoder_notes
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.samples import Samples
+from hexane.train.kernels import VARIANTS, Variant
 from hexane.train.optimizers import adamw
 from hexane.train.schedules import Schedule, constant, cosine, warm_up
 from hexane.train.text.token_file import TokenFile
@@ -33,7 +34,8 @@ class TrainingOptions:
     """How a decoder is trained. steps: updates of the weights, each of `accumulate` batches of `batch` rows. lr: the
     largest learning rate; schedule: "constant", or "cosine", down to a tenth of it; warm_up: steps up to lr, None: a
     tenth of all, at most 100. clip: the largest norm of all gradients, 0: any. seed: of the first weights and of the
-    order of batches. loss_scale: None: 1, for chips 256. target, numerics: as `hx.compile` has them.
+    order of batches. loss_scale: None: 1, for chips 256. target, numerics: as `hx.compile` has them;
+    variant: for a chip, as `hx.train.kernels` has it.
 
     Raises Error for values that do not fit.
     """
@@ -50,6 +52,7 @@ class TrainingOptions:
     loss_scale: float | None = None
     target: str = "host"
     numerics: str = ""
+    variant: Variant = "cpu-head"
 
     def __post_init__(self) -> None:
         """A warm-up that is not given becomes a number here: a run that goes on with more steps keeps it."""
@@ -62,6 +65,10 @@ class TrainingOptions:
                 raise Error(f"[train] {name}: got {value!r}, need an integer from {least} on")
         if self.schedule not in SCHEDULES:
             raise Error(f"[train] schedule: got {self.schedule!r}, need {' or '.join(map(repr, SCHEDULES))}")
+        if self.variant not in VARIANTS:
+            raise Error(f"[train] variant: got {self.variant!r}, need {' or '.join(map(repr, VARIANTS))}")
+        if self.variant != VARIANTS[0] and self.target == "host":
+            raise Error(f"[train] variant: got {self.variant!r} for the host, need a chip as the target")
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise Error(f"[train] warm_up: got {self.warm_up}, need fewer than the {self.steps} steps")
 
@@ -157,6 +164,7 @@ class DecoderTraining:
             folder=Path(folder),
             options=Options(target=options.target, numerics=options.numerics, device=device, threads=threads),
             programs=options.target != "host",
+            variant=options.variant,
         )
 
     def run(

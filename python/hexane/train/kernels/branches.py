@@ -8,7 +8,7 @@ A residual add joins a value with what products with weights made of it; the nod
 Embedding, head, loss, the gradients of weights and the updates lie in no branch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hexane.errors import Error
@@ -21,10 +21,12 @@ PRODUCTS = frozenset({"linear", "matmul", "conv", "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Nodes in order, without the value that they begin with and the add that ends them."""
+    """Nodes in order, without the value that they begin with and the add that ends them. norm: in the backward pass the
+    gradient of the norm, which follows the last products and is not among the nodes."""
 
     begin: Value
     nodes: tuple[Node, ...]
+    norm: tuple[Node, ...] = ()
 
 
 class Ancestry:
@@ -74,10 +76,29 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
         is_forward = bool(forward >> tree.at(add) & 1)
         inside = tree.after[tree.at(begin.node)] & tree.before[tree.at(end.node)] & ~adds & ~(1 << tree.at(begin.node))
         nodes = tuple(node for node in tree.among(inside) if not is_leaf(node))
-        if not is_forward:
-            nodes = _until_last_product(nodes)
-        found[0 if is_forward else 1].append(Branch(begin, nodes))
+        if is_forward:
+            found[0].append(Branch(begin, nodes))
+            continue
+        kept = _until_last_product(nodes)
+        owned = {id(node) for node in kept}
+        found[1].append(Branch(begin, kept, tuple(node for node in nodes if id(node) not in owned)))
     return found
+
+
+def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
+    """What follows the last branch up to the loss: the nodes of the final norm, and the product with the classifier's
+    weight. None where there is no such product, or several."""
+    inside = tree.before[tree.at(loss_of(graph).node)]
+    for branch in forward:
+        inside &= ~(tree.bits(branch.nodes) | tree.before[tree.at(branch.begin.node)])
+    nodes = [node for node in tree.among(inside) if not is_leaf(node)]
+    products = [node for node in nodes if is_weight_product(node)]
+    if len(products) != 1:
+        return None
+    (classifier,) = products
+    ahead = tree.before[tree.at(classifier)]
+    # The first of them is the residual add that ends the last branch.
+    return [node for node in nodes if node is not classifier and ahead >> tree.at(node) & 1][1:], classifier
 
 
 def loss_of(graph: Graph) -> Value:

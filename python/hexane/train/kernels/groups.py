@@ -8,11 +8,19 @@ A branch of the forward pass is a program; its backward pass is one, or, where i
     sdpaBwd2                 gradients of softmax, queries and keys: no weights, so it is compiled once
     qkvBwd                   products with the transposed weights of queries, keys and values
 
-The host has residual adds, embedding, head, loss, gradients of norms and weights, and updates.
+The host has residual adds, embedding, head, loss, gradients of norms and weights, and updates. With the head on the
+engine ("ane-head") there are, too:
+
+    finalNorm, classifier    the last norm; the product with the classifier's weight
+    softmax                  of the classes, where the gradient of the loss reads it: no weights
+    normBwdAttn, normBwdFFN  the gradient of the norm that begins a branch, from its result's gradient and its operand
+
+The product of the loss's gradient and the classifier's weight stays on the host: chips refuse that many channels.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS
@@ -21,11 +29,16 @@ from hexane.train.kernels.branches import (
     Ancestry,
     Branch,
     find_branches,
+    find_head,
     is_leaf,
     is_weight_product,
     loss_of,
     weight_of,
 )
+
+Variant = Literal["cpu-head", "ane-head"]
+VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head")
+HEAD = -1  # in place of a layer's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +53,31 @@ class Group:
     outputs: tuple[Value, ...]
 
 
-def find_groups(graph: Graph) -> list[Group]:
+class _Part(NamedTuple):
+    """Nodes of a program, and nodes that it computes again, whose values others compute for themselves."""
+
+    kind: str
+    layer: int
+    nodes: list[Node]
+    again: Sequence[Node] = ()
+
+
+def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     """The programs of a step, in the order in which they run. Raises Error for a graph without an output "loss"."""
     tree = Ancestry(graph)
     forward, backward = find_branches(graph, tree)
-    parts: list[tuple[str, int, list[Node]]] = []
+    parts: list[_Part] = []
     layer_of: dict[int, int] = {}  # by id of the weight
     layer = -1
     for branch in forward:
         attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)
         layer += 1 if attends or layer < 0 else 0
         layer_of |= {id(weight): layer for weight in weights_of(branch.nodes)}
-        parts.append(("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
+        parts.append(_Part("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
+    if variant == "ane-head":
+        parts += _of_head(graph, tree, forward)
     of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
-    owned: set[int] = {id(node) for _, _, nodes in parts for node in nodes}
+    owned: set[int] = {id(node) for part in parts for node in part.nodes}
     for branch in backward:
         own = next((layer_of[id(w)] for w in weights_of(branch.nodes) if id(w) in layer_of), 0)
         levels = _levels(branch)
@@ -61,8 +85,24 @@ def find_groups(graph: Graph) -> list[Group]:
         for i, nodes in enumerate(levels):
             whole = _with_repeated(nodes, owned, tree, of_loss)
             owned |= {id(node) for node in whole}
-            parts.append((names[i] if i < len(names) else f"bwd{i}", own, whole))
+            parts.append(_Part(names[i] if i < len(names) else f"bwd{i}", own, whole))
+        if variant == "ane-head" and branch.norm:
+            # The statistics of the norm are computed here and by the host, for the gradient of its weight.
+            whole = _with_repeated(branch.norm, owned, tree, of_loss)
+            again = [node for node in whole if node not in branch.norm]
+            parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))
     return _as_groups(graph, tree, parts)
+
+
+def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_Part]:
+    found = find_head(graph, tree, forward)
+    if found is None:
+        return []
+    norm, classifier = found
+    parts = [_Part("finalNorm", HEAD, norm)] if norm else []
+    parts.append(_Part("classifier", HEAD, [classifier]))
+    shares = [node for node in tree.nodes if node.op == "softmax" and node.inputs[0] == classifier.values[0]]
+    return [*parts, _Part("softmax", HEAD, shares)] if len(shares) == 1 else parts
 
 
 def weights_of(nodes: Iterable[Node]) -> list[Node]:
@@ -116,12 +156,12 @@ def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
     return found
 
 
-def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[tuple[str, int, list[Node]]]) -> list[Group]:
+def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[_Part]) -> list[Group]:
     owner: dict[int, int] = {}
-    for i, (_, _, nodes) in enumerate(parts):
-        for node in nodes:
+    for i, part in enumerate(parts):
+        for node in part.nodes:
             owner.setdefault(id(node), i)
-    whole = [_with_elementwise(nodes) for _, _, nodes in parts]
+    whole = [_with_elementwise([*part.nodes, *part.again]) for part in parts]
     inputs = [_inputs(nodes) for nodes in whole]
     read: dict[Value, None] = dict.fromkeys(graph.roots)  # by the host, or by another program than its own
     for node in tree.nodes:
@@ -130,10 +170,12 @@ def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[tuple[str, int, lis
     for values in inputs:
         read |= dict.fromkeys(values)
     groups = []
-    for i, (kind, layer, nodes) in enumerate(parts):
-        results = [v for node in nodes if owner[id(node)] == i for v in node.values if v in read]
+    for i, part in enumerate(parts):
+        results = [v for node in part.nodes if owner[id(node)] == i for v in node.values if v in read]
         # What is computed last is what goes on.
-        groups.append(Group(kind, layer, tuple(sorted(whole[i], key=tree.at)), tuple(inputs[i]), tuple(results[::-1])))
+        groups.append(
+            Group(part.kind, part.layer, tuple(sorted(whole[i], key=tree.at)), tuple(inputs[i]), tuple(results[::-1]))
+        )
     return groups
 
 

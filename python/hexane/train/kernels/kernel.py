@@ -12,7 +12,7 @@ from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS
 from hexane.train.kernels.channels_first import Place, Placed, Unfit, Writer, default_place, shaped
-from hexane.train.kernels.groups import Group, find_groups, weights_of
+from hexane.train.kernels.groups import HEAD, VARIANTS, Group, Variant, find_groups, weights_of
 
 INPUT, OUTPUT = "x", "y"
 
@@ -38,8 +38,9 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; layer:
-    from 0 on; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in the model's dtype;
+    """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number, with
+    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; layer: from 0 on, -1: of the
+    head; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in the model's dtype;
     inputs, outputs: what lies in these channels; weights: the names of the params whose values it holds."""
 
     kind: str
@@ -51,26 +52,35 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        return f"layer{self.layer}.{self.kind}"
+        return f"{_place(self.layer)}.{self.kind}"
 
 
-def kernels(step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True) -> tuple[Kernel, ...]:
+def _place(layer: int) -> str:
+    return "head" if layer == HEAD else f"layer{layer}"
+
+
+def kernels(
+    step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True, variant: Variant = "cpu-head"
+) -> tuple[Kernel, ...]:
     """The programs of the engine in a training step (`hx.train.step`, or any graph with gradients and the output
     "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. What is in
     none of them, the host computes: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
     weights: what the params hold, by name; those that are not named hold what they begin with. With baked=False a
     program reads the params themselves, which are states of a step, and its products with weights are matrix products.
-    A branch whose values are not (batch, tokens, channels) makes no program.
+    With variant="ane-head" the last norm, the classifier and its softmax, and the gradients of norms for what they were
+    computed from are programs, too. A branch whose values are not (batch, tokens, channels) makes no program.
 
-    Raises Error for a graph without the output "loss", and for weights of another shape.
+    Raises Error for a graph without the output "loss", for weights of another shape, and for another variant.
     """
+    if variant not in VARIANTS:
+        raise Error(f"[train.kernels] variant: got {variant!r}, need {' or '.join(map(repr, VARIANTS))}")
     arrays = _arrays(step, weights or {}) if baked else None
     places: dict[Value, Place] = {}
     made = []
     users = step.users()
     batch = tokens = 0
-    for group in find_groups(step):
+    for group in find_groups(step, variant):
         begin = group.inputs[0].shape
         if group.kind.startswith("fwd") and len(begin) == 3:
             batch, tokens = begin[:2]
@@ -89,7 +99,7 @@ def _kernel(
     places: dict[Value, Place],
     users: Mapping[Value, Sequence[Node]],
 ) -> Kernel:
-    with source_scope(f"layer{group.layer}.{group.kind}"):
+    with source_scope(f"{_place(group.layer)}.{group.kind}"):
         return _written(group, Writer(arrays), batch, tokens, places, users)
 
 
@@ -120,7 +130,7 @@ def _written(
     ]
     parts = [shaped(p.tensor, (batch, tap.channels, 1, tokens)) for p, tap in zip(found, outputs, strict=True)]
     result = hx.concat(*parts, axis=1) if len(parts) > 1 else parts[0]
-    graph = fold(hx.graph({OUTPUT: result}, name=f"layer{group.layer}.{group.kind}"), load_target("host"))
+    graph = fold(hx.graph({OUTPUT: result}, name=f"{_place(group.layer)}.{group.kind}"), load_target("host"))
     places |= {tap.value: tap.place for tap in outputs}
     weights = tuple(str(node.attrs["name"]) for node in _baked(group.nodes))
     return Kernel(group.kind, group.layer, graph, tuple(inputs), tuple(outputs), weights)

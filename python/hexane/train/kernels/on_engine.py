@@ -6,17 +6,19 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, source_scope
 from hexane.stages.segments.marked import mark_programs
 from hexane.train.kernels.channels_first import shaped
+from hexane.train.kernels.groups import Variant
 from hexane.train.kernels.kernel import Kernel, kernels
 
 
-def on_engine(step: Graph) -> Graph:
+def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     """The training step with each program of `hx.train.kernels` as one segment of the engine, where it is compiled for
     a chip: one input and one output (batch, channels, 1, tokens) in fp16, weights read where they lie. All else is the
     host's, in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
-    The graph computes what `step` does, in another layout. Raises Error for a step that has no such program.
+    The graph computes what `step` does, in another layout. variant: as `hx.train.kernels` has it. Raises Error for a
+    step that has no such program.
     """
-    made = kernels(step, baked=False)
+    made = kernels(step, baked=False, variant=variant)
     if not made:
         raise Error("[train.on_engine] got a step without programs of the engine, need a residual network of tokens")
     return _Cut(made).of(step)
