@@ -126,6 +126,22 @@ def test_with_the_head_on_the_engine_there_are_eighty_six() -> None:
     assert all(k.graph.inputs[0].shape[1] == 2 * 32 for k in made if k.kind.startswith("normBwd"))
 
 
+def test_a_program_for_each_product_makes_eighty_five() -> None:
+    made = hx.train.kernels(decoder(layers=12), variant="linear")
+    assert len(made) == 85
+    assert Counter(k.layer for k in made) == {-1: 1, **dict.fromkeys(range(12), 7)}
+    want = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert {k.kind for k in made if k.layer == 3} == want
+    assert all(len(k.weights) == len(k.inputs) == len(k.outputs) == 1 for k in made)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_each_product_by_itself_computes_what_the_step_does(name: str, batch: int) -> None:
+    step = decoder(batch, **CONFIGS[name])
+    held_to_the_step(step, hx.train.kernels(step, variant="linear"))
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_programs_of_the_head_compute_what_the_step_does(name: str, batch: int) -> None:
@@ -333,7 +349,7 @@ def test_weights_may_be_given() -> None:
 
 
 def test_another_variant_is_refused() -> None:
-    with pytest.raises(hx.Error, match=r"variant: got 'gpu-head', need 'cpu-head' or 'ane-head'"):
+    with pytest.raises(hx.Error, match=r"variant: got 'gpu-head', need one of 'cpu-head', 'ane-head', 'linear'"):
         hx.train.kernels(decoder(layers=1), variant="gpu-head")  # type: ignore[arg-type]
 
 

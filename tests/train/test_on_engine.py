@@ -58,6 +58,16 @@ def test_with_the_head_on_the_engine_losses_are_the_same(changes: dict[str, Any]
         np.testing.assert_allclose(losses(cut, target=target), whole, rtol=0.01)
 
 
+@pytest.mark.parametrize("changes", [{}, {"kv_heads": 2, "rope": "half"}], ids=["MHA", "GQA"])
+def test_six_programs_a_layer_follow_one_for_each_product(changes: dict[str, Any]) -> None:
+    """The oracle: what the first trainers on the engine did, in the same arithmetic."""
+    six, each = (
+        losses(hx.train.on_engine(step(config(**changes), loss_scale=1024.0), variant), target="h13")
+        for variant in ("cpu-head", "linear")
+    )
+    np.testing.assert_allclose(six, each, rtol=2e-3)
+
+
 @pytest.mark.parametrize("target", ["h13", "h17s"])
 def test_with_the_head_each_program_is_a_segment_too(target: str) -> None:
     """32,000 classes are as many channels of an output as chips have in one convolution."""

@@ -38,6 +38,7 @@ class VariantName(str, Enum):
 
     CPU_HEAD = "cpu-head"
     ANE_HEAD = "ane-head"
+    LINEAR = "linear"
 
 
 class ScheduleName(str, Enum):

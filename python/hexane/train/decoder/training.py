@@ -66,7 +66,7 @@ class TrainingOptions:
         if self.schedule not in SCHEDULES:
             raise Error(f"[train] schedule: got {self.schedule!r}, need {' or '.join(map(repr, SCHEDULES))}")
         if self.variant not in VARIANTS:
-            raise Error(f"[train] variant: got {self.variant!r}, need {' or '.join(map(repr, VARIANTS))}")
+            raise Error(f"[train] variant: got {self.variant!r}, need one of {', '.join(map(repr, VARIANTS))}")
         if self.variant != VARIANTS[0] and self.target == "host":
             raise Error(f"[train] variant: got {self.variant!r} for the host, need a chip as the target")
         if self.warm_up is not None and self.warm_up >= self.steps:

@@ -16,9 +16,12 @@ engine ("ane-head") there are, too:
     normBwdAttn, normBwdFFN  the gradient of the norm that begins a branch, from its result's gradient and its operand
 
 The product of the loss's gradient and the classifier's weight stays on the host: chips refuse that many channels.
+
+"linear" is how the first trainers on the engine did it: each product of the forward pass with a weight is a program,
+and all else is the host's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,8 +39,8 @@ from hexane.train.kernels.branches import (
     weight_of,
 )
 
-Variant = Literal["cpu-head", "ane-head"]
-VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head")
+Variant = Literal["cpu-head", "ane-head", "linear"]
+VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head", "linear")
 HEAD = -1  # in place of a layer's number
 
 
@@ -74,6 +77,10 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
         layer += 1 if attends or layer < 0 else 0
         layer_of |= {id(weight): layer for weight in weights_of(branch.nodes)}
         parts.append(_Part("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
+    if variant == "linear":
+        head = find_head(graph, tree, forward)
+        classifier = [] if head is None else [_Part("classifier", HEAD, [head[1]])]
+        return _as_groups(graph, tree, [*_of_products(parts), *classifier])
     if variant == "ane-head":
         parts += _of_head(graph, tree, forward)
     of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
@@ -92,6 +99,15 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
             again = [node for node in whole if node not in branch.norm]
             parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))
     return _as_groups(graph, tree, parts)
+
+
+def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Each product with a weight, by the last part of the weight's name."""
+    for part in parts:
+        for node in part.nodes:
+            for weight in weights_of([node]):
+                kind = str(weight.attrs["name"]).removesuffix(".weight").rpartition(".")[2]
+                yield _Part(kind, part.layer, [node])
 
 
 def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_Part]:

@@ -38,10 +38,11 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number, with
-    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; layer: from 0 on, -1: of the
-    head; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in the model's dtype;
-    inputs, outputs: what lies in these channels; weights: the names of the params whose values it holds."""
+    """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; with
+    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; of single products the name
+    of the weight. layer: from 0 on, -1: of the head; graph: from the input "x" to the output "y", both (batch,
+    channels, 1, tokens), in the model's dtype; inputs, outputs: what lies in these channels; weights: the names of the
+    params whose values it holds."""
 
     kind: str
     layer: int
@@ -69,12 +70,14 @@ def kernels(
     weights: what the params hold, by name; those that are not named hold what they begin with. With baked=False a
     program reads the params themselves, which are states of a step, and its products with weights are matrix products.
     With variant="ane-head" the last norm, the classifier and its softmax, and the gradients of norms for what they were
-    computed from are programs, too. A branch whose values are not (batch, tokens, channels) makes no program.
+    computed from are programs, too; with "linear" each product of the forward pass with a weight is a program by
+    itself, called as its weight, and nothing else is. A branch whose values are not (batch, tokens, channels) makes no
+    program.
 
     Raises Error for a graph without the output "loss", for weights of another shape, and for another variant.
     """
     if variant not in VARIANTS:
-        raise Error(f"[train.kernels] variant: got {variant!r}, need {' or '.join(map(repr, VARIANTS))}")
+        raise Error(f"[train.kernels] variant: got {variant!r}, need one of {', '.join(map(repr, VARIANTS))}")
     arrays = _arrays(step, weights or {}) if baked else None
     places: dict[Value, Place] = {}
     made = []
@@ -82,7 +85,7 @@ def kernels(
     batch = tokens = 0
     for group in find_groups(step, variant):
         begin = group.inputs[0].shape
-        if group.kind.startswith("fwd") and len(begin) == 3:
+        if (group.kind.startswith("fwd") or variant == "linear") and len(begin) == 3:
             batch, tokens = begin[:2]
         try:
             made.append(_kernel(group, batch, tokens, arrays, places, users))
