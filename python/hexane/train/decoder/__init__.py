@@ -3,6 +3,7 @@
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import load_llama, read_llama, save_llama
 from hexane.train.decoder.generate import Generator, generate
+from hexane.train.decoder.lora import Lora, merge_adapters
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.rotary import with_rope
 
@@ -10,9 +11,11 @@ __all__ = [
     "Generator",
     "Llama",
     "LlamaConfig",
+    "Lora",
     "generate",
     "llama",
     "load_llama",
+    "merge_adapters",
     "read_llama",
     "save_llama",
     "with_rope",
