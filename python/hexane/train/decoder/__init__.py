@@ -1,5 +1,6 @@
 """Decoders of the Llama family, built of ops: their sizes and weights, and the graph that trains them."""
 
+from hexane.train.decoder.adapter_files import read_adapter, save_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import load_llama, read_llama, save_llama
 from hexane.train.decoder.generate import Generator, generate
@@ -16,7 +17,9 @@ __all__ = [
     "llama",
     "load_llama",
     "merge_adapters",
+    "read_adapter",
     "read_llama",
+    "save_adapter",
     "save_llama",
     "with_rope",
 ]
