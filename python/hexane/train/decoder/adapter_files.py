@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from hexane import _core
 from hexane.errors import Error
@@ -78,10 +77,22 @@ def write_adapter(
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise Error(f"{where}: {error.strerror}, need a place that can be written to") from None
-    data = save(tensors, metadata={"format": "pt", HASH: f"sha256:{base.sha256}"})
-    _core.save_file(os.path.join(folder, TENSORS), data)
+    pieces = _safetensors(tensors, {"format": "pt", HASH: f"sha256:{base.sha256}"})
+    _core.save_file(os.path.join(folder, TENSORS), pieces)
     text = json.dumps(_fields_of(lora, base.path), indent=2, sort_keys=True) + "\n"
     _core.save_file(os.path.join(folder, CONFIG), text.encode())
+
+
+def _safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes | Array]:
+    """A file of fp32 tensors. The same bytes each time: the safetensors package writes metadata in any order."""
+    header: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *(a.reshape(-1).view(np.uint8) for a in tensors.values())]
 
 
 def read_adapter(

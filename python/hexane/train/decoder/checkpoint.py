@@ -54,7 +54,10 @@ def lora_notes(lora: Lora, base: Base) -> dict[str, Any]:
 
 def holds_adapters(path: str | os.PathLike[str]) -> bool:
     """Whether a checkpoint has adapters alone, by its notes. Raises Error for a file that is none."""
-    return "lora" in read_notes(path)
+    try:
+        return "lora" in read_notes(path)
+    except Error as error:
+        raise _of_decoder(path, error) from None
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array], dict[str, Any]]:
@@ -94,8 +97,14 @@ def _opened(path: str | os.PathLike[str]) -> tuple[str, dict[str, Array], dict[s
         states = read_states(path)
         notes = notes_in(states)
     except Error as error:
-        raise Error(f"{where}: {str(error).removeprefix(f'[load_states] {os.fspath(path)}: ')}") from None
+        raise _of_decoder(path, error) from None
     return where, states, notes, _config(notes.get("decoder"), where)
+
+
+def _of_decoder(path: str | os.PathLike[str], error: Error) -> Error:
+    """The error of a file of states as one of a decoder."""
+    name = os.fspath(path)
+    return Error(f"[train.load_llama] {name}: {str(error).removeprefix(f'[load_states] {name}: ')}")
 
 
 def _lora(note: object, where: str) -> tuple[Lora, Base]:

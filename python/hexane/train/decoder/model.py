@@ -1,7 +1,7 @@
 """The graph of a decoder of the Llama family: logits and loss from tokens, with every weight a param."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -23,7 +23,8 @@ ADDED = ("self_attn.o_proj", "mlp.down_proj")
 class Llama:
     """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
     of the cross entropy, () in fp32, labels of -100 do not count; params: what is trained, by name: the weights as
-    `config.shapes()` has them, or the adapters of `lora` as `lora.shapes(config)` has them."""
+    `config.shapes()` has them, or the adapters of `lora` as `lora.shapes(config)` has them, and then `frozen` has the
+    weights."""
 
     config: LlamaConfig
     tokens: Tensor
@@ -32,6 +33,7 @@ class Llama:
     loss: Tensor
     params: dict[str, Tensor]
     lora: Lora | None = None
+    frozen: dict[str, Tensor] = field(default_factory=dict)
 
 
 def llama(
@@ -74,7 +76,9 @@ def llama(
     with source_scope(HEAD.removesuffix(".weight")):
         logits = hx.linear(x, made[EMBEDDING if sizes.tied else HEAD])
         loss = hx.cross_entropy(logits, labels)
-    return Llama(sizes, tokens, labels, logits, loss, made if lora is None else adapters, lora)
+    if lora is not None:
+        return Llama(sizes, tokens, labels, logits, loss, adapters, lora, made)
+    return Llama(sizes, tokens, labels, logits, loss, made)
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
