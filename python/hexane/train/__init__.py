@@ -22,6 +22,7 @@ from hexane.train.kernels import Kernel, kernels, on_engine
 from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.sweeps import SweepResult, sweep
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, learn_tokenizer, load_tokenizer, save_tokens
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
@@ -35,6 +36,7 @@ __all__ = [
     "LlamaConfig",
     "Lora",
     "Optimizer",
+    "SweepResult",
     "TokenFile",
     "TokenWindows",
     "Tokenizer",
@@ -65,6 +67,7 @@ __all__ = [
     "sgd",
     "step",
     "steps",
+    "sweep",
     "trained",
     "warm_up",
     "with_params",
