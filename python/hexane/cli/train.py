@@ -239,11 +239,16 @@ def _number(value: float | None) -> str:
 def _head(training: DecoderTraining) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
-    what = f"{config.parameters:,} parameters"
-    if training.model.lora is not None:
-        count = sum(tensor.type.size for tensor in training.model.params.values())
-        what = f"adapters of {count:,} parameters on a model of {config.parameters:,}"
     return (
-        f"{what}, {len(training.windows.tokens):,} tokens of data,"
+        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data,"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
     )
+
+
+def _what(training: DecoderTraining) -> str:
+    """What is trained."""
+    parameters = f"{training.model.config.parameters:,}"
+    if training.model.lora is None:
+        return f"{parameters} parameters"
+    count = sum(tensor.type.size for tensor in training.model.params.values())
+    return f"adapters of {count:,} parameters on a model of {parameters}"

@@ -102,10 +102,11 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
-    config, weights: as `hx.train.llama` has them. data, evaluation: files of tokens; evaluated: batches of the latter
+    config, weights, lora: as `hx.train.llama` has them; base: with lora, the model that the weights are of.
+    data, evaluation: files of tokens; evaluated: batches of the latter
     that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
     those of the run that is resumed; None: any. tokenizer, prompt: of the texts that show what it has learnt; None:
-    there are none. lora, base: adapters alone are trained; base: the model that the weights are of.
+    there are none.
 
     Raises Error for files that do not fit the model, and as `Trainer` does.
     """
