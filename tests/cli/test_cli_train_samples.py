@@ -125,3 +125,24 @@ def test_what_a_terminal_would_obey_is_written_out(capsys: pytest.CaptureFixture
     assert not capsys.readouterr().err
     with pytest.raises(hx.Error, match="sample_every: got it without sample"):
         trainer.fit([batch], 1, sample_every=1)
+
+
+def test_samples_of_adapters_are_what_generate_makes_with_them(
+    cli: Cli, data: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    base, run = tmp_path / "base.bin", tmp_path / "run"
+    cli("train", "--data", data, *COMMON, "--steps", 1, "--export", base, "-o", tmp_path / "first")
+    options = ("--accumulate", 1, "--threads", 1, "--lr", 3e-2, "--seq", SEQ, "--seed", 5, "--lora", 4, "--steps", 8)
+    first = ("train", "--data", data, "--model", base, *options, *SAMPLED, "--tokenizer", tokenizer)
+    ended = cli(*first, "-o", run)
+    assert ended.code == 0, ended.err
+    texts = [entry["sample"] for entry in log(run) if "sample" in entry]
+    common = ("--prompt", "the cat", "--seed", 13, "--steps", 64, "--threads", 1, "--tokenizer", tokenizer, "--json")
+    for adapters in (run / "adapter", run / "checkpoint.hxc"):
+        made = json.loads(cli("generate", base, *common, "--lora", adapters).out)
+        known = hx.train.load_tokenizer(tokenizer)
+        assert known.decode(made["prompt_tokens"] + made["tokens"]) == texts[-1]
+    assert json.loads(cli("generate", base, *common).out)["tokens"] != made["tokens"]
+    ended = cli("generate", tmp_path / "first" / "checkpoint.hxc", *common, "--lora", tmp_path)
+    assert ended.code == 1
+    assert "adapter_config.json" in ended.err

@@ -32,6 +32,13 @@ def generate(
             metavar="FILE", help="tokenizer.bin or a tokenizer.json. [default: the one next to MODEL, or inside it]"
         ),
     ] = None,
+    lora: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN/adapter",
+            help="Adapters that are added to the weights: a folder of PEFT, or a checkpoint of `hexane train --lora`.",
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
     top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
@@ -45,13 +52,14 @@ def generate(
     \b
     hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
     hexane generate stories15M.bin --prompt "Once" --temperature 0
+    hexane generate stories15M.bin --prompt "Once" --lora run/adapter
 
     It ends where the model ends it, after --steps tokens, or where the model's row of tokens is full. Tokens a second
     are printed on stderr.
     """
     known = load_tokenizer(_tokenizer(model, tokenizer))
     with working(f"reading {model.name}"):
-        made = Generator(model, options=Options(target="host", threads=threads))
+        made = Generator(model, lora=lora, options=Options(target="host", threads=threads))
     if known.vocab > made.config.vocab:
         raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
     ids = known.encode(prompt)

@@ -10,10 +10,12 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
+from hexane.cli.train_lora import FOLDER, AskedLora
 from hexane.cli.train_start import check_folder, export_of, keep_tokenizer, kept_checkpoint, start_of, tokenizer_of
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.train.decoder import save_llama
+from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
@@ -135,6 +137,19 @@ def train(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="The last batch as a Chrome trace: when each step ran.")
     ] = None,
+    lora: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="RANK", help="Train adapters of this rank alone; MODEL's weights stay as they are."
+        ),
+    ] = None,
+    lora_alpha: Annotated[
+        float | None, typer.Option(help="Adapters are multiplied by it over their rank. [default: twice the rank]")
+    ] = None,
+    lora_targets: Annotated[
+        str | None,
+        typer.Option(metavar="q,k,..", help="Layers with adapters. [default: q,k,v,o,gate,up,down]"),
+    ] = None,
     dim: Annotated[int | None, typer.Option(min=1, help="Of a new model: channels between layers.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Channels inside an MLP.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Layers.")] = None,
@@ -155,6 +170,9 @@ def train(
     With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
 
     RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C; at the end model.bin.
+
+    With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has them
+    alone, and at the end RUN/adapter is a folder of PEFT: `hexane generate stories15M.bin --lora RUN/adapter`.
     """
     if data is None:
         raise Error(f"[train] --data: got none, need a file of tokens, {MAKE}")
@@ -173,8 +191,10 @@ def train(
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
     check_folder(output)
     with working("reading"):
-        start = start_of(checkpoint_in(output), model, sizes, seq, given, resume)
-    exported = export_of(export_to, output, start.config)
+        start = start_of(
+            checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
+        )
+    exported = export_of(export_to, output, start.config, adapters=start.lora is not None)
     with working("compiling the training step"):
         training = DecoderTraining(
             start.config,
@@ -189,6 +209,8 @@ def train(
             device=device.value,
             tokenizer=known if sample_every is not None else None,
             prompt=prompt or "",
+            lora=start.lora,
+            base=start.base,
         )
     if tokenizer is not None:
         keep_tokenizer(tokenizer, output)
@@ -209,6 +231,11 @@ def train(
             done = counted(trainer.calls // start.options.accumulate, "step")
             print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
         raise
+    adapter = None
+    if start.lora is not None and start.base is not None:
+        adapter = output / FOLDER
+        with kept_checkpoint(output / CHECKPOINT):
+            write_adapter(adapter, start.config, start.lora, training.adapters(), start.base)
     if exported.format is not None:
         with kept_checkpoint(output / CHECKPOINT):
             save_llama(exported.path, start.config, training.weights(), format=exported.format)
@@ -219,6 +246,7 @@ def train(
                 "run": str(output),
                 "checkpoint": str(output / CHECKPOINT),
                 "model": None if exported.format is None else str(exported.path),
+                "adapter": None if adapter is None else str(adapter),
                 "parameters": start.config.parameters,
                 "last": last,
             }
@@ -227,6 +255,8 @@ def train(
     told = f", {last['tokens']} tokens, loss {_number(last['loss'])} at the end" if last else ""
     print(f"{output}: {counted(trainer.updates, 'step')}{told}")
     print(f"checkpoint  {output / CHECKPOINT}")
+    if adapter is not None:
+        print(f"adapter     {adapter}")
     print(f"model       {exported.note or exported.path}")
 
 
@@ -239,7 +269,16 @@ def _head(training: DecoderTraining) -> str:
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
     where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
-        f"{config.parameters:,} parameters, {len(training.windows.tokens):,} tokens of data,"
+        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data,"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
         f"{where}"
     )
+
+
+def _what(training: DecoderTraining) -> str:
+    """What is trained."""
+    parameters = f"{training.model.config.parameters:,}"
+    if training.model.lora is None:
+        return f"{parameters} parameters"
+    count = sum(tensor.type.size for tensor in training.model.params.values())
+    return f"adapters of {count:,} parameters on a model of {parameters}"

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from hexane import _core
+from hexane.cli.train_lora import AskedLora, base_of, base_path
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.train.decoder import LlamaConfig, read_llama
-from hexane.train.decoder.checkpoint import read_checkpoint
+from hexane.train.decoder import LlamaConfig, Lora, read_llama
+from hexane.train.decoder.adapter_files import check_base
+from hexane.train.decoder.checkpoint import holds_adapters, read_adapted, read_checkpoint
 from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.formats import hugging_face, llama2c
+from hexane.train.decoder.lora import Base
 from hexane.train.decoder.training import TrainingOptions, resumed_options
 from hexane.train.text import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 
@@ -23,12 +26,15 @@ NAME = "stories15M"
 
 @dataclass(slots=True)
 class Start:
-    """weights: None: drawn. tokens: of the data of a run that is resumed."""
+    """weights: None: drawn. tokens: of the data of a run that is resumed. lora, base: where adapters are trained, which
+    ones, and the model that `weights` are of."""
 
     config: LlamaConfig
     weights: dict[str, Array] | None
     options: TrainingOptions
     tokens: int | None = None
+    lora: Lora | None = None
+    base: Base | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +53,48 @@ def start_of(
     seq: int | None,
     given: Mapping[str, Any],
     resume: bool,
+    lora: AskedLora,
 ) -> Start:
     """The model that is trained and how: what the checkpoint has where there is one, else what is asked for.
 
     Raises Error for a checkpoint that is not to be resumed, or is one of another model or of other options.
     """
     if not checkpoint.exists():
-        return Start(*_asked(model, sizes, seq), TrainingOptions(**given))
+        adapters = lora.made
+        config, weights = _asked(model, sizes, seq)
+        base = None if adapters is None else base_of(model, config, weights, adapters)
+        return Start(config, weights, TrainingOptions(**given), lora=adapters, base=base)
     if not resume:
         raise Error(
             f"[train] {checkpoint}: got a checkpoint of an earlier run, need --resume to go on from it, or another"
             " folder: -o RUN"
         )
-    config, weights, notes = read_checkpoint(checkpoint)
     where = f"[train] {checkpoint}"
-    asked, _ = _asked(model, sizes, seq, config)
+    kept = read_adapted(checkpoint) if holds_adapters(checkpoint) else None
+    lora.check_kept(where, None if kept is None else kept.lora)
+    if kept is None:
+        config, weights, notes = read_checkpoint(checkpoint)
+        asked, _ = _asked(model, sizes, seq, config)
+    else:
+        config, notes = kept.config, kept.notes
+        path = base_path(where, model, kept)
+        asked, weights = _asked(path, sizes, seq, config)
     for one in fields(LlamaConfig):
         got, need = getattr(config, one.name), getattr(asked, one.name)
         if got != need:
             raise Error(
                 f"{where}: {one.name}: got {got}, need the {need} that is asked for: a checkpoint of that model"
             )
+    if kept is not None and weights is not None:
+        check_base(where, kept.base, config, weights)
     data = notes.get("data")
     tokens = data.get("tokens") if isinstance(data, Mapping) else None
     if not isinstance(tokens, int):
         raise Error(f"{where}: got no count of tokens, need a checkpoint that `hexane train` wrote")
-    return Start(config, weights, resumed_options(notes, given, where), tokens)
+    options = resumed_options(notes, given, where)
+    return Start(
+        config, weights, options, tokens, *(() if kept is None else (kept.lora, replace(kept.base, path=path)))
+    )
 
 
 def _asked(
@@ -136,9 +158,13 @@ def keep_tokenizer(path: Path, run: Path) -> None:
         _core.save_file(str(run / name), path.read_bytes())
 
 
-def export_of(path: Path | None, run: Path, config: LlamaConfig) -> Export:
-    """Where the trained model goes: RUN/model.bin unless it is given. Raises Error for a place that cannot be, and for
-    a model that the format of `path` cannot say."""
+def export_of(path: Path | None, run: Path, config: LlamaConfig, adapters: bool = False) -> Export:
+    """Where the trained model goes: RUN/model.bin unless it is given; of adapters it is merged where it is given, else
+    not at all. Raises Error for a place that cannot be, and for a model that the format of `path` cannot say."""
+    if path is None and adapters:
+        return Export(
+            run / "model.bin", None, "not written: --export FILE.bin or DIR writes it with the adapters in it"
+        )
     if path is None:
         try:
             llama2c.check_config("[train]", config, 0)

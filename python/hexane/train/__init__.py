@@ -6,10 +6,14 @@ from hexane.train.decoder import (
     Generator,
     Llama,
     LlamaConfig,
+    Lora,
     generate,
     llama,
     load_llama,
+    merge_adapters,
+    read_adapter,
     read_llama,
+    save_adapter,
     save_llama,
     with_rope,
 )
@@ -18,6 +22,7 @@ from hexane.train.kernels import Kernel, kernels, on_engine
 from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.sweeps import SweepResult, sweep
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, learn_tokenizer, load_tokenizer, save_tokens
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
@@ -29,7 +34,9 @@ __all__ = [
     "Kernel",
     "Llama",
     "LlamaConfig",
+    "Lora",
     "Optimizer",
+    "SweepResult",
     "TokenFile",
     "TokenWindows",
     "Tokenizer",
@@ -49,14 +56,18 @@ __all__ = [
     "llama",
     "load_llama",
     "load_tokenizer",
+    "merge_adapters",
     "on_engine",
+    "read_adapter",
     "read_llama",
     "read_notes",
+    "save_adapter",
     "save_llama",
     "save_tokens",
     "sgd",
     "step",
     "steps",
+    "sweep",
     "trained",
     "warm_up",
     "with_params",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from hexane.importers.files import open_regular
 from hexane.runtime.states import holds_states, read_states
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.model_file import config_of
+from hexane.train.decoder.lora import Base, Lora, checked_adapters
 from hexane.train.decoder.model import checked_weights
-from hexane.train.notes import notes_in
+from hexane.train.notes import notes_in, read_notes
 
 VERSION = 1
 
@@ -35,24 +36,93 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
         os.close(descriptor)
 
 
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """What a checkpoint of adapters has: no weights, but which model they belong to."""
+
+    config: LlamaConfig
+    lora: Lora
+    adapters: dict[str, Array]
+    base: Base
+    notes: dict[str, Any]
+
+
+def lora_notes(lora: Lora, base: Base) -> dict[str, Any]:
+    """The note under "lora" of a checkpoint of adapters."""
+    return {"version": VERSION, **asdict(lora), "base": asdict(base)}
+
+
+def holds_adapters(path: str | os.PathLike[str]) -> bool:
+    """Whether a checkpoint has adapters alone, by its notes. Raises Error for a file that is none."""
+    try:
+        return "lora" in read_notes(path)
+    except Error as error:
+        raise _of_decoder(path, error) from None
+
+
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array], dict[str, Any]]:
     """The config, the weights as they were trained, and all notes.
 
-    Raises Error for a file that is damaged, and for one that is no checkpoint of a decoder.
+    Raises Error for a file that is damaged, for one that is no checkpoint of a decoder, and for one of adapters alone.
     """
-    where = f"[train.load_llama] {os.fspath(path)}"
-    try:
-        states = read_states(path)
-        notes = notes_in(states)
-    except Error as error:
-        raise Error(f"{where}: {str(error).removeprefix(f'[load_states] {os.fspath(path)}: ')}") from None
-    config = _config(notes.get("decoder"), where)
+    where, states, notes, config = _opened(path)
+    if "lora" in notes:
+        base = _lora(notes["lora"], where)[1].path
+        raise Error(
+            f"{where}: got a checkpoint of adapters alone, need their base model, {base}, with this file as its"
+            " adapters: `hexane generate BASE --lora CHECKPOINT`"
+        )
     if missing := config.shapes().keys() - states.keys():
         raise Error(f"{where}: got no state {min(missing)!r}, need the weights of its config")
     try:
         return config, checked_weights(config, {name: states[name] for name in config.shapes()}), notes
     except Error as error:
         raise Error(f"{where}: {str(error).removeprefix('[train.llama] ')}") from None
+
+
+def read_adapted(path: str | os.PathLike[str]) -> Adapted:
+    """A checkpoint that `hexane train --lora` wrote. Raises Error for a file that is damaged, or is none."""
+    where, states, notes, config = _opened(path)
+    if "lora" not in notes:
+        raise Error(f"{where}: got a checkpoint without adapters, need one that `hexane train --lora` wrote")
+    lora, base = _lora(notes["lora"], where)
+    names = lora.shapes(config)
+    adapters = checked_adapters(where, config, lora, {name: states[name] for name in names if name in states})
+    return Adapted(config, lora, adapters, base, notes)
+
+
+def _opened(path: str | os.PathLike[str]) -> tuple[str, dict[str, Array], dict[str, Any], LlamaConfig]:
+    where = f"[train.load_llama] {os.fspath(path)}"
+    try:
+        states = read_states(path)
+        notes = notes_in(states)
+    except Error as error:
+        raise _of_decoder(path, error) from None
+    return where, states, notes, _config(notes.get("decoder"), where)
+
+
+def _of_decoder(path: str | os.PathLike[str], error: Error) -> Error:
+    """The error of a file of states as one of a decoder."""
+    name = os.fspath(path)
+    return Error(f"[train.load_llama] {name}: {str(error).removeprefix(f'[load_states] {name}: ')}")
+
+
+def _lora(note: object, where: str) -> tuple[Lora, Base]:
+    keys = {"version", "base", *(one.name for one in fields(Lora))}
+    if not isinstance(note, Mapping) or note.keys() != keys or note["version"] != VERSION:
+        raise Error(f"{where}: got a note about adapters of another form, need one that `hexane train --lora` wrote")
+    base, targets = note["base"], note["targets"]
+    texts = (
+        isinstance(base, Mapping)
+        and base.keys() == {"path", "sha256"}
+        and all(isinstance(one, str) for one in base.values())
+    )
+    if not texts or not isinstance(targets, list):
+        raise Error(f"{where}: got a note about adapters that is damaged, need one that `hexane train --lora` wrote")
+    try:
+        return Lora(note["rank"], note["alpha"], tuple(targets)), Base(**base)
+    except Error as error:
+        raise Error(f"{where}: {str(error).removeprefix('[train.Lora] ')}") from None
 
 
 def _config(note: object, where: str) -> LlamaConfig:

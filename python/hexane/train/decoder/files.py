@@ -9,6 +9,7 @@ from hexane.graph import Array
 from hexane.train.decoder import formats
 from hexane.train.decoder.checkpoint import is_checkpoint, read_checkpoint
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.lora import Lora
 from hexane.train.decoder.model import Llama, llama
 
 
@@ -24,19 +25,24 @@ def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Arr
 
 
 def load_llama(
-    path: str | os.PathLike[str], *, batch: int = 1, seq: int | None = None, checkpoints: bool = False
+    path: str | os.PathLike[str],
+    *,
+    batch: int = 1,
+    seq: int | None = None,
+    checkpoints: bool = False,
+    lora: Lora | None = None,
 ) -> Llama:
     """The decoder in a file, to be trained or run, as `hx.train.llama` gives it.
 
     path: as `read_llama` takes it. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
-    checkpoints: as `hx.train.llama` has it. Raises Error as `read_llama` does.
+    checkpoints, lora: as `hx.train.llama` has them. Raises Error as `read_llama` does.
     """
     config, weights = read_llama(path)
     if seq is not None:
         if isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq <= config.seq:
             raise Error(f"[train.load_llama] seq: got {seq!r}, need an integer from 1 to the model's {config.seq}")
         config = replace(config, seq=seq)
-    return llama(config, weights=weights, batch=batch, checkpoints=checkpoints)
+    return llama(config, weights=weights, batch=batch, checkpoints=checkpoints, lora=lora)
 
 
 def save_llama(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], *, format: str) -> None:

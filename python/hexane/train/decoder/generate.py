@@ -10,21 +10,32 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
+from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import read_llama
+from hexane.train.decoder.lora import merge_adapters
 from hexane.train.decoder.one_token import one_token
 
 
 class Generator:
     """A decoder from a file, with the keys and values of the tokens so far as states of its program.
 
-    path: as `hx.train.read_llama` takes it. options: of `hx.compile`; None: the host, on all cores.
+    path: as `hx.train.read_llama` takes it. lora: adapters as `hx.train.read_adapter` takes them; they are added to the
+    weights when they are read. options: of `hx.compile`; None: the host, on all cores.
 
-    Raises Error as `read_llama` and `compile` do.
+    Raises Error as `read_llama`, `read_adapter` and `compile` do.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        lora: str | os.PathLike[str] | None = None,
+        options: Options | None = None,
+    ) -> None:
         config, weights = read_llama(path)
+        if lora is not None:
+            weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
         self._begin(config, program(config, weights, options))
 
     @classmethod

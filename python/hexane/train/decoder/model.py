@@ -1,7 +1,7 @@
 """The graph of a decoder of the Llama family: logits and loss from tokens, with every weight a param."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Array, source_scope
 from hexane.train import init
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
+from hexane.train.decoder.lora import Lora, adapters_of
 
 DEVIATION = 0.02  # of weights that are drawn; what is added to the residual has it divided by sqrt(2 * layers)
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
@@ -21,7 +22,9 @@ ADDED = ("self_attn.o_proj", "mlp.down_proj")
 @dataclass(frozen=True, slots=True)
 class Llama:
     """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
-    of the cross entropy, () in fp32, labels of -100 do not count; params: by name, as `config.shapes()` has them."""
+    of the cross entropy, () in fp32, labels of -100 do not count; params: what is trained, by name: the weights as
+    `config.shapes()` has them, or the adapters of `lora` as `lora.shapes(config)` has them, and then `frozen` has the
+    weights."""
 
     config: LlamaConfig
     tokens: Tensor
@@ -29,6 +32,8 @@ class Llama:
     logits: Tensor
     loss: Tensor
     params: dict[str, Tensor]
+    lora: Lora | None = None
+    frozen: dict[str, Tensor] = field(default_factory=dict)
 
 
 def llama(
@@ -38,6 +43,7 @@ def llama(
     batch: int = 1,
     seed: int = 0,
     checkpoints: bool = False,
+    lora: Lora | None = None,
 ) -> Llama:
     """A decoder to be trained, as tensors of a graph: `hx.train.step(model.loss, list(model.params.values()), ..)` is
     its training step, `hx.graph({"logits": model.logits})` its inference.
@@ -45,27 +51,34 @@ def llama(
     config: sizes, or a name such as "stories110M". weights: arrays in fp32 by the names and of the shapes of
     `config.shapes()`; without them they are drawn: ones for norms, else normal with the deviation 0.02, in what adds to
     the residual 0.02 / sqrt(2 * layers). batch: rows of `config.seq` tokens in a call. checkpoints: the backward pass
-    computes each layer again, so that less is kept.
+    computes each layer again, so that less is kept. lora: low-rank adapters are the params, and the weights, which have
+    to be given, are constants: no gradient of them is computed.
 
-    Raises Error for a name that is none, and for weights that are missing, too many, or of another shape.
+    Raises Error for a name that is none, for weights that are missing, too many, or of another shape, and for adapters
+    of a rank above the sizes of a layer.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
+    if lora is not None and weights is None:
+        raise Error("[train.llama] lora: got it without weights, need those of the model that is adapted")
     arrays = initial_weights(sizes, seed) if weights is None else checked_weights(sizes, weights)
-    params = {name: hx.param(name, array) for name, array in arrays.items()}
+    made = {name: hx.param(name, array) if lora is None else hx.const(array) for name, array in arrays.items()}
+    adapters = {} if lora is None else {name: hx.param(name, a) for name, a in lora.first(sizes, seed).items()}
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
-    decoder = _Decoder(sizes, params)
+    decoder = _Decoder(sizes, made, adapters, 1.0 if lora is None else lora.scale)
     with source_scope(EMBEDDING.removesuffix(".weight")):
-        x = hx.gather(params[EMBEDDING], tokens)
+        x = hx.gather(made[EMBEDDING], tokens)
     for i in range(sizes.layers):
         x = checkpoint(partial(decoder.layer, i), x) if checkpoints else decoder.layer(i, x)
     x = decoder.norm(NORM, x)
     with source_scope(HEAD.removesuffix(".weight")):
-        logits = hx.linear(x, params[EMBEDDING if sizes.tied else HEAD])
+        logits = hx.linear(x, made[EMBEDDING if sizes.tied else HEAD])
         loss = hx.cross_entropy(logits, labels)
-    return Llama(sizes, tokens, labels, logits, loss, params)
+    if lora is not None:
+        return Llama(sizes, tokens, labels, logits, loss, adapters, lora, made)
+    return Llama(sizes, tokens, labels, logits, loss, made)
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
@@ -92,16 +105,19 @@ def rotary_angles(config: LlamaConfig) -> tuple[Array, Array]:
 
 
 class _Decoder:
-    """The layers over one set of params."""
+    """The layers over one set of weights. adapters: by name, of as many layers as have one."""
 
-    def __init__(self, config: LlamaConfig, params: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, config: LlamaConfig, weights: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
+    ) -> None:
         self.config = config
-        self.params = params
+        self.weights = weights
+        self.adapters, self.scale = adapters, scale
         self.cos, self.sin = map(hx.const, rotary_angles(config))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         with source_scope(name.removesuffix(".weight")):
-            return hx.rms_norm(x, self.params[name], epsilon=self.config.epsilon)
+            return hx.rms_norm(x, self.weights[name], epsilon=self.config.epsilon)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
         with source_scope(f"model.layers.{i}.self_attn"):
@@ -139,8 +155,13 @@ class _Decoder:
         return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
 
     def product(self, i: int, name: str, x: Tensor) -> Tensor:
-        with source_scope(layer(i, name).removesuffix(".weight")):
-            return hx.linear(x, self.params[layer(i, name)])
+        weight = layer(i, name)
+        a, b = adapters_of(weight)
+        with source_scope(weight.removesuffix(".weight")):
+            y = hx.linear(x, self.weights[weight])
+            if a not in self.adapters:
+                return y
+            return y + hx.linear(hx.linear(x, self.adapters[a]) * self.scale, self.adapters[b])
 
 
 def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -22,12 +22,21 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
     found = dict(weights)
     if rope == config.rope:
         return changed, found
+    for i in range(config.layers):
+        for name in ("self_attn.q_proj", "self_attn.k_proj"):
+            found[layer(i, name)] = with_rows(config, weights[layer(i, name)], rope)
+    return changed, found
+
+
+def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
+    """The rows (heads * head_dim, any) of a matrix of this config in another convention's order.
+
+    Raises Error as `with_rope` does.
+    """
+    if rope == config.rope:
+        return rows
     if "none" in (rope, config.rope):
         raise Error(f"[train.with_rope] rope: got {rope!r} for a model of {config.rope!r}, need one that is rotated")
     pairs = (config.head_dim // 2, 2) if rope == "half" else (2, config.head_dim // 2)
-    for i in range(config.layers):
-        for name in ("self_attn.q_proj", "self_attn.k_proj"):
-            rows = weights[layer(i, name)]
-            heads = rows.reshape(-1, *pairs, rows.shape[1])
-            found[layer(i, name)] = np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(rows.shape)
-    return changed, found
+    heads = rows.reshape(-1, *pairs, rows.shape[1])
+    return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(rows.shape)

@@ -1,7 +1,7 @@
 """The training of a decoder on a file of tokens: its options, which a checkpoint keeps, and the Trainer of it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
-from hexane.train.decoder.checkpoint import decoder_notes
+from hexane.train.decoder.checkpoint import decoder_notes, lora_notes
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.lora import Base, Lora, adapters_of, merged_weight
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.samples import Samples
 from hexane.train.kernels import VARIANTS, Variant
@@ -108,7 +109,8 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
-    config, weights: as `hx.train.llama` has them. data, evaluation: files of tokens; evaluated: batches of the latter
+    config, weights, lora: as `hx.train.llama` has them; base: with lora, the model that the weights are of.
+    data, evaluation: files of tokens; evaluated: batches of the latter
     that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
     those of the run that is resumed; None: any. device: where a chip's programs run, as `hx.compile` has it. tokenizer,
     prompt: of the texts that show what it has learnt; None: there are none.
@@ -134,6 +136,8 @@ class DecoderTraining:
         device: str = "auto",
         tokenizer: Tokenizer | None = None,
         prompt: str = "",
+        lora: Lora | None = None,
+        base: Base | None = None,
     ) -> None:
         self.options = options
         rows = {"batch": options.batch, "seq": config.seq}
@@ -148,11 +152,12 @@ class DecoderTraining:
         self._samples = None
         if tokenizer is not None:
             self._samples = Samples(config, tokenizer, prompt, seed=options.seed, threads=threads)
-        self.model = llama(config, weights=weights, batch=options.batch, seed=options.seed)
+        self.model = llama(config, weights=weights, batch=options.batch, seed=options.seed, lora=lora)
+        no_decay = "*norm.weight" if lora is None else ""
         self.trainer = Trainer(
             self.model.loss,
             list(self.model.params.values()),
-            adamw(options.rate, betas=BETAS, weight_decay=options.weight_decay, no_decay="*norm.weight"),
+            adamw(options.rate, betas=BETAS, weight_decay=options.weight_decay, no_decay=no_decay),
             clip=options.clip or None,
             accumulate=options.accumulate,
             loss_scale=options.scale,
@@ -160,6 +165,7 @@ class DecoderTraining:
                 "decoder": decoder_notes(config),
                 "training": asdict(options),
                 "data": {"tokens": found},
+                **({} if lora is None or base is None else {"lora": lora_notes(lora, base)}),
             },
             folder=Path(folder),
             options=Options(target=options.target, numerics=options.numerics, device=device, threads=threads),
@@ -199,9 +205,23 @@ class DecoderTraining:
 
     def _sample(self) -> str | None:
         assert self._samples is not None
-        net = self.trainer.net
-        return self._samples(net.read_state, self.trainer.calls // self.options.accumulate)
+        return self._samples(self._weight, self.trainer.calls // self.options.accumulate)
 
     def weights(self) -> dict[str, Array]:
+        """By name, as they are now, with the adapters in them."""
+        return {name: self._weight(name) for name in self.model.config.shapes()}
+
+    def adapters(self) -> dict[str, Array]:
         """By name, as they are now."""
-        return {name: self.trainer.net.read_state(name) for name in self.model.params}
+        return {} if self.model.lora is None else self._read(self.model.params)
+
+    def _weight(self, name: str) -> Array:
+        if self.model.lora is None:
+            return self.trainer.net.read_state(name)
+        own = self._read(one for one in adapters_of(name) if one in self.model.params)
+        frozen = self.model.frozen[name].value.node.data
+        assert frozen is not None
+        return merged_weight(name, frozen, self.model.lora, own)
+
+    def _read(self, names: Iterable[str]) -> dict[str, Array]:
+        return {name: self.trainer.net.read_state(name) for name in names}

@@ -1,0 +1,219 @@
+"""Adapters of low rank in folders of PEFT (adapter_config.json and adapter_model.safetensors) and in checkpoints.
+
+The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. Names are those of transformers'
+Llama after `base_model.model.`, and rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of
+the safetensors has in addition a hash of the base model under "hexane.base", which other readers leave alone.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.importers.files import open_inside, read_all
+from hexane.importers.safetensors import read_tensors
+from hexane.train.decoder.checkpoint import read_adapted
+from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.lora import Base, Lora, checked_adapters, hash_of, in_rope
+
+CONFIG = "adapter_config.json"
+TENSORS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+HASH = "hexane.base"
+NAME = re.compile(r"model\.layers\.\d{1,9}\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight")
+FLOATS = ("float32", "float16", "bfloat16")
+
+# Fields of adapter_config.json that have to have one of these values, or be missing.
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian"),  # others change the base model
+}
+# Fields that say nothing about the logits, or what the names of the tensors say.
+HARMLESS = (
+    *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
+    *("lora_dropout", "target_modules", "exclude_modules", "parent_library", "megatron_core", "qalora_group_size"),
+    *("runtime_config", "r", "lora_alpha"),
+)
+
+
+def save_adapter(
+    folder: str | os.PathLike[str],
+    config: LlamaConfig,
+    lora: Lora,
+    adapters: Mapping[str, Array],
+    *,
+    weights: Mapping[str, Array],
+    base: str | os.PathLike[str] = "",
+) -> None:
+    """Writes adapters as PEFT does: a folder that peft and transformers load on top of the base model.
+
+    adapters: in fp32 by the names of `lora.shapes(config)`; weights: those of the base model, whose hash is kept so
+    that `read_adapter` refuses another; base: its path or name, for people and for PEFT. Each of the two files is
+    replaced as a whole. Raises Error for arrays that do not fit, and for a place that cannot be written to.
+    """
+    write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)))
+
+
+def write_adapter(
+    folder: str | os.PathLike[str], config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array], base: Base
+) -> None:
+    """`save_adapter` with a hash that is known."""
+    where = f"[train.save_adapter] {os.fspath(folder)}"
+    found = checked_adapters(where, config, lora, adapters)
+    if config.rope != "none":
+        found = in_rope(config, found, "half")
+    tensors = {PREFIX + name: np.ascontiguousarray(array, "<f4") for name, array in found.items()}
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise Error(f"{where}: {error.strerror}, need a place that can be written to") from None
+    pieces = _safetensors(tensors, {"format": "pt", HASH: f"sha256:{base.sha256}"})
+    _core.save_file(os.path.join(folder, TENSORS), pieces)
+    text = json.dumps(_fields_of(lora, base.path), indent=2, sort_keys=True) + "\n"
+    _core.save_file(os.path.join(folder, CONFIG), text.encode())
+
+
+def _safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes | Array]:
+    """A file of fp32 tensors. The same bytes each time: the safetensors package writes metadata in any order."""
+    header: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *(a.reshape(-1).view(np.uint8) for a in tensors.values())]
+
+
+def read_adapter(
+    path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array]
+) -> tuple[Lora, dict[str, Array]]:
+    """The adapters in a folder of PEFT, or in a checkpoint that `hexane train --lora` wrote, for the model of this
+    config and these weights: in fp32, with the channels in the config's order.
+
+    Raises Error for files that are damaged, names, shapes or a rank that do not fit the model, fields of PEFT that may
+    change the numbers and are not known here, and for adapters of another base model. Folders of other programs do not
+    say what the weights of their base were: then only shapes are checked.
+    """
+    where = f"[train.read_adapter] {os.fspath(path)}"
+    if os.path.isdir(path):
+        return _of_folder(Path(path), where, config, weights)
+    kept = read_adapted(path)
+    check_base(where, kept.base, config, weights)
+    found = kept.adapters if config.rope == kept.config.rope else in_rope(kept.config, kept.adapters, config.rope)
+    return kept.lora, checked_adapters(where, config, kept.lora, found)
+
+
+def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str, Array]) -> None:
+    """Raises Error where the weights are not those that the adapters belong to."""
+    if (got := hash_of(config, weights)) != base.sha256:
+        raise Error(
+            f"{where}: got a base model whose weights have the SHA-256 {got[:16]}.., need that of"
+            f" {base.sha256[:16]}..{f', which was {base.path}' if base.path else ''}: adapters fit no other weights"
+        )
+
+
+def _of_folder(
+    folder: Path, where: str, config: LlamaConfig, weights: Mapping[str, Array]
+) -> tuple[Lora, dict[str, Array]]:
+    rank, alpha = _numbers(f"{where}/{CONFIG}", _fields(folder, where))
+    place = f"{where}/{TENSORS}"
+    found, metadata = _tensors(folder, place)
+    targets = set()
+    for name in found:
+        fits = NAME.fullmatch(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if fits is None:
+            raise Error(f"{place}: got the tensor {name!r}, need adapters of linear layers of a Llama")
+        targets.add(fits[1])
+    try:
+        lora = Lora(rank, alpha, tuple(sorted(targets)))
+        lora.shapes(config)
+    except Error as error:
+        raise Error(f"{where}: {str(error).removeprefix('[train.Lora] ')}") from None
+    adapters = {name.removeprefix(PREFIX): _as_fp32(place, name, array) for name, array in found.items()}
+    adapters = checked_adapters(place, config, lora, adapters)
+    if HASH in metadata:
+        check_base(where, Base("", metadata[HASH].removeprefix("sha256:")), config, weights)
+    if config.rope != "none":
+        adapters = in_rope(replace(config, rope="half"), adapters, config.rope)
+    return lora, adapters
+
+
+def _tensors(folder: Path, where: str) -> tuple[dict[str, Array], dict[str, str]]:
+    descriptor = open_inside(folder, TENSORS, where)
+    try:
+        with safe_open(f"/dev/fd/{descriptor}", framework="np") as file:
+            metadata = dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        os.close(descriptor)
+        raise Error(f"{where}: {error}, need an undamaged safetensors file") from None
+    return read_tensors(descriptor, where), metadata
+
+
+def _as_fp32(where: str, name: str, array: Array) -> Array:
+    if array.dtype.name not in FLOATS:
+        raise Error(f"{where}: {name}: got {array.dtype.name}, need one of {', '.join(FLOATS)}")
+    return array.astype(np.float32, copy=False)
+
+
+def _fields(folder: Path, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(read_all(open_inside(folder, CONFIG, where), where))
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{where}/{CONFIG}: {error}, need JSON") from None
+    if not isinstance(found, dict):
+        raise Error(f"{where}/{CONFIG}: got {type(found).__name__}, need an object")
+    return found
+
+
+def _numbers(where: str, fields: dict[str, Any]) -> tuple[int, float]:
+    """Rank and alpha. A field with a value that may change the numbers is an error."""
+    for name, needed in FIXED.items():
+        got = fields.get(name, needed[0])
+        if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
+            raise Error(f"{where}: {name}: got {_short(got)}, need {needed[0]!r}")
+    for name in sorted(set(fields) - {*FIXED, *HARMLESS}):
+        if fields[name] not in (None, False, [], {}):
+            raise Error(f"{where}: {name}: got {_short(fields[name])}, need none: plain adapters of one rank")
+    for name in ("r", "lora_alpha"):
+        if fields.get(name) is None:
+            raise Error(f"{where}: {name}: got none, need a number")
+    return fields["r"], fields["lora_alpha"]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _fields_of(lora: Lora, base: str) -> dict[str, Any]:
+    """Those that every version of PEFT knows."""
+    assert lora.alpha is not None
+    return {
+        "auto_mapping": None,
+        "base_model_name_or_path": base or None,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "layers_pattern": None,
+        "layers_to_transform": None,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "lora_dropout": 0.0,
+        "modules_to_save": None,
+        "peft_type": "LORA",
+        "r": lora.rank,
+        "revision": None,
+        "target_modules": list(lora.targets),
+        "task_type": "CAUSAL_LM",
+    }

@@ -1,0 +1,171 @@
+"""Low-rank adapters of a decoder's linear layers (LoRA): what they are, their first values, and weights with them.
+
+A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays as it is. A is drawn and B is
+zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, sqrt
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.train import init
+from hexane.train.decoder.config import LlamaConfig, layer
+from hexane.train.decoder.rotary import with_rows
+
+LAYERS = {
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "o_proj": "self_attn.o_proj",
+    "gate_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "down_proj": "mlp.down_proj",
+}
+OWN_SEED = 0x10A  # next to the seed of weights, so that adapters are no copies of them
+# What decides a model's logits, but for the order of its channels and how long its rows are.
+SIZES = ("vocab", "dim", "hidden", "layers", "heads", "kv_heads", "head_dim", "theta", "tied", "epsilon", "residual")
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Which linear layers of a decoder have adapters. rank: columns of A's and B's product; alpha: the product is
+    multiplied by alpha / rank, None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+    "up_proj" and "down_proj", also without "_proj"; each is adapted in every layer.
+
+    Raises Error for a rank below 1, an alpha that is not above 0, and for targets that are none or twice there.
+    """
+
+    rank: int
+    alpha: float | None = None
+    targets: tuple[str, ...] = tuple(LAYERS)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+            raise _wrong("rank", repr(self.rank), "an integer from 1 on")
+        if self.alpha is None:
+            object.__setattr__(self, "alpha", 2.0 * self.rank)
+        alpha = self.alpha
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not (isfinite(alpha) and alpha > 0):
+            raise _wrong("alpha", repr(alpha), "a number above 0")
+        if isinstance(self.targets, str) or not self.targets:
+            raise _wrong("targets", repr(self.targets), f"some of {', '.join(LAYERS)}")
+        full = [name if str(name).endswith("_proj") else f"{name}_proj" for name in self.targets]
+        for given, name in zip(self.targets, full, strict=True):
+            if name not in LAYERS:
+                raise _wrong("targets", repr(given), f"some of {', '.join(LAYERS)}")
+        if len({*full}) != len(full):
+            raise _wrong("targets", ", ".join(full), "each once")
+        object.__setattr__(self, "targets", tuple(name for name in LAYERS if name in full))
+
+    @property
+    def scale(self) -> float:
+        """By what the product of A and B is multiplied."""
+        assert self.alpha is not None
+        return self.alpha / self.rank
+
+    def shapes(self, config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+        """The adapters by name, such as `model.layers.0.self_attn.q_proj.lora_A.weight`: A (rank, in), B (out, rank).
+
+        Raises Error for a rank above the sizes of a layer: its adapter would have more numbers than the layer.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        weights = config.shapes()
+        for i in range(config.layers):
+            for target in self.targets:
+                out, into = weights[layer(i, LAYERS[target])]
+                if self.rank > min(out, into):
+                    raise _wrong("rank", self.rank, f"at most {min(out, into)}: {target} is ({out}, {into})")
+                a, b = adapters_of(layer(i, LAYERS[target]))
+                found[a], found[b] = (self.rank, into), (out, self.rank)
+        return found
+
+    def first(self, config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
+        """What training begins with, by name: A uniform in +-1 / sqrt(in), B zeros. The same on every machine."""
+        shapes = self.shapes(config)
+        seeds = np.random.SeedSequence([seed, OWN_SEED]).generate_state(len(shapes))
+        return {
+            name: init.kaiming_uniform(shape, int(own), "in", "leaky_relu", sqrt(5))
+            if name.endswith("lora_A.weight")
+            else np.zeros(shape, np.float32)
+            for (name, shape), own in zip(shapes.items(), seeds, strict=True)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The model that adapters belong to. path: as it was given; sha256: of its weights, by `hash_of`."""
+
+    path: str
+    sha256: str
+
+
+def adapters_of(weight: str) -> tuple[str, str]:
+    """The names of the adapters A and B of a weight."""
+    stem = weight.removesuffix(".weight")
+    return f"{stem}.lora_A.weight", f"{stem}.lora_B.weight"
+
+
+def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:
+    """The adapters in their order. Raises Error for names, shapes and dtypes that are not those of `lora.shapes`."""
+    shapes = lora.shapes(config)
+    for what, names in (("no", shapes.keys() - adapters.keys()), ("the unknown", adapters.keys() - shapes.keys())):
+        if names:
+            raise Error(f"{where}: got {what} adapter {min(names)!r}, need those of {', '.join(lora.targets)}")
+    for name, shape in shapes.items():
+        got = adapters[name]
+        if got.shape != shape or got.dtype != np.float32:
+            raise Error(f"{where}: {name}: got {got.dtype} of shape {got.shape}, need float32 of shape {shape}")
+    return {name: adapters[name] for name in shapes}
+
+
+def merge_adapters(
+    config: LlamaConfig, weights: Mapping[str, Array], lora: Lora, adapters: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The weights of a model that computes the same without adapters: W + (alpha / rank) B A, rounded once to fp32.
+
+    weights: by the names of `config.shapes()`; the arrays stay as they are. Raises Error for adapters that do not fit.
+    """
+    checked = checked_adapters("[train.merge_adapters]", config, lora, adapters)
+    return {name: merged_weight(name, array, lora, checked) for name, array in weights.items()}
+
+
+def merged_weight(name: str, weight: Array, lora: Lora, adapters: Mapping[str, Array]) -> Array:
+    """One weight with its adapter, or, where it has none, the array itself."""
+    a, b = (adapters.get(one) for one in adapters_of(name))
+    if a is None or b is None:
+        return weight
+    return (weight + lora.scale * (b.astype(np.float64) @ a.astype(np.float64))).astype(np.float32)
+
+
+def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> dict[str, Array]:
+    """Adapters of this config for the same model with its channels rotated by another convention, as `with_rope` has
+    it: the rows of q_proj's and k_proj's B change places."""
+    found = dict(adapters)
+    for i in range(config.layers):
+        for target in ("q_proj", "k_proj"):
+            _, b = adapters_of(layer(i, LAYERS[target]))
+            if b in found:
+                found[b] = with_rows(config, found[b], rope)
+    return found
+
+
+def hash_of(config: LlamaConfig, weights: Mapping[str, Array]) -> str:
+    """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
+    channels, and whatever file the model was read from."""
+    found = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
+    found.update(b"rotated" if config.rope != "none" else b"plain")
+    for name in config.shapes():
+        array = weights[name]
+        if config.rope != "none" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            array = with_rows(config, array, "half")
+        found.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _wrong(name: str, got: object, need: str) -> Error:
+    return Error(f"[train.Lora] {name}: got {got}, need {need}")

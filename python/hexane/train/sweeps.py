@@ -1,0 +1,169 @@
+"""The same function for several configs, on any executor, with results that stay when the sweep ends early."""
+
+import hashlib
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+
+CONFIG = "config.json"
+RESULT = "result.json"
+VERSION = 1
+DIGITS = 16  # of a config's hash, which names its folder
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What became of a config. value: what the function gave; error: why it gave nothing, with the config, and where in
+    traceback; folder: of this config, None: there is none."""
+
+    config: Any
+    value: Any = None
+    error: Error | None = None
+    traceback: str = ""
+    folder: Path | None = None
+
+
+def sweep(
+    configs: Iterable[Any],
+    executor: Executor | None = None,
+    *,
+    run: Callable[..., Any],
+    folder: str | os.PathLike[str] | None = None,
+) -> list[SweepResult]:
+    """Calls `run` for each config, and gives the results in the order of the configs.
+
+    executor: any of `concurrent.futures`, such as a ProcessPoolExecutor, Dask's `Client.get_executor()` or
+    `mpi4py.futures.MPIPoolExecutor`, which then has to be able to send `run` and configs; None: one after the other in
+    this process. A config whose function raises has its error as its result, and the others go on.
+
+    folder: None: `run(config)` is called. Else `run(config, path)`, where path is a folder inside it that belongs to
+    this config, named by a hash of it; it has config.json, and result.json once the function has returned. A sweep that
+    is called again runs those configs alone that have no result: new ones, those that failed, and those that were
+    interrupted, which find in their folder what they have left there. Configs and values are what JSON can say; values
+    are given as JSON has them. Processes on other machines need the same folder.
+
+    Ctrl-C ends the sweep: what has not begun is cancelled, and what is at work ends as its executor has it.
+
+    Raises Error for a config that is there twice or is no JSON, with a folder; for a folder that cannot be written to,
+    and for results in it that are damaged.
+    """
+    listed = list(configs)
+    folders = [None] * len(listed) if folder is None else _folders(Path(folder).absolute(), listed)
+    found: dict[int, SweepResult] = {}
+    for number, (config, own) in enumerate(zip(listed, folders, strict=True)):
+        if own is not None and (own / RESULT).exists():
+            found[number] = SweepResult(config, _kept(own / RESULT), folder=own)
+    todo = [number for number in range(len(listed)) if number not in found]
+    if executor is None:
+        for number in todo:
+            found[number] = _result(listed[number], folders[number], _job(run, listed[number], folders[number]))
+        return [found[number] for number in range(len(listed))]
+    futures: dict[int, Future[_Outcome]] = {}
+    try:
+        for number in todo:
+            try:
+                # Dask gives the result of an earlier call of equal arguments: none may be equal.
+                once = uuid4().hex
+                futures[number] = executor.submit(_job, run, listed[number], folders[number], once)
+            except BrokenExecutor as error:
+                found[number] = _result(listed[number], folders[number], _failed(error))
+        for number, future in futures.items():
+            try:
+                outcome = future.result()
+            except Exception as error:  # of the executor: what the function raises is an outcome
+                outcome = _failed(error)
+            found[number] = _result(listed[number], folders[number], outcome)
+    finally:  # also on Ctrl-C
+        for future in futures.values():
+            future.cancel()
+    return [found[number] for number in range(len(listed))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Of one call, as text where it failed: exceptions of other processes may not be readable here."""
+
+    value: Any = None
+    error: str = ""
+    traceback: str = ""
+
+
+def _job(run: Callable[..., Any], config: Any, folder: Path | None, once: str = "") -> _Outcome:
+    """Runs where the executor says. once: another text in each call."""
+    try:
+        if folder is None:
+            return _Outcome(run(config))
+        folder.mkdir(parents=True, exist_ok=True)
+        _core.save_file(str(folder / CONFIG), (_json("config", config, indent=2) + "\n").encode())
+        text = _json("value", {"version": VERSION, "value": run(config, folder)})
+        _core.save_file(str(folder / RESULT), (text + "\n").encode())
+        return _Outcome(json.loads(text)["value"])
+    except (Exception, SystemExit) as error:
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> _Outcome:
+    named = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return _Outcome(error=named, traceback="".join(traceback.format_exception(error)))
+
+
+def _result(config: Any, folder: Path | None, outcome: _Outcome) -> SweepResult:
+    if not outcome.error:
+        return SweepResult(config, outcome.value, folder=folder)
+    error = Error(f"[train.sweep] config {_short(config)}: {outcome.error}")
+    return SweepResult(config, None, error, outcome.traceback, folder)
+
+
+def _folders(top: Path, configs: list[Any]) -> list[Path | None]:
+    """A folder for each config. Raises Error where that cannot be."""
+    try:
+        top.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error(f"[train.sweep] folder: {top}: {error.strerror}, need a place that can be written to") from None
+    found: dict[str, Any] = {}
+    for config in configs:
+        name = hashlib.sha256(_json(f"config {_short(config)}", config).encode()).hexdigest()[:DIGITS]
+        if name in found:
+            raise Error(f"[train.sweep] configs: got {_short(config)} twice, need each once in a folder")
+        found[name] = config
+    return [top / name for name in found]
+
+
+def _kept(path: Path) -> Any:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Error(f"[train.sweep] {path}: {error}, need a result of a sweep, or no file, to run it again") from None
+    if not isinstance(found, dict) or found.get("version") != VERSION or "value" not in found:
+        raise Error(f"[train.sweep] {path}: got no result of a sweep, need one, or no file, to run it again")
+    return found["value"]
+
+
+def _json(what: str, value: Any, indent: int | None = None) -> str:
+    """The same text for equal values, whatever the order of their keys. Numbers of NumPy are numbers."""
+    try:
+        return json.dumps(value, sort_keys=True, indent=indent, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Error(f"[train.sweep] {what}: {error}, need what JSON can say") from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"got {type(value).__name__}")
+
+
+def _short(config: object) -> str:
+    text = repr(config)
+    return text if len(text) <= 200 else text[:197] + "..."
