@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -105,5 +106,12 @@ class Device {
 
 // Programs of these ports, whatever the text says, that do nothing: what is left of a call is overhead.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
+
+// Gives what is called in every run, for surfaces in the order of the ports: the inputs', so many, then the outputs'.
+using BindCallback =
+    std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
+
+// A program that is a function of this process. It is loaded from the start, and no device is needed.
+std::unique_ptr<Program> callback_program(std::vector<Port> inputs, std::vector<Port> outputs, BindCallback bind);
 
 }  // namespace hexane::device
