@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexane.cli.errors import command
+from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_start import check_folder, export_of, keep_tokenizer, kept_checkpoint, start_of, tokenizer_of
@@ -32,6 +33,7 @@ class ScheduleName(str, Enum):
     COSINE = "cosine"
 
 
+@ends_the_job
 @command
 def train(
     data: Annotated[Path | None, typer.Option(metavar="TOKENS.bin", help="What `hexane tokenize` wrote.")] = None,
@@ -50,7 +52,9 @@ def train(
     ),
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights. [default: 1000]")] = None,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens in a row. [default: 256, or what MODEL has]")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows in a batch. [default: 1]")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows in a batch, of all ranks. [default: 1 of each]")
+    ] = None,
     accumulate: Annotated[int | None, typer.Option(min=1, help="Batches of a step. [default: 10]")] = None,
     lr: Annotated[float | None, typer.Option(help="The largest learning rate. [default: 3e-4]")] = None,
     schedule: Annotated[
@@ -128,7 +132,11 @@ def train(
     With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
 
     RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C; at the end model.bin.
+
+    mpirun -n 4 hexane train .. trains one model in four processes, with mpi4py.
     """
+    job = this_job()
+    is_first = job.rank == 0
     if data is None:
         raise Error(f"[train] --data: got none, need a file of tokens, {MAKE}")
     for option, path in (("--data", data), ("--eval-data", eval_data)):
@@ -145,6 +153,8 @@ def train(
         raise typer.BadParameter("--prompt: got it without --sample-every, need both")
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
     check_folder(output)
+    if job.communicator is not None and not checkpoint_in(output).exists():
+        given.setdefault("batch", job.count)
     with working("reading"):
         start = start_of(checkpoint_in(output), model, sizes, seq, given, resume)
     exported = export_of(export_to, output, start.config)
@@ -158,16 +168,17 @@ def train(
             evaluation=eval_data,
             evaluated=eval_batches,
             tokens=start.tokens,
-            threads=threads,
-            tokenizer=known if sample_every is not None else None,
+            threads=threads or job.threads,
+            tokenizer=known if sample_every is not None and is_first else None,
             prompt=prompt or "",
+            communicator=job.communicator,
         )
-    if tokenizer is not None:
+    if tokenizer is not None and is_first:
         keep_tokenizer(tokenizer, output)
     trainer = training.trainer
     start.weights = None  # the program has its own
-    if not json:
-        print(_head(training))
+    if not json and is_first:
+        print(_head(training, job.count), flush=True)
     try:
         training.run(
             evaluate_every=eval_every,
@@ -177,10 +188,12 @@ def train(
             sample_every=sample_every or 0,
         )
     except KeyboardInterrupt:
-        if trainer.calls:
+        if trainer.calls and is_first:
             done = counted(trainer.calls // start.options.accumulate, "step")
             print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
         raise
+    if not is_first:
+        return
     if exported.format is not None:
         with kept_checkpoint(output / CHECKPOINT):
             save_llama(exported.path, start.config, training.weights(), format=exported.format)
@@ -206,10 +219,11 @@ def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-def _head(training: DecoderTraining) -> str:
+def _head(training: DecoderTraining, ranks: int) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
     return (
         f"{config.parameters:,} parameters, {len(training.windows.tokens):,} tokens of data,"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
+        + (f" of each of {ranks} ranks" if ranks > 1 else "")
     )

@@ -62,7 +62,7 @@ class AllReduce:
         def bind(given: Array, made: Array) -> Callable[[], None]:
             mine, total = (one[:whole].view(np.float32) for one in (given, made))
             parts = np.empty((self.count, part), np.float32)
-            return self._guarded(lambda: self._sum(mine, total, parts, size - 1 if is_marked else None))
+            return self._guarded(lambda: self.sum(mine, total, parts, size - 1 if is_marked else None))
 
         port: _core.DevicePort = {
             "name": "x", "dtype": FP32.name, "shape": (1, 1, 1, size), "strides": (size * ITEM,) * 3 + (ITEM,),
@@ -79,13 +79,15 @@ class AllReduce:
         self.programs.append((made, ["x"], ["y"], 0))
         return Tensor(apply(OPS[PROGRAM], [bucket.value], attrs, (ALL_REDUCE,))[0])
 
-    def _sum(self, mine: Array, total: Array, parts: Array, mark: int | None) -> None:
+    def sum(self, mine: Array, total: Array, parts: Array, mark: int | None) -> None:
+        """total: the sum of `mine` over the ranks; `mine` itself where the element `mark` of it is 0. parts: scratch,
+        (ranks, elements of each part)."""
         if mark is not None and not mine[mark]:
             np.copyto(total, mine)
             return
         communicator = self.ranks.communicator
         assert communicator is not None
-        communicator.Alltoall(mine, parts)  # parts: (ranks, part), what each rank has of the part of this one
+        communicator.Alltoall(mine, parts)  # what each rank has of the part of this one
         for one in parts[1:]:
             np.add(parts[0], one, out=parts[0])
         communicator.Allgather(parts[0], total)

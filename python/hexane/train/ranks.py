@@ -41,6 +41,7 @@ class Ranks:
         if communicator is not None:
             self.rank, self.count = communicator.Get_rank(), communicator.Get_size()
         self._asked_to_stop = False
+        self.ended_together = communicator is None  # whether all ranks have come to the end, or know of an error
 
     @property
     def is_first(self) -> bool:
@@ -96,6 +97,7 @@ class Ranks:
                     failed, said = error, FAILED
             most = self._most(said)
             self._check(most, failed)
+            self.ended_together = most != GO
             if most == STOP:
                 raise KeyboardInterrupt
             if most == END:
@@ -150,6 +152,7 @@ class Ranks:
         return int(self.gathered(np.array([said], np.int64)).max())
 
     def _check(self, most: int, mine: Exception | None) -> None:
+        self.ended_together = most == FAILED
         if mine is not None:
             raise mine
         if most == FAILED:

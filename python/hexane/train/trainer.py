@@ -164,9 +164,7 @@ class Trainer:
         held = None if evaluation is None else list(evaluation)
         entries: list[dict[str, Any]] = []
         with ExitStack() as stack:
-            log = None
-            if (folder := self._folder) is not None:
-                log = ranks.first(lambda: stack.enter_context(Log(folder / LOG, self.calls)))
+            log = ranks.first(partial(self._log, stack))
             wanted = progress if ranks.is_first else False
             shown = stack.enter_context(Progress(steps, self.calls, wanted, self._accumulate, tokens))
             stack.enter_context(ranks.signals())
@@ -195,8 +193,9 @@ class Trainer:
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
             finally:  # also on Ctrl-C
-                whole = ranks.communicator is None or (self._is_between_updates and not self._is_torn)
-                if self._folder is not None and entries and whole:
+                if entries and self._is_whole and ranks.ended_together:
+                    ranks.first(lambda: None if self._folder is None else self.save())
+                elif entries and self._is_whole and ranks.is_first and self._folder is not None:
                     self.save()
         return entries
 
@@ -274,6 +273,14 @@ class Trainer:
     @property
     def _is_between_updates(self) -> bool:
         return self.calls % self._accumulate == 0
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the states of this process are those that a run goes on from."""
+        return self._ranks.communicator is None or (self._is_between_updates and not self._is_torn)
+
+    def _log(self, stack: ExitStack) -> Log | None:
+        return None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
 
     def _check_ranks(self, **counts: int) -> None:
         """Raises Error for counts that end between two updates, and where ranks do not train the same."""
