@@ -41,7 +41,7 @@ class AllReduce:
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
         """The gradients, in fp32, summed over the ranks; in calls where `last` is false: as they are."""
         results: dict[int, Tensor] = {}
-        for bucket in _buckets(gradients):
+        for bucket in buckets_of([g.type.size for g in gradients]):
             parts = [hx.reshape(gradients[i], shape=(-1,)) for i in bucket]
             if last is not None:
                 parts.append(hx.reshape(hx.cast(last, dtype="fp32"), shape=(1,)))
@@ -103,14 +103,14 @@ class AllReduce:
         return run
 
 
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[int]]:
-    """From the last to the first, as a backward pass comes to them."""
+def buckets_of(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Which gradients travel together, from the last to the first as a backward pass comes to them. sizes: elements."""
     bucket: list[int] = []
     size = 0
-    for i in reversed(range(len(gradients))):
-        if bucket and size + gradients[i].type.size > BUCKET:
+    for i in reversed(range(len(sizes))):
+        if bucket and size + sizes[i] > BUCKET:
             yield bucket
             bucket, size = [], 0
         bucket.append(i)
-        size += gradients[i].type.size
+        size += sizes[i]
     yield bucket
