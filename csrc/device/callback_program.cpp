@@ -19,6 +19,7 @@ class CallbackProgram final : public Program {
   CallbackProgram(std::vector<Port> inputs, std::vector<Port> outputs, BindCallback bind)
       : inputs_(std::move(inputs)), outputs_(std::move(outputs)), bind_(std::move(bind)) {}
 
+  bool calls_back() const override { return true; }
   void load(uint32_t) override {}
   void unload() override {}
   const std::vector<Port>& inputs() const override { return inputs_; }

@@ -67,6 +67,9 @@ class Program {
   virtual void load(uint32_t qos) = 0;
   virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
 
+  // Whether a run may wait for other threads of this process, such as those that hold Python's lock.
+  virtual bool calls_back() const { return false; }
+
   // Has the device forget what it keeps of the program for later processes.
   virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
   // What the device itself says of the loaded program, in words of its own. It is loaded meanwhile if it is not.

@@ -1,6 +1,8 @@
 """Programs that are functions of this process: they run while other steps do, and their errors are those of the call."""
 
 import gc
+import os
+import threading
 import weakref
 from collections.abc import Callable
 
@@ -74,6 +76,25 @@ def test_what_it_raises_is_the_error_of_the_call() -> None:
     with pytest.raises(hx.Error, match="nobody answers"):
         net(np.ones(SIZE, np.float32))
     assert net(np.full(SIZE, -1, np.float32))["last"][0] == -1
+
+
+def test_another_thread_may_fork_meanwhile() -> None:
+    """A fork waits for runs, but not for one that waits for Python's lock, which the fork holds."""
+    codes: list[int] = []
+
+    def fork() -> None:
+        if (child := os.fork()) == 0:
+            os._exit(3)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def work(x: Array, y: Array) -> None:
+        thread = threading.Thread(target=fork, daemon=True)
+        thread.start()
+        thread.join(30)
+        double(x, y)
+
+    network(work)(np.ones(SIZE, np.float32))
+    assert codes == [3]
 
 
 def test_a_program_is_not_saved(tmp_path_factory: pytest.TempPathFactory) -> None:
