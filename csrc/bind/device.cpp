@@ -90,6 +90,51 @@ std::unique_ptr<device::Device> make_null_device(const std::vector<py::dict>& in
   return device::null_device(sides[0], sides[1]);
 }
 
+// A Python object that any thread may let go.
+std::shared_ptr<py::object> held_object(py::object object) {
+  return {std::make_unique<py::object>(std::move(object)).release(), [](auto* held) {
+            const py::gil_scoped_acquire acquire;
+            std::default_delete<py::object>()(held);
+          }};
+}
+
+// The bytes of a surface, which the array keeps alive.
+py::array surface_bytes(const std::shared_ptr<device::Surface>& surface, bool writable) {
+  auto kept = std::make_unique<std::shared_ptr<device::Surface>>(surface);
+  const py::capsule owner(kept.get(), [](void* object) {
+    std::default_delete<std::shared_ptr<device::Surface>>()(static_cast<std::shared_ptr<device::Surface>*>(object));
+  });
+  kept.release();
+  py::array_t<uint8_t> array(static_cast<py::ssize_t>(surface->bytes()), reinterpret_cast<uint8_t*>(surface->data()),
+                             owner);
+  if (!writable) array.attr("flags").attr("writeable") = false;
+  return array;
+}
+
+// bind(*bytes of the inputs' surfaces, *bytes of the outputs') -> function(), which is called in every run
+std::shared_ptr<device::Program> make_callback_program(const std::vector<py::dict>& inputs,
+                                                       const std::vector<py::dict>& outputs, py::function bind) {
+  std::vector<device::Port> sides[2];
+  for (const py::dict& row : inputs) sides[0].push_back(make_port(row));
+  for (const py::dict& row : outputs) sides[1].push_back(make_port(row));
+  const auto held = held_object(std::move(bind));
+  const auto bound = [held](const std::vector<std::shared_ptr<device::Surface>>& surfaces, size_t num_inputs) {
+    const py::gil_scoped_acquire acquire;
+    py::list arrays;
+    for (size_t i = 0; i < surfaces.size(); ++i) arrays.append(surface_bytes(surfaces[i], i >= num_inputs));
+    const auto function = held_object((*held)(*arrays));
+    return [function] {
+      const py::gil_scoped_acquire acquire;
+      try {
+        (*function)();
+      } catch (const py::error_already_set& error) {
+        fail("callback", py::str(error.value()).cast<std::string>());
+      }
+    };
+  };
+  return device::callback_program(sides[0], sides[1], bound);
+}
+
 }  // namespace
 
 void register_device(py::module_& m) {
@@ -116,6 +161,7 @@ void register_device(py::module_& m) {
       });
   m.def("ane_device", &device::ane_device, py::arg("setup"), release());
   m.def("plan_device", &make_plan_device, py::arg("to_plan"), py::arg("row_alignment"));
+  m.def("callback_program", &make_callback_program, py::arg("inputs"), py::arg("outputs"), py::arg("bind"));
   m.def("null_device", &make_null_device, py::arg("inputs"), py::arg("outputs"));
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -66,6 +67,9 @@ class Program {
   virtual void load(uint32_t qos) = 0;
   virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
 
+  // Whether a run may wait for other threads of this process, such as those that hold Python's lock.
+  virtual bool calls_back() const { return false; }
+
   // Has the device forget what it keeps of the program for later processes.
   virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
   // What the device itself says of the loaded program, in words of its own. It is loaded meanwhile if it is not.
@@ -105,5 +109,12 @@ class Device {
 
 // Programs of these ports, whatever the text says, that do nothing: what is left of a call is overhead.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
+
+// Gives what is called in every run, for surfaces in the order of the ports: the inputs', so many, then the outputs'.
+using BindCallback =
+    std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
+
+// A program that is a function of this process. It is loaded from the start, and no device is needed.
+std::unique_ptr<Program> callback_program(std::vector<Port> inputs, std::vector<Port> outputs, BindCallback bind);
 
 }  // namespace hexane::device

@@ -77,6 +77,8 @@ Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int 
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
       device_steps_(plan, programs, swaps),
       swaps_(swaps.begin(), swaps.end()),
+      calls_back_(std::any_of(programs.begin(), programs.end(),
+                              [](const DeviceProgram& made) { return made.program->calls_back(); })),
       own_(plan.spaces.size()),
       weights_(const_cast<std::byte*>(plan.weights.data())),
       bases_(plan.spaces.size()) {
@@ -218,7 +220,11 @@ void Program::run_on(const Ports& ports, Run run) {
     }
   };
   copy(true, device::write);
-  run();
+  {
+    std::optional<ForkMutex::Waiting> waiting;  // a fork under Python's lock would wait for a run that needs the lock
+    if (calls_back_) waiting.emplace(running_);
+    run();
+  }
   copy(false, device::read);
   if (!swaps_.empty()) swap_states();
 }

@@ -96,6 +96,7 @@ class Program {
   const int threads_;
   DeviceSteps device_steps_;
   const std::vector<Swap> swaps_;
+  const bool calls_back_;
   struct Copied {
     size_t address;
     const device::Surface* surface;

@@ -475,6 +475,13 @@ def plan_device(to_plan: Callable[[str, dict[str, bytes]], bytes], row_alignment
 def null_device(inputs: Sequence[DevicePort], outputs: Sequence[DevicePort]) -> Device:
     """A device whose programs have these ports and do nothing."""
 
+def callback_program(
+    inputs: Sequence[DevicePort], outputs: Sequence[DevicePort], bind: Callable[..., Callable[[], None]]
+) -> DeviceProgram:
+    """A program that is a function of this process. `bind` gets the bytes of each surface, uint8, the inputs' (read-only) before the
+    outputs', and gives the function that is called in every run, from a thread of its own where other steps can run meanwhile. What it
+    raises becomes the Error of the run."""
+
 # A loaded program, the names of the ports that are the operands of its step, and the quality of service.
 MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
 

@@ -7,7 +7,7 @@ import hexane as hx
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.runtime.chip import chip_program
-from hexane.runtime.engine import OnEngine
+from hexane.runtime.engine import OnEngine, in_order
 from hexane.targets.query import load_chip
 from on_a_device import compiled, weights
 
@@ -111,7 +111,7 @@ def test_outputs_of_a_program_are_of_one_size(engine: _core.Device) -> None:
 def test_swaps_of_other_memories_are_refused(engine: _core.Device) -> None:
     on_engine = OnEngine(engine, load_chip("h13"), qos=21)
     program = chip_program(recurrent(), load_chip("h13"), on_engine=on_engine)
-    made, sections = on_engine.in_order(program), emit_plan(program)
+    made, sections = in_order(on_engine.made, program), emit_plan(program)
     state, after = (program.buffers[i].space for i in program.swaps[0])
     for swap, words in [
         ((after, state), "need a state and an arena of its size"),

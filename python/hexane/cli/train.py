@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexane.cli.errors import command
+from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_lora import FOLDER, AskedLora
@@ -50,6 +51,7 @@ class ScheduleName(str, Enum):
     COSINE = "cosine"
 
 
+@ends_the_job
 @command
 def train(
     data: Annotated[Path | None, typer.Option(metavar="TOKENS.bin", help="What `hexane tokenize` wrote.")] = None,
@@ -68,7 +70,9 @@ def train(
     ),
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights. [default: 1000]")] = None,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens in a row. [default: 256, or what MODEL has]")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows in a batch. [default: 1]")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows in a batch, of all ranks. [default: 1 of each]")
+    ] = None,
     accumulate: Annotated[int | None, typer.Option(min=1, help="Batches of a step. [default: 10]")] = None,
     lr: Annotated[float | None, typer.Option(help="The largest learning rate. [default: 3e-4]")] = None,
     schedule: Annotated[
@@ -173,7 +177,11 @@ def train(
 
     With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has them
     alone, and at the end RUN/adapter is a folder of PEFT: `hexane generate stories15M.bin --lora RUN/adapter`.
+
+    mpirun -n 4 hexane train .. trains one model in four processes, with mpi4py.
     """
+    job = this_job()
+    is_first = job.rank == 0
     if data is None:
         raise Error(f"[train] --data: got none, need a file of tokens, {MAKE}")
     for option, path in (("--data", data), ("--eval-data", eval_data)):
@@ -190,6 +198,8 @@ def train(
         raise typer.BadParameter("--prompt: got it without --sample-every, need both")
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
     check_folder(output)
+    if job.communicator is not None and not checkpoint_in(output).exists():
+        given.setdefault("batch", job.count)
     with working("reading"):
         start = start_of(
             checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
@@ -205,19 +215,20 @@ def train(
             evaluation=eval_data,
             evaluated=eval_batches,
             tokens=start.tokens,
-            threads=threads,
+            threads=threads or job.threads,
             device=device.value,
-            tokenizer=known if sample_every is not None else None,
+            tokenizer=known if sample_every is not None and is_first else None,
             prompt=prompt or "",
             lora=start.lora,
             base=start.base,
+            communicator=job.communicator,
         )
-    if tokenizer is not None:
+    if tokenizer is not None and is_first:
         keep_tokenizer(tokenizer, output)
     trainer = training.trainer
     start.weights = None  # the program has its own
-    if not json:
-        print(_head(training))
+    if not json and is_first:
+        print(_head(training, job.count), flush=True)
     try:
         training.run(
             evaluate_every=eval_every,
@@ -227,10 +238,12 @@ def train(
             sample_every=sample_every or 0,
         )
     except KeyboardInterrupt:
-        if trainer.calls:
+        if trainer.calls and is_first:
             done = counted(trainer.calls // start.options.accumulate, "step")
             print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
         raise
+    if not is_first:
+        return
     adapter = None
     if start.lora is not None and start.base is not None:
         adapter = output / FOLDER
@@ -264,14 +277,15 @@ def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-def _head(training: DecoderTraining) -> str:
+def _head(training: DecoderTraining, ranks: int) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
     where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
         f"{_what(training)}, {len(training.windows.tokens):,} tokens of data,"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
-        f"{where}"
+        + (f" of each of {ranks} ranks" if ranks > 1 else "")
+        + where
     )
 
 

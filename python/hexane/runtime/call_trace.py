@@ -1,11 +1,12 @@
-"""When each step of a model ran, as a Chrome trace: a lane for this CPU, and one for the engine."""
+"""When each step of a model ran, as a Chrome trace: lanes for this CPU, the engine, and sums over ranks."""
 
 import json
 from typing import Any
 
 from hexane import _core
 
-LANES = {"cpu": 1, "engine": 2}
+LANES = {"cpu": 1, "engine": 2, "ranks": 3}
+ALL_REDUCE = "all_reduce"  # the source of the steps that add up over several processes
 
 
 def chrome_trace(core: _core.Program, name: str) -> str:
@@ -13,9 +14,12 @@ def chrome_trace(core: _core.Program, name: str) -> str:
     steps, spans = core.steps, core.timeline
     first = min((begin for _, begin, _ in spans), default=0)
     events: list[dict[str, Any]] = [_named("process_name", 0, name)]
-    events += [_named("thread_name", lane, what) for what, lane in LANES.items()]
+    sums = any(step["source"] == ALL_REDUCE for step in steps)
+    events += [_named("thread_name", lane, what) for what, lane in LANES.items() if what != "ranks" or sums]
     for i, begin, end in spans:
         lane = "engine" if steps[i]["kernel"] == "program" else "cpu"
+        if steps[i]["source"] == ALL_REDUCE and lane == "engine":
+            lane = "ranks"
         events.append(
             {
                 "ph": "X",

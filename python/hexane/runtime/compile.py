@@ -155,6 +155,11 @@ def compile_compressed(model: Graph, asked: Compression, options: Options = DEFA
     return _Compiler.of(options).compressed(model, asked, measures=True)
 
 
+def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
+    """The compiled graph, whose ops "ane.program" are these programs, by their index."""
+    return _Compiler.of(options).build(model, programs=programs)
+
+
 @dataclass(frozen=True, slots=True)
 class _Compiler:
     options: Options
@@ -173,12 +178,15 @@ class _Compiler:
                 )
         return cls(options, target)
 
-    def build(self, model: Graph, pool: _core.MemoryPool | None = None) -> Model:
-        """With a pool, nothing of the weights is kept beside what is in it, so the program is not either."""
+    def build(
+        self, model: Graph, pool: _core.MemoryPool | None = None, programs: "Sequence[_core.MadeProgram]" = ()
+    ) -> Model:
+        """With a pool, nothing of the weights is kept beside what is in it, so the program is not either. programs:
+        those that the graph has already."""
         asked = self.options.compression
         if asked is None:
             with collector_paused():
-                return self._build(model, pool)
+                return self._build(model, pool, programs)
         return self.compressed(model, asked, pool)[1]
 
     def compressed(
@@ -198,12 +206,16 @@ class _Compiler:
         threads = self.options.num_threads
         return compressed(model, asked, self.target, built, trial, threads=threads, measures=measures)
 
-    def _build(self, model: Graph, pool: _core.MemoryPool | None) -> Model:
+    def _build(
+        self, model: Graph, pool: _core.MemoryPool | None, programs: "Sequence[_core.MadeProgram]" = ()
+    ) -> Model:
         on_engine, why = self.engine()
+        known = [] if on_engine is None else on_engine.made
+        known += programs
         memory, dump = self.options.memory, self.options.dump
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch)
-        made = [] if on_engine is None else on_engine.in_order(program)
+        made = engine.in_order(known, program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
         make = partial(self._make, pool=pool)

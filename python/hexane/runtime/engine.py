@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -117,9 +118,10 @@ class OnEngine:
         )
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
-    def in_order(self, program: Program) -> list["_core.MadeProgram"]:
-        """The programs of the steps that run on the device, in the order of the steps."""
-        return [self.made[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
+
+def in_order(made: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:
+    """The programs of the steps that run on a device, in the order of the steps."""
+    return [made[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
 
 
 def _without_writes(piece: Graph) -> Graph:

@@ -338,6 +338,8 @@ class Model(Submits):
             raise Error(f"[save] states: got {states!r}, need 'initial' or 'now'")
         if self._engine:
             raise Error(f"[save] got a model with programs on {self._engine}, need one compiled with device='cpu'")
+        if any(step["kernel"] == "program" for step in self.steps):
+            raise Error("[save] got a model with programs that are functions of this process, need one without")
         self._core.save(os.fsencode(path), states == "now")
 
     def __reduce__(self) -> Any:

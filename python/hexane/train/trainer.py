@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from hexane import _core
 from hexane.build import Tensor, graph
 from hexane.errors import DeviceError, Error, HazardWarning, warn
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
+from hexane.runtime.compile import compile_with_programs
 from hexane.targets import Chip, load_target
+from hexane.train.all_reduce import AllReduce
 from hexane.train.evaluating import evaluating
 from hexane.train.interrupts import held_interrupts
 from hexane.train.kernels import Variant, on_engine
@@ -24,8 +27,9 @@ from hexane.train.log import Log
 from hexane.train.notes import NOTES
 from hexane.train.optimizers import Optimizer
 from hexane.train.progress import Progress
+from hexane.train.ranks import Communicator, Ranks
 from hexane.train.trained import trained
-from hexane.train.training_step import CALLS, STEP, step
+from hexane.train.training_step import CALLS, GRADIENT, STEP, check_states, step
 from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 
 Batch = Mapping[str, Any]
@@ -42,8 +46,11 @@ class Trainer:
     metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
     where `log.jsonl` and `checkpoint.hxc` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
     programs: for a chip, the step is cut into programs as `hx.train.on_engine` does; variant: which, as it says there.
+    communicator: of the processes that train together (mpi4py's `MPI.COMM_WORLD`, or what has its methods for buffers).
+    Each has a Trainer, and batches of its own rows; updates are by the mean of their gradients. Rank 0 alone writes to
+    the folder.
 
-    Raises Error as `step` and `compile` do.
+    Raises Error as `step` and `compile` do, and with a communicator for a loss with dropout or batch norms.
     """
 
     def __init__(
@@ -64,26 +71,35 @@ class Trainer:
         threads: int | None = None,
         programs: bool = False,
         variant: Variant = "cpu-head",
+        communicator: Communicator | None = None,
     ) -> None:
         given = options or Options()
         self._options = given if threads is None else given.given({"threads": threads})
+        self._ranks = Ranks(communicator)
+        self._sums = None if communicator is None else AllReduce(self._ranks)
         graph_of_step = step(
             loss, params, optimizer, clip=clip, clip_value=clip_value, accumulate=accumulate, loss_scale=loss_scale,
-            guard=guard, notes=notes,
+            guard=guard, notes=notes, sums=self._sums,
         )  # fmt: skip
-        made = compile(on_engine(graph_of_step, variant) if programs else graph_of_step, self._options)
+        if programs:
+            graph_of_step = on_engine(graph_of_step, variant)
+        if self._sums is not None:
+            check_states(graph_of_step, params, optimizer)
+            made: Any = compile_with_programs(graph_of_step, self._sums.programs, self._options)
+        else:
+            made = compile(graph_of_step, self._options)
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = made
+        self._is_torn = False  # a call has ended in the middle: states are those of no moment
         chip = load_target(self._options.target) if isinstance(self._options.target, str) else self._options.target
         self._guarded = None
-        if isinstance(chip, Chip):
+        if isinstance(chip, Chip) and self._ranks.is_first:
             self._guarded = backward_of_wide_weights(loss, params, loss_scale, chip)
             self._warning = partial(warning_text, loss_scale=loss_scale, chip=chip)
         self._metrics = {"loss": loss, **(metrics or {})}
         self._folder = None if folder is None else Path(folder)
         self._evaluator: Model | None = None
-        self._torn = False  # a step has failed half way
         self._accumulate = accumulate
 
     @property
@@ -124,6 +140,9 @@ class Trainer:
         sample: a function that makes a text with the params as they are, or None where it cannot; it is called after
         every `sample_every` batches, its text goes to stderr (but with progress=False) and into the entry, as `sample`.
 
+        With a communicator all ranks call it with the same counts, batches and evaluation of their own rows; it begins
+        with the states of rank 0, counts have to be multiples of `accumulate`, and what fails on one ends on all.
+
         Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
         that cannot be written to. Where a step fails half way (an id beyond the vocabulary, an engine that gives up),
         some params have been updated and others have not: they are not saved, and this object is of no use until
@@ -137,42 +156,57 @@ class Trainer:
             raise Error("[train.fit] evaluate_every: got it without evaluation, need batches to evaluate on")
         if sample_every and sample is None:
             raise Error("[train.fit] sample_every: got it without sample, need a function that makes a text")
+        ranks = self._ranks
+        if ranks.communicator is not None:
+            self._check_ranks(steps=steps, checkpoint_every=checkpoint_every, evaluate_every=evaluate_every)
         if resume:
-            self._resume()
+            ranks.first(self._resume)
+        ranks.first(lambda: self._check_whole("fit"))
+        if ranks.communicator is not None:
+            ranks.share_states(self.net)
+            self._is_torn = False
+            if not self._is_between_updates:
+                raise Error("[train.fit] got a checkpoint between two updates, need one after an update, with ranks")
         held = None if evaluation is None else list(evaluation)
         entries: list[dict[str, Any]] = []
         with ExitStack() as stack:
-            log = None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
-            shown = stack.enter_context(Progress(steps, self.calls, progress, self._accumulate, tokens))
+            log = ranks.first(partial(self._log, stack))
+            wanted = progress if ranks.is_first else False
+            shown = stack.enter_context(Progress(steps, self.calls, wanted, self._accumulate, tokens))
+            stack.enter_context(ranks.signals())
+            hold = held_interrupts if ranks.communicator is None else nullcontext
+            numbered = _from(batches, self.calls, steps)
             try:
-                for number, batch in _from(batches, self.calls, steps):
-                    with held_interrupts():
+                for number, batch in ranks.each(numbered, lambda: self._is_between_updates):
+                    with hold():
                         if trace is not None and number == steps - 1:
                             self.net.profile()
                         entry = self._call(number, batch)
                         if tokens:
                             entry["tokens"] = (number + 1) * tokens
                         if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
-                            entry |= {f"evaluation.{name}": value for name, value in self.evaluate(held).items()}
-                        if sample is not None and sample_every and (number + 1) % sample_every == 0:
-                            entry["sample"] = sample()
+                            found = self.evaluate(held)
+                            entry |= {f"evaluation.{name}": value for name, value in found.items()}
                         entries.append(entry)
-                        if log is not None:
-                            log.write(entry)
+                        makes_sample = sample is not None and sample_every and (number + 1) % sample_every == 0
+                        ranks.first(partial(_tell, entry, sample if makes_sample else None, log))
                     shown.tell(entry)
                     if "sample" in entry:
                         shown.show(entry["sample"])
                     if checkpoint_every and (number + 1) % checkpoint_every == 0:
-                        self.save()
-                if trace is not None and entries:
+                        ranks.check_states(self.net, _is_gradient)
+                        ranks.first(self.save)
+                if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
             finally:  # also on Ctrl-C
-                if self._folder is not None and entries and not self._torn:
+                if entries and self._is_whole and ranks.ended_together:
+                    ranks.first(lambda: None if self._folder is None else self.save())
+                elif entries and self._is_whole and ranks.is_first and self._folder is not None:
                     self.save()
         return entries
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """The mean of the loss and of each metric over the batches, by the params as they are now.
+        """The mean of the loss and of each metric over the batches, those of all ranks, by the params as they are now.
 
         Raises Error where there is no batch.
         """
@@ -185,7 +219,8 @@ class Trainer:
         if not found:
             raise Error("[train.evaluate] batches: got none, need at least one")
         named = [one if isinstance(one, Mapping) else {"loss": one} for one in found]
-        return {name: float(np.mean([np.mean(one[name]) for one in named])) for name in self._metrics}
+        means = {name: float(np.mean([np.mean(one[name]) for one in named])) for name in self._metrics}
+        return self._ranks.mean(means)
 
     def trained(self, outputs: "Tensor | Mapping[str, Tensor]") -> Model:
         """The compiled inference of these tensors, with the params as they are now."""
@@ -195,9 +230,14 @@ class Trainer:
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Writes a checkpoint: params, moments and counts as they are now, as `Model.save_states` does. None: into the
-        folder. A failure leaves the old file."""
+        folder. A failure leaves the old file. With ranks only rank 0 writes, and only after an update: between two of
+        them each rank has gradients of its own."""
+        where = self._checkpoint(path)
         self._check_whole("save")
-        self.net.save_states(self._checkpoint(path))
+        if self._ranks.communicator is not None and not self._is_between_updates:
+            raise Error(f"[train.save] batch {self.calls}: got ranks with gradients of their own, need a whole update")
+        if self._ranks.is_first:
+            self.net.save_states(where)
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
         """Puts the contents of a checkpoint in place of the params, moments and counts: all or, after an Error, none.
@@ -210,10 +250,10 @@ class Trainer:
             self.net.load_states(where, keep=[NOTES])
         except Error as error:
             raise Error(f"[train.load] {str(error).removeprefix('[load_states] ')}") from None
-        self._torn = False
+        self._is_torn = False
 
     def _check_whole(self, what: str) -> None:
-        if self._torn:
+        if self._is_torn:
             raise Error(f"[train.{what}] got params of a step that failed half way, need load(), or a new Trainer")
 
     def _warn_of_wide_backward(self, batch: Batch) -> None:
@@ -230,20 +270,45 @@ class Trainer:
 
     def _call(self, number: int, batch: Batch) -> dict[str, Any]:
         self._warn_of_wide_backward(batch)
-        self._check_whole("fit")
         begin = time.perf_counter()
+        self._is_torn = True
         try:
             found: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
             # Steps update states in place, each as soon as it can: a step that stops half way has updated some of them.
-            self._torn = _fits(self.net, batch)
+            self._is_torn = self._sums is not None or _fits(self.net, batch)
             text = f"[train.fit] batch {number}: {error}"
             if isinstance(error, DeviceError):
                 raise DeviceError(text, error.stage, error.code, error.hint) from None
-            raise Error(text) from None
+            raise Error(text) from (self._sums.failed if self._sums else None)
+        self._is_torn = False
         ms = (time.perf_counter() - begin) * 1e3
         numbers = {name: float(value) for name, value in found.items()}
+        numbers |= self._ranks.mean({"loss": numbers["loss"]})
         return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3)}
+
+    @property
+    def _is_between_updates(self) -> bool:
+        return self.calls % self._accumulate == 0
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the states of this process are those that a run goes on from."""
+        return not self._is_torn and (self._ranks.communicator is None or self._is_between_updates)
+
+    def _log(self, stack: ExitStack) -> Log | None:
+        return None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
+
+    def _check_ranks(self, **counts: int) -> None:
+        """Raises Error for counts that end between two updates, and where ranks do not train the same."""
+        for name, count in counts.items():
+            if count % self._accumulate:
+                need = f"a multiple of the {self._accumulate} batches of an update, with ranks"
+                raise Error(f"[train.fit] {name}: got {count}, need {need}")
+        notes = self.net.read_state(NOTES).tobytes() if NOTES in self.net.state_names else b""
+        states = [(name, self.net.read_state(name).shape) for name in self.net.state_names]
+        same = f"{counts} {self._accumulate} {states} {_core.isa()}".encode() + notes
+        self._ranks.check_same(same, "[train.fit] ranks: got another training on them")
 
     def _resume(self) -> None:
         if self._folder is None:
@@ -284,6 +349,19 @@ def _fits(net: Model, batch: Batch) -> bool:
     return arrays.keys() == {port.name for port in net.inputs} and all(
         (arrays[port.name].shape, arrays[port.name].dtype) == (port.shape, port.dtype.numpy) for port in net.inputs
     )
+
+
+def _tell(entry: dict[str, Any], sample: Callable[[], str | None] | None, log: Log | None) -> None:
+    """Of a batch that is done: its sample and its line."""
+    if sample is not None:
+        entry["sample"] = sample()
+    if log is not None:
+        log.write(entry)
+
+
+def _is_gradient(state: str) -> bool:
+    """Whether each rank has its own: what it has accumulated."""
+    return state.endswith(GRADIENT)
 
 
 def _check_counts(**counts: int) -> None:

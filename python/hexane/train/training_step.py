@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,13 +14,24 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.patterns import matching
 from hexane.ops.records.optimizers import RATES
-from hexane.train.notes import kept_notes
+from hexane.train.notes import NOTES, kept_notes
 from hexane.train.optimizers import Optimizer
 from hexane.train.running_statistics import moved_statistics
 
 GUARDS = ("all", "each")
 STEP = "step"  # the state that counts updates
 CALLS = "calls"  # the state that counts calls
+GRADIENT = ".grad"  # behind a param's name: the state that sums its gradients up
+
+
+class Sums(Protocol):
+    """Adds gradients up over `count` processes that train together."""
+
+    @property
+    def count(self) -> int: ...
+
+    def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
+        """last: whether the gradients are used in this call; None: they always are."""
 
 
 def step(
@@ -34,6 +45,7 @@ def step(
     loss_scale: float = 1.0,
     guard: str = "all",
     notes: Mapping[str, Any] | None = None,
+    sums: Sums | None = None,
 ) -> Graph:
     """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
     learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
@@ -47,7 +59,8 @@ def step(
     that a gradient takes memory only until its param is updated; with `clip`, whose norm needs all gradients, it means
     "all". notes: what JSON can say, by name, which the program and every file of it carry in the state "notes";
     `hx.train.read_notes` reads them. The running statistics of each `hx.train.batch_norm` that the loss depends on move
-    in every call whose gradients are finite.
+    in every call whose gradients are finite. sums: the gradients are means over several processes, which `Trainer` sees
+    to.
 
     Raises Error for a loss that is not one number, for params that are none, and for running statistics that are none.
     """
@@ -65,6 +78,9 @@ def step(
         gradients, writes = _accumulated(params, gradients, hx.equal(turn, 0))
         updates += writes
     scale = 1.0 / (accumulate * loss_scale)
+    if sums is not None:
+        gradients = sums(gradients, last)
+        scale /= sums.count
     if clip_value is not None:
         gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
     squares = [_squares(g) for g in gradients]
@@ -95,11 +111,24 @@ def step(
     return hx.graph({name: hx.reshape(t, shape=()) for name, t in shown.items()}, updates, name=STEP)
 
 
+def check_states(made: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
+    """Raises Error for a step with other states than its own: of random numbers, or running statistics. On several
+    processes they would differ."""
+    own = {STEP, CALLS, NOTES}
+    for p in params:
+        own |= {_name(p), _name(p) + GRADIENT, *(f"{_name(p)}.{name}" for name in optimizer.moments)}
+    written = {n.inputs[0].node for n in made.nodes if n.op == "write_state" and n.inputs[0] is not None}
+    kept = {str(n.attrs["name"]) for n in made.nodes if n.op == "state" or (n.op == "param" and n in written)}
+    if other := sorted(kept - own):
+        got = f"got a loss that changes the state {other[0]!r}"
+        raise Error(f"[train.Trainer] communicator: {got}, need one without dropout and batch norms")
+
+
 def _accumulated(
     params: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The sums of the gradients since the last update, and their writes. first: whether there were none before."""
-    states = [hx.state(f"{_name(p)}.grad", p.shape, p.dtype) for p in params]
+    states = [hx.state(_name(p) + GRADIENT, p.shape, p.dtype) for p in params]
     sums = [hx.select(first, g, s + g) for s, g in zip(states, gradients, strict=True)]
     return sums, list(map(_write, states, sums))
 

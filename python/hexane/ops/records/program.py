@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 from hexane.dtypes import dtype
 from hexane.errors import Error
 from hexane.graph import Node, TensorType
-from hexane.ops.attributes import integer, texts
+from hexane.ops.attributes import flag, integer, texts
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
@@ -54,8 +54,11 @@ def _only_on_a_device(*_: Any, **__: Any) -> NoReturn:
 OPS = (
     Op(
         name=PROGRAM,
-        doc="Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs.",
-        inputs=("x*",), attrs={"index": integer(), "types": texts(), "layouts": texts()},
+        doc=(
+            "Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs."
+            " late: it takes long, and what reads its results comes last."
+        ),
+        inputs=("x*",), attrs={"index": integer(), "types": texts(), "layouts": texts(), "late": flag(False)},
         shape=_shapes, dtype=_dtypes, kernel="program", level="kernel", ref=_only_on_a_device, cases=(),
     ),
 )  # fmt: skip

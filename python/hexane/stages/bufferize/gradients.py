@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
+from hexane.ops.records.program import PROGRAM
 
 
 def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
@@ -24,6 +25,14 @@ def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
         yield tuple(root for _, root, _ in found)
         if graph.updates:
             yield (*(v for _, _, gradients in found for v in gradients), *(root for _, root, _ in found))
+
+
+def late_programs(graph: Graph) -> list[Value]:
+    """The results of programs whose readers come last, such as sums of gradients over several processes: in the order
+    in which a backward pass comes to their operands."""
+    found = [node for node in graph.nodes if node.op == PROGRAM and node.attrs["late"]]
+    levels = _levels(graph) if found else {}
+    return [node.values[0] for node in sorted(found, key=lambda node: levels[id(node)])]
 
 
 def in_states(graph: Graph) -> Iterator[Value]:

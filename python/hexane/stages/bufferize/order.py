@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS
 from hexane.passes.overwrites import overwrites
-from hexane.stages.bufferize.gradients import by_gradients, in_states
+from hexane.stages.bufferize.gradients import by_gradients, in_states, late_programs
 
 
 def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
@@ -19,11 +19,14 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     kind "": of some depth-first orders, the one whose live values are smallest: those that visit operands first to last
     and last to first (the latter not where states are overwritten), and those that compute results, or gradients and
     updates, in the order in which a backward pass comes to them. kind "optimal": the order whose live values are
-    smallest, or the best that is found with bounded work; `first` is where it starts from, not what it keeps. Raises
-    Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
+    smallest, or the best that is found with bounded work; `first` is where it starts from, not what it keeps. Programs
+    that are late run as soon as their operands are there, and all that needs none of their results before what does.
+    Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
     after = overwrites(graph).readers
-    if after:
+    if late := late_programs(graph):
+        order = list(_ordered((*graph.inputs, *first, *late, *graph.roots), after))
+    elif after:
         starts = (*graph.inputs, *first)
         orders = [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_gradients(graph))]
         order = min(orders, key=lambda order: peak_bytes(graph, order))

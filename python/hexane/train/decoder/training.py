@@ -16,10 +16,11 @@ from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.samples import Samples
 from hexane.train.kernels import VARIANTS, Variant
 from hexane.train.optimizers import adamw
+from hexane.train.ranks import Communicator
 from hexane.train.schedules import Schedule, constant, cosine, warm_up
 from hexane.train.text.token_file import TokenFile
 from hexane.train.text.tokenizer import Tokenizer
-from hexane.train.text.windows import TokenWindows, windows_in_order
+from hexane.train.text.windows import TokenWindows, rows_of, windows_in_order
 from hexane.train.trainer import Trainer
 
 SCHEDULES = ("constant", "cosine")
@@ -109,11 +110,11 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
-    config, weights, lora: as `hx.train.llama` has them; base: with lora, the model that the weights are of.
-    data, evaluation: files of tokens; evaluated: batches of the latter
-    that an evaluation reads, in their order. folder: of log and checkpoints. tokens: how many the data has to have,
-    those of the run that is resumed; None: any. device: where a chip's programs run, as `hx.compile` has it. tokenizer,
-    prompt: of the texts that show what it has learnt; None: there are none.
+    config, weights, lora: as `hx.train.llama` has them; base: with lora, the model that the weights are of. data,
+    evaluation: files of tokens; evaluated: batches of the latter that an evaluation reads, in their order. folder: of
+    log and checkpoints. tokens: how many the data has to have, those of the run that is resumed; None: any. device:
+    where a chip's programs run, as `hx.compile` has it. tokenizer, prompt: of the texts that show what it has learnt;
+    None: there are none. communicator: as `Trainer` has it; the rows of a batch are shared out over its ranks.
 
     Raises Error for files that do not fit the model, and as `Trainer` does.
     """
@@ -138,21 +139,26 @@ class DecoderTraining:
         prompt: str = "",
         lora: Lora | None = None,
         base: Base | None = None,
+        communicator: Communicator | None = None,
     ) -> None:
         self.options = options
+        rank, ranks = (communicator.Get_rank(), communicator.Get_size()) if communicator else (0, 1)
+        mine = rows_of(options.batch, rank, ranks)
         rows = {"batch": options.batch, "seq": config.seq}
-        self.windows = TokenWindows(TokenFile(data, vocab=config.vocab), seed=options.seed, **rows)
+        tokens_read = TokenFile(data, vocab=config.vocab)
+        self.windows = TokenWindows(tokens_read, seed=options.seed, rank=rank, ranks=ranks, **rows)
         found = len(self.windows.tokens)
         if tokens is not None and found != tokens:
             raise Error(f"[train] {os.fspath(data)}: got {found} tokens, need the {tokens} that the run began with")
         self.evaluation = None
         if evaluation is not None:
             held = TokenFile(evaluation, vocab=config.vocab)
-            self.evaluation = windows_in_order(held, limit=evaluated, **rows)
+            batches = windows_in_order(held, limit=evaluated, **rows)
+            self.evaluation = [{name: array[mine] for name, array in one.items()} for one in batches]
         self._samples = None
         if tokenizer is not None:
             self._samples = Samples(config, tokenizer, prompt, seed=options.seed, threads=threads)
-        self.model = llama(config, weights=weights, batch=options.batch, seed=options.seed, lora=lora)
+        self.model = llama(config, weights=weights, batch=options.batch // ranks, seed=options.seed, lora=lora)
         no_decay = "*norm.weight" if lora is None else ""
         self.trainer = Trainer(
             self.model.loss,
@@ -171,6 +177,7 @@ class DecoderTraining:
             options=Options(target=options.target, numerics=options.numerics, device=device, threads=threads),
             programs=options.target != "host",
             variant=options.variant,
+            communicator=communicator,
         )
 
     def run(
@@ -200,7 +207,7 @@ class DecoderTraining:
             tokens=self.options.batch * self.model.config.seq,
             trace=trace,
             sample=None if self._samples is None else self._sample,
-            sample_every=sample_every * each,
+            sample_every=0 if self._samples is None else sample_every * each,
         )
 
     def _sample(self) -> str | None:

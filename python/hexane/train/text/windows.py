@@ -15,18 +15,31 @@ class TokenWindows:
 
     Every place of the part that is trained on is as likely as any other. What is drawn is a function of `seed` and the
     number of the batch alone: a training that is resumed sees what an uninterrupted one does. validation: this share of
-    the tokens, at the end of the file, is held out, for `evaluation`.
+    the tokens, at the end of the file, is held out, for `evaluation`. rank, ranks: of the rows of each batch only part
+    `rank` of so many is given, to one of several processes that train together.
 
-    Raises Error for parts that are too short for one window of seq + 1 tokens.
+    Raises Error for parts that are too short for one window of seq + 1 tokens, and for a batch that does not divide.
     """
 
-    def __init__(self, tokens: TokenFile, *, batch: int, seq: int, seed: int = 0, validation: float = 0.0) -> None:
-        for name, value, least in (("batch", batch, 1), ("seq", seq, 1), ("seed", seed, 0)):
+    def __init__(
+        self,
+        tokens: TokenFile,
+        *,
+        batch: int,
+        seq: int,
+        seed: int = 0,
+        validation: float = 0.0,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
+        counts = (("batch", batch, 1), ("seq", seq, 1), ("seed", seed, 0), ("rank", rank, 0), ("ranks", ranks, 1))
+        for name, value, least in counts:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise Error(f"[train.TokenWindows] {name}: got {value!r}, need an integer from {least} on")
         if not (isfinite(validation) and 0 <= validation < 1):
             raise Error(f"[train.TokenWindows] validation: got {validation!r}, need a share from 0 to below 1")
         self.tokens, self.batch, self.seq, self.seed = tokens, batch, seq, seed
+        self.rows = rows_of(batch, rank, ranks)
         self.held_out = int(len(tokens) * validation)
         self.trained = len(tokens) - self.held_out
         self._need("of training", self.trained, seq + 1)
@@ -39,13 +52,14 @@ class TokenWindows:
             raise Error(f"[train.TokenWindows] got batch {number!r}, need an integer from 0 on")
         places = self.trained - self.seq
         drawn = np.random.SeedSequence((self.seed, number)).generate_state(self.batch, np.uint64)
-        return _at(self.tokens, self.seq, [int(one) * places >> 64 for one in drawn])
+        return _at(self.tokens, self.seq, [int(one) * places >> 64 for one in drawn[self.rows]])
 
     def evaluation(self, limit: int | None = None) -> list[dict[str, Array]]:
         """The held-out tokens as batches of windows one after the other, at most `limit`. What does not fill a batch is
         left out. Raises Error where the held-out part has not one."""
         self._need("held out", self.held_out, self.batch * self.seq + 1)
-        return windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
+        found = windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
+        return [{name: array[self.rows] for name, array in one.items()} for one in found]
 
     def _need(self, what: str, count: int, need: int) -> None:
         if count < need:
@@ -53,6 +67,14 @@ class TokenWindows:
                 f"[train.TokenWindows] {self.tokens.path}: got {count} tokens {what}, need at least {need}:"
                 f" more text, a shorter seq than {self.seq}, or another share of validation"
             )
+
+
+def rows_of(batch: int, rank: int, ranks: int) -> slice:
+    """The rows of a batch that one of several ranks has. Raises Error for a batch that does not divide."""
+    if batch % ranks or rank >= ranks:
+        raise Error(f"[train] batch: got {batch} rows for rank {rank} of {ranks}, need a multiple of the ranks")
+    each = batch // ranks
+    return slice(rank * each, (rank + 1) * each)
 
 
 def windows_in_order(

@@ -1,0 +1,75 @@
+"""The job of several processes that mpirun has started, for `hexane train`: who is in it, and how it ends."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec
+
+import typer
+
+from hexane.errors import Error
+
+P = ParamSpec("P")
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")  # of Open MPI, MPICH and Intel MPI, MVAPICH
+OF_RANK = "PMIX_RANK"  # of launchers that tell no size
+INSTALL = "pip install 'hexane[distributed]', with the MPI library that mpirun belongs to"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """communicator: mpi4py's, of more than one process; None: this process is alone. threads: the share of one process
+    in the cores of its machine; None: all that it may use."""
+
+    communicator: Any = None
+    rank: int = 0
+    count: int = 1
+    threads: int | None = None
+
+
+def this_job() -> Job:
+    """The job by the environment that launchers set. Raises Error for several processes without an mpi4py that connects
+    them: they would all write to one folder."""
+    name = next((name for name in (*SIZES, OF_RANK) if name in os.environ), None)
+    if name is None or (name != OF_RANK and os.environ[name] == "1"):
+        return Job()
+    started = f"{os.environ[name]} processes" if name != OF_RANK else "a process"
+    got = f"[train] got {started} of mpirun ({name})"
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the latter: no MPI library
+        raise Error(f"{got} without mpi4py ({error}), need it: {INSTALL}") from None
+    world = MPI.COMM_WORLD
+    count = world.Get_size()
+    if name != OF_RANK and str(count) != os.environ[name]:
+        raise Error(f"{got}, of which mpi4py sees {count}, need an mpi4py of the same MPI: {INSTALL}")
+    if count == 1:
+        return Job()
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        raise Error(f"{got} and an MPI for one thread alone, need one with MPI_THREAD_SERIALIZED")
+    here = world.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
+    cores = os.cpu_count() or 1
+    is_bound = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < cores
+    return Job(world, world.Get_rank(), count, None if is_bound else max(1, cores // here))
+
+
+def ends_the_job(function: Callable[P, None]) -> Callable[P, None]:
+    """The command, which ends the whole job where it fails on one rank: the others would wait for it for ever."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except BaseException as error:
+            code = error.exit_code if isinstance(error, typer.Exit) else 1
+            mpi = sys.modules.get("mpi4py.MPI")
+            if code and mpi is not None and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1:
+                if not isinstance(error, (typer.Exit, KeyboardInterrupt)):
+                    sys.excepthook(type(error), error, error.__traceback__)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                mpi.COMM_WORLD.Abort(code)
+            raise
+
+    return run

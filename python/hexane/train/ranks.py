@@ -1,0 +1,159 @@
+"""The processes that train one model together: who they are, and what they agree on between two batches."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.runtime import Model
+
+T = TypeVar("T")
+GO, STOP, END, FAILED = range(4)  # what a rank says before a batch; the largest of all counts
+DIGEST = 16  # bytes
+
+
+class Communicator(Protocol):
+    """What is used of an `mpi4py.MPI.Comm`: arrays of NumPy go in and out. Each call is made by all ranks."""
+
+    def Get_rank(self) -> int: ...
+    def Get_size(self) -> int: ...
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, /) -> Any: ...
+    def Allgather(self, sendbuf: Any, recvbuf: Any, /) -> Any: ...
+    def Bcast(self, buf: Any, /, root: int = 0) -> Any: ...
+
+
+class Ranks:
+    """The ranks of a communicator; None: this process alone, which has nobody to ask.
+
+    Every method is called by all ranks, in the same order.
+    """
+
+    def __init__(self, communicator: Communicator | None) -> None:
+        self.communicator = communicator
+        self.rank, self.count = 0, 1
+        if communicator is not None:
+            self.rank, self.count = communicator.Get_rank(), communicator.Get_size()
+        self._asked_to_stop = False
+        self.ended_together = communicator is None  # whether all ranks have come to the end, or know of an error
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def gathered(self, mine: Array) -> Array:
+        """The array of each rank, (ranks, ..)."""
+        if self.communicator is None:
+            return mine[None]
+        found = np.empty((self.count, *mine.shape), mine.dtype)
+        self.communicator.Allgather(np.ascontiguousarray(mine), found)
+        return found
+
+    def mean(self, values: dict[str, float]) -> dict[str, float]:
+        """Of each number over the ranks, in their order: the same bits on all of them."""
+        if self.communicator is None:
+            return values
+        found = self.gathered(np.array([*values.values()], np.float64))
+        means = [sum(column) / self.count for column in found.T.tolist()]
+        return dict(zip(values, means, strict=True))
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Does the work. Raises Error on all ranks where it fails on one. The work must not wait for other ranks."""
+        if self.communicator is None:
+            return work()
+        failed: Exception | None = None
+        try:
+            made = work()
+        except Exception as error:
+            failed = error
+        self._check(self._most(FAILED if failed else GO), failed)
+        return made
+
+    def first(self, work: Callable[[], T]) -> T | None:
+        """Rank 0 does the work, as `together` has it; None on the others."""
+        return self.together(lambda: work() if self.is_first else None)
+
+    def each(self, items: Iterator[T], may_stop: Callable[[], bool]) -> Iterator[T]:
+        """The items, as long as all ranks have one. Raises Error on all ranks where one of them raises, and
+        KeyboardInterrupt where one has been asked to stop, at an item before which `may_stop` says so."""
+        if self.communicator is None:
+            yield from items
+            return
+        while True:
+            failed: Exception | None = None
+            said, item = (STOP if self._asked_to_stop and may_stop() else GO), None
+            if said == GO:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    said = END
+                except Exception as error:
+                    failed, said = error, FAILED
+            most = self._most(said)
+            self._check(most, failed)
+            self.ended_together = most != GO
+            if most == STOP:
+                raise KeyboardInterrupt
+            if most == END:
+                return
+            assert item is not None
+            yield item
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Within the block SIGINT and SIGTERM, with which a launcher ends its job, ask all ranks to stop."""
+        if self.communicator is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._asked_to_stop = True
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            self._asked_to_stop = False
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def share_states(self, net: Model) -> None:
+        """Gives every rank the states of rank 0."""
+        if self.communicator is None:
+            return
+        for name in net.state_names:
+            array = np.ascontiguousarray(net.read_state(name))
+            self.communicator.Bcast(array.reshape(-1).view(np.uint8), root=0)
+            if not self.is_first:
+                net.write_state(name, array)
+
+    def check_states(self, net: Model, but: Callable[[str], bool]) -> None:
+        """Raises Error unless all ranks hold the same bits in each state. but: those that may differ."""
+        if self.communicator is None:
+            return
+        parts = [_core.hash128(net.read_state(name)) for name in net.state_names if not but(name)]
+        self.check_same(b"".join(parts), "[train.fit] ranks: got other weights on them after the same updates")
+
+    def check_same(self, data: bytes, error: str) -> None:
+        """Raises Error, on all ranks, unless the data is the same on them."""
+        found = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
+        assert found.shape[1] == DIGEST
+        if other := [rank for rank in range(self.count) if (found[rank] != found[0]).any()]:
+            got = f"rank {other[0]} has others than rank 0"
+            raise Error(f"{error}: {got}, need the same options, data and kind of CPU")
+
+    def _most(self, said: int) -> int:
+        return int(self.gathered(np.array([said], np.int64)).max())
+
+    def _check(self, most: int, mine: Exception | None) -> None:
+        self.ended_together = most == FAILED
+        if mine is not None:
+            raise mine
+        if most == FAILED:
+            raise Error(f"[train.fit] rank {self.rank}: another rank has failed, and says why")
