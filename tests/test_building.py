@@ -42,8 +42,8 @@ def test_another_launcher_stays(tmp_path: Path) -> None:
     assert launchers(tmp_path, *chosen) == {"/usr/bin/env"}
 
 
-def test_a_browser_is_installed_for_tests_under_ci_only(tmp_path: Path) -> None:
-    """In a system that has no browser, of which apt-get only notes what it is asked for."""
+def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path) -> None:
+    """In a system that has neither, whose apt-get only notes what it is asked for."""
     if os.geteuid() != 0:
         pytest.skip("packages are installed as root only")
     for name in ("bash", "cat", "dirname", "env", "mktemp", "rm"):
@@ -59,8 +59,11 @@ def test_a_browser_is_installed_for_tests_under_ci_only(tmp_path: Path) -> None:
         return asked.read_text().split("\n")[:-1] if asked.exists() else []
 
     assert packages() == []
-    assert packages(CI="true") == ["update", "install -y --no-install-recommends chromium"]
+    install = "install -y --no-install-recommends"
+    assert packages(CI="true") == ["update", f"{install} chromium openmpi-bin libopenmpi-dev"]
     (tmp_path / "chromium").symlink_to("/bin/true")
+    assert packages(CI="true") == ["update", f"{install} openmpi-bin libopenmpi-dev"]
+    (tmp_path / "mpirun").symlink_to("/bin/true")
     assert packages(CI="true") == []
 
 
