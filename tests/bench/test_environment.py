@@ -62,6 +62,13 @@ def test_energy_is_power_while_calls_are_timed(monkeypatch: pytest.MonkeyPatch) 
     assert found["microjoules"] == pytest.approx(0.1405 * found["times_us"]["p50"], rel=0.01)
 
 
+def test_the_last_sample_is_known_while_the_meter_runs() -> None:
+    with Meter([sys.executable, "-c", METER]) as meter:
+        assert meter.last["gpu"] == 7
+        assert meter.last.keys() == {"cpu", "gpu", "ane"}
+    assert Meter([]).last == {}
+
+
 @pytest.mark.parametrize("code", ["", "print('powermetrics must be invoked as the superuser')"])
 def test_a_meter_that_says_nothing_gives_no_energy(code: str) -> None:
     with Meter([sys.executable, "-c", code]) as meter:

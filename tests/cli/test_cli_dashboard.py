@@ -95,6 +95,29 @@ def test_it_fits_on_80_columns(cli: Cli, run: Path) -> None:
     assert ended.out.count("●") == 6  # five evaluations and the legend
 
 
+def test_what_the_machine_did_is_shown(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    measured = {"ms.products": 12.0, "ms.engine": 1.5, "ms.other": 0.25, f"ms.{HOSTILE}": 0.1, "tflops": 0.0625,
+                "of_peak": 0.034, "memory": 3 << 29, "compiles_left": 47, "mw.cpu": 4321.0, "mw.ane": 50.0}  # fmt: skip
+    entries = [entry(call) | measured for call in range(20)]
+    (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+    lines = cli("dashboard", run).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for text in (
+        "  of it        products 12 ms, engine 1.5 ms, other 0.25 ms,",
+        "products       62.5 GFLOP/s, the engine at 3.4 % of its peak",
+        "power          cpu 4.32 W, ane 0.05 W",
+        "memory         1.5 GiB at most",
+        "compiles left  47, then another process compiles",
+    ):
+        assert any(line.startswith(text) for line in lines), text
+    assert "\x1b" not in "".join(lines)
+    found = json.loads(cli("dashboard", run, "--json").out)
+    assert found["lanes"]["engine"] == 1.5
+    assert (found["tflops"], found["of_peak"]) == (0.0625, pytest.approx(0.034))
+
+
 def test_samples_are_shown_and_their_markup_and_control_characters_are_not(cli: Cli, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

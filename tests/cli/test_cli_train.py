@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from command import Cli, spawn
 from decoders import logits_in_numpy
 from hexane.graph import Array
 from hexane.runtime.states import read_states
+from training_logs import read_log
 
 VOCAB, SEQ = 40, 16
 SIZES = ("--dim", 32, "--hidden", 48, "--layers", 2, "--heads", 4, "--kv-heads", 2, "--vocab", VOCAB, "--seq", SEQ)
@@ -33,19 +33,13 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def log(run: Path) -> list[dict[str, Any]]:
-    """Without the times, which differ."""
-    entries = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 def states(run: Path) -> dict[str, Array]:
     """Of the checkpoint; the options, which may say another count of steps, left out."""
     return {name: array for name, array in read_states(run / "checkpoint.hxc").items() if name != "notes"}
 
 
 def assert_same(one: Path, other: Path) -> None:
-    assert log(one) == log(other)
+    assert read_log(one) == read_log(other)
     mine, theirs = states(one), states(other)
     assert mine.keys() == theirs.keys()
     for name, array in mine.items():
@@ -58,7 +52,7 @@ def test_a_small_decoder_learns_and_is_exported(cli: Cli, data: Path, tmp_path: 
     ended = cli("train", "--data", data, *COMMON, "--steps", 60, "--lr", 1e-2, "-o", run, "--json")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    entries = log(run)
+    entries = read_log(run)
     assert [e["call"] for e in entries] == list(range(120))
     assert found["last"]["step"] == entries[-1]["step"] == 60
     assert entries[-1]["tokens"] == 120 * SEQ
@@ -78,7 +72,7 @@ def test_a_small_decoder_learns_and_is_exported(cli: Cli, data: Path, tmp_path: 
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth(cli: Cli, data: Path, tmp_path: Path) -> None:
     cli("train", "--data", data, *COMMON, "--steps", 20, "--warm-up", 4, "--lr", 1e-3, "-o", tmp_path / "run")
-    rates = [e["lr"] for e in log(tmp_path / "run")][::2]
+    rates = [e["lr"] for e in read_log(tmp_path / "run")][::2]
     down = 1e-4 + 0.5 * 9e-4 * (1 + np.cos(np.pi * np.arange(16) / 16))
     np.testing.assert_allclose(rates, [0.25e-3, 0.5e-3, 0.75e-3, 1e-3, *down], rtol=1e-5)
 
@@ -90,7 +84,7 @@ def test_a_run_that_goes_on_is_that_of_one_run(cli: Cli, data: Path, tmp_path: P
     ended = cli("train", "--data", data, "--threads", 1, "--steps", 11, "--resume", "-o", tmp_path / "parts")
     assert ended.code == 0, ended.err
     assert_same(tmp_path / "parts", tmp_path / "whole")
-    assert log(tmp_path / "parts")[-1]["lr"] == np.float32(3e-4)
+    assert read_log(tmp_path / "parts")[-1]["lr"] == np.float32(3e-4)
 
 
 def test_the_whole_command_with_resume_goes_on_or_begins(cli: Cli, data: Path, tmp_path: Path) -> None:
@@ -98,14 +92,14 @@ def test_the_whole_command_with_resume_goes_on_or_begins(cli: Cli, data: Path, t
         ended = cli("train", "--data", data, *COMMON, "--steps", steps, "--resume", "-o", tmp_path / "run")
         assert ended.code == 0, ended.err
         assert f"run: {steps} steps" in ended.out
-    assert len(log(tmp_path / "run")) == 12
+    assert len(read_log(tmp_path / "run")) == 12
 
 
 def test_held_out_tokens_are_evaluated(cli: Cli, data: Path, tmp_path: Path) -> None:
     common = ("--steps", 6, "--eval-data", data, "--eval-every", 3, "--eval-batches", 5)
     ended = cli("train", "--data", data, *COMMON, *common, "-o", tmp_path / "run")
     assert ended.code == 0, ended.err
-    entries = log(tmp_path / "run")
+    entries = read_log(tmp_path / "run")
     assert [i for i, e in enumerate(entries) if "evaluation.loss" in e] == [5, 11]
     config, weights = hx.train.read_llama(tmp_path / "run" / "checkpoint.hxc")
     ids = np.fromfile(data, "<u2").astype(np.int64)[: 5 * SEQ + 1]
@@ -142,7 +136,7 @@ def test_a_chip_trains_with_a_scaled_loss(cli: Cli, data: Path, tmp_path: Path) 
     notes = hx.train.read_notes(tmp_path / "run" / "checkpoint.hxc")
     assert notes["training"]["target"] == "h13"
     cli("train", "--data", data, *COMMON, "--steps", 2, "-o", tmp_path / "host")
-    mine, theirs = log(tmp_path / "run"), log(tmp_path / "host")
+    mine, theirs = read_log(tmp_path / "run"), read_log(tmp_path / "host")
     np.testing.assert_allclose([e["norm"] for e in mine], [e["norm"] for e in theirs], rtol=2e-2)
 
 
@@ -161,7 +155,7 @@ def test_the_default_warm_up_stays_when_a_run_gets_more_steps(cli: Cli, data: Pa
             "-o",
             tmp_path / "a",
         )
-    rates = [e["lr"] for e in log(tmp_path / "a")][::2]
+    rates = [e["lr"] for e in read_log(tmp_path / "a")][::2]
     assert rates == [np.float32(1.5e-4), *[np.float32(3e-4)] * 199]
 
 
@@ -235,7 +229,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(cli: Cli, data: Path, tmp_path
     assert "checkpoint.hxc: cannot write: File too large" in ended.stderr
     assert (run / "checkpoint.hxc").read_bytes() == before
     cli("train", "--data", data, "--threads", 1, "--resume", "--steps", 6, "-o", run)
-    assert [e["call"] for e in log(run)] == list(range(12))
+    assert [e["call"] for e in read_log(run)] == list(range(12))
 
 
 def started(data: Path, run: Path, steps: int) -> "subprocess.Popen[str]":
@@ -259,7 +253,7 @@ def test_an_interrupt_leaves_a_checkpoint_that_goes_on(cli: Cli, data: Path, tmp
         process.send_signal(signal.SIGINT)
         told = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    entries = log(run)
+    entries = read_log(run)
     assert f"checkpoint.hxc has {len(entries) // 2} step" in told
     assert read_states(run / "checkpoint.hxc")["calls"][0] == len(entries)
     steps = len(entries) // 2 + 5
@@ -305,7 +299,7 @@ def test_a_chip_s_programs_train_and_a_trace_shows_the_steps(cli: Cli, data: Pat
         options = ("--steps", 4, "--lr", 1e-2, "--trace", trace, "-o", run)
         ended = cli("train", "--data", data, *COMMON, *options, "--target", *given)
         assert ended.code == 0, ended.err
-        losses.append([entry["loss"] for entry in log(run)])
+        losses.append([entry["loss"] for entry in read_log(run)])
         bars = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
         assert {"adam_step", "cross_entropy"} & {bar["name"] for bar in bars}
     np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=0.01)

@@ -12,6 +12,7 @@ import hexane as hx
 from command import Cli
 from decoders import decoder_weights, llama2c_v0, logits_in_numpy
 from hexane.runtime.states import read_states, write_states
+from training_logs import read_log
 
 VOCAB, SEQ = 40, 16
 COMMON = ("--accumulate", 2, "--threads", 1, "--lr", 1e-2, "--seq", SEQ)
@@ -38,11 +39,6 @@ def base(tmp_path: Path) -> Path:
     return path
 
 
-def log(run: Path) -> list[dict[str, Any]]:
-    entries = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 def test_adapters_are_trained_and_the_model_stays(cli: Cli, data: Path, base: Path, tmp_path: Path) -> None:
     before, run = base.read_bytes(), tmp_path / "run"
     options = (*COMMON, "--lora", 4, "--lora-alpha", 6, "--lora-targets", "q,k,v,gate", "--steps", 80)
@@ -52,7 +48,7 @@ def test_adapters_are_trained_and_the_model_stays(cli: Cli, data: Path, base: Pa
     assert base.read_bytes() == before
     assert (found["adapter"], found["model"]) == (str(run / "adapter"), None)
     assert not (run / "model.bin").exists()
-    losses = [entry["loss"] for entry in log(run)]
+    losses = [entry["loss"] for entry in read_log(run)]
     assert np.mean(losses[-20:]) < np.mean(losses[:20]) - 0.5
     config, weights = hx.train.read_llama(base)
     lora, adapters = hx.train.read_adapter(run / "adapter", config, weights)
@@ -71,7 +67,7 @@ def test_adapters_are_trained_and_the_model_stays(cli: Cli, data: Path, base: Pa
 def test_the_first_loss_is_that_of_the_model(cli: Cli, data: Path, base: Path, tmp_path: Path) -> None:
     for name, options in (("one", ("--lora", 2)), ("two", ())):
         cli("train", "--data", data, "--model", base, *COMMON, *options, "--steps", 1, "-o", tmp_path / name)
-    assert log(tmp_path / "one")[0]["loss"] == log(tmp_path / "two")[0]["loss"]
+    assert read_log(tmp_path / "one")[0]["loss"] == read_log(tmp_path / "two")[0]["loss"]
 
 
 def test_a_run_that_goes_on_is_that_of_one_run(cli: Cli, data: Path, base: Path, tmp_path: Path) -> None:
@@ -81,7 +77,7 @@ def test_a_run_that_goes_on_is_that_of_one_run(cli: Cli, data: Path, base: Path,
     cli(*first, "--steps", 4, "-o", tmp_path / "parts")
     ended = cli("train", "--data", data, "--threads", 1, "--steps", 9, "--resume", "-o", tmp_path / "parts")
     assert ended.code == 0, ended.err
-    assert log(tmp_path / "parts") == log(tmp_path / "whole")
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
     one, other = (read_states(tmp_path / name / "checkpoint.hxc") for name in ("parts", "whole"))
     assert one.keys() == other.keys()
     for name in one.keys() - {"notes"}:

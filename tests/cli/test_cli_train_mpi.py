@@ -1,6 +1,5 @@
 """`mpirun -n N hexane train`: one model in several processes, and what is left when one of them dies."""
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ import pytest
 
 from hexane.graph import Array
 from hexane.runtime.states import read_states
+from training_logs import read_log
 
 SIZES = ("--dim", 32, "--hidden", 48, "--layers", 2, "--heads", 4, "--kv-heads", 2, "--vocab", 40, "--seq", 16)
 COMMON = (*SIZES, "--accumulate", 2, "--threads", 1, "--lr", 1e-2)
@@ -65,12 +65,6 @@ def train(count: int, *args: object, **options: Any) -> "subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **options)
 
 
-def log(run: Path) -> list[dict[str, Any]]:
-    """Without the times, which differ."""
-    entries = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 def states(run: Path) -> dict[str, Array]:
     """Of the checkpoint; options and gradients, which the next update forgets, left out."""
     found = read_states(run / "checkpoint.hxc")
@@ -78,7 +72,7 @@ def states(run: Path) -> dict[str, Array]:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    assert log(one) == log(other)
+    assert read_log(one) == read_log(other)
     mine, theirs = states(one), states(other)
     assert mine.keys() == theirs.keys()
     for name, array in mine.items():
@@ -94,8 +88,8 @@ def test_the_curve_is_that_of_one_process_and_a_resumed_run_has_the_same_bits(da
         assert ended.returncode == 0, ended.stderr
     assert "on 1 thread of each of 2 ranks" in ended.stdout
     assert_same(whole, parts)
-    assert log(whole)[-1]["tokens"] == 30 * 2 * 16  # a row of each rank
-    for got, want in zip(log(whole), log(alone), strict=True):
+    assert read_log(whole)[-1]["tokens"] == 30 * 2 * 16  # a row of each rank
+    for got, want in zip(read_log(whole), read_log(alone), strict=True):
         assert got.keys() == want.keys()
         for name in ("loss", "tokens", "lr", "evaluation.loss"):
             assert got.get(name) == pytest.approx(want.get(name), abs=1e-5), (name, got, want)
@@ -134,7 +128,7 @@ def test_a_rank_that_dies_ends_the_job_and_leaves_a_checkpoint(data: Path, tmp_p
         return
     ended = train(2, "--data", data, "--steps", calls // 2 + 3, "-o", tmp_path / "run", "--resume")
     assert ended.returncode == 0, ended.stderr
-    assert [entry["call"] for entry in log(tmp_path / "run")] == list(range(calls + 6))
+    assert [entry["call"] for entry in read_log(tmp_path / "run")] == list(range(calls + 6))
 
 
 def test_an_interrupted_job_ends_after_an_update_with_a_checkpoint(data: Path, tmp_path: Path) -> None:
@@ -142,7 +136,7 @@ def test_an_interrupted_job_ends_after_an_update_with_a_checkpoint(data: Path, t
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=LIMIT)
     assert job.returncode != 0
-    entries = log(tmp_path / "run")
+    entries = read_log(tmp_path / "run")
     assert states(tmp_path / "run")["calls"] == len(entries)
     assert len(entries) % 2 == 0
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import hexane as hx
 from command import Cli
 from hexane.runtime.states import read_states
 from sentencepieces import TEXT, tokenizer_bin, vocabulary
+from training_logs import read_log
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
 VOCAB, SEQ = len(vocabulary()[0]), 24
@@ -33,11 +33,6 @@ def data(tmp_path: Path, tokenizer: Path) -> Path:
     return tmp_path / "tokens.bin"
 
 
-def log(run: Path) -> list[dict[str, Any]]:
-    entries = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 def assert_same_states(one: Path, other: Path) -> None:
     mine, theirs = (read_states(run / "checkpoint.hxc") for run in (one, other))
     assert mine.keys() == theirs.keys()
@@ -54,12 +49,12 @@ def test_samples_change_no_bit_of_the_training_nor_does_going_on(
     ended = cli("train", "--data", data, *COMMON, "--steps", 6, *SAMPLED, "--tokenizer", tokenizer, "-o", sampled)
     assert ended.code == 0, ended.err
     assert_same_states(sampled, plain)
-    assert [{k: v for k, v in one.items() if k != "sample"} for one in log(sampled)] == log(plain)
+    assert [{k: v for k, v in one.items() if k != "sample"} for one in read_log(sampled)] == read_log(plain)
     cli("train", "--data", data, *COMMON, "--steps", 3, *SAMPLED, "--tokenizer", tokenizer, "-o", parts)
     ended = cli("train", "--data", data, "--threads", 1, "--resume", "--steps", 6, *SAMPLED, "-o", parts)
     assert ended.code == 0, ended.err
     assert_same_states(parts, sampled)
-    assert log(parts) == log(sampled)
+    assert read_log(parts) == read_log(sampled)
 
 
 def test_a_sample_is_what_generate_makes_of_the_checkpoint(
@@ -71,7 +66,7 @@ def test_a_sample_is_what_generate_makes_of_the_checkpoint(
         "--tokenizer", tokenizer, "-o", run,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    samples = {entry["step"]: entry["sample"] for entry in log(run) if "sample" in entry}
+    samples = {entry["step"]: entry["sample"] for entry in read_log(run) if "sample" in entry}
     assert list(samples) == [20, 40, 60]
     assert samples[20] != samples[60]
     assert (run / "tokenizer.bin").read_bytes() == tokenizer.read_bytes()
@@ -91,7 +86,7 @@ def test_a_sample_of_logits_that_are_not_finite_is_null(cli: Cli, data: Path, to
         "train", "--data", data, *options, "--sample-every", 1, "--tokenizer", tokenizer, "-o", tmp_path / "run"
     )
     assert ended.code == 0, ended.err
-    assert log(tmp_path / "run")[0]["sample"] is None
+    assert read_log(tmp_path / "run")[0]["sample"] is None
     assert ": no sample" in ended.err
 
 
@@ -136,7 +131,7 @@ def test_samples_of_adapters_are_what_generate_makes_with_them(
     first = ("train", "--data", data, "--model", base, *options, *SAMPLED, "--tokenizer", tokenizer)
     ended = cli(*first, "-o", run)
     assert ended.code == 0, ended.err
-    texts = [entry["sample"] for entry in log(run) if "sample" in entry]
+    texts = [entry["sample"] for entry in read_log(run) if "sample" in entry]
     common = ("--prompt", "the cat", "--seed", 13, "--steps", 64, "--threads", 1, "--tokenizer", tokenizer, "--json")
     for adapters in (run / "adapter", run / "checkpoint.hxc"):
         made = json.loads(cli("generate", base, *common, "--lora", adapters).out)

@@ -43,6 +43,22 @@ def test_in_a_browser_it_shows_each_part(browser: Chromium, tmp_path: Path) -> N
     assert browser.evaluate("!document.body.outerHTML.includes('NaN')")
 
 
+def test_in_a_browser_it_shows_what_the_machine_did(browser: Chromium, tmp_path: Path) -> None:
+    row = {"step": 1, "loss": 4.0, "lr": 3e-4, "norm": 1.5, "ms": 20, "tflops": 0.0625, "of_peak": 0.034}
+    row |= {"memory": 3 << 29, "compiles_left": 47, "mw.cpu": 4321.0, "ms.engine": 1.5, "ms.products": 12.0}
+    (tmp_path / "log.jsonl").write_text(json.dumps({"call": 0, **row}) + "\n")
+    log = RunLog(tmp_path / "log.jsonl")
+    log.read()
+    (tmp_path / "page.html").write_text(training_page("run", run_of(log, Plan(2, 1))), encoding="utf-8")
+    browser.open((tmp_path / "page.html").as_uri())
+    assert browser.complaints() == []
+    told = browser.evaluate("document.querySelector('.figures').textContent")
+    for text in ("62.5 GFLOP/s", "the engine at 3.4 % of its peak", "4.32 W", "drawn by the cpu", "1.50 GiB", "47"):
+        assert text in told, told
+    lanes = browser.evaluate("[...document.querySelectorAll('tbody tr')].map(row => row.textContent)")
+    assert lanes == ["products12 ms", "engine1.5 ms"]
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_in_a_browser_a_run_that_has_just_begun_has_a_page(browser: Chromium, tmp_path: Path, count: int) -> None:
     browser.open(page_of(tmp_path, count))

@@ -84,6 +84,28 @@ def test_evaluations_have_the_step_that_they_follow(tmp_path: Path) -> None:
     assert run.evaluated("accuracy") is None
 
 
+def test_what_was_measured_is_a_mean_over_the_last_steps(tmp_path: Path) -> None:
+    rows = entries(210, each=2)
+    for call, row in enumerate(rows):
+        row |= {"tflops": 1.0 if call < 10 else 2.0, "memory": 1000 + call, "compiles_left": 7}
+        row |= {"ms.products": 9.0 if call < 10 else 3.0} | ({"ms.engine": 4.0, "mw.cpu": 10.0} if call % 2 else {})
+    rows[209]["mw.cpu"] = 110.0
+    rows[208]["ms.engine"] = None
+    found = read(write(tmp_path / "log", rows)).measured
+    assert found.lanes == {"products": 6.0, "engine": 4.0}
+    assert found.milliwatts == {"cpu": pytest.approx(11.0)}
+    assert (found.tflops, found.of_peak, found.memory, found.compiles_left) == (2.0, None, 1209, 7)
+    assert read(write(tmp_path / "log", entries(4))).measured.record() == {
+        "lanes": {}, "milliwatts": {}, "tflops": None, "of_peak": None, "memory": None, "compiles_left": None
+    }  # fmt: skip
+
+
+def test_a_log_has_no_end_of_lanes(tmp_path: Path) -> None:
+    row = {"call": 0} | {f"ms.{i}": 1 for i in range(33)}
+    with pytest.raises(Error, match="line 1: got more than 32 times and powers"):
+        read(write(tmp_path / "log", [row]))
+
+
 def test_an_empty_log_is_a_run_without_steps(tmp_path: Path) -> None:
     run = read(write(tmp_path / "log", []))
     assert (run.step, run.best, run.median_ms, run.tokens) == (0, None, None, None)

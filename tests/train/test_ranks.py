@@ -3,7 +3,6 @@
 Ranks are threads here; tests/cli/test_cli_train_mpi.py has real ones."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import hexane as hx
 from hexane.graph import Array
 from hexane.train import all_reduce
 from ranks import ThreadCommunicator, run_ranks
+from training_logs import read_log, repeatable
 
 ROWS = 24  # of a global batch
 INITIAL = {"w1": (12, 6), "b1": (12,), "w2": (3, 12)}
@@ -60,7 +60,7 @@ def fit(communicator: ThreadCommunicator, made: hx.train.Trainer, steps: int, **
     if "evaluation" in options:
         options["evaluation"] = [own(communicator, number) for number in options["evaluation"]]
     entries = made.fit(lambda number: own(communicator, number), steps, progress=False, **options)
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
+    return repeatable(entries)
 
 
 def bits(made: hx.train.Trainer) -> dict[str, bytes]:
@@ -108,16 +108,11 @@ def weights_after(communicator: ThreadCommunicator, steps: int, folder: Path, **
     return bits(made)
 
 
-def log(folder: Path) -> list[dict[str, Any]]:
-    entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 @pytest.mark.usefixtures("buckets")
 def test_every_run_has_the_same_bits(tmp_path: Path) -> None:
     runs = [run_ranks(3, lambda c, i=i: weights_after(c, 20, tmp_path / str(i))) for i in range(3)]  # type: ignore[misc]
     assert all(one == runs[0][0] for run in runs for one in run)
-    assert log(tmp_path / "0") == log(tmp_path / "1")
+    assert read_log(tmp_path / "0") == read_log(tmp_path / "1")
 
 
 def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -125,7 +120,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(tmp_path: Path) -> None:
     run_ranks(3, lambda c: weights_after(c, 8, tmp_path / "parts"))
     parts = run_ranks(3, lambda c: weights_after(c, 20, tmp_path / "parts", resume=True))
     assert parts == whole
-    assert log(tmp_path / "parts") == log(tmp_path / "whole")
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
 
 
 def test_another_number_of_ranks_goes_on_within_rounding(tmp_path: Path) -> None:
@@ -133,7 +128,7 @@ def test_another_number_of_ranks_goes_on_within_rounding(tmp_path: Path) -> None
     run_ranks(2, lambda c: weights_after(c, 20, tmp_path, resume=True))
     alone = trainer(accumulate=2)
     want = alone.fit(batch, 20, progress=False)
-    assert [e["loss"] for e in log(tmp_path)] == pytest.approx([e["loss"] for e in want], abs=1e-5)
+    assert [e["loss"] for e in read_log(tmp_path)] == pytest.approx([e["loss"] for e in want], abs=1e-5)
 
 
 def test_rank_0_alone_writes(tmp_path: Path) -> None:

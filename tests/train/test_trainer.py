@@ -14,7 +14,9 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Array
+from training_logs import read_log
 
+FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]  # of processes that tests start
 PARAMS = {"w1": (12, 6), "b1": (12,), "w2": (3, 12)}
 
 
@@ -68,12 +70,6 @@ def test_entries_count_updates_and_tokens(tmp_path: Path) -> None:
     assert made.updates == 2
 
 
-def lines(folder: Path) -> list[dict[str, float]]:
-    """Without the times, which differ."""
-    entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
-    return [{name: value for name, value in entry.items() if name != "ms"} for entry in entries]
-
-
 @pytest.mark.parametrize("after", ['{"call": 6, "loss": 1.0}\n{"call": 7, "loss": 1.0}\n', '{"call": 6, "lo', ""])
 def test_the_log_of_a_resumed_run_is_that_of_one_run(tmp_path: Path, after: str) -> None:
     trainer(tmp_path / "whole").fit(batch, 9, progress=False)
@@ -81,7 +77,7 @@ def test_the_log_of_a_resumed_run_is_that_of_one_run(tmp_path: Path, after: str)
     with (tmp_path / "parts" / "log.jsonl").open("a") as log:
         log.write(after)  # by a run that was killed before its next checkpoint
     trainer(tmp_path / "parts").fit(batch, 9, resume=True, progress=False)
-    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
 
 
 def test_a_log_that_is_none_is_left_as_it_is(tmp_path: Path) -> None:
@@ -97,7 +93,7 @@ def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path: Path) -> None:
         return {**batch(number), "x": np.full((16, 6), np.nan, np.float32)}
 
     trainer(tmp_path).fit(broken, 1, progress=False)
-    assert lines(tmp_path)[0]["loss"] is None
+    assert read_log(tmp_path)[0]["loss"] is None
 
 
 def test_checkpoints_carry_notes(tmp_path: Path) -> None:
@@ -139,7 +135,7 @@ def test_batches_in_an_iterable_begin_at_0(tmp_path: Path) -> None:
 
 SCRIPT = """
 import os, sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from pathlib import Path
 from test_trainer import batch, trainer
 def slow(number):
@@ -152,7 +148,7 @@ trainer(Path({folder!r})).fit(slow, 100, progress=False)
 
 
 def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
-    code = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    code = SCRIPT.format(tests=FOLDERS, folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -166,7 +162,7 @@ def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
 
 HELD = """
 import os, signal, sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from pathlib import Path
 from test_trainer import batch, trainer
 made = trainer(Path({folder!r}))
@@ -183,10 +179,10 @@ made.fit(batch, 100, progress=False)
 
 
 def test_an_interrupt_inside_a_batch_lets_it_end_and_be_logged(tmp_path: Path) -> None:
-    code = HELD.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    code = HELD.format(tests=FOLDERS, folder=str(tmp_path))
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "KeyboardInterrupt" in ended.stderr
-    assert [entry["call"] for entry in lines(tmp_path)] == list(range(7))
+    assert [entry["call"] for entry in read_log(tmp_path)] == list(range(7))
     made = trainer(tmp_path)
     made.load()
     assert made.calls == 7
@@ -226,7 +222,7 @@ def test_a_step_that_fails_half_way_is_not_saved(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole")
     whole.fit(batch, 5, progress=False)
     np.testing.assert_array_equal(made.net.read_state("w1"), whole.net.read_state("w1"))
-    assert [entry["call"] for entry in lines(tmp_path)] == list(range(5))
+    assert [entry["call"] for entry in read_log(tmp_path)] == list(range(5))
 
 
 def test_a_refused_checkpoint_changes_nothing(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from threading import Thread
 from types import TracebackType
 
 POWERMETRICS = "/usr/bin/powermetrics"
-SAMPLERS = ("--samplers", "cpu_power", "-i", "100")  # a sample in 100 ms
+SAMPLERS = ("--samplers", "cpu_power", "-i")  # and milliseconds between samples
 ROW = re.compile(r"^(CPU|GPU|ANE) Power: (\d+(?:\.\d+)?) mW", re.MULTILINE)
 PATIENCE = 5.0  # seconds for the first sample
 
 
-def meter_command() -> tuple[list[str], str]:
+def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
     """The command that prints samples; where there is none an empty one, and why. Never asks for a password."""
     if sys.platform != "darwin":
         return [], f"not measured: {sys.platform} has no meter that Hexane reads (macOS has: powermetrics)"
-    command = [POWERMETRICS, *SAMPLERS]
+    command = [POWERMETRICS, *SAMPLERS, str(every_ms)]
     if os.geteuid() == 0:
         return command, ""
     try:
@@ -44,11 +44,14 @@ class Power:
 
 
 class Meter:
-    """Runs a command that prints samples while it is entered. `power` is what they say, None where there were none."""
+    """Runs a command that prints samples while it is entered. `power` is what they say, None where there were none;
+    `last` is the last one while the command runs, in mW by part of the machine ("cpu", "gpu", "ane"), empty before the
+    first."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self.power: Power | None = None
+        self.last: dict[str, float] = {}
         self._samples: list[tuple[float, dict[str, float]]] = []
 
     def __enter__(self) -> "Meter":
@@ -93,4 +96,5 @@ class Meter:
                 values[row[1]] = float(row[2])
                 if len(values) == 3:
                     self._samples.append((time.perf_counter(), values))
+                    self.last = {name.lower(): power for name, power in values.items()}
                     values = {}

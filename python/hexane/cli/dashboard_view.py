@@ -9,13 +9,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from hexane.decisions import counted
-from hexane.train.dashboard import Run, Sample, drawn_curve
+from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
 ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # of the curve
 OTHERS = 14  # lines next to the curve
 SAMPLES, SAMPLE_ROWS = 2, 3  # texts that are shown, the lines of each
+MIB, GIB = 1 << 20, 1 << 30
 MOST_MARKS = 16  # evaluations on the curve: more would hide it
 LOSS = "loss"
 
@@ -31,7 +32,7 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(LEAST_WIDTH, options.max_width)
         samples = [line for one in self.run.samples[-SAMPLES:] for line in _sample(one, console, width, options)]
-        others = OTHERS + len(samples)
+        others = OTHERS + len(samples) + len([*_measured(self.run.measured, self.run.median_ms)])
         height = min(MOST_ROWS, max(LEAST_ROWS, console.size.height - others)) if console.is_terminal else ROWS
         yield from _head(self.path, self.run, width, options.ascii_only)
         yield from _curve(self.run, width, height, options.ascii_only)
@@ -62,6 +63,7 @@ def figures(run: Run) -> list[tuple[str, str]]:
     if (median := run.median_ms) is not None:
         last = run.last("ms")
         found.append(("step time", f"median {_ms(median)}" + ("" if last is None else f", last {_ms(last)}")))
+    found += _measured(run.measured, run.median_ms)
     if run.tokens is not None:
         rate = run.tokens_per_second
         found.append(("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second")))
@@ -72,6 +74,25 @@ def figures(run: Run) -> list[tuple[str, str]]:
     return found
 
 
+def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:
+    """Names and texts of what the machine did."""
+    if measured.lanes and step_ms:
+        parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
+        yield "  of it", ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
+    if (speed := measured.tflops) is not None:
+        told = f"{speed:.3g} TFLOP/s" if speed >= 0.1 else f"{1e3 * speed:.3g} GFLOP/s"
+        share = measured.of_peak
+        yield "products", told + ("" if share is None else f", the engine at {100 * share:.2g} % of its peak")
+    if measured.milliwatts:
+        parts = [f"{printable(name)} {power / 1e3:.2f} W" for name, power in measured.milliwatts.items()]
+        yield "power", ", ".join(parts)
+    memory, left = measured.memory, measured.compiles_left
+    if memory is not None:
+        yield "memory", f"{_size(memory)} at most"
+    if left is not None:
+        yield "compiles left", f"{left:,}, then another process compiles"
+
+
 def time_text(seconds: float) -> str:
     """2 h 05 min, 3 min 20 s, 12 s"""
     whole = round(seconds)
@@ -80,6 +101,10 @@ def time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
+
+
+def _size(size: int) -> str:
+    return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
 
 
 def printable(text: str) -> str:

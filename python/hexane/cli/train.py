@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hexane.bench.energy import Meter, meter_command
 from hexane.cli.errors import command
 from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
@@ -21,6 +22,7 @@ from hexane.train.decoder.training import DecoderTraining
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
+POWER_EVERY = 1000  # milliseconds between samples
 MAKE = """from any text file:
   hexane tokenize TEXT.txt --learn 4096 --tokenizer tokenizer.json -o tokens.bin
   hexane train --data tokens.bin --vocab 4096 --tokenizer tokenizer.json --sample-every 100
@@ -141,6 +143,9 @@ def train(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="The last batch as a Chrome trace: when each step ran.")
     ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Log what the machine draws, as powermetrics of macOS says it to root.")
+    ] = False,
     lora: Annotated[
         int | None,
         typer.Option(
@@ -196,6 +201,9 @@ def train(
     given = {name: value for name, value in given.items() if value is not None}
     if prompt is not None and sample_every is None:
         raise typer.BadParameter("--prompt: got it without --sample-every, need both")
+    meter_of_power, why = meter_command(POWER_EVERY) if power and is_first else ([], "")
+    if why:
+        raise Error(f"[train] --power: {why}")
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
     check_folder(output)
     if job.communicator is not None and not checkpoint_in(output).exists():
@@ -230,13 +238,15 @@ def train(
     if not json and is_first:
         print(_head(training, job.count), flush=True)
     try:
-        training.run(
-            evaluate_every=eval_every,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            trace=trace,
-            sample_every=sample_every or 0,
-        )
+        with Meter(meter_of_power) as meter:
+            training.run(
+                evaluate_every=eval_every,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                trace=trace,
+                sample_every=sample_every or 0,
+                watch=lambda: {f"mw.{part}": drawn for part, drawn in meter.last.items()},
+            )
     except KeyboardInterrupt:
         if trainer.calls and is_first:
             done = counted(trainer.calls // start.options.accumulate, "step")

@@ -52,8 +52,10 @@ def _of_layer(layer: Layer, program: Program) -> Work:
 
 
 def multiply_adds(node: Node) -> int:
-    """Of a kernel that adds up products, padding included; 0 for others."""
+    """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
     op, inputs = node.op.rpartition(".")[2].removeprefix("quantized_"), node.inputs
+    if op == "program":
+        return int(str(node.attrs["multiply_adds"]))
     if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention"):
         return 0
     assert inputs[0] is not None

@@ -66,9 +66,19 @@ function figures() {
   add(data.median_ms, time, finite(data.ms) ? `a step, median; last ${time(data.ms)}` : "a step, median");
   add(data.tokens_per_second, (rate) => exact(Math.round(rate)), "tokens a second");
   add(data.tokens, exact, "tokens");
+  add(data.tflops, (rate) => (rate >= 0.1 ? `${short(rate)} TFLOP/s` : `${short(1e3 * rate)} GFLOP/s`), finite(data.of_peak) ? `of products; the engine at ${short(100 * data.of_peak)} % of its peak` : "of products");
+  for (const [part, drawn] of Object.entries(data.milliwatts)) add(drawn, (mw) => `${(mw / 1e3).toFixed(2)} W`, `drawn by the ${part}`);
+  add(data.memory, size, "memory at most");
+  add(data.compiles_left, exact, "compiles left to the process");
   if (data.steps > data.step) add(data.seconds_left, duration, `left, for ${count(data.steps - data.step, "step")}`);
   if (data.not_finite) add(data.not_finite, exact, data.not_finite === 1 ? "step is not finite" : "steps are not finite");
   return make("div", { class: "figures" }, ...found);
+}
+
+/** Rows of lanes, the longest first. */
+function lanes() {
+  const known = Object.entries(data.lanes).sort((one, other) => other[1] - one[1]);
+  return table([["lane", 0], ["a step", 1]], known.map(([lane, ms]) => make("tr", null, make("td", null, lane), number(time(ms)))));
 }
 
 function evaluations() {
@@ -91,6 +101,7 @@ if (data.step) {
   main.append(figures(), ...section("Loss", "mean of neighbouring steps, and from the least to the greatest", curve("Loss", data.series.loss, held, 360), legend));
   for (const [key, title] of [["norm", "Norm of gradients"], ["lr", "Learning rate"], ["ms", "Milliseconds of a step"]]) main.append(...section(title, "", curve(title, data.series[key], [], 150)));
 }
+if (Object.keys(data.lanes).length) main.append(...section("Lanes", "milliseconds of the last steps; the engine and ranks run while this CPU does", lanes()));
 if (data.samples.length) main.append(...section("Samples", "the last one first", ...samples()));
 if (data.evaluations.length) main.append(...section("Evaluations", "the last one first", evaluations()));
 main.append(make("footer", null, "One file, no network. It shows the run as it was when the page was written."));

@@ -17,9 +17,7 @@ def chrome_trace(core: _core.Program, name: str) -> str:
     sums = any(step["source"] == ALL_REDUCE for step in steps)
     events += [_named("thread_name", lane, what) for what, lane in LANES.items() if what != "ranks" or sums]
     for i, begin, end in spans:
-        lane = "engine" if steps[i]["kernel"] == "program" else "cpu"
-        if steps[i]["source"] == ALL_REDUCE and lane == "engine":
-            lane = "ranks"
+        lane = lane_of(steps[i])
         events.append(
             {
                 "ph": "X",
@@ -33,6 +31,13 @@ def chrome_trace(core: _core.Program, name: str) -> str:
             }
         )
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def lane_of(step: "_core.StepInfo") -> str:
+    """ "cpu", "engine" or "ranks": where a step runs."""
+    if step["kernel"] != "program":
+        return "cpu"
+    return "ranks" if step["source"] == ALL_REDUCE else "engine"
 
 
 def _named(what: str, lane: int, name: str) -> dict[str, Any]:

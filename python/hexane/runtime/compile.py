@@ -223,8 +223,8 @@ class _Compiler:
         program, core = in_flash((program, core), make, memory)
         if watch is not None and memory.sram is not None and program.loops:
             watch("program-streamed", program)
-        name = "" if on_engine is None else on_engine.device.name
-        return Model(core, None if pool else program, why, name, slow_traffic(program, memory))
+        device = None if on_engine is None else on_engine.device
+        return Model(core, None if pool else program, why, device, slow_traffic(program, memory))
 
     def _make(self, program: Program, pool: _core.MemoryPool | None) -> _core.Program:
         return _core.Program(emit_plan(program), self.options.num_threads, pool)

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from hexane import _core
+from hexane.cost.work import multiply_adds
 from hexane.dtypes import dtype
 from hexane.emit.mil import emit_mil
 from hexane.emit.mil.ports import reshaped, with_port_axes
@@ -108,6 +109,7 @@ class OnEngine:
             "index": len(self.made),
             "types": [type_text(TensorType(port.dtype, port.shape)) for port in outputs],
             "layouts": [layout_text(layout) for layout in found],
+            "multiply_adds": sum(multiply_adds(node) for node in mil.graph.nodes),
         }
         results = apply(OPS[PROGRAM], operands, attrs, _sources(piece))
         self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))

@@ -68,11 +68,11 @@ class Model(Submits):
         core: _core.Program,
         program: Program | None = None,
         why: str = "",
-        engine: str = "",
+        engine: _core.Device | None = None,
         moved: Traffic | None = None,
     ) -> None:
-        """engine: the name of the device that runs its programs; why: a chip's program runs on none. moved: by a call
-        from and to slow memory."""
+        """engine: the device that runs its programs; why: a chip's program runs on none. moved: by a call from and to
+        slow memory."""
         self._core = core
         self.program = program
         self._why, self._engine, self._moved = why, engine, moved
@@ -124,7 +124,7 @@ class Model(Submits):
         if self._engine:
             count = sum(step["kernel"] == "program" for step in self.steps)
             programs = f"{count} program{'s' if count != 1 else ''}"
-            return f"ane ({self._engine}): {programs} of {self.target_label}, the rest on {cpu}"
+            return f"ane ({self._engine.name}): {programs} of {self.target_label}, the rest on {cpu}"
         if self.target == "host":
             return cpu
         cpu = f"cpu ({_core.isa()}{', ' if self._why else ''}{self._why})"
@@ -135,6 +135,21 @@ class Model(Submits):
             else "its program in ieee arithmetic"
         )
         return f"{cpu}, in the place of {self.target_label}: {how}"
+
+    @property
+    def is_on_engine(self) -> bool:
+        """Whether programs of it run on a Neural Engine."""
+        return self._engine is not None
+
+    @property
+    def compiles_left(self) -> int | None:
+        """How many more programs this process may compile for the engine that the model runs on; None where it runs on
+        none, or there is no limit. Beyond it another process compiles."""
+        if self._engine is None:
+            return None
+        counters = self._engine.counters
+        used = counters["compiled"] + counters["compiles_in_loads"]
+        return max(0, counters["compile_limit"] - used) if counters["compile_limit"] else None
 
     @property
     def threads(self) -> int:
@@ -337,7 +352,7 @@ class Model(Submits):
         if states not in ("initial", "now"):
             raise Error(f"[save] states: got {states!r}, need 'initial' or 'now'")
         if self._engine:
-            raise Error(f"[save] got a model with programs on {self._engine}, need one compiled with device='cpu'")
+            raise Error(f"[save] got a model with programs on {self._engine.name}, need one compiled with device='cpu'")
         if any(step["kernel"] == "program" for step in self.steps):
             raise Error("[save] got a model with programs that are functions of this process, need one without")
         self._core.save(os.fsencode(path), states == "now")

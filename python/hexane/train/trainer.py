@@ -24,6 +24,7 @@ from hexane.train.evaluating import evaluating
 from hexane.train.interrupts import held_interrupts
 from hexane.train.kernels import Variant, on_engine
 from hexane.train.log import Log
+from hexane.train.measured import Measured
 from hexane.train.notes import NOTES
 from hexane.train.optimizers import Optimizer
 from hexane.train.progress import Progress
@@ -126,19 +127,22 @@ class Trainer:
         trace: str | os.PathLike[str] | None = None,
         sample: Callable[[], str | None] | None = None,
         sample_every: int = 0,
+        watch: Callable[[], Mapping[str, float]] | None = None,
     ) -> list[dict[str, Any]]:
         """Trains until `steps` batches are done, and gives the log's entries of this call.
 
         batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
         number of the batch. An entry has `call` (the number of the batch), `step` (updates that are done), `loss`,
-        `lr`, `norm` and `ms`; after every `evaluate_every` batches also the metrics over `evaluation`, as
-        `evaluation.NAME`. checkpoint_every: batches between checkpoints in the folder; there is one at the end, too,
-        and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it has one: with the same batches the
-        weights are those of an uninterrupted run, bit for bit, and the log is that of one run. progress: a line on
-        stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`: those trained on) and the line.
-        trace: where the last batch of this call is written as a Chrome trace, with lanes for this CPU and the engine.
-        sample: a function that makes a text with the params as they are, or None where it cannot; it is called after
-        every `sample_every` batches, its text goes to stderr (but with progress=False) and into the entry, as `sample`.
+        `lr`, `norm`, `ms` and what else is measured (docs/training.md has the fields); after every `evaluate_every`
+        batches also the metrics over `evaluation`, as `evaluation.NAME`. watch: a function that is called after each
+        batch and gives more numbers for its entry, by name. checkpoint_every: batches between checkpoints in the
+        folder; there is one at the end, too, and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it
+        has one: with the same batches the weights are those of an uninterrupted run, bit for bit, and the log is that
+        of one run. progress: a line on stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`:
+        those trained on) and the line. trace: where the last batch of this call is written as a Chrome trace, with
+        lanes for this CPU and the engine. sample: a function that makes a text with the params as they are, or None
+        where it cannot; it is called after every `sample_every` batches, its text goes to stderr (but with
+        progress=False) and into the entry, as `sample`.
 
         With a communicator all ranks call it with the same counts, batches and evaluation of their own rows; it begins
         with the states of rank 0, counts have to be multiples of `accumulate`, and what fails on one ends on all.
@@ -169,6 +173,7 @@ class Trainer:
                 raise Error("[train.fit] got a checkpoint between two updates, need one after an update, with ranks")
         held = None if evaluation is None else list(evaluation)
         entries: list[dict[str, Any]] = []
+        measured = Measured(self.net)
         with ExitStack() as stack:
             log = ranks.first(partial(self._log, stack))
             wanted = progress if ranks.is_first else False
@@ -179,9 +184,9 @@ class Trainer:
             try:
                 for number, batch in ranks.each(numbered, lambda: self._is_between_updates):
                     with hold():
-                        if trace is not None and number == steps - 1:
-                            self.net.profile()
-                        entry = self._call(number, batch)
+                        entry = self._call(number, batch, measured)
+                        if watch is not None:
+                            entry |= watch()
                         if tokens:
                             entry["tokens"] = (number + 1) * tokens
                         if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
@@ -268,7 +273,7 @@ class Trainer:
         found: Any = net({name: array for name, array in batch.items() if name in names})
         warn(self._warning(float(np.max(found))), HazardWarning)
 
-    def _call(self, number: int, batch: Batch) -> dict[str, Any]:
+    def _call(self, number: int, batch: Batch, measured: Measured) -> dict[str, Any]:
         self._warn_of_wide_backward(batch)
         begin = time.perf_counter()
         self._is_torn = True
@@ -285,7 +290,7 @@ class Trainer:
         ms = (time.perf_counter() - begin) * 1e3
         numbers = {name: float(value) for name, value in found.items()}
         numbers |= self._ranks.mean({"loss": numbers["loss"]})
-        return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3)}
+        return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3), **measured.read(ms)}
 
     @property
     def _is_between_updates(self) -> bool:

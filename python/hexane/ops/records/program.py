@@ -56,9 +56,12 @@ OPS = (
         name=PROGRAM,
         doc=(
             "Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs."
-            " late: it takes long, and what reads its results comes last."
+            " late: it takes long, and what reads its results comes last. multiply_adds: in a call."
         ),
-        inputs=("x*",), attrs={"index": integer(), "types": texts(), "layouts": texts(), "late": flag(False)},
+        inputs=("x*",), 
+        attrs={
+            "index": integer(), "types": texts(), "layouts": texts(), "late": flag(False), "multiply_adds": integer(0),
+        },
         shape=_shapes, dtype=_dtypes, kernel="program", level="kernel", ref=_only_on_a_device, cases=(),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """A run of a training as its folder tells it: the log, the figures of it, and their curve on a terminal."""
 
 from hexane.train.dashboard.braille import Curve, drawn_curve
-from hexane.train.dashboard.run import Evaluation, Plan, Run, Sample, read_plan, run_of
+from hexane.train.dashboard.run import Evaluation, Measurements, Plan, Run, Sample, read_plan, run_of
 from hexane.train.dashboard.run_log import RunLog
 from hexane.train.dashboard.thin import Bucket, thinned
 
@@ -9,6 +9,7 @@ __all__ = [
     "Bucket",
     "Curve",
     "Evaluation",
+    "Measurements",
     "Plan",
     "Run",
     "RunLog",

@@ -1,7 +1,7 @@
 """The figures of a run: batches of the log become steps, and steps what a person asks about them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -16,7 +16,8 @@ from hexane.train.dashboard.thin import thinned
 from hexane.train.notes import read_notes
 
 SERIES = ("loss", "lr", "norm", "ms")
-RECENT = 100  # steps whose median time says how long the rest takes
+RECENT = 100  # steps whose median time says how long the rest takes, and over which what is measured is averaged
+LANE, POWER = "ms.", "mw."  # what columns of these begin with
 MOST_POINTS = 600  # of a series in a record
 
 
@@ -46,11 +47,34 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurements:
+    """Means over the last steps; None for what the log does not say. lanes: milliseconds of a step by lane. tflops:
+    10^12 operations a second; of_peak: of the engine, as a share of its chip's peak. milliwatts: by part of the
+    machine. memory: the most so far, in bytes. compiles_left: of the process."""
+
+    lanes: Mapping[str, float]
+    milliwatts: Mapping[str, float]
+    tflops: float | None
+    of_peak: float | None
+    memory: int | None
+    compiles_left: int | None
+
+    def record(self) -> dict[str, Any]:
+        """What JSON can say."""
+        return {"lanes": dict(self.lanes), "milliwatts": dict(self.milliwatts)} | {
+            name: getattr(self, name) for name in ("tflops", "of_peak", "memory", "compiles_left")
+        }
+
+
+NOTHING = Measurements({}, {}, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """batches: in the log. accumulate: batches of a step. total: steps in all, None: not known. numbers: of the steps
     that are done, from 1 on; series: for each of them its loss (the mean of its batches), learning rate, norm of the
     gradients and milliseconds, nan where there is none. tokens: trained on so far, of_step: of a step; None: not known.
-    samples: the last texts, in order.
+    samples: the last texts, in order. measured: what the machine did in the last steps.
     """
 
     batches: int
@@ -62,6 +86,7 @@ class Run:
     tokens: int | None
     of_step: float | None
     samples: tuple[Sample, ...] = ()
+    measured: Measurements = NOTHING
 
     @property
     def step(self) -> int:
@@ -130,6 +155,7 @@ class Run:
             "tokens_per_second": self.tokens_per_second,
             "seconds_left": self.seconds_left,
             "not_finite": len(self.not_finite),
+            **self.measured.record(),
             "evaluations": [
                 {"step": one.step, **{name: _finite(value) for name, value in one.metrics.items()}}
                 for one in self.evaluations
@@ -190,7 +216,36 @@ def run_of(log: RunLog, plan: Plan) -> Run:
         tokens=int(tokens) if isfinite(tokens) else None,
         of_step=float(tokens / (calls[-1] + 1) * each) if isfinite(tokens) else None,
         samples=tuple(Sample(-(-(call + 1) // each), text) for call, text in log.samples),
+        measured=_measurements(columns, begins[whole][-RECENT:], ends[whole][-RECENT:]),
     )
+
+
+def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> Measurements:
+    """Over the batches of the last steps, which are given by their first and last ones."""
+    if not len(ends):
+        return NOTHING
+    rows = slice(int(begins[0]), int(ends[-1]) + 1)
+
+    def grouped(prefix: str, mean_of: Callable[[Array], float]) -> dict[str, float]:
+        found = {name.removeprefix(prefix): column[rows] for name, column in columns.items() if name.startswith(prefix)}
+        return {name: float(mean_of(values)) for name, values in found.items() if np.isfinite(values).any()}
+
+    def last(name: str) -> int | None:
+        return int(value) if isfinite(value := columns[name][rows][-1]) else None
+
+    return Measurements(
+        lanes=grouped(LANE, lambda values: np.nansum(values) / len(ends)),
+        milliwatts=grouped(POWER, np.nanmean),
+        tflops=_mean(columns["tflops"][rows]),
+        of_peak=_mean(columns["of_peak"][rows]),
+        memory=last("memory"),
+        compiles_left=last("compiles_left"),
+    )
+
+
+def _mean(values: Array) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
 
 
 def _batches_of_a_step(calls: Array, steps: Array) -> int:

@@ -11,7 +11,9 @@ from typing import Any, BinaryIO
 from hexane.errors import Error
 from hexane.importers.files import open_regular
 
-COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens")
+COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens", "tflops", "of_peak", "memory", "compiles_left")
+GROUPS = ("ms.", "mw.")  # of more columns: times by lane, and power
+MOST_GROUPED = 32  # such columns
 EVALUATION = "evaluation."
 SAMPLE = "sample"
 MOST_SAMPLES = 5  # that are kept, the last ones
@@ -23,8 +25,8 @@ NEED = "need a log that `hexane train` wrote"
 
 class RunLog:
     """What `log.jsonl` has. calls: the numbers of the batches; columns: the other fields by name, nan for null and for
-    a field that an entry does not have; evaluations: the batch and its metrics by name; samples: the batch and the
-    last texts, None where there was no text."""
+    a field that an entry does not have, and of `GROUPS` those that some entry has; evaluations: the batch and its
+    metrics by name; samples: the batch and the last texts, None where there was no text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +74,14 @@ class RunLog:
             raise self._error(f"got no entry of a training, {NEED}")
         if self.calls and call <= self.calls[-1]:
             raise self._error(f"got batch {call} after batch {self.calls[-1]}, need batches in order")
-        numbers = [self._number(name, entry.get(name)) for name in COLUMNS]
+        numbers = {name: self._number(name, entry.get(name)) for name in self.columns}
+        numbers |= {
+            name: self._number(name, value)
+            for name, value in entry.items()
+            if name.startswith(GROUPS) and name not in numbers
+        }
+        if len(numbers) > len(COLUMNS) + MOST_GROUPED:
+            raise self._error(f"got more than {MOST_GROUPED} times and powers, {NEED}")
         metrics = {
             name.removeprefix(EVALUATION): self._number(name, value)
             for name, value in entry.items()
@@ -81,9 +90,11 @@ class RunLog:
         sample = entry.get(SAMPLE)
         if not isinstance(sample, str | None):
             raise self._error(f"{SAMPLE!a}: got {type(sample).__name__}, need a text or null")
+        for name, number in numbers.items():
+            if name not in self.columns:
+                self.columns[name] = array("d", [nan]) * len(self.calls)
+            self.columns[name].append(number)
         self.calls.append(call)
-        for column, number in zip(self.columns.values(), numbers, strict=True):
-            column.append(number)
         if metrics:
             self.evaluations.append((call, metrics))
         if SAMPLE in entry:

@@ -1,7 +1,7 @@
 """The training of a decoder on a file of tokens: its options, which a checkpoint keeps, and the Trainer of it."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -189,9 +189,10 @@ class DecoderTraining:
         progress: bool | None = None,
         trace: Path | None = None,
         sample_every: int = 0,
+        watch: Callable[[], Mapping[str, float]] | None = None,
     ) -> list[dict[str, Any]]:
         """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every,
-        sample_every: steps; trace: as `Trainer.fit` has it.
+        sample_every: steps; trace, watch: as `Trainer.fit` has them.
 
         Raises Error as `Trainer.fit` does.
         """
@@ -208,6 +209,7 @@ class DecoderTraining:
             trace=trace,
             sample=None if self._samples is None else self._sample,
             sample_every=0 if self._samples is None else sample_every * each,
+            watch=watch,
         )
 
     def _sample(self) -> str | None:

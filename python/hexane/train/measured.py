@@ -1,0 +1,55 @@
+"""What a batch's entry of the log says of the machine: times by lane, operations a second, memory, compiles left."""
+
+import resource
+import sys
+from typing import Any
+
+from hexane.cost.peak import TERA, project_peak
+from hexane.cost.work import multiply_adds
+from hexane.runtime import Model
+from hexane.train.lanes import LaneTimes
+
+KIB = 1024
+
+
+class Measured:
+    """Of the calls of a model, which is profiled from then on."""
+
+    def __init__(self, net: Model) -> None:
+        self._net = net
+        self._lanes = LaneTimes(net)
+        self._operations, self._of_engine = operations(net)
+        self._peak = project_peak(net.target).tflops if net.is_on_engine else None
+
+    def read(self, ms: float) -> dict[str, Any]:
+        """Of the last call, which took so many milliseconds: `ms.LANE` (of `LaneTimes.read`); `tflops`, 10^12
+        operations of products a second; `of_peak`, those of the engine as a share of what its chip could do at its
+        peak, where it has any; `memory`, the most that this process had so far, in bytes; and `compiles_left`, of this
+        process, where its compiles are counted."""
+        found: dict[str, Any] = {f"ms.{lane}": time for lane, time in self._lanes.read().items()}
+        seconds = max(ms, 1e-6) / 1e3
+        found["tflops"] = _short(self._operations / seconds / TERA)
+        if self._peak:
+            found["of_peak"] = _short(self._of_engine / seconds / TERA / self._peak)
+        found["memory"] = most_memory()
+        if (left := self._net.compiles_left) is not None:
+            found["compiles_left"] = left
+        return found
+
+
+def operations(net: Model) -> tuple[int, int]:
+    """Floating-point operations of the products in a call, two for each product that is added up: of all, and of those
+    that programs of an engine compute."""
+    steps = [] if net.program is None else net.program.steps
+    counts = [(2 * multiply_adds(step.node), step.kernel == "program") for step in steps]
+    return sum(count for count, _ in counts), sum(count for count, aside in counts if aside)
+
+
+def most_memory() -> int:
+    """The most memory that this process had at one time, in bytes."""
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else found * KIB
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
