@@ -15,6 +15,7 @@ import hexane as hx
 from hexane import _core
 from hexane.attrs import Strings, pack
 from hexane.errors import Error
+from hexane.graph import Graph
 
 Array = NDArray[Any]
 Box = list[tuple[int, int]]
@@ -94,13 +95,9 @@ def kernel_cases() -> tuple[KernelCase, ...]:
     """Each distinct step of all cases, in every row of its kernel that takes it."""
     seen: set[tuple[Any, ...]] = set()
     found: list[KernelCase] = []
-    for op, i in CASES:
-        if op.kernel is None and op.expand is None:
-            continue
-        inputs = arrays(op, op.cases[i])
-        graph = graph_of(op, op.cases[i], inputs)
+    for graph, given_to_it in _examples():
         net = hx.compile(graph, threads=1)
-        for step, given, outputs in traced(net, feeds(graph, inputs)):
+        for step, given, outputs in traced(net, given_to_it):
             strings = Strings()
             attrs = pack(ROWS[step.kernel][0]["attrs"], step.attrs, strings)
             shapes = tuple(None if a is None else (a.shape, a.dtype.name) for a in (*given, *outputs))
@@ -112,6 +109,20 @@ def kernel_cases() -> tuple[KernelCase, ...]:
                 if case := _of_row(row, given, outputs, attrs, strings.tobytes()):
                     found.append(case)
     return tuple(found)
+
+
+def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
+    """The cases, and gradients that have kernels of their own."""
+    for op, i in CASES:
+        if op.kernel is None and op.expand is None:
+            continue
+        inputs = arrays(op, op.cases[i])
+        graph = graph_of(op, op.cases[i], inputs)
+        yield graph, feeds(graph, inputs)
+    logits, labels = hx.input("x", (2, 3, 17)), hx.input("labels", (2, 3), "int32")
+    rng = np.random.default_rng(2)
+    given = {"x": rng.standard_normal((2, 3, 17)).astype(np.float32), "labels": rng.integers(0, 17, (2, 3), np.int32)}
+    yield hx.graph(hx.grad(hx.cross_entropy(logits, labels), [logits])), given
 
 
 def _of_row(

@@ -1,8 +1,5 @@
 // softmax and log_softmax along one axis, in fp32: the maximum, the sum of exponentials less it, the quotient.
-//
-// The logarithm keeps what maxima add to the sum (e^0 each) apart from the rest: beside a 1 most of a small rest would
-// be rounded away, and where one element dominates its result is that rest. engine/engine_softmax-inl.h has the
-// engine's.
+// engine/engine_softmax-inl.h has the engine's.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/softmax.cpp"
 #include <hwy/foreach_target.h>
@@ -21,38 +18,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
-
-// The sum of a line's exponentials, in two parts: the number of its maxima, and the sum of all others.
-struct LogSum {
-  V maxima, rest;
-
-  HWY_INLINE void add(V x) {
-    const auto is_top = hn::Eq(x, set(0));
-    maxima = hn::Add(maxima, hn::IfThenElseZero(is_top, set(1)));
-    rest = hn::Add(rest, hn::IfThenZeroElse(is_top, exp_of_negative(x)));
-  }
-  HWY_INLINE void add(const LogSum& part) {
-    maxima = hn::Add(maxima, part.maxima);
-    rest = hn::Add(rest, part.rest);
-  }
-  HWY_INLINE V value() const { return hn::Add(log(maxima), log1p(hn::Div(rest, maxima))); }
-};
-
-// log of the sum of e^(x - top)
-template <class T>
-HWY_INLINE V log_of_sum(const T* x, int64_t n, V top) {
-  LogSum sum{set(0), set(0)};
-  const int64_t block = sum_block(n / kLanes) * kLanes;
-  for (int64_t i = 0; i < n;) {
-    LogSum part{set(0), set(0)};
-    for (const int64_t end = std::min(n, i + block); i < end; i += kLanes)
-      part.add(hn::Sub(n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, -kInfinity), top));
-    sum.add(part);
-  }
-  sum.maxima = hn::SumOfLanes(D(), sum.maxima);
-  sum.rest = hn::SumOfLanes(D(), sum.rest);
-  return sum.value();
-}
 
 template <bool kLog, class T>
 void softmax_row(const T* x, T* y, int64_t n, float* scratch) {

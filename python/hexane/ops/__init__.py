@@ -15,6 +15,7 @@ from hexane.ops.records import (
     einsum,
     elementwise,
     index,
+    label_rows,
     linear,
     losses,
     matrix,
@@ -85,6 +86,7 @@ OPS: dict[str, Op] = {
         *ENGINE_OPS.values(),
         *program.OPS,
         *running.OPS,
+        *label_rows.OPS,
         *barrier.OPS,
     )
 }

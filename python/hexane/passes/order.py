@@ -9,6 +9,7 @@ from hexane.options import DEFAULTS, Options
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
+from hexane.passes.fuse.fuse_cross_entropy import fuse_cross_entropy
 from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse.fuse_gelu import fuse_gelu
 from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
@@ -126,6 +127,8 @@ ORDER = (
     Pass(fold, ("host", "mil", "layers")),
     # The ops that passes brought may have no kernel of their dtype (fp64).
     Pass(expand, ("host", "layers")),
+    # When the logits have their dtype: the kernels are of fp32.
+    Pass(fuse_cross_entropy, ("host",)),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
