@@ -49,12 +49,14 @@ class LayerReport:
 @dataclass(frozen=True, slots=True)
 class Compressed:
     """The graph with its weights compressed, a report of each weight, the largest relative error of an output of the
-    compiled program (None where nobody measured it), and on what it was measured."""
+    compiled program (None where nobody measured it), on what it was measured, and each weight as it is stored, in the
+    order of the layers."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
     error: float | None
     measured_on: str
+    weights: tuple[tuple[Weight, Value], ...]
 
 
 class _Trial:
@@ -164,7 +166,7 @@ def compressed(
         reports = _reports(weights, wanted, values, target, {})
         if asked.budget is not None:
             _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
-        return Compressed(made, reports, None, "nothing"), build(made)
+        return Compressed(made, reports, None, "nothing", _stored(weights, values)), build(made)
     feeds = Feeds(graph, asked.feeds)
     trial = _Trial(graph, weights, feeds, build_trial)
     layers, errors = _measured(weights, wanted, trial, target)
@@ -177,7 +179,8 @@ def compressed(
         made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
         net = build(made)
         error = relative_error(whole, feeds.run(net))
-        return Compressed(made, _reports(weights, found, values, target, errors), error, feeds.said), net
+        reports = _reports(weights, found, values, target, errors)
+        return Compressed(made, reports, error, feeds.said, _stored(weights, values)), net
 
     if not asked.searches:
         return made_of(wanted, "")
@@ -294,6 +297,10 @@ def candidates(weight: Weight, target: Target) -> list[str]:
     known += [] if without_mask(weight, "sparse") else ["sparse"]
     streamed = [e for e in known if streams(weight, e, target) and (palette_of(e) or (8, 0))[0] in (*widths, 8)]
     return [*(streamed or known), "none"]
+
+
+def _stored(weights: Sequence[Weight], values: Sequence[Value]) -> tuple[tuple[Weight, Value], ...]:
+    return tuple(zip(weights, values, strict=True))
 
 
 def _reports(
