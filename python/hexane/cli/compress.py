@@ -21,6 +21,9 @@ from hexane.graph import Graph
 from hexane.importers.files import is_written_model
 from hexane.options import Options
 from hexane.printer import size_text
+from hexane.report.compression_chart import compression_chart
+from hexane.report.compression_page import compression_page
+from hexane.report.plotting import check_plotting
 from hexane.report.preflight import as_graph
 from hexane.runtime import Model
 from hexane.runtime.compile import compile_compressed
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from hexane.quant.network import Network
 
 SUFFIXES = (".mil", ".hxp", ".onnx")
+PLOTS = (".png", ".svg", ".pdf")
 MOST_NAMED = 4  # layers of a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 
@@ -68,6 +72,14 @@ def compress(
         list[str] | None,
         typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="F.html", help="Write a page for a browser: error over bytes, and each layer's choice."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png", help="Draw the same: .png, .svg or .pdf. Needs hexane[plot]."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -80,8 +92,10 @@ def compress(
     hexane compress net.onnx --target M4 --bytes 4M -o net.mil
     hexane compress net.onnx --target M1 --mode palette4 --layer '*head*=none' -o net.hxp
     hexane compress net.onnx --mode int8 -o net8.onnx
+    hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
-    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone.
+    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone. A
+    page or a picture has every encoding of every layer measured, which takes as long as auto.
     """
     if is_plan(model):
         raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
@@ -89,18 +103,23 @@ def compress(
         raise Error(f"[compress] {output}: got the model itself as the output, need another file")
     chip = load_target(target)
     _check_output(model, output, chip)
+    _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
     shapes = shapes_of(input_shape)
     source = with_function(model, function)
+    pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None
         graph = as_graph(source if network is None else network.proto, shapes)
-        made, net = compile_compressed(graph, asked, Options(target=target))
+        made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
+    if pictured and made.survey is None:
+        raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
     with working(f"writing {output.name}"), named_option("--output", output):
         if network is None:
             written = _Written(_write(made.graph, net, output, chip), ())
         else:
             written = _write_onnx(network, graph, made, shapes, output)
+    _write_pages(html, plot, model, chip, asked, made, written)
     if json:
         print_json(_record(made, output, written, chip))
         return
@@ -119,6 +138,39 @@ def _check_output(model: Path, output: Path, chip: Target) -> None:
         raise Error(f"[compress] {model}: got no ONNX file, need one to write {output.name}; -o X.hxp takes any model")
     if output.suffix == ".mil" and (not isinstance(chip, Chip) or route_of(chip) != "mil"):
         raise Error(f"[compress] {output}: got {chip.label}, which takes no programs in MIL, need a .hxp or .onnx")
+
+
+def _check_pages(model: Path, output: Path, html: Path | None, plot: Path | None) -> None:
+    """Before anything is measured."""
+    if plot is not None:
+        if plot.suffix.lower() not in PLOTS:
+            raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+        check_plotting("compress")
+    seen = {model.absolute(): "model", output.absolute(): "output"}
+    for path, what in ((html, "page"), (plot, "picture")):
+        if path is None:
+            continue
+        other = seen.setdefault(path.absolute(), what)
+        if other != what:
+            raise Error(f"[compress] {path}: got the file of the {other} as the {what}, need another file")
+
+
+def _write_pages(
+    html: Path | None,
+    plot: Path | None,
+    model: Path,
+    chip: Target,
+    asked: Compression,
+    made: Compressed,
+    written: "_Written",
+) -> None:
+    if html is not None:
+        page = compression_page(model.name, chip.label, made, _remarks(made, written), asked.limit)
+        with named_option("--html", html):
+            _core.save_file(str(html), page.encode("utf-8", "xmlcharrefreplace"))
+    if plot is not None:
+        with named_option("--plot", plot):
+            _core.save_file(str(plot), compression_chart(model.name, made, asked.limit, plot.suffix.lower()[1:]))
 
 
 def _per_layer(given: list[str]) -> dict[str, str]:
