@@ -190,6 +190,18 @@ def test_what_costs_more_than_its_encoding_is_said(cli: Cli, tmp_path: Path) -> 
         assert f"matmul at Gemm#0: {words}" in ended.out.splitlines()
 
 
+def test_large_tables_of_an_older_opset_are_said(cli: Cli, tmp_path: Path) -> None:
+    sizes = []
+    for opset in (17, 21):
+        node = helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")
+        path = saved(one_node(node, (1, 256), numbers(256, 256), opset), tmp_path / "net.onnx")
+        ended = cli("compress", path, "--mode", "palette4:g16", "-o", tmp_path / "small.onnx")
+        said = "matmul at mm: its tables of combined indices take much in the file" in ended.out
+        assert said == (opset == 17)
+        sizes.append((tmp_path / "small.onnx").stat().st_size)
+    assert sizes[0] > 1.5 * sizes[1]
+
+
 def two_readers(transposed: str) -> onnx.ModelProto:
     """y = x @ w, z = x @ t(w) + w: one tensor in three roles."""
     nodes = [

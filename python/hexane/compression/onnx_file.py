@@ -25,6 +25,8 @@ from hexane.quant.write import Writer, assembled
 
 NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # these have 4-bit integers too, and scales of blocks
 ELSEWHERE = "whole in the file, where it is no operand of a Conv, MatMul, Gemm or Gather outside functions"
+LARGE_TABLE = 10  # how many times its bytes are more than those of the indices
+COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
 # Where an op of ONNX has its weight: other ops that become a product compute with it first.
 _OPERANDS = {"Conv": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
@@ -275,6 +277,8 @@ def _looked_up(
         result = _reshaped(file, result, name, shape)
     cost = packing.bits / packing.per
     remark = "" if cost == bits else f"{cost:g} bits for each index of {bits} in the file"
+    if not file.nibbles and packing.per > 1 and table.nbytes * LARGE_TABLE > packed.nbytes:
+        remark = "; ".join(filter(None, (remark, COMBINED)))
     return result, remark
 
 
