@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets import Function, as_the_first_converters, perceptron, with_locations
-from command import Cli
+from command import Cli, linear_model
 from hexane.emit.coreai.asset import AssetWriter, save_asset
 from hexane.importers.coreai import open_asset
 
@@ -17,6 +17,13 @@ def asset(tmp_path: Path) -> Path:
     program, _, _ = perceptron(np.random.default_rng(0))
     save_asset(tmp_path / "net.aimodel", program, {"assetVersion": "2.0", "producer": "tests 1.0"})
     return tmp_path / "net.aimodel"
+
+
+@pytest.fixture
+def heavy(tmp_path: Path) -> Path:
+    """A model with a weight that is worth storing in fewer bits."""
+    weight = np.random.default_rng(1).standard_normal((64, 96)).astype(np.float32)
+    return linear_model(tmp_path / "heavy.onnx", [2, 64], weight)
 
 
 def test_info_shows_functions_and_files(cli: Cli, asset: Path) -> None:
@@ -89,3 +96,35 @@ def test_the_command_writes_an_asset(cli: Cli, model: Path, tmp_path: Path) -> N
     assert cli("check", tmp_path / "half.aimodel", "--target", "M4").code == 0
     assert "need a folder that ends in .aimodel" in cli("emit", model, "--format", "aimodel", "-o", tmp_path / "x").err
     assert "need a chip or a device" in cli("emit", model, "-o", tmp_path / "y").err
+
+
+def test_emit_stores_weights_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path) -> None:
+    whole, small = tmp_path / "whole.aimodel", tmp_path / "small.aimodel"
+    assert cli("emit", heavy, "-o", whole).code == 0
+    ended = cli("emit", heavy, "--compress", "palette4:g32", "-o", small)
+    assert (ended.code, ended.err) == (0, "")
+    assert "1 weight as palette4:g32" in ended.out
+    record = json.loads(cli("emit", heavy, "--compress", "int8", "--target", "M4", "-o", small, "--json").out)
+    assert [w["encoding"] for w in record["weights"]] == ["int8"]
+    assert record["bytes"] < 0.4 * json.loads(cli("emit", heavy, "-o", whole, "--json").out)["bytes"]
+
+
+def test_emit_stores_weights_of_mil_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path) -> None:
+    ended = cli("emit", heavy, "--target", "M4", "--compress", "palette4:g32", "-o", tmp_path / "mil")
+    assert (ended.code, ended.err) == (0, "")
+    assert "constexpr_lut_to_dense" in (tmp_path / "mil" / "model.mil").read_text()
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "said"),
+    [("palette5", (), "got 'palette5', need one of"), ("auto", (), "which hexane compress finds, need one of int8"),
+     ("int8", ("--target", "h11", "--netplist"), "--compress: got it for a netplist, need MIL or a Core AI asset")],
+)  # fmt: skip
+def test_emit_refuses_what_is_no_way_to_store_weights(
+    cli: Cli, heavy: Path, tmp_path: Path, mode: str, more: tuple[str, ...], said: str
+) -> None:
+    output = tmp_path / ("net" if more else "net.aimodel")
+    ended = cli("emit", heavy, "--compress", mode, *more, "-o", output)
+    assert ended.code == 1
+    assert said in ended.err
+    assert not output.exists()

@@ -11,6 +11,9 @@ from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json
 from hexane.cli.output import named_option, print_json, type_text, working
+from hexane.compression import MODES, Compression
+from hexane.compression.compress import STAGE as COMPRESS
+from hexane.compression.compress import compress
 from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.errors import Error
@@ -23,9 +26,11 @@ from hexane.program import Segment
 from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
-from hexane.targets import Chip
+from hexane.targets import Chip, load_target
 from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
+
+FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))
 
 
 class Form(str, Enum):
@@ -51,6 +56,10 @@ def emit(
         bool,
         typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
     ] = False,
+    mode: Annotated[
+        str | None,
+        typer.Option("--compress", metavar="MODE", help=f"Store weights in fewer bits: {', '.join(FIXED)}."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -59,7 +68,8 @@ def emit(
     """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's. An asset has the whole model; with --target in fp16, in ops that the chip has.
+    host's. An asset has the whole model; with --target in fp16, in ops that the chip has. Weights of 4096 numbers and
+    more are stored as --compress says (docs/compression.md).
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
@@ -69,8 +79,8 @@ def emit(
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
             source = as_graph(with_function(model, function), shapes_of(input_shape))
-            record = _write_asset(source, chip, output)
-        print_json({"model": str(model), **record}) if json else print(_asset_text(record))
+            record = _write_asset(_compressed(source, mode, chip), chip, output)
+        print_json({"model": str(model), **record}) if json else print(_asset_text(record, mode))
         return
     if target is None:
         raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
@@ -81,8 +91,10 @@ def emit(
     chip = load_chip(target)
     if not netplist and route_of(chip) != "mil":
         raise Error(f"[emit] got {chip.label}, which takes no programs in MIL, need --netplist as well")
+    if netplist and mode is not None:
+        raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        source = as_graph(with_function(model, function), shapes_of(input_shape))
+        source = _compressed(as_graph(with_function(model, function), shapes_of(input_shape)), mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)
@@ -134,6 +146,16 @@ def emit(
         print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
 
 
+def _compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
+    """The graph with its weights in an encoding; what became of each is a decision."""
+    if mode is None:
+        return graph
+    asked = Compression(mode)
+    if asked.searches:
+        raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
+    return compress(graph, asked, chip or load_target("host"))
+
+
 def _advice(graph: Graph) -> Iterator[str]:
     """What is slow or not known to work, a line for each reason with the first op that has it; --json has all."""
     said: dict[str, list[Decision]] = {}
@@ -172,12 +194,16 @@ def _write_asset(source: Graph, chip: Chip | None, output: Path) -> dict[str, An
         size = save_graph(graph, output)
     ports = {kind: [type_text(str(t.dtype), list(t.shape)) for t in types] for kind, types in (
         ("inputs", [v.type for v in graph.inputs]), ("outputs", [p.value.type for p in graph.outputs]))}  # fmt: skip
-    return {"output": str(output), "bytes": size, "target": chip.name if chip else "", **ports}
+    weights = [
+        {"layer": d.node, "encoding": d.verdict, "why": d.reason} for d in source.decisions if d.stage == COMPRESS
+    ]
+    return {"output": str(output), "bytes": size, "target": chip.name if chip else "", **ports, "weights": weights}
 
 
-def _asset_text(record: dict[str, Any]) -> str:
+def _asset_text(record: dict[str, Any], mode: str | None) -> str:
     ports = f"{', '.join(record['inputs'])} -> {', '.join(record['outputs'])}"
-    return f"{record['output']}: {size_text(record['bytes'])}; {ports}"
+    stored = f"; {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
+    return f"{record['output']}: {size_text(record['bytes'])}{stored}; {ports}"
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:

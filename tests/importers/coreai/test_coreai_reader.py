@@ -190,7 +190,7 @@ def test_one_element_stands_for_all() -> None:
 def test_a_constant_of_other_bytes_is_an_error() -> None:
     f = Function()
     f.input("x", (2,))
-    y = f.const(np.zeros(3, np.float32))
+    y = f.const(np.arange(3, dtype=np.float32))
     y.type = f.writer.tensor((5,), "f32")
     with pytest.raises(hx.Error, match="12 bytes, need 20 for 5 elements of f32"):
         hx.compile(_written(f.finish({"y": y})))

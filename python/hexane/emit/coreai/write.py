@@ -14,10 +14,12 @@ from hexane.emit.coreai.bytecode import Written, WrittenValue, number
 from hexane.emit.coreai.forms import FORMS, can_be_written
 from hexane.emit.coreai.rules import RULES
 from hexane.emit.coreai.scope import Scope, Typed
+from hexane.emit.coreai.weights import form_of, sparse_weights, write_sparse, write_stored
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant
 from hexane.importers.coreai import import_asset, read_asset
 from hexane.ops import LEAVES
+from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter
 
 VERSION = 20260317  # a date: the newest op that is written
@@ -43,13 +45,28 @@ def save_graph(graph: Graph, folder: str | os.PathLike[str], metadata: Mapping[s
     return len(program)
 
 
+class _InItsOps(Rewriter):
+    """Constants that Core AI stores as the graph does stay encoded, also where their elements move."""
+
+    __slots__ = ()
+
+    def settled(self, node: Node) -> tuple[Value, ...]:
+        stored = moved(node)
+        if stored is not None and form_of(stored.node) is not None:
+            return (stored,)
+        return node.values if form_of(node) is not None else super().settled(node)
+
+
+def _is_written(node: Node) -> bool:
+    return node.op in LEAVES or node.op == "write_state" or can_be_written(node) or form_of(node) is not None
+
+
 def _written_in_its_ops(graph: Graph) -> Graph:
-    b = Rewriter(legal=lambda node: node.op in LEAVES or node.op == "write_state" or can_be_written(node),
-                 patterns=RULES, folds=True)  # fmt: skip
+    b = _InItsOps(legal=_is_written, patterns=RULES, folds=True)
     made = graph.rewrite(b.change)
     problems: dict[str, list[str]] = {}
     for node in made.nodes:
-        if node.op not in LEAVES and node.op != "write_state" and not can_be_written(node):
+        if not _is_written(node):
             problems.setdefault(f"{node.op} of {node.types[0]}", []).append(node.where)
     if problems:
         listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
@@ -65,6 +82,11 @@ class _Function:
         self.handles: dict[str, WrittenValue] = {}
         self.token: WrittenValue | None = None
         self.locations: dict[tuple[str, ...], int] = {}
+        self.stored = {node: form for node in graph.nodes if (form := form_of(node)) is not None}
+        self.sparse = sparse_weights(graph)
+        read = {v for node in graph.nodes if node not in self.stored for v in node.inputs}
+        # Constants that only an encoded weight consists of are written with it.
+        self.parts = {v for node in self.stored for v in node.inputs} - read - {p.value for p in graph.outputs}
 
     def program(self) -> bytes:
         arguments: dict[str, WrittenValue] = {}
@@ -95,9 +117,15 @@ class _Function:
 
     def _node(self, node: Node) -> None:
         self.scope.location = self._location(node.sources)
-        if node.op in ("const", "param"):
+        if node in self.stored:
+            self.values[node.values[0]] = write_stored(self.scope, self.stored[node])
+        elif node.op in ("const", "param"):
             assert node.data is not None
-            self.values[node.values[0]] = self.scope.const(node.data, node.types[0].dtype)
+            value = node.values[0]
+            if value in self.sparse:
+                self.values[value] = write_sparse(self.scope, node.data)
+            elif value not in self.parts:
+                self.values[value] = self.scope.const(node.data, value.dtype)
         elif node.op == "state":
             self.values[node.values[0]] = self._read(node)
         elif node.op == "write_state":
