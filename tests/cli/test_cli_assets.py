@@ -107,6 +107,9 @@ def test_emit_stores_weights_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path
     record = json.loads(cli("emit", heavy, "--compress", "int8", "--target", "M4", "-o", small, "--json").out)
     assert [w["encoding"] for w in record["weights"]] == ["int8"]
     assert record["bytes"] < 0.4 * json.loads(cli("emit", heavy, "-o", whole, "--json").out)["bytes"]
+    # Read in, it is stored in fewer bits in MIL as well.
+    assert cli("emit", small, "--target", "M4", "-o", tmp_path / "mil").code == 0
+    assert "constexpr_affine_dequantize" in (tmp_path / "mil" / "model.mil").read_text()
 
 
 def test_emit_stores_weights_of_mil_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path) -> None:

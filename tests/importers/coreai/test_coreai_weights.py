@@ -1,4 +1,4 @@
-"""Weights stored with few bits: written as Core AI's own operations."""
+"""Weights stored with few bits: written as Core AI's own operations, read as encoded constants of the graph."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,17 @@ import pytest
 
 import hexane as hx
 from apple_runtime import has_apple_runtime, run_apple
+from assets import Function
 from hexane.compression import Compression
 from hexane.compression.compress import compress
+from hexane.emit.coreai.bytecode import WrittenValue
 from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.coreai.write import emit_asset, save_graph
-from hexane.graph import Graph
+from hexane.graph import Graph, Node
 from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
 from hexane.importers.coreai.numbers import BITS, numbers, packed
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.runtime.mil import emit_pieces
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
@@ -61,6 +65,10 @@ def feeds_of(graph: Graph) -> dict[str, Any]:
     }
 
 
+def encoded(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if is_encoded(node)]
+
+
 def same_bits(first: Graph, second: Graph) -> None:
     want, got = (hx.compile(g, threads=1)(feeds_of(first)) for g in (first, second))
     for name, array in want.items():
@@ -81,6 +89,15 @@ def test_weights_are_written_as_they_are_stored(mode: str, tmp_path: Path) -> No
     whole = 128 * 64 * 32 - 128 * 64 * bits if operation == SPARSE else 0  # the rows of an embedding have no mask
     assert size < (weights * bits + whole) / 8 + 3000
     same_bits(graph, import_coreai(tmp_path / "net.aimodel"))
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "sparse" not in mode])
+def test_weights_come_back_encoded(mode: str) -> None:
+    graph = compressed(mode)
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert sorted(n.op for n in encoded(back)) == sorted(n.op for n in encoded(graph))
+    bits = [sorted(encoding_of(n.values[0]).bits for n in encoded(g)) for g in (back, graph)]
+    assert bits[0] == bits[1]
 
 
 @pytest.mark.parametrize("mode", ["int8", "palette4:g16", "blockwise4:b32", "sparse:0.6"])
@@ -112,6 +129,7 @@ def test_entries_that_no_index_names_are_filled_up() -> None:
     weight = hx.decode_palette(hx.const(indices.astype(np.uint8)), hx.const(tables))
     graph = hx.graph(hx.linear(hx.input("x", (2, 32)), weight))
     back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [n.op for n in encoded(back)] == ["decode_palette"]
     dense = tables[np.arange(64)[:, None] // 16, 0, np.minimum(indices, 4)]
     x = rng.standard_normal((2, 32)).astype(np.float32)
     np.testing.assert_allclose(hx.compile(back)(x), x @ dense.T, rtol=1e-5, atol=1e-5)
@@ -144,3 +162,104 @@ def test_small_elements_are_packed_as_they_are_read(element: str, count: int) ->
     array = np.random.default_rng(count).integers(low, low + (1 << bits), count)
     back = numbers(memoryview(packed(array, element)), element, (count,))
     np.testing.assert_array_equal(back.astype(np.int64), array)
+
+
+# ---- assets of others ----
+
+
+def product_with(f: Function, weight: WrittenValue, shape: tuple[int, int], element: str = "f32") -> Graph:
+    """x times a weight."""
+    x = f.input("x", (3, shape[0]), element)
+    y = f.op("primitive.batch_matmul", x, weight, result=f.value((3, shape[1]), element))
+    return import_asset(read_asset(f.finish({"y": y}).bytes(), "f"))
+
+
+def check_product(graph: Graph, dense: Any) -> None:
+    """The bits of the same product with the decoded weight."""
+    whole = hx.graph(hx.matmul(hx.input("x", (3, dense.shape[0]), str(dense.dtype)), hx.const(dense)))
+    feed = {"x": np.random.default_rng(4).standard_normal((3, dense.shape[0])).astype(dense.dtype)}
+    np.testing.assert_array_equal(hx.compile(graph, threads=1)(feed), hx.compile(whole, threads=1)(feed))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("blocks", "op"), [((1, 1), "gather"), ((1, 4), "decode_palette"), ((2, 3), "decode_palette")])
+def test_palettes_stay_indices(blocks: tuple[int, int], op: str, dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    indices, tables = rng.integers(0, 16, (8, 12)), rng.standard_normal((*blocks, 16, 1)).astype(dtype)
+    f, element = Function(), "f32" if dtype == np.float32 else "f16"
+    weight = f.op("primitive.lut_to_dense", f.const(indices, "ui4"), f.const(tables), f.const(np.int16(0)),
+                  result=f.value((8, 12), element))  # fmt: skip
+    graph = product_with(f, weight, (8, 12), element)
+    assert [n.op for n in encoded(graph)] == [op]
+    rows, columns = (np.arange(d) * n // d for d, n in zip((8, 12), blocks, strict=True))
+    check_product(graph, tables[rows[:, None], columns[None], indices, 0])
+
+
+@pytest.mark.parametrize(
+    ("element", "blocks", "zeros", "op"),
+    [("si8", (1, 12), False, "dequantize"), ("si8", (1, 1), True, "dequantize"), ("ui8", (8, 1), True, "dequantize"),
+     ("si4", (1, 12), True, "dequantize"), ("si4", (2, 12), False, "decode_blocks"), ("ui4", (4, 3), True, "decode_blocks"),
+     ("si8", (4, 12), False, "decode_blocks"), ("ui8", (4, 12), False, None), ("ui2", (2, 1), True, "decode_blocks")],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_integers_stay_integers(element: str, blocks: tuple[int, int], zeros: bool, op: str | None, dtype: Any) -> None:
+    """Of eight bits without a sign per block there is no form in the graph: these are decoded."""
+    rng = np.random.default_rng(6)
+    bits, is_signed = int(element[2:]), element.startswith("s")
+    low = -(1 << bits - 1) if is_signed else 0
+    data = rng.integers(low, low + (1 << bits), (8, 12))
+    data[0, 0] = low + (1 << bits) - 1
+    zero = rng.integers(low, low + (1 << bits), blocks) if zeros else np.zeros(blocks, np.int64)
+    scale = (rng.random(blocks) + 0.1).astype(dtype)
+    f, kind = Function(), "f32" if dtype == np.float32 else "f16"
+    stored = np.int8 if is_signed else np.uint8
+    operands = [f.const(data.astype(stored), element), f.const(scale), f.const(zero.astype(stored), element),
+                f.const(np.zeros(blocks, dtype))]  # fmt: skip
+    weight = f.op("primitive.blockwise_shift_scale", *operands, result=f.value((8, 12), kind))
+    graph = product_with(f, weight, (8, 12), kind)
+    assert [n.op for n in encoded(graph)] == ([op] if op else [])
+    wide = [np.kron(a.astype(np.float64), np.ones([d // n for d, n in zip((8, 12), blocks, strict=True)]))
+            for a in (zero, scale)]  # fmt: skip
+    check_product(graph, ((data - wide[0]) * wide[1]).astype(dtype))
+
+
+def test_offsets_behind_the_scale_and_scales_below_zero_are_decoded() -> None:
+    data = np.arange(-48, 48).reshape(8, 12).astype(np.int8)
+    for scale, offset in ((-0.5, 0.0), (0.5, 0.25)):
+        f = Function()
+        operands = [f.const(a) for a in (data, np.full((1, 1), scale, np.float32), np.zeros((1, 1), np.int8),
+                                         np.full((1, 1), offset, np.float32))]  # fmt: skip
+        graph = product_with(f, f.op("primitive.blockwise_shift_scale", *operands, result=f.value((8, 12))), (8, 12))
+        assert not encoded(graph)
+        check_product(graph, (data * np.float32(scale) + np.float32(offset)).astype(np.float32))
+
+
+def test_weights_that_something_else_reads_are_decoded() -> None:
+    """The sum of a decoded weight and a constant is a constant, as it is for a weight that is stored whole."""
+    rng = np.random.default_rng(7)
+    indices, table = rng.integers(0, 4, (8, 12)), rng.standard_normal((1, 1, 4, 1)).astype(np.float32)
+    f = Function()
+    weight = f.op("primitive.lut_to_dense", f.const(indices, "ui2"), f.const(table), f.const(np.int16(0)),
+                  result=f.value((8, 12)))  # fmt: skip
+    one = f.const(rng.standard_normal((8, 12)).astype(np.float32))
+    graph = product_with(f, f.op("primitive.add", weight, one), (8, 12))
+    assert [n.op for n in graph.nodes] == ["input", "const", "matmul"]
+
+
+def test_rows_that_constants_pick_are_constants() -> None:
+    rng = np.random.default_rng(8)
+    indices, table = rng.integers(0, 4, (16, 12)), rng.standard_normal((1, 1, 4, 1)).astype(np.float32)
+    f = Function()
+    rows = f.op("primitive.lut_to_dense", f.const(indices, "ui2"), f.const(table), f.const(np.int16(0)),
+                result=f.value((16, 12)))  # fmt: skip
+    picked = f.op("primitive.gather_nd", rows, f.const(np.arange(8, dtype=np.int32)[:, None]), result=f.value((8, 12)))
+    graph = product_with(f, picked, (8, 12))
+    assert [n.op for n in graph.nodes] == ["input", "const", "matmul"]
+    check_product(graph, table[0, 0, indices[:8], 0])
+
+
+def test_a_palette_of_an_asset_is_one_in_mil(tmp_path: Path) -> None:
+    save_graph(compressed("palette4:g16"), tmp_path / "net.aimodel")
+    _, pieces = emit_pieces(import_coreai(tmp_path / "net.aimodel"), load_chip("h16"))
+    text = "".join(piece.mil.text for piece in pieces if piece.mil is not None)
+    assert text.count("= constexpr_lut_to_dense(") == 4

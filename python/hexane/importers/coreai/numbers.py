@@ -81,9 +81,13 @@ def _elements(data: memoryview, element: str, count: int) -> Array:
         if element == "f8E8M0FN":
             return np.asarray(np.ldexp(np.float32(1), found.astype(np.int32) - 127))
         return found.copy()
-    bits = BITS[element]
-    stream = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[: count * bits].reshape(count, bits)
-    found = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
+    bits, raw = BITS[element], np.frombuffer(data, np.uint8)
+    if 8 % bits == 0:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        found = (raw[:, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+    else:
+        stream = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
+        found = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
     if element == "f4E2M1FN":
         return np.asarray(_FP4[found])
     if element.startswith("si"):
