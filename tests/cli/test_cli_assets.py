@@ -118,6 +118,52 @@ def test_emit_stores_weights_of_mil_in_fewer_bits(cli: Cli, heavy: Path, tmp_pat
     assert "constexpr_lut_to_dense" in (tmp_path / "mil" / "model.mil").read_text()
 
 
+def test_emit_writes_several_functions(cli: Cli, heavy: Path, model: Path, tmp_path: Path) -> None:
+    two, again = tmp_path / "two.aimodel", tmp_path / "again.aimodel"
+    ended = cli("emit", heavy, "--also", f"other={model}", "--also", f"third={heavy}", "-o", two)
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split(":")[0].strip() for line in ended.out.splitlines()[1:]] == ["main", "other", "third"]
+    assert cli("run", two, "--function", "other").code == 0
+    record = json.loads(cli("emit", two, "--compress", "palette4", "-o", again, "--json").out)
+    assert list(record["functions"]) == ["main", "other", "third"]
+    assert [(w["function"], w["encoding"]) for w in record["weights"]] == [("main", "palette4"), ("third", "palette4")]
+    assert record["bytes"] < 6144 / 2 + 4000  # the weight once, in four bits
+    assert list(open_asset(again).public()) == ["main", "other", "third"]
+    chosen = json.loads(cli("emit", two, "--function", "other", "-o", again, "--json").out)
+    assert list(chosen["functions"]) == ["main"]
+
+
+def test_emit_gives_each_function_the_shapes_of_its_inputs(cli: Cli, tmp_path: Path) -> None:
+    writer = AssetWriter()
+    for name in ("first", "second"):
+        f = Function(writer, name)
+        x = f.input(name, (None, 3))
+        f.finish({"y": f.op("primitive.exp", x)})
+    save_asset(tmp_path / "two.aimodel", writer.bytes(), {})
+    given = ("--input-shape", "first:2x3", "--input-shape", "second:4x3")
+    ended = cli("emit", tmp_path / "two.aimodel", *given, "-o", tmp_path / "fixed.aimodel")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.strip() for line in ended.out.splitlines()[1:]] == [
+        "first: fp32[2, 3] -> fp32[2, 3]", "second: fp32[4, 3] -> fp32[4, 3]",
+    ]  # fmt: skip
+    ended = cli("emit", tmp_path / "two.aimodel", *given, "--input-shape", "z:1", "-o", tmp_path / "fixed.aimodel")
+    assert "got a shape for 'z', need inputs of first, second" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("also", "output", "said"),
+    [("other", "net.aimodel", "got 'other', need NAME=MODEL"), ("main=MODEL", "net.aimodel", "got the function 'main' twice"),
+     ("other=MODEL", "mil", "which have one function, need a Core AI asset")],
+)  # fmt: skip
+def test_emit_refuses_functions_that_cannot_be(
+    cli: Cli, heavy: Path, tmp_path: Path, also: str, output: str, said: str
+) -> None:
+    ended = cli("emit", heavy, "--also", also.replace("MODEL", str(heavy)), "-o", tmp_path / output)
+    assert ended.code != 0
+    assert said in " ".join(ended.err.split())
+    assert not (tmp_path / output).exists()
+
+
 @pytest.mark.parametrize(
     ("mode", "more", "said"),
     [("palette5", (), "got 'palette5', need one of"), ("auto", (), "which hexane compress finds, need one of int8"),

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json
 from hexane.cli.output import named_option, print_json, type_text, working
-from hexane.compression import MODES, Compression
-from hexane.compression.compress import STAGE as COMPRESS
-from hexane.compression.compress import compress
 from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.errors import Error
@@ -26,11 +24,8 @@ from hexane.program import Segment
 from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
-from hexane.targets import Chip, load_target
 from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
-
-FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))
 
 
 class Form(str, Enum):
@@ -60,6 +55,10 @@ def emit(
         str | None,
         typer.Option("--compress", metavar="MODE", help=f"Store weights in fewer bits: {', '.join(FIXED)}."),
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=MODEL", help="Another function of an asset, of fixed shapes. Repeatable."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -68,8 +67,8 @@ def emit(
     """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's. An asset has the whole model; with --target in fp16, in ops that the chip has. Weights of 4096 numbers and
-    more are stored as --compress says (docs/compression.md).
+    host's. An asset has the whole model, of an asset all functions; with --target in fp16, in ops that the chip has.
+    Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
@@ -78,10 +77,12 @@ def emit(
             raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
-            source = as_graph(with_function(model, function), shapes_of(input_shape))
-            record = _write_asset(_compressed(source, mode, chip), chip, output)
-        print_json({"model": str(model), **record}) if json else print(_asset_text(record, mode))
+            sources = functions_of(model, function, also or (), shapes_of(input_shape))
+            record = write_asset(sources, chip, mode, output)
+        print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
+    if also:
+        raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need a Core AI asset")
     if target is None:
         raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
     if output.suffix in (".mlpackage", ".mlmodelc", ".mlmodel"):
@@ -94,7 +95,7 @@ def emit(
     if netplist and mode is not None:
         raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        source = _compressed(as_graph(with_function(model, function), shapes_of(input_shape)), mode, chip)
+        source = compressed(as_graph(with_function(model, function), shapes_of(input_shape)), mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)
@@ -146,16 +147,6 @@ def emit(
         print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
 
 
-def _compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
-    """The graph with its weights in an encoding; what became of each is a decision."""
-    if mode is None:
-        return graph
-    asked = Compression(mode)
-    if asked.searches:
-        raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
-    return compress(graph, asked, chip or load_target("host"))
-
-
 def _advice(graph: Graph) -> Iterator[str]:
     """What is slow or not known to work, a line for each reason with the first op that has it; --json has all."""
     said: dict[str, list[Decision]] = {}
@@ -179,31 +170,6 @@ def _why(graph: Graph, ops: list[str]) -> str:
     """Why the host computes the first segment, by what was decided of its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in ("host", "moved") and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
-
-
-def _write_asset(source: Graph, chip: Chip | None, output: Path) -> dict[str, Any]:
-    from hexane.emit.coreai.prepare import for_engine
-    from hexane.emit.coreai.write import save_graph
-
-    if output.suffix.lower() != ".aimodel":
-        raise Error(f"[emit] --output: got {output}, need a folder that ends in .aimodel")
-    if output.exists() and not output.is_dir():
-        raise Error(f"[emit] --output: got the file {output}, need a folder")
-    graph = source if chip is None else for_engine(source, chip)
-    with named_option("--output", output):
-        size = save_graph(graph, output)
-    ports = {kind: [type_text(str(t.dtype), list(t.shape)) for t in types] for kind, types in (
-        ("inputs", [v.type for v in graph.inputs]), ("outputs", [p.value.type for p in graph.outputs]))}  # fmt: skip
-    weights = [
-        {"layer": d.node, "encoding": d.verdict, "why": d.reason} for d in source.decisions if d.stage == COMPRESS
-    ]
-    return {"output": str(output), "bytes": size, "target": chip.name if chip else "", **ports, "weights": weights}
-
-
-def _asset_text(record: dict[str, Any], mode: str | None) -> str:
-    ports = f"{', '.join(record['inputs'])} -> {', '.join(record['outputs'])}"
-    stored = f"; {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
-    return f"{record['output']}: {size_text(record['bytes'])}{stored}; {ports}"
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:

@@ -16,7 +16,7 @@ from hexane.emit.coreai.rules import RULES
 from hexane.emit.coreai.scope import Scope, Typed
 from hexane.emit.coreai.weights import form_of, sparse_weights, write_sparse, write_stored
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, Value, check_name, constant
 from hexane.importers.coreai import import_asset, read_asset
 from hexane.ops import LEAVES
 from hexane.ops.encoded_moves import moved
@@ -26,19 +26,31 @@ VERSION = 20260317  # a date: the newest op that is written
 _LINE = re.compile(r"^(.*):([0-9]+)$")
 
 
-def emit_asset(graph: Graph) -> bytes:
-    """The program of an asset with the graph as its function `main`.
+def emit_asset(graphs: Graph | Mapping[str, Graph]) -> bytes:
+    """The program of an asset with the graph as its function `main`, or with each as the function of its name.
 
-    Params become constants, states stay states. Raises Error, all at once, for ops that Core AI does not have.
+    Params become constants, states stay states. Functions share constants that are equal. Raises Error for no graph and
+    for names that are none, and, all at once, for ops of a graph that Core AI does not have.
     """
     writer = AssetWriter(VERSION)
-    return _Function(writer, _written_in_its_ops(graph)).program()
+    functions = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
+    if not functions:
+        raise Error("[emit] got an asset without functions, need at least one")
+    for name, graph in functions.items():
+        check_name("function", name)
+        _Function(writer, _written_in_its_ops(graph)).write(name)
+    return writer.bytes()
 
 
-def save_graph(graph: Graph, folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> int:
-    """Writes the asset into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the program."""
-    program = emit_asset(graph)
-    import_asset(read_asset(program, os.fspath(folder)))
+def save_graph(
+    graphs: Graph | Mapping[str, Graph], folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None
+) -> int:
+    """Writes the asset of `emit_asset` into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the
+    program."""
+    program = emit_asset(graphs)
+    asset = read_asset(program, os.fspath(folder))
+    for name in asset.functions:
+        import_asset(asset, function=name)
     written = {"assetVersion": "2.0", "producer": f"hexane {hexane.__version__}",
                "creationDate": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())}  # fmt: skip
     save_asset(folder, program, {**written, **(metadata or {})})
@@ -88,7 +100,7 @@ class _Function:
         # Constants that only an encoded weight consists of are written with it.
         self.parts = {v for node in self.stored for v in node.inputs} - read - {p.value for p in graph.outputs}
 
-    def program(self) -> bytes:
+    def write(self, name: str) -> None:
         arguments: dict[str, WrittenValue] = {}
         for value in self.graph.inputs:
             typed = self.scope.value(value.type)
@@ -96,17 +108,14 @@ class _Function:
             arguments[str(value.node.attrs["name"])] = typed.value
         for node in self.graph.nodes:
             if node.op == "state":
-                name = str(node.attrs["name"])
-                element = ELEMENT_OF[node.types[0].dtype.name]
-                self.handles[name] = WrittenValue(self.writer.handle(self.writer.tensor(node.types[0].shape, element)))
-                arguments[name] = self.handles[name]
+                state, element = str(node.attrs["name"]), ELEMENT_OF[node.types[0].dtype.name]
+                self.handles[state] = WrittenValue(self.writer.handle(self.writer.tensor(node.types[0].shape, element)))
+                arguments[state] = self.handles[state]
         for node in self.graph.nodes:
             if node.op != "input":
                 self._node(node)
         results = {port.name: self._result(port.value) for port in self.graph.outputs}
-        self.writer.function("main", arguments, results,
-                             self.scope.operations)  # fmt: skip
-        return self.writer.bytes()
+        self.writer.function(name, arguments, results, self.scope.operations)
 
     def _result(self, value: Value) -> WrittenValue:
         """An output is no input and no constant itself, and no value is two outputs."""
