@@ -70,7 +70,8 @@ def encoded(graph: Graph) -> list[Node]:
 
 
 def same_bits(first: Graph, second: Graph) -> None:
-    want, got = (hx.compile(g, threads=1)(feeds_of(first)) for g in (first, second))
+    found = [hx.compile(g, threads=1)(feeds_of(first)) for g in (first, second)]
+    want, got = (y if isinstance(y, dict) else {"y": y} for y in found)
     for name, array in want.items():
         np.testing.assert_array_equal(got[name].view(np.uint8), array.view(np.uint8), err_msg=name)
 
@@ -133,6 +134,26 @@ def test_entries_that_no_index_names_are_filled_up() -> None:
     dense = tables[np.arange(64)[:, None] // 16, 0, np.minimum(indices, 4)]
     x = rng.standard_normal((2, 32)).astype(np.float32)
     np.testing.assert_allclose(hx.compile(back)(x), x @ dense.T, rtol=1e-5, atol=1e-5)
+
+
+def test_for_a_chip_scales_become_fp16() -> None:
+    """As in the chip's own programs, where fp16 keeps all digits that it has of them."""
+    rng = np.random.default_rng(3)
+    integers, scale = rng.integers(-127, 128, (48, 64)).astype(np.int8), (rng.random(64) + 1).astype(np.float32) / 100
+    weight = hx.dequantize(hx.const(integers), hx.const(scale), axis=1)
+    graph = for_engine(hx.graph(hx.matmul(hx.input("x", (2, 48)), weight)), load_chip("h16"))
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [n.op for n in encoded(back)] == ["dequantize"]
+    np.testing.assert_array_equal(
+        numbers_of(back), (integers * np.float16(scale).astype(np.float32)).astype(np.float16)
+    )
+    same_bits(graph, back)
+
+
+def numbers_of(graph: Graph) -> Any:
+    """What the only encoded weight stands for."""
+    (node,) = encoded(graph)
+    return encoding_of(node.values[0]).decode().node.data
 
 
 def test_scales_that_the_result_does_not_hold_are_multiplied_out() -> None:
