@@ -18,7 +18,7 @@ from hexane.graph import Graph, Node
 from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
 from hexane.importers.coreai.numbers import BITS, numbers, packed
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.runtime.mil import emit_pieces
+from hexane.runtime.mil import emit_netplists, emit_pieces
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
@@ -284,3 +284,15 @@ def test_a_palette_of_an_asset_is_one_in_mil(tmp_path: Path) -> None:
     _, pieces = emit_pieces(import_coreai(tmp_path / "net.aimodel"), load_chip("h16"))
     text = "".join(piece.mil.text for piece in pieces if piece.mil is not None)
     assert text.count("= constexpr_lut_to_dense(") == 4
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g16", "blockwise4:b32"])
+def test_a_netplist_has_whole_weights(mode: str) -> None:
+    rng = np.random.default_rng(9)
+    image = hx.input("image", (1, 32, 8, 8))
+    graph = hx.graph(hx.conv(image, (rng.standard_normal((64, 32, 3, 3)) / 8).astype(np.float32)))
+    back = import_asset(read_asset(emit_asset(compress(graph, Compression(mode), load_target("host"))), "f"))
+    assert len(encoded(back)) == 1
+    _, _, (net,) = emit_netplists(back, load_chip("h11"))
+    assert net is not None
+    assert len(net.weights) >= 2 * 64 * 32 * 9
